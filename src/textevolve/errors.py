@@ -17,6 +17,7 @@
     ├── BudgetError           the run's limit of money, tokens or calls is reached
     └── StoreError            the journal cannot be read or written, or is in use
         ├── MismatchError     a run cannot be resumed as asked: something has changed
+        ├── BusyError         another process works on the run, or has taken it over
         └── ConflictError     somebody else changed meanwhile what was to be changed
 
 A message is one line that says what was wrong, where, and what to do. No message carries a key.
@@ -99,6 +100,10 @@ class StoreError(TextEvolveError):
 
 
 class MismatchError(StoreError):
+    pass
+
+
+class BusyError(StoreError):
     pass
 
 

@@ -53,14 +53,14 @@ def started(options, settings, key=None):
 
 
 @pytest.fixture
-def serve(home, model):
+def serve(location, model):
     """Starts a server; `model` is the scripted one, unless another is named. `serve.end()` ends
     all that were started."""
     with ExitStack() as stack:
 
         def start(key=None, **given):
             settings = Settings(
-                store=home / "store.db", retries=Retries(attempts=2, first=0.01, longest=0.01)
+                store=location, retries=Retries(attempts=2, first=0.01, longest=0.01)
             )
             options = ServerOptions(**{"model": model, **given})
             return stack.enter_context(started(options, settings, key))

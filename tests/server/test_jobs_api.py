@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("apscheduler")
 
+from postgres_server import BOTH, address_of
 from textevolve.server.jobs_api import JobSpec, SentBy, describe_job
 from textevolve.store import ResourceStore, open_store
 from textevolve.store.jobs import StoredJob
@@ -27,11 +28,11 @@ NIGHTLY = {
 
 
 @pytest.fixture
-def jobs(serve, home):
+def jobs(serve, location):
     """The address of the jobs of the namespace `default`."""
 
     def start(**given):
-        with closing(ResourceStore(str(home / "store.db"))) as resources:
+        with closing(ResourceStore(address_of(location))) as resources:
             resources.ensure_namespace("default")
         return f"{serve(**given)}/v1/namespaces/default/jobs"
 
@@ -46,7 +47,8 @@ def wait_for(ask, url, done):
     return found
 
 
-def test_a_job_is_made_run_and_found_in_its_history(jobs, ask, server, home):
+@BOTH
+def test_a_job_is_made_run_and_found_in_its_history(jobs, ask, server, location):
     url = jobs()
     status, made = ask(url, NIGHTLY)
     assert status == 201, made
@@ -60,7 +62,7 @@ def test_a_job_is_made_run_and_found_in_its_history(jobs, ask, server, home):
     assert found["last"]["status"] == "finished"
     assert found["due"] == made["due"]
     (run,) = ask(f"{url}/nightly/history")[1]["data"]
-    with open_store(home / "store.db") as store:
+    with open_store(location) as store:
         kept = store.get_run(run["run_id"])
         assert (kept.status, kept.name) == ("finished", "nightly")
         assert store.get_served(kept.id).namespace == "default"
@@ -77,6 +79,7 @@ def test_a_job_is_made_run_and_found_in_its_history(jobs, ask, server, home):
     assert older["data"] == [run]
 
 
+@BOTH
 @pytest.mark.slow
 def test_fresh_jobs_ask_everything_anew(jobs, ask, server):
     url = jobs()
@@ -94,6 +97,7 @@ def test_fresh_jobs_ask_everything_anew(jobs, ask, server):
     assert runs[1][1] == 2 * runs[0][1]
 
 
+@BOTH
 def test_a_job_is_changed_paused_resumed_and_removed(jobs, ask):
     url = jobs(jobs=False)
     ask(url, NIGHTLY)
@@ -135,11 +139,13 @@ def test_what_cannot_be_used_is_refused_at_once(jobs, ask):
     assert ask(url)[1]["data"] == []
 
 
-def test_a_client_cannot_say_whose_job_it_is_or_lend_its_study_anothers_reach(jobs, ask, home):
+def test_a_client_cannot_say_whose_job_it_is_or_lend_its_study_anothers_reach(
+    jobs, ask, location, home
+):
     url = jobs(jobs=False)
     own = {"key": "", "namespaces": None, "files": ""}
     assert ask(url, {**NIGHTLY, "sent": own})[0] == 201
-    with closing(ResourceStore(str(home / "store.db"))) as resources:
+    with closing(ResourceStore(address_of(location))) as resources:
         assert resources.get_job("nightly", "default").spec["sent"]["files"]
         (home / "own.jsonl").write_text(ROWS)
         own = {**STUDY, "cases": [str(home / "own.jsonl")]}
@@ -170,12 +176,13 @@ def test_what_is_not_there_is_not_found(jobs, ask):
         assert ask(path, body, method)[0] == 404, (method, path)
 
 
-def test_keys_read_and_change_the_jobs_of_their_namespaces_alone(jobs, ask, home):
+@BOTH
+def test_keys_read_and_change_the_jobs_of_their_namespaces_alone(jobs, ask, location):
     url = jobs(jobs=False)
     ask(url, NIGHTLY)
 
     def made(**rights):
-        with closing(ResourceStore(str(home / "store.db"))) as resources:
+        with closing(ResourceStore(address_of(location))) as resources:
             resources.ensure_namespace("other")
             _, key = resources.add_key(str(rights), KeySpec(**rights), None)
             return {"Authorization": f"Bearer {key}"}
@@ -198,7 +205,7 @@ def test_keys_read_and_change_the_jobs_of_their_namespaces_alone(jobs, ask, home
     gated = {**NIGHTLY, "name": "gated", "gates": {"no_worse_than": "last"}}
     assert ask(url, gated, **admin)[0] == 400
     assert ask(url, {**NIGHTLY, "name": "own"}, **admin)[0] == 201
-    with closing(ResourceStore(str(home / "store.db"))) as resources:
+    with closing(ResourceStore(address_of(location))) as resources:
         assert resources.get_job("own", "default").spec["sent"]["namespaces"] == ["default"]
         assert len(resources.files_of_jobs()) == 1
 

@@ -9,6 +9,7 @@ import urllib.request
 import pytest
 
 from parameter_sets import slow_but_first
+from postgres_server import BOTH
 from textevolve.llm.testing import Answer, ScriptedBatches, ScriptedServer
 from textevolve.server.studies.uploads import keep_files, sweep_files
 from textevolve.studies.kinds import kinds
@@ -51,6 +52,7 @@ def fetch(url):
         return response.headers, response.read()
 
 
+@BOTH
 def test_a_study_is_run_and_found_again(serve, ask, wait, server):
     url = serve()
     status, begun = ask(f"{url}/v1/studies", study(run={"name": "first"}))
@@ -66,6 +68,7 @@ def test_a_study_is_run_and_found_again(serve, ask, wait, server):
     assert other["id"] != begun["id"]
 
 
+@BOTH
 def test_records_come_in_pages_that_can_be_filtered_and_sorted(serve, ask, wait):
     url = serve()
     run = wait(url, ask(f"{url}/v1/studies", study())[1]["id"])
@@ -152,6 +155,7 @@ def test_what_is_wrong_with_a_study_is_said(serve, ask, changed, said):
     assert said in found["error"]["message"]
 
 
+@BOTH
 def test_runs_are_listed_in_pages_and_filtered(serve, ask, wait):
     url = serve()
     made = [
@@ -172,6 +176,7 @@ def test_runs_are_listed_in_pages_and_filtered(serve, ask, wait):
     assert ask(f"{url}/v1/studies?namespace=other")[1]["data"] == []
 
 
+@BOTH
 def test_a_run_is_cancelled_and_gone_on_with(serve, ask, wait, stalling):
     with ScriptedServer(stalling(3)) as upstream:
         url = serve(model=f"{upstream.url}#any")
@@ -194,6 +199,7 @@ def test_a_run_is_cancelled_and_gone_on_with(serve, ask, wait, stalling):
         assert ask(f"{url}/v1/studies/{run['id']}/resume", {})[0] == 200
 
 
+@BOTH
 def test_a_run_is_removed(serve, ask, wait):
     url = serve()
     run = wait(url, ask(f"{url}/v1/studies", study())[1]["id"])
@@ -204,6 +210,7 @@ def test_a_run_is_removed(serve, ask, wait):
         assert ask(f"{url}/v1/studies/{run['id']}{path}")[0] == 404
 
 
+@BOTH
 def test_limits_bound_all_sittings_of_a_run(serve, ask, wait):
     url = serve()
     run = ask(f"{url}/v1/studies", study(run={"limits": {"calls": 5}, "concurrency": 1}))[1]
@@ -249,6 +256,7 @@ def test_every_kind_says_its_schema(serve, ask):
     assert ask(f"{url}/v1/kinds/nothing")[0] == 404
 
 
+@BOTH
 def test_an_ended_server_goes_on_with_its_next_start(serve, ask, wait, stalling):
     with ScriptedServer(lambda _body, _number: Answer(delay=0.05)) as upstream:
         url = serve(model=f"{upstream.url}#any")
@@ -263,6 +271,7 @@ def test_an_ended_server_goes_on_with_its_next_start(serve, ask, wait, stalling)
         assert done["spent"]["calls"] == upstream.calls == CALLS
 
 
+@BOTH
 def test_the_same_study_in_another_namespace_is_another_run(serve, ask, wait):
     url = serve()
     made = [
@@ -276,6 +285,7 @@ def test_the_same_study_in_another_namespace_is_another_run(serve, ask, wait):
     assert [one["id"] for one in found] == [made[1]["id"]]
 
 
+@BOTH
 @pytest.mark.slow
 def test_the_command_line_goes_on_with_a_clients_run(serve, ask, wait, spawn):
     rules = "rules:\n  - {kind: length, max: 9}\n"
@@ -300,6 +310,7 @@ def test_files_that_no_run_needs_are_swept(home):
     assert {path.name for path in sent.iterdir()} == {names[0], names[2]}
 
 
+@BOTH
 @pytest.mark.slow
 def test_a_client_has_it_asked_in_batch_jobs(serve, ask, wait, server):
     server.batches = ScriptedBatches(0.0)

@@ -9,11 +9,12 @@ import time
 import pytest
 from test_study_events import Watcher
 
+from postgres_server import BOTH
 from textevolve.llm.testing import Answer, ScriptedServer
 
 STUDIES, CASES, CALLS = 20, 6, 36
 CASE = {"candidates": ["one", "two"]}
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, BOTH]
 
 
 def study(n):
@@ -24,7 +25,7 @@ def study(n):
 
 
 @pytest.fixture
-def serve_in_process(spawn, home):
+def serve_in_process(spawn, location):
     """Starts `textevolve serve` as a process; its URL once it listens."""
 
     def start(model, port="0"):
@@ -117,3 +118,24 @@ def test_sigterm_drains(serve_in_process, ask):
             assert follower.status == "finished"
             assert len(follower.found) == CASES
         assert upstream.calls == 5 * CALLS  # what was in flight was kept, and nothing asked twice
+
+
+def test_a_server_goes_on_with_what_a_killed_one_left(serve_in_process, ask):
+    """Two on one store: nobody starts the first one again, and a third one only looks on."""
+    with ScriptedServer(lambda _body, _number: Answer(delay=0.1)) as upstream:
+        model, number = f"{upstream.url}#any", 4
+        first, url = serve_in_process(model)
+        others = [serve_in_process(model)[1] for _ in range(2)]
+        runs = [ask(f"{url}/v1/studies", study(n))[1]["id"] for n in range(number)]
+        followers = [Follower(others[n % 2], run) for n, run in enumerate(runs)]
+        while upstream.calls < number * CALLS / 3:
+            time.sleep(0.02)
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        for follower in followers:
+            follower.join(120)
+            assert follower.status == "finished", (follower.run_id, follower.status)
+            assert len(follower.found) == CASES
+            detail = ask(f"{others[0]}/v1/studies/{follower.run_id}")[1]
+            assert detail["spent"]["calls"] == CALLS
+        assert upstream.calls <= number * CALLS + upstream.most_in_flight

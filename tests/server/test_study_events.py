@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from parameter_sets import slow_but_first
+from postgres_server import BOTH
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.server.studies.feed import Feed, record_json
 from textevolve.store import open_store
@@ -73,6 +74,7 @@ def slow():
         yield f"{upstream.url}#any"
 
 
+@BOTH
 def test_a_run_is_told_from_its_beginning_to_its_end(serve, ask, slow):
     url = serve(model=slow)
     run = ask(f"{url}/v1/studies", STUDY)[1]
@@ -90,6 +92,7 @@ def test_a_run_is_told_from_its_beginning_to_its_end(serve, ask, slow):
     assert told == page[0]
 
 
+@BOTH
 def test_whoever_comes_back_misses_nothing(serve, ask, slow):
     url = serve(model=slow)
     run = ask(f"{url}/v1/studies", STUDY)[1]
@@ -128,6 +131,7 @@ def test_an_id_of_no_event_is_refused(serve, ask, last):
     assert (status, found["error"]["code"]) == (400, "invalid_request")
 
 
+@BOTH
 @pytest.mark.slow
 def test_a_run_of_another_process_is_told_too(serve, ask, spawn, home, slow):
     url = serve()

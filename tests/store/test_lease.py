@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import time
@@ -11,14 +12,17 @@ from subprocess import Popen
 from typing import Any
 
 import pytest
-from postgres_server import address_of
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
-from textevolve.errors import StoreError
+from postgres_server import address_of
+from textevolve.errors import BusyError, StoreError
+from textevolve.evaluation import Case
 from textevolve.llm.journal import JournalEntry
+from textevolve.llm.model import Response
 from textevolve.settings import StoreLocation
 from textevolve.store import RunRecord, Store, lease, open_store
+from textevolve.store.journal import StoreJournal
 from textevolve.store.records import Kept
 
 NewRun = Callable[..., RunRecord]
@@ -144,87 +148,126 @@ def test_the_heartbeat_is_renewed(location: StoreLocation, monkeypatch: pytest.M
             wait_until(lambda: ask(store, "SELECT lease_heartbeat FROM runs")[0][0] > 0)
 
 
-def kept(key: str) -> Kept:
-    return Kept(key=key, position=0, case="c", score=None, status="", reason="", body=b"{}")
+SCORED = Kept("a", 0, "a", 0.5, "scored", "", b"{}")
+SKIPPED = Kept("b", 1, "b", None, "skipped", "the limit is reached", b"{}")
+WRITES: dict[str, Callable[[Store, str], None]] = {
+    "finish": lambda store, run: store.finish_run(run, "finished"),
+    "keep": lambda store, run: store.keep_records(run, [SCORED]),
+    "drop": lambda store, run: store.drop_records(run),
+    "append": lambda store, run: store.append(run, Case("?", ("1", "2"), "a"), SCORED),
+}
+LATE = """
+UPDATE runs SET lease_host = 'elsewhere', lease_process = 'other-boot pid:[1] 5',
+lease_heartbeat = 0
+"""
 
 
-def move_elsewhere(store: Store, run: RunRecord) -> None:
-    """As if the holder were on another machine and had not been heard of for a while."""
-    ask(
-        store,
-        "UPDATE runs SET lease_host = 'elsewhere', lease_process = 'other-boot pid:[1] 5',"
-        " lease_heartbeat = :beat WHERE id = :id",
-        beat=time.time() - 2 * lease.STALE_SECONDS,
-        id=run.id,
-    )
+def take_over(other: Store, run_id: str, stack: ExitStack, fate: str) -> str:
+    """What another process makes of a run that it has taken; what is said of that."""
+    with ExitStack() as own:
+        own.enter_context(other.lease(run_id))
+        if fate == "held":
+            stack.push(own.pop_all())
+            return f"process {os.getpid()} on {socket.gethostname()} works on it now"
+        if fate == "finished":
+            other.finish_run(run_id, "finished")
+    return f"was taken and {'finished' if fate == 'finished' else 'let go of'} by another process"
 
 
-@pytest.mark.parametrize("ended", [False, True])
-def test_who_slept_too_long_changes_nothing_of_a_run_that_another_has(
-    store: Store, location: StoreLocation, new_run: NewRun, ended: bool
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("fate", ["held", "finished", "interrupted", "removed"])
+def test_who_was_late_writes_nothing_into_a_run_that_another_took(
+    location: StoreLocation, store: Store, new_run: NewRun, write: str, fate: str
 ) -> None:
-    run, other = new_run(), new_run()
-    with open_store(location) as awake, store.lease(run.id), store.lease(other.id):
-        store.keep_records(run.id, [kept("before")])
-        move_elsewhere(store, run)
-        with ExitStack() as taken:
-            taken.enter_context(awake.lease(run.id))
-            awake.keep_records(run.id, [kept("theirs")])
-            awake.finish_run(run.id, "finished")
-            if ended:
-                taken.close()
-            said = "and is finished now" if ended else f"by process {os.getpid()} on"
-            with pytest.raises(StoreError, match=f"{said}.*Every answer so far is kept"):
-                store.keep_records(run.id, [kept("mine")])
-            with pytest.raises(StoreError, match=said):
-                store.finish_run(run.id, "interrupted")
-            store.keep_records(other.id, [kept("mine")])  # what it still has goes on
-            assert {one.key for one in store.iterate_records(run.id)} == {"before", "theirs"}
-            assert store.get_run(run.id).status == "finished"
-            if not ended:
-                with pytest.raises(StoreError, match="is in work"), store.lease(run.id):
-                    pass
-    assert store.get_run(run.id).status == "finished"
+    """A process that wakes up after its minute finds the token of the other, or none."""
+    run = new_run()
+    with open_store(location) as other, ExitStack() as stack, store.lease(run.id):
+        store.keep_records(run.id, [SCORED])
+        ask(store, LATE)
+        if fate == "removed":
+            other.delete_run(run.id)
+        said = "was removed" if fate == "removed" else take_over(other, run.id, stack, fate)
+        before = other.list_runs(), other.read_changes(run.id, 0, 10)
+        with pytest.raises(BusyError, match=f"run {run.id}: {said}"):
+            WRITES[write](store, run.id)
+        assert (other.list_runs(), other.read_changes(run.id, 0, 10)) == before
 
 
-async def test_a_heartbeat_tells_that_the_run_is_lost_and_nothing_more_is_asked(
-    store: Store,
-    location: StoreLocation,
-    new_run: NewRun,
-    make_entry: Callable[..., JournalEntry],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run, other, entry = new_run(), new_run(), make_entry(1)
-    with open_store(location) as awake, store.lease(run.id):
-        journal = store.journal(run.id)
-        assert await journal.find(entry.key) is None
-        move_elsewhere(store, run)
-        with awake.lease(run.id):
-            monkeypatch.setattr(lease, "BEAT_SECONDS", 0.0)
-            await journal.append(entry)  # it was paid for
-            store.keep_records(other.id, [kept("a write")])  # behind which a heartbeat is due
-            store.keep_records(other.id, [kept("another")])
-            with pytest.raises(StoreError, match="which works on it now"):
-                await journal.find(entry.key)
-            found = await awake.journal(run.id).find(entry.key)
-            assert found is not None
-    with store.lease(run.id):
-        assert await store.journal(run.id).find(entry.key) is not None
-
-
-def test_a_finished_run_that_is_repeated_stays_finished(
-    location: StoreLocation, store: Store, new_run: NewRun, python: Python
+def test_the_lease_of_another_is_not_given_back(
+    location: StoreLocation, store: Store, new_run: NewRun
 ) -> None:
     run = new_run()
+    with open_store(location) as other, ExitStack() as stack:
+        with store.lease(run.id):
+            ask(store, LATE)
+            stack.enter_context(other.lease(run.id))
+        assert store.get_run(run.id).status == "running"
+        with pytest.raises(BusyError, match="in work by"), store.lease(run.id):
+            pass
+        other.keep_records(run.id, [SCORED])
+        other.finish_run(run.id, "finished")
+    assert store.get_run(run.id).status == "finished"
+
+
+def test_a_heartbeat_finds_that_a_run_is_lost(
+    location: StoreLocation,
+    monkeypatch: pytest.MonkeyPatch,
+    make_entry: Callable[..., JournalEntry],
+) -> None:
+    """Then nothing more is asked for it; an answer that was paid for is kept all the same."""
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.02)
+
+    def find(journal: StoreJournal, number: int) -> Response | None:
+        return asyncio.run(journal.find(make_entry(number).key))
+
+    with open_store(location) as store:
+        lost, own = (store.create_run({}, name) for name in ("lost", "own"))
+        with store.lease(lost.id), store.lease(own.id):
+            journal = store.journal(lost.id)
+            assert find(journal, 1) is None
+            taken = (
+                "UPDATE runs SET lease_token = 'theirs', lease_host = 'elsewhere', lease_pid = 7"
+            )
+            ask(store, f"{taken} WHERE id = '{lost.id}'")
+
+            def is_refused() -> bool:
+                try:
+                    return find(journal, 1) is not None
+                except BusyError as error:
+                    return f"{lost.id}: process 7 on elsewhere works on it" in str(error)
+
+            wait_until(is_refused)
+            asyncio.run(journal.append(make_entry(1)))
+            assert find(store.journal(own.id), 1) is not None
+            ask(store, f"UPDATE runs SET lease_host = NULL WHERE id = '{lost.id}'")
+        with store.lease(lost.id):  # it may be taken again
+            assert find(journal, 1) is not None
+
+
+def test_a_finished_run_stays_so_while_it_is_repeated(store: Store, new_run: NewRun) -> None:
+    run = new_run()
     with store.lease(run.id):
+        store.keep_records(run.id, [SCORED])
         store.finish_run(run.id, "finished")
-    holder = python(HOLD, address_of(location), run.id)
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
+    with store.lease(run.id):
+        assert store.get_run(run.id).status == "finished"
+        with pytest.raises(BusyError, match="in work by"), store.lease(run.id):
+            pass
+        with pytest.raises(BusyError, match="in work by"):
+            store.delete_run(run.id)
+        store.keep_records(run.id, [SCORED])
     assert store.get_run(run.id).status == "finished"
-    holder.kill()
-    holder.wait()
-    assert store.get_run(run.id).status == "finished"
+    with store.lease(run.id):
+        store.keep_records(run.id, [SKIPPED])
+        assert store.get_run(run.id).status == "running"
+    assert store.get_run(run.id).status == "interrupted"
+
+
+def test_a_finished_run_without_its_records_is_made_anew(store: Store, new_run: NewRun) -> None:
+    run = new_run()
+    store.finish_run(run.id, "finished")
+    with store.lease(run.id):
+        assert store.get_run(run.id).status == "running"
 
 
 def is_held(store: Store, *holder: Any) -> bool:
@@ -232,13 +275,13 @@ def is_held(store: Store, *holder: Any) -> bool:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
 
 
-def ask(store: Store, statement: str, **values: float | str) -> list[tuple[Any, ...]]:
+def ask(store: Store, statement: str, **values: float) -> list[tuple[Any, ...]]:
     """Without any code of ours."""
 
     def run(connection: Connection) -> list[tuple[Any, ...]]:

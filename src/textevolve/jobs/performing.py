@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
 from dataclasses import dataclass
 
-from textevolve.errors import StoreError, TextEvolveError
+from textevolve.errors import BusyError, StoreError, TextEvolveError
 from textevolve.jobs.job_spec import SentBy, read_job
 from textevolve.jobs.schedules import next_due
 from textevolve.reach import Reach, confine
@@ -250,9 +250,8 @@ async def _perform(desk: JobDesk, claim: JobClaim, run: RunRecord) -> JobOutcome
                     row = study.row(record)
                     rows[row.key] = row
             break
-        except StoreError:
-            if (await asyncio.to_thread(desk.store.get_run, run.id)).status != "running":
-                raise  # else somebody was faster, and it is waited for once more
+        except BusyError:  # somebody was faster, or has taken it over: it is waited for once more
+            await asyncio.sleep(LOOK_SECONDS)
     gated = await asyncio.to_thread(check_run, desk.store, rows.values(), spec.gates, baseline)
     return judge_outcome(rows, gated, known=known)
 

@@ -17,6 +17,7 @@ from fastapi.exceptions import RequestValidationError
 
 from textevolve.errors import (
     BudgetError,
+    BusyError,
     ConflictError,
     InputError,
     ModelError,
@@ -76,7 +77,7 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(502, "upstream_error", said)
         case NotFoundError():
             return ApiError(404, "not_found", said)
-        case TakenError() | ConflictError():
+        case TakenError() | ConflictError() | BusyError():
             return ApiError(409, "conflict", said)
         case InputError():
             return ApiError(400, INVALID, said)

@@ -1,9 +1,10 @@
 """Who works on a run: one process at a time, and a dead one does not keep the others out.
 
+A lease is a token in the run's row. Whoever was not heard of for too long may find another's there,
+and then writes nothing more of the run: `require` is called in the transaction of each change.
+
 On this machine a holder is asked for by its process id and start time, so that a run can be taken
-up at once after a kill. Elsewhere (another host, another container) its heartbeat has to speak. A
-process that slept for longer finds out at its next heartbeat or write of results that it has lost
-the run, and ends; answers that it paid for are kept all the same.
+up at once after a kill. Elsewhere (another host, another container) its heartbeat has to speak.
 """
 
 from __future__ import annotations
@@ -11,42 +12,45 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import case, select, update
-from sqlalchemy.engine import Connection
+from sqlalchemy import exists, select, update
+from sqlalchemy.engine import Connection, Row
 
-from textevolve.errors import StoreError
+from textevolve.errors import BusyError, StoreError
 from textevolve.store.dialects import database_time
-from textevolve.store.tables import runs
+from textevolve.store.tables import records, runs
 
 BEAT_SECONDS = 10.0
 STALE_SECONDS = 60.0
 
 
 def take(connection: Connection, run_id: str) -> str:
-    """Take the run for this process and mark it as running, if it is not finished already; returns
-    the token of the lease.
+    """Take the run for this process and mark it as running; returns the token of the lease.
+
+    A run that is finished and has its records stays so: it is repeated, and nothing can be lost.
 
     Raises:
-        StoreError: there is no such run, or a living process has it; names pid and host.
+        StoreError: there is no such run. BusyError: a living process has it; names pid and host.
     """
     row = connection.execute(select(runs).where(runs.c.id == run_id)).one_or_none()
     if row is None:
         raise StoreError(f"run {run_id}: is not in this store; see `textevolve runs list`")
     if is_held(connection, row.lease_host, row.lease_pid, row.lease_process, row.lease_heartbeat):
-        raise StoreError(
+        raise BusyError(
             f"run {run_id}: is in work by process {row.lease_pid} on {row.lease_host}; "
             "wait for it or stop it first"
         )
+    found = select(exists().where(records.c.run_id == run_id))
+    whole = row.status == "finished" and connection.execute(found).scalar_one()
     token, now, pid = secrets.token_hex(16), database_time(connection), os.getpid()
     connection.execute(
         update(runs)
         .where(runs.c.id == run_id)
         .values(
-            # A whole run stays one while it is repeated, whatever becomes of that.
-            status=case((runs.c.status == "finished", "finished"), else_="running"),
+            status="finished" if whole else "running",
             updated=now,
             lease_token=token,
             lease_host=socket.gethostname(),
@@ -78,38 +82,33 @@ def release(connection: Connection, token: str) -> None:
     )
 
 
-def renew(connection: Connection, held: Mapping[str, str]) -> dict[str, StoreError]:
-    """Tell that this process still works on its runs, `held` by their tokens. Returned: of each
-    that another process has taken up since the last heartbeat, who has it."""
-    beat = update(runs).where(runs.c.lease_token.in_(held.values()))
-    connection.execute(beat.values(lease_heartbeat=database_time(connection)))
-    lost = dict[str, StoreError]()
-    for run_id, token in held.items():
-        try:
-            check_held(connection, run_id, token)
-        except StoreError as error:
-            lost[run_id] = error
-    return lost
+def renew(connection: Connection, tokens: Sequence[str]) -> set[str]:
+    """Say that this process lives; returns those of the tokens that are still in the database."""
+    own = runs.c.lease_token.in_(tokens)
+    beat = update(runs).where(own).values(lease_heartbeat=database_time(connection))
+    connection.execute(beat)
+    return set(connection.execute(select(runs.c.lease_token).where(own)).scalars())
 
 
-def check_held(connection: Connection, run_id: str, token: str) -> None:
+def require(connection: Connection, run_id: str, token: str) -> None:
     """
     Raises:
-        StoreError: the run is not this process's any more, which was asleep or cut off for so long
-            that another one took it up; says who has it now.
+        BusyError: the lease is not this process's any more; says who has the run now.
     """
     row = connection.execute(select(runs).where(runs.c.id == run_id)).one_or_none()
-    if row is not None and row.lease_token == token:
-        return
-    said = "was deleted"
-    if row is not None and row.lease_token is None:
-        said = f"was taken up by another process, and is {row.status} now"
-    elif row is not None:
-        said = f"was taken up by process {row.lease_pid} on {row.lease_host}, which works on it now"
-    raise StoreError(
-        f"run {run_id}: {said}: nothing was heard of this process for over"
-        f" {STALE_SECONDS:.0f} seconds. Every answer so far is kept"
-    )
+    if row is None or row.lease_token != token:
+        raise BusyError(f"run {run_id}: {_describe_holder(row)}; this process stops")
+
+
+def _describe_holder(row: Row[Any] | None) -> str:
+    """Who has a run that was taken from this process while its heartbeat did not come."""
+    late = "while this process was not heard of"
+    if row is None:
+        return f"was removed {late}"
+    if row.lease_token is not None:
+        return f"process {row.lease_pid} on {row.lease_host} works on it now, and took it {late}"
+    status = "finished" if row.status == "finished" else "let go of"
+    return f"was taken and {status} by another process {late}"
 
 
 def is_held(

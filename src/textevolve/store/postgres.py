@@ -35,6 +35,14 @@ TRIES = 12
 OLDEST_PGVECTOR = (0, 8)
 """The first that goes on looking in an index until enough memories have passed a filter."""
 
+PATIENCE_SECONDS = 60.0
+"""How long a lost connection is tried to be opened anew: a server that is started anew, or hands
+over to another one, takes less."""
+
+_LOST = ("57P01", "57P02", "57P03", "08", "53300")
+"""The server goes down, was ended, starts, is not there, or has no connection left."""
+_REFUSED = ("28", "3D", "42")
+
 READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 WRITING = "BEGIN ISOLATION LEVEL SERIALIZABLE"
 """As if one change were made after the other, which is also what SQLite does."""
@@ -63,7 +71,7 @@ _ADVICE = {
     "42501": "this user may not do that; grant it, or name another user",
     "53": "the server is out of connections, memory or disk; try again when it has some",
     "57": "the server is going down or has ended this connection; try again when it is back",
-    "08": "the connection is lost; try again when the server is back",
+    "08": "there is no connection to the server; try again when it is back",
     "42P01": (
         "memories need the extension vector, 0.8 or newer: install pgvector on the server, and let"
         " an administrator run CREATE EXTENSION vector in this database, or ALTER EXTENSION vector"
@@ -84,6 +92,36 @@ _CONNECTING = {
     "shutting down": "57",
 }
 """While connecting there is only a message, in the server's language."""
+
+
+class Patience:
+    """The waits between tries to open a connection anew, which end after some time."""
+
+    def __init__(self) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """The connection is there: the next that is lost has all the time again."""
+        self._until, self._wait = 0.0, 0.1
+
+    def wait(self) -> bool:
+        """Whether there is to be another try, for which this waits."""
+        now = time.monotonic()
+        self._until = self._until or now + PATIENCE_SECONDS
+        if now + self._wait > self._until:
+            return False
+        time.sleep(self._wait)
+        self._wait = min(1.0, 2 * self._wait)
+        return True
+
+
+def is_lost(error: Exception, *, connected: bool, gone: bool) -> bool:
+    """Whether an error tells that a server is away for a while. `connected`: there was a
+    connection, and `gone`: it has ended."""
+    state = error_state(error)
+    if not connected:  # there is only a message, in the server's language
+        return not state.startswith(_REFUSED)
+    return gone or state.startswith(_LOST)
 
 
 class PostgresDatabase:
@@ -146,15 +184,26 @@ class PostgresDatabase:
         self._engine.dispose()
 
     def _run(self, begin: str, work: Callable[[Connection], T]) -> T:
-        if self._closed:
-            raise StoreError(f"store {self.name}: is closed")
-        with _once_more_connected(self._engine, begin) as connection:
+        """`work` is done again where the connection is lost, unless its changes may be kept."""
+        patience = Patience()
+        while True:
+            if self._closed:
+                raise StoreError(f"store {self.name}: is closed")
+            connected = ending = False
             try:
-                done = work(connection)
-                connection.exec_driver_sql("COMMIT")
-                return done
-            except self.driver_error as error:  # of the driver's own connection, which COPY needs
-                raise DBAPIError(None, None, error) from error
+                with _once_more_connected(self._engine, begin) as connection:
+                    connected = True
+                    try:
+                        done = work(connection)
+                        ending = begin == WRITING
+                        connection.exec_driver_sql("COMMIT")
+                        return done
+                    except self.driver_error as error:  # of the driver's own, which COPY needs
+                        raise DBAPIError(None, None, error) from error
+            except DBAPIError as error:
+                lost = is_lost(error, connected=connected, gone=error.connection_invalidated)
+                if ending or not lost or not patience.wait():
+                    raise
 
     def _prepare(self, connection: Connection) -> None:
         """Bring the tables to the newest schema. Of several processes the first one does it."""
@@ -270,6 +319,9 @@ def _create_vectors(connection: Connection) -> None:
 
 def _create_engine(url: URL) -> Engine:
     defaults = {"connect_timeout": "10", "application_name": "textevolve"}
+    # A network that is gone without a word is noticed in half a minute, not after hours.
+    defaults |= {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "4"}
+    defaults |= {"tcp_user_timeout": "30000"}
     engine = create_engine(
         url.update_query_dict({**defaults, **url.query}),
         isolation_level="AUTOCOMMIT",
@@ -314,6 +366,8 @@ def error_state(error: Exception) -> str:
     if state := getattr(cause, "sqlstate", None):
         return str(state)
     said = str(cause)
+    if "Is the server running" in said:
+        return "08"
     if "connection failed" in said:
         parts = (code for words, code in _CONNECTING.items() if words in said.partition("FATAL")[2])
         return next(parts, "")

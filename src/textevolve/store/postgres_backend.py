@@ -20,18 +20,13 @@ from textevolve.settings import StoreAddress
 from textevolve.store.backend import CALL_COLUMNS, FoundAnswers, GroupRows, Spoiled
 from textevolve.store.claims import Claims
 from textevolve.store.documents import DAMAGES
-from textevolve.store.postgres import LOCK, PostgresDatabase, error_state
+from textevolve.store.postgres import LOCK, Patience, PostgresDatabase, error_state, is_lost
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 60.0
-"""How long a lost connection is tried to be opened anew."""
 TRIES = 5
 """How often a change is made that others' changes undo."""
 
-_LOST = ("57P01", "57P02", "57P03", "08", "53300")
-"""The server goes down, was ended, starts, is not there, or has no connection left."""
-_REFUSED = ("28", "3D", "42")
 _UNDONE = ("40001", "40P01")
 
 _SHARED = f"SELECT pg_advisory_xact_lock_shared({LOCK}, 0)"
@@ -102,11 +97,13 @@ class PostgresBackend:
 
 
 class _Lasting:
-    """A connection that is opened anew where it is lost."""
+    """A connection that is opened anew where it is lost. Where that was tried for too long, each
+    further work tries it once, until there is one."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
         self._connection: Connection | None = None
+        self._patience = Patience()
         self.closed = False
         try:
             self._run(lambda _: None)
@@ -119,25 +116,24 @@ class _Lasting:
 
     def _run(self, work: Callable[[Connection], T]) -> T:
         """`work` is done again where the connection is lost, or others have undone it."""
-        until, wait, undone = 0.0, 0.1, 0
+        undone = 0
         while True:
             try:
                 if self._connection is None:
                     self._connection = self._database.connect()
-                return work(self._connection)
+                done = work(self._connection)
             except (DBAPIError, self._database.driver_error) as error:
-                now, connected = time.monotonic(), self._connection
                 undone += error_state(error) in _UNDONE
                 if 0 < undone < TRIES and error_state(error) in _UNDONE:
                     continue
-                if not _is_lost(error, connected):
+                if not _is_lost(error, self._connection):
                     raise
                 self._drop()
-                until = until or now + PATIENCE_SECONDS
-                if now + wait > until:
+                if not self._patience.wait():
                     raise
-            time.sleep(wait)
-            wait = min(1.0, 2 * wait)
+            else:
+                self._patience.end()
+                return done
 
     def _drop(self) -> None:
         if self._connection is not None:
@@ -257,11 +253,10 @@ def _was_kept(connection: Connection, number: str) -> bool:
 
 
 def _is_lost(error: Exception, connected: Connection | None) -> bool:
-    state = error_state(error)
-    if connected is None:  # there is only a message, in the server's language
-        return not state.startswith(_REFUSED)
+    if connected is None:
+        return is_lost(error, connected=False, gone=True)
     gone = connected.invalidated or _raw(connected).closed
-    return gone or state.startswith(_LOST)
+    return is_lost(error, connected=True, gone=gone)
 
 
 def _raw(connection: Connection) -> Any:

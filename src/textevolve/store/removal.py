@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection
 
-from textevolve.errors import StoreError
+from textevolve.errors import BusyError, StoreError
 from textevolve.store import lease
 from textevolve.store.dialects import IMAGES, sweep_texts, used_bytes
 from textevolve.store.runs import Freed
@@ -21,14 +21,14 @@ AND (run_id = :run OR NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = calls.run_i
 
 
 def delete_run(connection: Connection, run_id: str) -> Freed:
-    """Remove the run. Raises StoreError while a living process works on it."""
+    """Remove the run. Raises BusyError while a living process works on it."""
     this = {"run": run_id}
     query = "SELECT lease_host, lease_pid, lease_process, lease_heartbeat FROM runs WHERE id = :run"
     row = connection.execute(sql(query), this).one_or_none()
     if row is None:
         raise StoreError(f"run {run_id}: is not in this store; see `textevolve runs list`")
     if lease.is_held(connection, *row):
-        raise StoreError(f"run {run_id}: is in work by process {row[1]} on {row[0]}; stop it first")
+        raise BusyError(f"run {run_id}: is in work by process {row[1]} on {row[0]}; stop it first")
     _refuse_paid(connection, run_id)
     before = used_bytes(connection)
     query = "SELECT 1 FROM cases WHERE run_id = :run AND substr(body, 1, 1) = :mark LIMIT 1"

@@ -178,12 +178,7 @@ class Store:
         return self._read(lambda c: runs.list_runs(c, limit))
 
     def finish_run(self, run_id: str, status: RunStatus) -> None:
-        """Say what became of a run.
-
-        Raises:
-            StoreError: this process had taken it, and another one has it now.
-        """
-        self._writer.run_held(lambda c: runs.finish_run(c, run_id, status), run_id)
+        self._change_own(run_id, lambda c: runs.finish_run(c, run_id, status))
 
     def run_totals(self, run_id: str) -> RunTotals:
         return self._read(lambda c: runs.run_totals(c, run_id), run_id)
@@ -200,23 +195,37 @@ class Store:
     def lease(self, run_id: str) -> Generator[None]:
         """Work on a run, which is refused while another living process, or this one, does.
 
-        On leaving, a run that was not marked as finished or failed counts as interrupted.
+        On leaving, a run that was not marked as finished or failed counts as interrupted. Where
+        another process has taken the run meanwhile, nothing more of what is found is written.
+
+        Raises:
+            BusyError: another process works on it.
         """
         token = self._writer.run(lambda c: lease.take(c, run_id), run_id)
         self._writer.hold_lease(run_id, token)
         try:
             yield
         except BaseException:
-            # What went wrong says more than a lease that could not be given back; that one ends
-            # with the process.
+            # What went wrong says more than a lease that could not be given back.
             with suppress(StoreError):
-                self._release(token, run_id)
+                self._writer.give_lease_back(run_id)
             raise
-        self._release(token, run_id)
+        self._writer.give_lease_back(run_id)
 
-    def _release(self, token: str, run_id: str) -> None:
-        self._writer.drop_lease(run_id)
-        self._writer.run(lambda c: lease.release(c, token), run_id)
+    def _change_own(self, run_id: str, change: Callable[[Connection], T]) -> T:
+        """A change of a run's status or records; by whoever holds its lease, if this is it.
+
+        Raises:
+            BusyError: the lease that was taken here is another process's by now.
+        """
+        token = self._writer.lease_of(run_id)
+
+        def fenced(connection: Connection) -> T:
+            if token is not None:
+                lease.require(connection, run_id, token)
+            return change(connection)
+
+        return self._writer.run(fenced, run_id)
 
     # Runs of a server's clients
 
@@ -282,13 +291,15 @@ class Store:
     # Records
 
     def keep_records(self, run_id: str, found: Sequence[Kept]) -> None:
-        """Keep what a run found; a record takes the place of an earlier one with its key.
+        """Keep what a run found; a record takes the place of an earlier one with its key."""
 
-        Raises:
-            StoreError: this process had taken the run, and another one has it now.
-        """
+        def change(connection: Connection) -> None:
+            records.keep_records(connection, run_id, found)
+            if any(one.status == "skipped" for one in found):
+                runs.reopen_run(connection, run_id)
+
         if found:
-            self._writer.run_held(lambda c: records.keep_records(c, run_id, found), run_id)
+            self._change_own(run_id, change)
 
     def append(self, run_id: str, case: Case, record: Kept) -> None:
         """Keep one more case of a run together with what was found of it; several processes may do
@@ -298,11 +309,11 @@ class Store:
             runs.append_case(connection, run_id, case)
             records.keep_records(connection, run_id, [record])
 
-        self._writer.run(change, run_id)
+        self._change_own(run_id, change)
 
     def drop_records(self, run_id: str) -> None:
         """Forget what a run found, which its journal still knows."""
-        self._writer.run(lambda c: records.drop_records(c, run_id), run_id)
+        self._change_own(run_id, lambda c: records.drop_records(c, run_id))
 
     def iterate_records(
         self, run_id: str, wanted: Found | None = None, order: RecordOrder = "position"

@@ -232,6 +232,12 @@ def finish_run(connection: Connection, run_id: str, status: RunStatus) -> None:
         raise StoreError(f"run {run_id}: is not in this store; see `textevolve runs list`")
 
 
+def reopen_run(connection: Connection, run_id: str) -> None:
+    """A finished run that lacks something now is to be gone on with."""
+    mine = (runs.c.id == run_id) & (runs.c.status == "finished")
+    connection.execute(update(runs).where(mine).values(status="running"))
+
+
 def settle_run(connection: Connection, run_id: str, fingerprint: str) -> RunRecord:
     """Give a new run its fingerprint; where another run has it, that one, and the new one goes.
 

@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection
 
-from textevolve.errors import StoreError
+from textevolve.errors import BusyError, StoreError
 from textevolve.store import lease
 from textevolve.store.backend import CALL_COLUMNS, Backend, GroupRows
 from textevolve.store.documents import HASH_BYTES, pack, text_to_bytes
@@ -83,8 +83,9 @@ class Writer:
         self._failure: StoreError | None = None
         self._closed = False
         self._gate = threading.Lock()
-        self._leases: dict[str, str] = {}
-        self._lost: dict[str, StoreError] = {}
+        self._leases = dict[str, str]()
+        self._lost = dict[str, BusyError]()
+        self._owed = set[str]()
         self._last_commit = 0.0
         self._last_beat = time.monotonic()
         self._session = backend.open_session()
@@ -114,35 +115,35 @@ class Writer:
         self._put(WriteJob(change, run_id, done))
         return done.result()
 
-    def run_held(self, change: Callable[[Connection], T], run_id: str) -> T:
-        """The same for what only the holder of a run may change, where this process had taken it.
-
-        Raises:
-            StoreError: another process has taken it up since then, and nothing was changed.
-        """
-        token = self._leases.get(run_id)
-
-        def checked(connection: Connection) -> T:
-            if token is not None:
-                lease.check_held(connection, run_id, token)
-            return change(connection)
-
-        return self.run(checked, run_id)
-
     def hold_lease(self, run_id: str, token: str) -> None:
         self._leases[run_id] = token
 
-    def drop_lease(self, run_id: str) -> None:
-        del self._leases[run_id]
+    def lease_of(self, run_id: str) -> str | None:
+        """The token of the lease on a run, if it was taken here and not given back."""
+        return self._leases.get(run_id)
+
+    def give_lease_back(self, run_id: str) -> None:
+        """Where that cannot be done now, it is with a later heartbeat, lest a process that goes on
+        living keeps the run from all others.
+
+        Raises:
+            StoreError: it cannot be written now.
+        """
+        token = self._leases.pop(run_id)
         self._lost.pop(run_id, None)
+        try:
+            self.run(lambda connection: lease.release(connection, token), run_id)
+        except StoreError:
+            self._owed.add(token)
+            raise
 
     def check_lease(self, run_id: str) -> None:
         """
         Raises:
-            StoreError: at the last heartbeat another process had the run.
+            BusyError: a heartbeat found that the run is another process's by now.
         """
         if (lost := self._lost.get(run_id)) is not None:
-            raise StoreError(str(lost))
+            raise BusyError(str(lost))
 
     def close(self) -> None:
         """Write what is queued, then end the thread and close the connection."""
@@ -262,20 +263,40 @@ class Writer:
             job.done.set_result(result)
 
     def _beat(self) -> None:
-        """Renew the leases that this process holds."""
+        """Renew the leases that this process holds, and note those that are others' by now."""
         now = time.monotonic()
         if now - self._last_beat < lease.BEAT_SECONDS:
             return
         self._last_beat = now
-        held = dict(self._leases)
-        if not held or self._failure is not None:
+        held, owed = dict(self._leases), set(self._owed)
+        if not (held or owed) or self._failure is not None:
             return
         try:
-            lost = self._session.change(lambda connection: lease.renew(connection, held), "")
-            self._lost |= {id: error for id, error in lost.items() if id in self._leases}
+            lost = self._session.change(lambda connection: _renew(connection, held, owed), "")
         except self._backend.errors as error:
             if self._backend.judge(error) == "store":
                 self._failure = self._backend.explain(error)
+        else:
+            self._owed -= owed
+            self._lost |= {run: found for run, found in lost.items() if run in self._leases}
+
+
+def _renew(
+    connection: Connection, held: Mapping[str, str], owed: Collection[str]
+) -> dict[str, BusyError]:
+    """Renew leases by their runs, and give back those that are `owed`; which of them are lost, and
+    to whom."""
+    for token in owed:
+        lease.release(connection, token)
+    kept = lease.renew(connection, list(held.values()))
+    lost = dict[str, BusyError]()
+    for run_id, token in held.items():
+        if token not in kept:
+            try:
+                lease.require(connection, run_id, token)
+            except BusyError as error:
+                lost[run_id] = error
+    return lost
 
 
 def _wake(calls: Sequence[WrittenCall], failure: StoreError | None) -> None:

@@ -60,8 +60,8 @@ class Accounts:
             return known
         try:
             found = await asyncio.to_thread(self.resources.find_key_by_id, key_id)
-        except StoreError:
-            return None
+        except StoreError:  # the store is away: a key that was valid stays so meanwhile
+            return known if key_id in self._callers else None
         if found is None:
             self._callers.pop(key_id, None)
             return None

@@ -1,8 +1,8 @@
 """The work on clients' studies, in the background of the server: some at once, the others in turn.
 
-Which runs are to go on is kept in the store (`served_runs`), so a server that starts goes on with
-them, whatever became of the one before. The journal sees to it that nothing is asked twice but what
-was in flight.
+Which runs are to go on is kept in the store (`served_runs`), so a server goes on with what another
+one on the same store left, whatever became of that one. The lease of a run says which of them has
+it; the journal sees to it that nothing is asked twice but what was in flight.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from textevolve.errors import StoreError, TextEvolveError
+from textevolve.errors import BusyError, StoreError, TextEvolveError
 from textevolve.events import CallFinished, Event
 from textevolve.reach import confine
 from textevolve.remote.wire import StudyStatus, WireLimits
@@ -113,31 +113,59 @@ class Runner:
             await asyncio.gather(*late, return_exceptions=True)
 
     async def look(self) -> None:
-        """Ends what was cancelled by way of another server on the same store."""
+        """Ends what was cancelled by way of another server on the same store, and takes up what
+        another one left: what nobody worked on at two looks."""
+        free = set[str]()
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             for run_id in list(self._tasks):
                 served = await asyncio.to_thread(self.store.get_served, run_id)
                 if served is None or served.wanted == "cancelled":
                     await self._end(run_id)
+            found = await asyncio.to_thread(self._find_left)
+            for run_id in found:
+                if run_id in free:
+                    self.submit(run_id)
+            free = set(found)
+
+    def _find_left(self) -> list[str]:
+        """The runs that nobody works on though they are to go on, oldest first; but for those whose
+        files came to a server on another machine."""
+        folder, found = files_folder(self.store.location), list[str]()
+        for served in self.store.unfinished_served():
+            sent = served.launch.get("files")
+            here = not sent or (folder / sent).is_dir()
+            if here and served.run_id not in self._tasks:
+                found.append(served.run_id)
+        return [one for one in found if self.store.get_run(one).status != "running"]
 
     async def _work(self, run_id: str) -> None:
-        async with self._places:
-            try:
-                await self._perform(run_id)
-            except TextEvolveError as error:
-                log.warning("run %s failed: %s", run_id, error)
-                await asyncio.to_thread(self.store.want_run, run_id, "failed", str(error))
-            except Exception:
-                log.exception("run %s failed", run_id)
-                said = "the server failed; its log says why"
-                await asyncio.to_thread(self.store.want_run, run_id, "failed", said)
-            finally:
+        try:
+            while True:
+                await self._wait_for(run_id)
+                async with self._places:
+                    with suppress(BusyError):  # another server was faster, or has taken it over
+                        return await self._perform(run_id)
                 self._begun.discard(run_id)
+                await asyncio.sleep(LOOK_SECONDS)
+        except TextEvolveError as error:
+            log.warning("run %s failed: %s", run_id, error)
+            await self._note_failure(run_id, str(error))
+        except Exception:
+            log.exception("run %s failed", run_id)
+            await self._note_failure(run_id, "the server failed; its log says why")
+        finally:
+            self._begun.discard(run_id)
+
+    async def _note_failure(self, run_id: str, why: str) -> None:
+        try:
+            await asyncio.to_thread(self.store.want_run, run_id, "failed", why)
+        except StoreError as error:  # the run is gone on with when the store is back
+            log.warning("run %s: its end could not be noted: %s", run_id, error)
 
     async def _perform(self, run_id: str) -> None:
         served = await asyncio.to_thread(self.store.get_served, run_id)
-        run = await self._wait_for(run_id)
+        run = await asyncio.to_thread(self.store.get_run, run_id)
         if served is None or served.wanted != "running" or run.status == "finished":
             return
         self._begun.add(run_id)
@@ -152,12 +180,9 @@ class Runner:
         if run.status != "finished" and not self.ending:
             await asyncio.to_thread(self._note_limit, run_id)
 
-    async def _wait_for(self, run_id: str) -> RunRecord:
-        """The run, once no other process works on it."""
-        while True:
-            run = await asyncio.to_thread(self.store.get_run, run_id)
-            if run.status != "running":
-                return run
+    async def _wait_for(self, run_id: str) -> None:
+        """Returns when no other process works on the run."""
+        while (await asyncio.to_thread(self.store.get_run, run_id)).status == "running":  # noqa: ASYNC110
             await asyncio.sleep(LOOK_SECONDS)
 
     def settings_of(self, served: ServedRun) -> Settings:

