@@ -43,8 +43,8 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "lines in all": Limit(118_500, 33_000),
-    "lines of cli": Limit(5_800, 3_000),
+    "lines in all": Limit(119_700, 33_000),
+    "lines of cli": Limit(5_815, 3_000),
     f"files above {FILE_LINES} lines": Limit(2, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),
     "lines of the longest function": Limit(FUNCTION_LINES, FUNCTION_LINES),
@@ -71,7 +71,7 @@ HEAVY = frozenset(
             "opentelemetry",
         ),
         *("keyring", "ladybug", "langchain_core", "langgraph", "mem0", "onnxruntime", "pgvector"),
-        *("psycopg", "pyarrow", "pytest", "rich", "sqlite_vec", "tokenizers", "xllamacpp"),
+        *("psycopg", "pyarrow", "pytest", "ray", "rich", "sqlite_vec", "tokenizers", "xllamacpp"),
     }
 )
 """Packages that are heavy to load, optional, or not on every system."""

@@ -15,6 +15,7 @@
     │       └── CapabilityError   the endpoint cannot give what the readout needs
     ├── UnjudgedError         a test asserts something of a text that could not be judged
     ├── BudgetError           the run's limit of money, tokens or calls is reached
+    ├── ClusterError          the machines that a run is spread over keep failing
     └── StoreError            the journal cannot be read or written, or is in use
         ├── MismatchError     a run cannot be resumed as asked: something has changed
         ├── BusyError         another process works on the run, or has taken it over
@@ -92,6 +93,10 @@ class UnjudgedError(TextEvolveError):
 
 
 class BudgetError(TextEvolveError):
+    pass
+
+
+class ClusterError(TextEvolveError):
     pass
 
 

@@ -245,7 +245,8 @@ class Settings(_Frozen):
     """`store`: the SQLite file or postgresql:// address that keeps everything. `memory_store`: the
     one that keeps namespaces, agents and memories, where that is another one. `namespace`: that of
     names without one. `embedder`: the model that embeds the memories of new collections. `batch`:
-    studies ask in batch jobs. `server`: the address of a server that runs studies in place of this
+    studies ask in batch jobs. `on`: the cluster that studies are spread over, "ray" or
+    ray://HOST:PORT. `server`: the address of a server that runs studies in place of this
     machine; none: this machine does. `traces`: the file that spans of loops are written to, or the
     address of a collector."""
 
@@ -264,6 +265,7 @@ class Settings(_Frozen):
     retries: Retries = Retries()
     batch: bool = False
     batches: Batches = Batches()
+    on: str | None = Field(default=None, pattern=r"^(ray|ray://[^/\s]+:[0-9]+|none)$")
     local: Local = Local()
     providers: dict[str, Provider] = {}
     prices: dict[str, Price] = {}
@@ -287,6 +289,7 @@ ENVIRONMENT = {
     "TEXTEVOLVE_WEIGHTS": "weights_folder",
     "TEXTEVOLVE_CONCURRENCY": "concurrency",
     "TEXTEVOLVE_BATCH": "batch",
+    "TEXTEVOLVE_ON": "on",
 }
 
 
@@ -356,3 +359,16 @@ def read_settings(overrides: Mapping[str, Any] | None = None) -> tuple[Settings,
         source = sources.get(str(first["loc"][0]), "settings") if first["loc"] else "settings"
         told = first["msg"].removeprefix("Value error, ")
         raise SettingsError(f"{source}: {name}: {told}") from error
+
+
+def override_settings(settings: Settings, given: Mapping[str, Any]) -> Settings:
+    """The settings with some of them as the caller says.
+
+    Raises:
+        SettingsError: a value is not allowed.
+    """
+    try:
+        return Settings.model_validate({**dict(settings), **given})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise SettingsError(f"{first['loc'][0]}: {first['msg']}") from error

@@ -99,7 +99,9 @@ def take_limits(limits: Limits | None) -> Limits:
     return limits or Limits()
 
 
-def make_budget(limits: Limits | None) -> Budget:
+def make_budget(limits: Limits | Budget | None) -> Budget:
+    if isinstance(limits, Budget):
+        return limits
     limits = take_limits(limits)
     return Budget(cost=limits.cost, tokens=limits.tokens, calls=limits.calls, spent=limits.spent)
 
@@ -125,15 +127,15 @@ class Workbench:
     """What a study works with.
 
     `model`: the study's own. `judge_of`: from a judge's text, and a rubric if there is one, to an
-    evaluator, which is opened once. `resources`: namespaces, agents and memories; `budget`:
-    what all its models share; `recall`: what
-    debaters remember, of the versions of their collections that the run pins, if it does.
-    `concurrency`: how many pieces of work are worth having under way. `calls_per_case`: of
-    them, how many calls of one case run at once. `today`: the date that prompts hold, as
-    YYYY-MM-DD. `deadline`: when the time limit is reached, as `time.monotonic` counts; None: never.
-    `objects`: what the user's own code put in, by the names in the specification. `run`: the name
-    of this run for what lies outside; `described`: what `Study.describe` found. `ordered`: records
-    are wanted in the order of the cases, else as they come.
+    evaluator, which is opened once. `resources`: namespaces, agents and memories; `budget`: what
+    all its models share; `recall`: what debaters remember, of the versions of their collections
+    that the run pins, if it does. `concurrency`: how many pieces of work are worth having under
+    way. `calls_per_case`: of them, how many calls of one case run at once. `today`: the date that
+    prompts hold, as YYYY-MM-DD. `deadline`: when the time limit is reached, as `time.monotonic`
+    counts; None: never. `objects`: what the user's own code put in, by the names in the
+    specification. `run`: the name of this run for what lies outside; `described`: what
+    `Study.describe` found. `ordered`: records are wanted in the order of the cases, else as they
+    come. `first`: its first case's place.
     """
 
     settings: Settings
@@ -154,6 +156,7 @@ class Workbench:
     described: Mapping[str, Any] = field(default_factory=dict[str, Any])
     mode: Mode = "live"
     ordered: bool = True
+    first: int = 0
 
     @property
     def model(self) -> Model:
@@ -217,15 +220,15 @@ async def open_workbench(
     setting: Setting,
     settings: Settings,
     journal: Journal,
-    limits: Limits = Limits(),
+    limits: Limits | Budget = Limits(),
     listener: Listener = silence,
     *,
     models: ModelOf | None = None,
     halt: Halt = never,
     batches: BatchLedger | None = None,
 ) -> AsyncGenerator[Workbench]:
-    """The models and judges of a run; `models` take the place of those that the settings have.
-    `batches`: what is kept of its batch jobs, where there may be any."""
+    """The models and judges of a run; `models` take the place of those of the settings. `batches`:
+    what is kept of its batch jobs, where there may be any."""
     # A model that embeds has no slots and holds nothing up, so the others decide.
     asked = [name for name in setting.models if embedder_of(name) is None]
     local = bool(asked) and all(name.startswith("local/") for name in asked)
@@ -297,8 +300,7 @@ async def open_models(
     """Gives a function from a model's spec to the model; all of them share one budget. With
     `batches` they ask in batch jobs where the settings say so, and wait for those that are open, up
     to the `deadline` as `time.monotonic` counts."""
-    budget = limits if isinstance(limits, Budget) else make_budget(limits)
-    models: dict[str, Model] = {}
+    budget, models = make_budget(limits), dict[str, Model]()
     limits_of: dict[str, tuple[RateBucket, ...]] = {}
     async with AsyncExitStack() as stack:
         means = None
@@ -353,11 +355,8 @@ class _Opening:
         batches: BatchMeans | None = None,
     ) -> None:
         self.name = name
-        self._settings = settings
-        self._stack = stack
-        self._listener = listener
-        self._limits = limits
-        self._batches = batches
+        self._settings, self._stack, self._listener = settings, stack, listener
+        self._limits, self._batches = limits, batches
         self._lock = asyncio.Lock()
         self._model: Model | None = None
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from textevolve.engine.collector import rare_collections
 from textevolve.events import silence
-from textevolve.settings import Settings, read_settings, store_location
+from textevolve.settings import Settings, override_settings, read_settings, store_location
 from textevolve.store.repository import open_store
 from textevolve.studies import driver
 from textevolve.studies.driver import Launch
@@ -39,11 +39,13 @@ async def perform(
     if cases is not None and study.take is not None:
         cases = study.take(spec, cases)
     store = keywords.get("store")
-    own = {name: keywords.get(name) for name in ("concurrency", "batch")}
-    settings = (
-        keywords.get("settings")
-        or read_settings({"model": spec.plain_model, "store": store, **own})[0]
-    )
+    names = ("concurrency", "batch", "on")
+    own = {name: given for name, given in keywords.items() if name in names and given is not None}
+    settings = keywords.get("settings")
+    if settings is None:
+        settings, _ = read_settings({"model": spec.plain_model, "store": store, **own})
+    elif own:
+        settings = override_settings(settings, own)
     launch = Launch(
         name=keywords.get("name", ""),
         source="Python",

@@ -33,7 +33,8 @@ T = TypeVar("T")
 class RunKeywords(TypedDict, total=False):
     """How a study is run, as opposed to what it is; the same for every verb.
 
-    `batch`: asked in batch jobs, each of which may take a day. `limits`: of money, tokens and
+    `batch`: asked in batch jobs, each of which may take a day. `on`: the Ray cluster that cases
+    are spread over, "ray" or ray://HOST:PORT; "none": this process. `limits`: of money, tokens and
     calls. `time_limit`: in seconds. `listener`: hears what happens. `name`: to find the run by.
     `store`: the file that keeps it. `ordered`: of what comes one by one, in the order of the cases,
     else as it is found. `server`: the address of a server that runs it; "none": this machine does,
@@ -44,6 +45,7 @@ class RunKeywords(TypedDict, total=False):
     store: str | Path | None
     concurrency: int | None
     batch: bool
+    on: str | None
     limits: Limits | None
     time_limit: float | None
     listener: Listener

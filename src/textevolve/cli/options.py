@@ -44,6 +44,16 @@ Batch = Annotated[
         rich_help_panel=RUN,
     ),
 ]
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="CLUSTER",
+        help="Spread the cases over a Ray cluster: ray, which is the one that RAY_ADDRESS names or"
+        " one that is started here, or ray://HOST:PORT; none: this process.",
+        rich_help_panel=RUN,
+    ),
+]
 Json = Annotated[
     bool,
     typer.Option("--json", help="Print JSON, a line for each record.", rich_help_panel=RUN),

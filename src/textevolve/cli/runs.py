@@ -104,7 +104,10 @@ def show(
             print_report(list_records(opened, record, wanted), open_console())
 
 
-RESUMED = ("output", "concurrency", "batch", *LIMIT_OPTIONS, "as_json", "turns", "server", "store")
+RESUMED = (
+    *("output", "concurrency", "batch", "on", *LIMIT_OPTIONS),
+    *("as_json", "turns", "server", "store"),
+)
 """What a run that is gone on with takes of the options of all runs."""
 RESCORED = (
     *("weights", "temperature", "aggregation", "convergence", "convergence_mode"),
@@ -117,7 +120,7 @@ def resume(run: str = "last", **given: Any) -> None:
     """Go on with a run: only what is missing is asked."""
     wanted = RunOptions(**given)
     named = {"server": wanted.server, "store": wanted.store, "concurrency": wanted.concurrency}
-    settings, _ = read_settings({**named, "batch": wanted.batch or None})
+    settings, _ = read_settings({**named, "batch": wanted.batch or None, "on": wanted.on})
     if (there := remote_server(settings)) is not None:
         launch = take_launch(wanted)
         told = sync.run(there.resume(run, launch.limits, launch.time_limit))

@@ -70,6 +70,7 @@ class RunOptions:
         ),
     ] = None
     batch: options.Batch = False
+    on: options.On = None
     max_cost: options.MaxCost = None
     max_tokens: options.MaxTokens = None
     max_calls: options.MaxCalls = None
@@ -215,6 +216,7 @@ def run_study(
             "store": wanted.store,
             "concurrency": wanted.concurrency,
             "batch": wanted.batch or None,
+            "on": wanted.on,
             "server": wanted.server,
         }
     )

@@ -53,14 +53,19 @@ def name_variants(spec: CompareSpec, _model: str) -> list[str]:
 
 
 def plan_rows(
-    spec: CompareSpec, cases: Sequence[Case], default_model: str, chains: Mapping[str, Chain]
+    spec: CompareSpec,
+    cases: Sequence[Case],
+    default_model: str,
+    chains: Mapping[str, Chain],
+    first: int = 0,
 ) -> Iterator[list[Planned]]:
-    """The cells of each row, sample by sample. `chains`: by their names.
+    """The cells of each row, sample by sample. `chains`: by their names. `first`: the place of the
+    first row.
 
     Raises:
         InputError: no variant is called like the baseline.
     """
-    number = itertools.count()
+    number = itertools.count(_count_cells(spec, first))
     if spec.outputs_of is not None:
         kept = dict.fromkeys(str(case.parameters["variant"]) for case in cases)
         baseline_of(spec, [Variant(name) for name in kept])
@@ -157,7 +162,7 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
         chain.take_inputs(json.loads(case.input), others=True)  # said before anything is asked
     bench.listener(RecordsExpected(_count_cells(spec, len(read))))
     together, per_row = bool(scorers.together), len(spec.prompts) * max(1, len(spec.models))
-    rows = plan_rows(spec, read, bench.default_model, chains)
+    rows = plan_rows(spec, read, bench.default_model, chains, bench.first)
     results = stream(
         (group for row in rows for group in _groups(row, together=together)),
         lambda group: fill_cells(bench, scorers, group),
@@ -206,6 +211,7 @@ STUDY = Study(
     data=data,
     flat=flatten,
     earlier=lambda spec: spec.outputs_of,
+    independent=lambda spec: spec.outputs_of is None,
     again=take_again,
     variants=name_variants,
     aggregates=False,

@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -34,6 +35,7 @@ from textevolve.reach import check_earlier
 from textevolve.settings import Settings, StoreLocation, today
 from textevolve.spec import identity_of
 from textevolve.studies.chained import describe_chains, models_of_chains
+from textevolve.studies.distributed import is_spread, spread_cases, spread_run
 from textevolve.studies.holding import hold
 from textevolve.studies.identity import refuse_differences
 from textevolve.studies.kinds import KINDS, find_study
@@ -365,6 +367,10 @@ def refuse_changed(
     refuse_differences(run.id, kept, found, what)
 
 
+def _check_there(run: RunRecord, stored: StoredSpec, objects: Mapping[str, object]) -> None:
+    refuse_changed(run, find_study(stored.kind), stored, objects, "worked on at a node")
+
+
 def refuse_chain(study: AnyStudy, spec: StudySpec, asks: Asks) -> None:
     """Raises InputError where a chain is named as the model of a study that takes none."""
     if spec.model is not None and spec.plain_model is None and spec.model not in asks.chains:
@@ -450,10 +456,19 @@ async def _work(
     if settings.batch and not offline:
         refuse_unbatched(setting.models, settings)
     batched = not offline and (settings.batch or bool(ledger.all_open()))
-    journal = Salted(kept, study.salt(spec, stored.described) + stored.fresh)
+    salt = study.salt(spec, stored.described) + stored.fresh
+    journal = Salted(kept, salt)
     models = replay_models(journal, kept.errors) if offline else None
     traced = trace_loops(study, run.id, None if offline else settings, launch.listener)
     with traced as (listener, keep):
+        if not offline and is_spread(study, spec, settings):
+            check = partial(_check_there, run, stored)
+            told = spread_run(spec, run, setting, settings, launch, salt=salt, check=check)
+            source = spread_cases(told, store.iterate_cases(run.id), kept, launch)
+            async with aclosing(source) as records:
+                async for record in records:
+                    yield record
+            return
         opened = open_workbench(
             *(setting, settings, journal, launch.limits, listener),
             models=models,

@@ -68,7 +68,7 @@ from textevolve.studies.judged_rows import (
     turn_rows,
     write_line,
 )
-from textevolve.studies.study import Asks, Row, Study
+from textevolve.studies.study import Asks, Row, Study, always_independent
 from textevolve.user_code import OWN, own_object
 from textevolve.wiring import Workbench
 
@@ -222,7 +222,7 @@ async def run(
             return replace(made, index=index)
         return JudgedCase(case, index, tuple(made.result), made.usage)
 
-    results = stream(enumerate(cases), work, bench.concurrency, ordered=bench.ordered)
+    results = stream(enumerate(cases, bench.first), work, bench.concurrency, ordered=bench.ordered)
     async with aclosing(results):
         async for judged in results:
             yield judged
@@ -396,6 +396,7 @@ STUDY = Study(
     data=data,
     flat=candidate_rows,
     streams=True,
+    independent=always_independent,
     complete=complete,
     line=write_line,
     turns=turn_rows,

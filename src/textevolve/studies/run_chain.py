@@ -25,7 +25,7 @@ from textevolve.rows import Placed, read_rows
 from textevolve.spec import option
 from textevolve.studies.chained import ask_chain, open_chain_named
 from textevolve.studies.datasets import MappedSpec
-from textevolve.studies.study import Asks, Row, Study, json_codec
+from textevolve.studies.study import Asks, Row, Study, always_independent, json_codec
 from textevolve.wiring import Workbench
 
 TIME_IS_UP = "the time limit is reached; resume the run to go on"
@@ -156,7 +156,7 @@ async def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> Async
         made = to_jsonable_python(outputs, serialize_unknown=True)
         return ChainRun(position, case.id, inputs, trace, made)
 
-    source = stream(enumerate(read), work, bench.concurrency, ordered=bench.ordered)
+    source = stream(enumerate(read, bench.first), work, bench.concurrency, ordered=bench.ordered)
     async with aclosing(source) as found:
         async for made in found:
             yield made
@@ -305,6 +305,7 @@ STUDY = Study(
     cases=read_cases,
     asks=ask,
     run=run,
+    independent=always_independent,
     row=find_row,
     encode=encode,
     decode=decode,

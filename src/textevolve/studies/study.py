@@ -175,6 +175,16 @@ def no_variants(_spec: Any, _model: str) -> Sequence[str]:
     return ()
 
 
+def never_independent(_spec: Any) -> bool:
+    """For studies whose records are made of several cases, or of what happened before."""
+    return False
+
+
+def always_independent(_spec: Any) -> bool:
+    """For studies that make each record of one case."""
+    return True
+
+
 def no_run(_spec: Any) -> str | None:
     """For studies whose cases are never those of an earlier run."""
     return None
@@ -194,7 +204,10 @@ class Study(Generic[S, R, T]):
     such as a template to use, by the file's ending, all of which `text_endings` names; one that
     there is not is left out. `streams`:
     records are results by themselves, to be shown as they come. `whole`: all cases are one piece of
-    work, of which a part tells nothing. `estimate`: what it may use where
+    work, of which a part tells nothing. `independent`: whether, by the specification, each case
+    can be worked on alone, by a `run` over nothing else whose place is `Workbench.first`, so that
+    cases may be spread over machines; their steps are not heard of then.
+    `estimate`: what it may use where
     that has to be an exact bound, from the specification, the cases and the model; where there is
     none the study is rehearsed.
 
@@ -241,6 +254,7 @@ class Study(Generic[S, R, T]):
     variants: Callable[[S, str], Sequence[str]] = no_variants
     aggregates: bool = True
     whole: bool = False
+    independent: Callable[[S], bool] = never_independent
     steps: LoopSteps | None = None
     take: Callable[[S, Iterable[Any]], Iterable[Case]] | None = None
     rows: Callable[[Sequence[R], Sequence[str]], Iterable[MatrixRow]] | None = None
