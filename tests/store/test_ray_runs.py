@@ -98,7 +98,7 @@ def found_in(location):
     return run.status, sorted(records), totals.spent, totals.failed
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", ["evaluate", "compare"])
 def test_a_spread_run_is_the_run_of_one_process(
     cluster, cli, cases, table, home, location, server, model, kind
@@ -121,7 +121,7 @@ def test_a_spread_run_is_the_run_of_one_process(
     assert found_in(location)[0] == "finished"
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 def test_what_a_killed_worker_had_in_hand_is_done_by_another(cluster, cli, cases, home, hired):
     import ray
 
@@ -143,7 +143,7 @@ def test_what_a_killed_worker_had_in_hand_is_done_by_another(cluster, cli, cases
     assert found_in(home / "there.db") == found_in(home / "here.db")
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("first", ["here", "there"])
 def test_a_limit_holds_and_the_run_goes_on_elsewhere(
     cluster, cli, cases, home, server, model, first
@@ -162,7 +162,7 @@ def test_a_limit_holds_and_the_run_goes_on_elsewhere(
     assert found_in(home / "store.db") == found_in(home / "whole.db")
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 def test_an_interrupted_command_tells_how_to_go_on(
     cluster, cli, cases, home, spawn, stalling, monkeypatch, calls_of
 ):
@@ -187,7 +187,7 @@ def test_an_interrupted_command_tells_how_to_go_on(
     assert found_in(home / "store.db")[0] == "finished"
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 def test_code_of_the_users_own_travels_and_may_end_its_process(cluster, home):
     mark = home / "mark"
 
@@ -203,7 +203,7 @@ def test_code_of_the_users_own_travels_and_may_end_its_process(cluster, home):
     assert mark.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 def test_what_cannot_be_sent_is_refused(cluster, home):
     lock = threading.Lock()
 
@@ -216,7 +216,7 @@ def test_what_cannot_be_sent_is_refused(cluster, home):
         list(evaluate_batch(rows, judge=judge, on="ray", store=home / "own.db"))
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 def test_workers_that_keep_dying_end_the_run(cluster, home, monkeypatch):
     monkeypatch.setattr(spreading, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(spreading, "MOST_LOSSES", 2)
