@@ -7,8 +7,8 @@ from collections.abc import Callable
 from subprocess import Popen
 
 import pytest
-from postgres_server import address_of
 
+from postgres_server import address_of
 from textevolve.settings import StoreLocation
 from textevolve.store import Store, open_store
 
