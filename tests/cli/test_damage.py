@@ -139,9 +139,12 @@ def check_reading(cli, command):
 
 @pytest.mark.slow
 def test_no_command_that_reads_fails_without_a_line_that_says_why(store, cli, sound):
-    """cli() lets through whatever is not ours."""
+    """cli() lets through whatever is not ours. It goes on until a run was hit, too, whose place
+    depends on how the file is laid out."""
     named = 0
-    for turn, place in enumerate(places(len(sound["bytes"]), 30, 1)):
+    for turn, place in enumerate(places(len(sound["bytes"]), 300, 1)):
+        if turn >= 46 and named:
+            break
         flip(store, sound, place, length=1 if turn % 2 else 24)
         command = READING[turn % len(READING)]
         ended = check_reading(cli, command)

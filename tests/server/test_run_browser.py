@@ -64,6 +64,7 @@ def test_runs_are_chosen_and_found(store, serve, page):
     page.get_by_role("button", name="Compare").click()
     assert page.get_by_role("heading", name="first beside second").is_visible()
     page.get_by_role("link", name="second", exact=True).click()
+    page.wait_for_load_state()  # what sends the form is a script
     page.get_by_label("Show").select_option("not passed")  # sent without a button
     page.wait_for_url("**show=not-passed**")
     page.get_by_role("link", name="case-1").click()

@@ -15,7 +15,13 @@ from sqlalchemy import ColumnElement, delete, func, select
 from sqlalchemy.engine import Connection
 
 from textevolve.store.dialects import insert_into
-from textevolve.store.documents import bytes_to_text, pack, text_to_bytes, unpack_json_bytes
+from textevolve.store.documents import (
+    bytes_to_text,
+    pack,
+    text_to_bytes,
+    unpack_json_bytes,
+    whole,
+)
 from textevolve.store.tables import records
 
 PAGE = 200
@@ -164,6 +170,7 @@ def _read(connection: Connection, query: Any) -> list[Kept]:
 
 
 COLUMNS = (
+    records.c.run_id,
     records.c.key,
     records.c.position,
     records.c.case_id,
@@ -179,19 +186,24 @@ COLUMNS = (
 
 
 def row_to_kept(row: Sequence[Any]) -> Kept:
-    key, position, case, score, status, reason, body, variant, passed, revision = row
-    return Kept(
-        bytes_to_text(key),
-        position,
-        bytes_to_text(case),
-        score,
-        status,
-        bytes_to_text(reason),
-        unpack_json_bytes(body),
-        bytes_to_text(variant or b""),
-        passed,
-        revision or 0,
-    )
+    """
+    Raises:
+        StoreError: it is damaged.
+    """
+    run_id, key, position, case, score, status, reason, body, variant, passed, revision = row
+    with whole(f"run {run_id}: record {position}"):
+        return Kept(
+            bytes_to_text(key),
+            position,
+            bytes_to_text(case),
+            score,
+            status,
+            bytes_to_text(reason),
+            unpack_json_bytes(body),
+            bytes_to_text(variant or b""),
+            passed,
+            revision or 0,
+        )
 
 
 def _conditions(wanted: Found) -> list[ColumnElement[bool]]:
