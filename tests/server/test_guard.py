@@ -215,7 +215,8 @@ def test_an_alias_stands_for_what_is_served(serve, ask, model):
 )
 def test_an_odd_request_is_refused(serve, headers, status, code):
     url = serve(judge="probe")
-    body = json.dumps(BODY).encode()
+    # The parser hangs up at too many headers, and a body that came later would reset the line.
+    body = None if status == 431 else json.dumps(BODY).encode()
     headers = {"Content_Type": "application/json", **headers}
     reply = fetch(f"{url}/v1/models", "POST", body, **headers)
     assert (reply.status, reply.code) == (status, code)
