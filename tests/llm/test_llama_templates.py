@@ -112,21 +112,17 @@ def serve_template(source: str) -> Generator[Callable[[list[dict[str, Any]]], st
     address = server.listening_address
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-    def apply(messages: list[dict[str, Any]]) -> str:
-        asked = urllib.request.Request(
-            f"{address}/apply-template",
-            data=json.dumps({"messages": messages}).encode(),
-            headers={
-                "Authorization": "Bearer key",
-                "Content-Type": "application/json",
-                "Connection": "close",
-            },
-        )
+    def ask(path: str, body: dict[str, Any] | None = None) -> Any:
+        headers = {"Authorization": "Bearer key", "Connection": "close"}
+        data = None if body is None else json.dumps(body).encode()
+        asked = urllib.request.Request(address + path, data, headers)
         with opener.open(asked, timeout=120) as answer:
-            return json.load(answer)["prompt"]
+            return json.load(answer)
 
-    apply([{"role": "user", "content": "x"}])  # one that is stopped before its loop runs never ends
-    yield apply
+    # A server that is stopped before its loop runs never ends. The loop answers for the slots; a
+    # template is rendered without it.
+    ask("/slots")
+    yield lambda messages: ask("/apply-template", {"messages": messages})["prompt"]
     del server
 
 
