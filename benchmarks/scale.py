@@ -32,13 +32,14 @@ import time
 import urllib.request
 import warnings
 from collections.abc import AsyncGenerator, Generator, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from processes import Watch, read_machine, read_process
+from ray_nodes import open_nodes
 from textevolve import DebateResult, aevaluate_batch
 from textevolve.cli.execution import calm_collector
 from textevolve.evaluation import Usage
@@ -155,24 +156,6 @@ def open_place(
             started.cleanup()
 
 
-@contextmanager
-def open_nodes(asked: Asked) -> Generator[None]:
-    """Nodes of Ray on this machine, for `--on ray`; the first is the driver's own."""
-    if asked.on == "local":
-        yield
-        return
-    cluster_utils: Any = import_module("ray.cluster_utils")
-    head = {"num_cpus": 1, "include_dashboard": False}
-    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
-    try:
-        for _ in range(asked.nodes - 1):
-            cluster.add_node(num_cpus=1)
-        os.environ["RAY_ADDRESS"] = cluster.address
-        yield
-    finally:
-        cluster.shutdown()
-
-
 def run(asked: Asked, url: str, store: str) -> AsyncGenerator[Any]:
     """The study, by the public verb; of Ray, so many are in flight at each node."""
     where: dict[str, Any] = {} if asked.on == "local" else {"on": asked.on}
@@ -191,7 +174,7 @@ async def measure(asked: Asked, folder: Path, postgres: str | None) -> Point:
     with (
         open_place(asked, folder, postgres) as (store, roots),
         serve_in_process(*latency) as url,
-        open_nodes(asked),
+        nullcontext() if asked.on == "local" else open_nodes(asked.nodes),
     ):
         roots = [os.getpid(), *roots]
         before = read_stats(store_location(store)).bytes if asked.store_kind != "sqlite" else 0

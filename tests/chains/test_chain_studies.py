@@ -12,6 +12,7 @@ from textevolve.settings import Settings
 from textevolve.store.repository import open_store
 from textevolve.studies import driver
 from textevolve.studies.kinds import find_study
+from textevolve.studies.stored import read_stored
 
 HELPS, IDLE = "Add carefully.", "Be friendly."
 YAML = """\
@@ -196,7 +197,7 @@ def test_a_changed_chain_makes_another_run(cli, folder, model, server):
     with open_store(folder / "store.db") as store:
         first = store.get_run("first")
     with pytest.raises(MismatchError, match=r"chains\.adder"):
-        driver.refuse_changed(first, find_study("chain"), driver.read_stored(first), {})
+        driver.refuse_changed(first, find_study("chain"), read_stored(first), {})
     run("--name", "second")
     with open_store(folder / "store.db") as store:
         assert store.get_run("first").fingerprint != store.get_run("second").fingerprint

@@ -18,8 +18,10 @@ from textevolve.node_eval.history import History, HistoryItem
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
 from textevolve.studies import driver
+from textevolve.studies.keeping import read_records
 from textevolve.studies.node_records import decode, encode
 from textevolve.studies.nodes import STUDY, NodesSpec, node_cases, read_kept
+from textevolve.studies.stored import read_stored
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def test_what_a_monitor_watched_comes_back_from_the_store(store, cli):
     run = keep_history(monitor.history, name="greeting")
     kept = store.get_run(run)
     assert kept.status == "finished"
-    nodes = list(driver.read_records(store, kept)())
+    nodes = list(read_records(store, kept)())
     assert [node.item for node in nodes] == list(monitor.history.items)
     assert [node.episode for node in nodes] == ["1"] * 3
     assert [decode(encode(node)) for node in nodes] == nodes
@@ -83,7 +85,7 @@ def test_a_run_that_another_version_wrote_is_refused(store):
         list(read_kept([Case('{"node": "n", "step": -1}', (), "1")]))
     run = store.create_run({"kind": "nodes", "judges": [], "model": ""}, "f")
     with pytest.raises(MismatchError, match="earlier version"):
-        driver.read_stored(run)
+        read_stored(run)
 
 
 def register(store, spec, episodes, settings):
@@ -114,10 +116,10 @@ def test_many_episodes_are_judged_in_order_and_found_again(store, model, server)
     run = store.get_run(run.id)
     assert run.status == "finished"
     calls = server.calls
-    assert list(driver.read_records(store, run)()) == found
+    assert list(read_records(store, run)()) == found
     store.drop_records(run.id)
     sync.run(driver.restore_records(store, run, settings))
-    assert list(driver.read_records(store, run)()) == found
+    assert list(read_records(store, run)()) == found
     assert server.calls == calls
 
 

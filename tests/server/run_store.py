@@ -4,8 +4,9 @@ from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.judges.judged import JudgedCase
 from textevolve.studies import compare, evaluate
 from textevolve.studies.compare_cells import Grade, Output
-from textevolve.studies.driver import StoredSpec, keep_record
+from textevolve.studies.keeping import keep_record
 from textevolve.studies.kinds import find_study
+from textevolve.studies.stored import StoredSpec
 
 
 def begin_run(store, kind="evaluate", name="", cases=0, **spec):

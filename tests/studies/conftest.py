@@ -16,8 +16,9 @@ from textevolve.evaluation import Case, Failure, Usage
 from textevolve.memory.cue import Memory
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
-from textevolve.studies.driver import Launch, StoredSpec, register_run
+from textevolve.studies.driver import Launch, register_run
 from textevolve.studies.evaluate import STUDY, EvaluateSpec
+from textevolve.studies.stored import StoredSpec
 
 MakeResult = Callable[..., DebateResult]
 

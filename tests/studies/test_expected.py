@@ -24,9 +24,9 @@ from textevolve.evaluation import Usage
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.settings import read_settings
 from textevolve.store.repository import open_store
-from textevolve.studies.driver import read_stored
 from textevolve.studies.earlier import find_earlier
 from textevolve.studies.kinds import find_study
+from textevolve.studies.stored import read_stored
 
 
 def test_students_t_is_that_of_scipy():

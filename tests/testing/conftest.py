@@ -8,7 +8,7 @@ from textevolve.settings import read_settings
 from textevolve.store.repository import open_store
 
 # Loaded before the sessions inside are: they forget what they were first to load.
-from textevolve.studies import driver
+from textevolve.studies.keeping import read_records
 from textevolve.testing import ending, wording  # noqa: F401
 
 THEIRS = ("langsmith_plugin", "anyio", "schemathesis", "hypothesispytest", "pytest_cov")
@@ -39,7 +39,7 @@ def kept(home):
     def read():
         with open_store(read_settings()[0].store) as store:
             runs = sorted(store.list_runs(), key=lambda run: run.created)
-            return [(run, list(driver.read_records(store, run)())) for run in runs]
+            return [(run, list(read_records(store, run)())) for run in runs]
 
     return read
 

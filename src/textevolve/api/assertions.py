@@ -24,7 +24,6 @@ from textevolve.judge_texts import check_absolute
 from textevolve.llm.providers import resolve
 from textevolve.llm.replay import replay_models
 from textevolve.settings import Settings, today
-from textevolve.studies import driver
 from textevolve.studies.assertions import (
     STUDY,
     Assertion,
@@ -33,6 +32,8 @@ from textevolve.studies.assertions import (
     judge_case,
     write_demand,
 )
+from textevolve.studies.keeping import keep_record
+from textevolve.studies.stored import StoredSpec
 from textevolve.user_code import OWN
 from textevolve.wiring import Limits, Setting, Workbench, choose_model, open_workbench
 
@@ -151,9 +152,7 @@ class AssertionRun:
         if (found := store.find_run(key)) is not None:
             return found, False
         prompts = STUDY.asks(AssertionsSpec()).prompts
-        stored = driver.StoredSpec(
-            kind=STUDY.kind, spec={}, model="", today=today(), prompts=prompts
-        )
+        stored = StoredSpec(kind=STUDY.kind, spec={}, model="", today=today(), prompts=prompts)
         try:
             run = store.create_run(stored.model_dump(mode="json"), key, "", "pytest")
         except StoreError:
@@ -184,7 +183,7 @@ class AssertionRun:
         own = demand.judge.startswith(OWN) and isinstance(made.result, EvaluationResult)
         again = replace(demand, given=made.result) if own else demand
         kept = replace(case, parameters=write_demand(again))
-        record = driver.keep_record(STUDY, made, STUDY.row(made))
+        record = keep_record(STUDY, made, STUDY.row(made))
         await asyncio.shield(asyncio.to_thread(opened.store.append, opened.run.id, kept, record))
         return made
 

@@ -18,9 +18,9 @@ from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord
 from textevolve.studies.batch_plan import plan_batches, say_plan
-from textevolve.studies.driver import StoredSpec
 from textevolve.studies.kinds import find_study
 from textevolve.studies.rehearsal import CASES_DRAWN
+from textevolve.studies.stored import StoredSpec
 
 
 def say_waves(store: Store, run: RunRecord, stored: StoredSpec, settings: Settings) -> str:

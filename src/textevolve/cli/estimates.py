@@ -14,8 +14,8 @@ from textevolve.estimates.debate import UsageRange
 from textevolve.estimates.expected import SHARE, Expected, Spread
 from textevolve.evaluation import Usage
 from textevolve.report.wording import count, duration, money
-from textevolve.studies.driver import StoredSpec
 from textevolve.studies.reporting import USED, estimate_data
+from textevolve.studies.stored import StoredSpec
 
 WIDTH = 19
 FIELDS = ("calls", "prompt_tokens", "completion_tokens", "cost")

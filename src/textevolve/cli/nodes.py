@@ -28,6 +28,7 @@ from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord
 from textevolve.studies import driver
+from textevolve.studies.keeping import read_records
 from textevolve.studies.node_checks import read_weights
 from textevolve.studies.node_records import JudgedNode, Record, encode
 from textevolve.studies.node_report import MOST_NODES, TREE_NODES
@@ -124,7 +125,7 @@ def open_source(
     if run.spec.get("kind") != STUDY.kind:
         raise InputError(f"run {run.id}: holds no nodes of agents; see textevolve runs list")
     sync.run(driver.restore_records(opened, run, settings))
-    records = driver.read_records(opened, run)
+    records = read_records(opened, run)
     return SourceFiles(spec, records, reading, KeptRun(opened, run, settings))
 
 

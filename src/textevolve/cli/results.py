@@ -12,10 +12,11 @@ from textevolve.report.files import check_target, open_target
 from textevolve.report.junit import write_junit
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
-from textevolve.studies.driver import Records, read_spec, read_stored
 from textevolve.studies.gates import UNGATED, Gated
 from textevolve.studies.junit_cases import junit_suites
+from textevolve.studies.keeping import Records
 from textevolve.studies.reporting import ROWS, WHOLE, check_format, json_line, write_output
+from textevolve.studies.stored import read_spec, read_stored
 from textevolve.studies.study import AnyStudy
 
 

@@ -31,8 +31,10 @@ from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord
 from textevolve.studies import driver
 from textevolve.studies.debate_parameters import DebateParameters, given_parameters
+from textevolve.studies.keeping import read_records
 from textevolve.studies.kinds import find_study
 from textevolve.studies.reporting import make_data, make_report
+from textevolve.studies.stored import read_stored
 from textevolve.studies.stored_comparison import compare_stored
 from textevolve.studies.study import AnyStudy
 from textevolve.studies.variance import measure_variance, report_variance
@@ -92,10 +94,10 @@ def show(
     with opened:
         record, study = _get_restored(opened, run, settings)
         if as_json and (study.streams or not wanted.all):
-            for one in driver.read_records(opened, record, wanted.found, wanted.order)():
+            for one in read_records(opened, record, wanted.found, wanted.order)():
                 print(write_line(study, one))
             return
-        records = driver.read_records(opened, record)
+        records = read_records(opened, record)
         if as_json:
             print_json(make_data(study, record, records))
         elif wanted.all:
@@ -139,7 +141,7 @@ def replay(run: str = "last", **given: Any) -> None:
     settings, opened = _open(wanted.store)
     with opened:
         record, study = _get_restored(opened, run, settings)
-        records = driver.read_records(opened, record, change=_rescoring(study, changed))
+        records = read_records(opened, record, change=_rescoring(study, changed))
         check_outputs(study, wanted.output or ())
         if wanted.output:
             write_outputs(study, opened, record, records, wanted.output)
@@ -189,10 +191,10 @@ def export_run(
     store: Store, run: RunRecord, settings: Settings, outputs: Sequence[str], *, turns: bool = False
 ) -> None:
     """Write what a run found to files, by their endings."""
-    study = find_study(driver.read_stored(run).kind)
+    study = find_study(read_stored(run).kind)
     check_outputs(study, outputs, turns=turns)
     sync.run(driver.restore_records(store, run, settings))
-    write_outputs(study, store, run, driver.read_records(store, run), outputs, turns=turns)
+    write_outputs(study, store, run, read_records(store, run), outputs, turns=turns)
 
 
 @app.command()
@@ -225,7 +227,7 @@ def variance(
     settings, opened = _open(store)
     with opened:
         record, _ = _get_restored(opened, run, settings)
-        found = measure_variance(driver.read_records(opened, record)(), record.id)
+        found = measure_variance(read_records(opened, record)(), record.id)
         if as_json:
             print_json({"run": record.id, **asdict(found)})
         else:
@@ -287,7 +289,7 @@ def _get_whole(store: Store, which: str) -> tuple[RunRecord, AnyStudy]:
     served = store.get_served(run.id)
     if served is not None and served.launch.get("files"):
         add_files(files_folder(store.location) / served.launch["files"])
-    return run, find_study(driver.read_stored(run).kind)
+    return run, find_study(read_stored(run).kind)
 
 
 def _get_restored(store: Store, which: str, settings: Settings) -> tuple[RunRecord, AnyStudy]:

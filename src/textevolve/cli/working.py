@@ -26,10 +26,12 @@ from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.studies import driver
 from textevolve.studies.baseline import check_run, find_baseline
-from textevolve.studies.driver import Launch, StoredSpec
+from textevolve.studies.driver import Launch
 from textevolve.studies.gates import UNGATED, Gated
+from textevolve.studies.keeping import read_records
 from textevolve.studies.kinds import find_study
 from textevolve.studies.reporting import make_data, make_report
+from textevolve.studies.stored import StoredSpec, read_spec, read_stored
 from textevolve.studies.study import AnyStudy, Row
 
 if TYPE_CHECKING:
@@ -50,12 +52,12 @@ def execute(
     work: DoesRun = driver.perform,
 ) -> int:
     """Do what is missing of a run, show and write what was found, and return the exit code."""
-    stored = driver.read_stored(run)
+    stored = read_stored(run)
     study = find_study(stored.kind)
     baseline = find_baseline(store, run, wanted.gates, settings)
     calm_collector()
     if store.has_journal:
-        asked = driver.models_asked(study.asks(driver.read_spec(study, stored)), stored)
+        asked = driver.models_asked(study.asks(read_spec(study, stored)), stored)
         fetch_models(asked, run, settings)
     quiet = wanted.as_json or "-" in (wanted.output or ())
     if not quiet:
@@ -149,7 +151,7 @@ def _hand_over(
     """Write what was found to files first, since whoever reads what is printed may close the pipe;
     then show it."""
     run = store.get_run(run.id)
-    records = driver.read_records(store, run)
+    records = read_records(store, run)
     if not store.count_records(run.id):
         return
     outputs = wanted.output or ()

@@ -31,6 +31,7 @@ from textevolve.studies.baseline import check_run, find_baseline
 from textevolve.studies.driver import Launch
 from textevolve.studies.gates import Gated
 from textevolve.studies.kinds import find_study
+from textevolve.studies.stored import read_stored
 from textevolve.studies.study import Row
 from textevolve.studies.study_file import read_study
 
@@ -226,7 +227,7 @@ def _find_begun(desk: JobDesk, claim: JobClaim) -> RunRecord | None:
         return None
     with suppress(StoreError):
         run = desk.store.get_run(claim.run.run_id)
-        stored = driver.read_stored(run)
+        stored = read_stored(run)
         driver.refuse_changed(run, find_study(stored.kind), stored, {})
         desk.resources.note_job_run(claim, run.id)  # of an earlier attempt
         return run
@@ -236,7 +237,7 @@ def _find_begun(desk: JobDesk, claim: JobClaim) -> RunRecord | None:
 async def _perform(desk: JobDesk, claim: JobClaim, run: RunRecord) -> JobOutcome:
     spec = read_job(claim.job)
     settings = spec.settings(desk.settings, claim.job.namespace)
-    study = find_study(driver.read_stored(run).kind)
+    study = find_study(read_stored(run).kind)
     known = run.status == "finished" and not claim.run.run_id
     baseline = await asyncio.to_thread(find_baseline, desk.store, run, spec.gates, settings)
     launch, rows = spec.launch(claim.job.namespace), dict[str, Row]()

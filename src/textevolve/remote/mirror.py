@@ -17,7 +17,7 @@ from textevolve.store.database import open_backend
 from textevolve.store.records import Kept
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord, RunStatus, RunTotals
-from textevolve.studies.driver import VERSION
+from textevolve.studies.stored import VERSION
 
 STATUSES: dict[str, RunStatus] = {
     "finished": "finished",

@@ -11,7 +11,9 @@ from textevolve.errors import InputError, StoreError
 from textevolve.settings import Settings
 from textevolve.studies import driver
 from textevolve.studies.gates import LAST, Gated, Gates, check_gates
+from textevolve.studies.keeping import read_records
 from textevolve.studies.kinds import find_study
+from textevolve.studies.stored import read_spec, read_stored
 from textevolve.studies.study import Row
 
 if TYPE_CHECKING:
@@ -32,11 +34,11 @@ def find_baseline(
     Raises:
         InputError: it names neither a variant nor a run of the same kind over the same inputs.
     """
-    which, stored = gates.no_worse_than, driver.read_stored(run)
+    which, stored = gates.no_worse_than, read_stored(run)
     if which is None:
         return None
     study = find_study(stored.kind)
-    variants = study.variants(driver.read_spec(study, stored), stored.model)
+    variants = study.variants(read_spec(study, stored), stored.model)
     if which in variants:
         return None
     of_kind = [one for one in store.list_runs(LOOKED_AT) if one.spec.get("kind") == stored.kind]
@@ -53,7 +55,7 @@ def find_baseline(
         except StoreError as error:
             told = f"; variants: {', '.join(variants)}" if variants else ""
             raise InputError(f"--no-worse-than: {error}{told}") from None
-    if (kind := driver.read_stored(found).kind) != stored.kind:
+    if (kind := read_stored(found).kind) != stored.kind:
         raise InputError(
             f"--no-worse-than: run {found.id} is of the kind {kind}, not {stored.kind}"
         )
@@ -79,7 +81,7 @@ def check_run(
     """What comes of the gates of a run with these rows; the intervals are those of its report."""
     earlier = None
     if baseline is not None:
-        study = find_study(driver.read_stored(baseline).kind)
-        earlier = map(study.row, driver.read_records(store, baseline)())
+        study = find_study(read_stored(baseline).kind)
+        earlier = map(study.row, read_records(store, baseline)())
     in_order = sorted(rows, key=lambda row: (row.position, row.key))
     return Gated(gates, check_gates(in_order, gates, earlier))

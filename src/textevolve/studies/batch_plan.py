@@ -19,7 +19,7 @@ from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.providers import resolve
 from textevolve.report.wording import count
 from textevolve.settings import Settings
-from textevolve.studies.driver import StoredSpec, models_asked, read_spec
+from textevolve.studies.driver import models_asked
 from textevolve.studies.rehearsal import (
     CASES_DRAWN,
     LONGEST,
@@ -28,6 +28,7 @@ from textevolve.studies.rehearsal import (
     forecast,
     rehearse,
 )
+from textevolve.studies.stored import StoredSpec, read_spec
 from textevolve.studies.study import AnyStudy
 
 MANY_WAVES = 12

@@ -7,22 +7,18 @@ kind of study by name.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import secrets
-import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
-
-from pydantic import BaseModel, ConfigDict, ValidationError
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from textevolve.debate.context import memory_prompts
 from textevolve.engine import sync
-from textevolve.errors import InputError, MismatchError, StoreError
+from textevolve.errors import InputError, MismatchError
 from textevolve.evaluation import Case, refer_to_images, with_images
 from textevolve.events import Listener, silence
 from textevolve.judge_specs import judge_models
@@ -33,71 +29,25 @@ from textevolve.llm.replay import Salted, replay_models
 from textevolve.memory_snapshots import pin_collections
 from textevolve.reach import check_earlier
 from textevolve.settings import Settings, StoreLocation, today
-from textevolve.spec import identity_of
 from textevolve.studies.chained import describe_chains, models_of_chains
 from textevolve.studies.distributed import is_spread, spread_cases, spread_run
 from textevolve.studies.holding import hold
 from textevolve.studies.identity import refuse_differences
-from textevolve.studies.kinds import KINDS, find_study
+from textevolve.studies.keeping import RecordKeeper, read_records
+from textevolve.studies.kinds import find_study
 from textevolve.studies.labelled_sets import read_from_labels
-from textevolve.studies.standing import STANDING
-from textevolve.studies.study import AnyStudy, Asks, Row, Study, StudySpec
+from textevolve.studies.stored import StoredSpec, read_spec, read_stored, refuse_other
+from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
 from textevolve.studies.tracing import trace_loops
 from textevolve.wiring import Halt, Limits, Setting, choose_model, never, open_workbench
 
 if TYPE_CHECKING:
-    from textevolve.store.records import Found, Kept, RecordOrder
     from textevolve.store.repository import Store
     from textevolve.store.runs import RunRecord
-
-VERSION = 2
-"""Of what a run's specification looks like in the store; what has none is from before studies."""
-
-FLUSH_SECONDS = 0.5
-FLUSH_RECORDS = 200
 
 S = TypeVar("S", bound=StudySpec)
 R = TypeVar("R")
 T = TypeVar("T")
-
-
-class StoredSpec(BaseModel):
-    """What the store keeps of a study: all that is needed to go on with it.
-
-    `model` is the one that was named or found, and `why` says how; `judges` holds what was read
-    from the files behind the judges' names; `described` what the study found of the world;
-    `prices` where its costs come from; `fresh` sets a run apart from one that is the same
-    otherwise, so that everything is asked anew.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = VERSION
-    kind: str
-    spec: dict[str, Any]
-    model: str
-    why: str = ""
-    today: str = ""
-    judges: Mapping[str, Any] = {}
-    prompts: Mapping[str, str] = {}
-    described: Mapping[str, Any] = {}
-    prices: tuple[str, ...] = ()
-    fresh: str = ""
-
-    @property
-    def world(self) -> dict[str, Any]:
-        """What was described. Collections that are not among those here are not pinned, and so are
-        not read."""
-        return {"collections": {}, **self.described}
-
-    def identity(self, study: AnyStudy) -> dict[str, Any]:
-        """What makes the run what it is. The date in its prompts does not: the same command on
-        another day finds the same run."""
-        whole = self.model_dump(mode="json", include={"kind", "model", "judges", "prompts"})
-        whole |= {"described": dict(self.described)} if self.described else {}
-        whole |= {"fresh": self.fresh} if self.fresh else {}
-        aside = study.spec.model_validate(self.spec)
-        return {**whole, "spec": identity_of(aside)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,47 +258,6 @@ def _canonical(data: Any) -> bytes:
     return json.dumps(data, sort_keys=True, separators=(",", ":"), default=str).encode()
 
 
-def read_stored(run: RunRecord) -> StoredSpec:
-    """What a run was begun with.
-
-    Raises:
-        MismatchError: it was written by a version that had no studies, or by a later one.
-    """
-    try:
-        stored = StoredSpec.model_validate(run.spec)
-    except ValidationError:
-        if (kind := run.spec.get("kind")) in STANDING:
-            raise MismatchError(
-                f"run {run.id}: holds what a {kind} asked, and no results of its own; what is asked"
-                " again finds its answers there"
-            ) from None
-        raise MismatchError(
-            f"run {run.id}: was made by an earlier version of TextEvolve, which kept no records;"
-            f" give its textevolve {_command(run)} command again: the journal still answers, so"
-            " nothing is asked twice"
-        ) from None
-    if stored.version > VERSION:
-        raise MismatchError(f"run {run.id}: was made by a later version of TextEvolve; update it")
-    return stored
-
-
-def _command(run: RunRecord) -> str:
-    """The command that made a run before there were studies."""
-    kind = str(run.spec.get("kind", "evaluate"))
-    own = (*KINDS, "optimize", "innovate", "guide", "memory-eval", "nodes")
-    names = {"profile": "profile generate"} | {name: name for name in own}
-    return names.get(kind, f"bench {kind}")
-
-
-def refuse_other(run: RunRecord, wanted: StoredSpec) -> None:
-    """Raises MismatchError, naming what differs, where a run was not begun as `wanted`."""
-    stored = read_stored(run)
-    if stored.kind != wanted.kind:
-        raise MismatchError(f"run {run.id} cannot be resumed: it is of the kind '{stored.kind}'")
-    study = find_study(stored.kind)
-    refuse_differences(run.id, stored.identity(study), wanted.identity(study))
-
-
 def refuse_changed(
     run: RunRecord,
     study: AnyStudy,
@@ -382,10 +291,6 @@ def refuse_chain(study: AnyStudy, spec: StudySpec, asks: Asks) -> None:
 
 def _describe(asks: Asks) -> dict[str, Any]:
     return {judge: found for judge in asks.judges if (found := describe_judge(judge))}
-
-
-def read_spec(study: Study[S, R, T], stored: StoredSpec) -> S:
-    return study.spec.model_validate(stored.spec)
 
 
 async def perform(
@@ -482,88 +387,6 @@ async def _work(
             async for record in records:
                 keep(record)
                 yield record
-
-
-class RecordKeeper:
-    """Hands records to the store, some at once: the journal has what they are made from already."""
-
-    def __init__(self, study: AnyStudy, store: Store, run_id: str) -> None:
-        self._study, self._store, self._run_id = study, store, run_id
-        self._waiting: list[tuple[Any, Row]] = []
-        self._written = time.monotonic()
-        self.skipped = set[str]()
-
-    async def add(self, record: Any) -> None:
-        row = self._study.row(record)
-        self._waiting.append((record, row))
-        (self.skipped.add if row.status == "skipped" else self.skipped.discard)(row.key)
-        late = time.monotonic() - self._written >= FLUSH_SECONDS
-        if late or len(self._waiting) >= FLUSH_RECORDS:
-            await self.flush()
-
-    async def flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        if waiting:
-            await asyncio.shield(asyncio.to_thread(self._write, waiting))
-        self._written = time.monotonic()
-
-    def _write(self, found: Sequence[tuple[Any, Row]]) -> None:
-        kept = [keep_record(self._study, record, row) for record, row in found]
-        self._store.keep_records(self._run_id, kept)
-
-
-def keep_record(study: AnyStudy, record: Any, row: Row) -> Kept:
-    """A record as the store keeps it, under what its study says of it (`row`)."""
-    from textevolve.store.records import Kept
-
-    return Kept(
-        key=row.key,
-        position=row.position,
-        case=row.case,
-        score=row.score,
-        status=row.status,
-        reason=row.reason,
-        body=study.encode(record),
-        variant=row.variant,
-        passed=row.passed,
-    )
-
-
-Records: TypeAlias = Callable[[], Iterator[Any]]
-"""Gives the records of a run, in their order, anew each time."""
-
-
-def read_records(
-    store: Store,
-    run: RunRecord,
-    wanted: Found | None = None,
-    order: RecordOrder = "position",
-    change: Callable[[Any], Any] | None = None,
-) -> Records:
-    """The records of a run that the store holds, or those that are wanted of them; as `change`
-    makes them anew, where it is given."""
-    study = find_study(read_stored(run).kind)
-
-    def read() -> Iterator[Any]:
-        for kept in store.iterate_records(run.id, wanted, order):
-            record = decode_record(study, run.id, kept)
-            yield record if change is None else change(record)
-
-    return read
-
-
-def decode_record(study: AnyStudy, run_id: str, kept: Kept) -> Any:
-    """
-    Raises:
-        StoreError: it cannot be read.
-    """
-    try:
-        return study.decode(kept.body)
-    except (ValueError, InputError):
-        raise StoreError(
-            f"run {run_id}: its record '{kept.key}' cannot be read: it is damaged, or of another"
-            f" version; `textevolve runs resume {run_id}` makes it anew"
-        ) from None
 
 
 async def restore_records(store: Store, run: RunRecord, settings: Settings) -> None:

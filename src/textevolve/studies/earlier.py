@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from textevolve.estimates.expected import Used
 from textevolve.settings import Settings
-from textevolve.studies.driver import StoredSpec
+from textevolve.studies.stored import StoredSpec
 from textevolve.studies.study import AnyStudy
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from textevolve.studies.case_rows import RowReading, cases_of_row
 from textevolve.studies.columns import Columns
 from textevolve.studies.compare_cells import Output
 from textevolve.studies.datasets import in_folder_of
-from textevolve.studies.driver import read_records
+from textevolve.studies.keeping import read_records
 from textevolve.texts.columns import find_roles, is_text_column
 
 _LETTERS = {"a": "candidate_1", "b": "candidate_2"}

@@ -39,7 +39,8 @@ from textevolve.llm.wire import (
 from textevolve.llm.wrappers import Journaled
 from textevolve.report.wording import count
 from textevolve.settings import Settings
-from textevolve.studies.driver import StoredSpec, models_asked, read_spec
+from textevolve.studies.driver import models_asked
+from textevolve.studies.stored import StoredSpec, read_spec
 from textevolve.studies.study import AnyStudy
 from textevolve.wiring import Mode, Setting, open_workbench
 

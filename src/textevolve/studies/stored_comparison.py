@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from textevolve.report.blocks import Report
-from textevolve.studies import driver
 from textevolve.studies.baseline import refuse_other_cases
 from textevolve.studies.comparison import RunComparison, compare_runs, report_comparison
+from textevolve.studies.keeping import read_records
 from textevolve.studies.kinds import find_study
+from textevolve.studies.stored import read_spec, read_stored
 from textevolve.studies.study import Beside, Row
 
 if TYPE_CHECKING:
@@ -40,13 +41,13 @@ def compare_stored(store: Store, one: RunRecord, other: RunRecord) -> StoredComp
 
 def _compare_kind(store: Store, one: RunRecord, other: RunRecord, names: tuple[str, str]) -> Beside:
     """What the kind of both runs has to tell of the two, where they are of one kind."""
-    stored = [driver.read_stored(run) for run in (one, other)]
+    stored = [read_stored(run) for run in (one, other)]
     study = find_study(stored[0].kind)
     if stored[0].kind != stored[1].kind or study.compare is None:
         return Beside((), {})
-    specs = [driver.read_spec(study, one) for one in stored]
+    specs = [read_spec(study, one) for one in stored]
     first, second = (
-        study.summarise(spec, driver.read_records(store, run)())
+        study.summarise(spec, read_records(store, run)())
         for spec, run in zip(specs, (one, other), strict=True)
     )
     return study.compare(specs[0], first, second, names)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from textevolve.api.assertions import open_ended
 from textevolve.cli.results import write_outputs
 from textevolve.report import wording
-from textevolve.studies import driver
 from textevolve.studies.assertions import STUDY, AssertionsSpec, say_counts
+from textevolve.studies.keeping import read_records
 from textevolve.testing.session import JudgingSession
 
 
@@ -19,7 +19,7 @@ def end_session(session: JudgingSession, reports: Sequence[str]) -> list[str]:
         StoreError: the run cannot be read. InputError: a report cannot be written.
     """
     with open_ended(session.read_settings(), session.run_id) as (store, run):
-        records = driver.read_records(store, run)
+        records = read_records(store, run)
         found = STUDY.summarise(AssertionsSpec(), records())
         totals = store.run_totals(run.id)
         write_outputs(STUDY, store, run, records, reports)

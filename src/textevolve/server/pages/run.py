@@ -29,7 +29,7 @@ from textevolve.server.pages.run_data import (
 )
 from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import ServerState, server_of
-from textevolve.studies import driver
+from textevolve.studies.keeping import read_records
 from textevolve.studies.reporting import make_report
 
 MATRIX_SCRIPT = Markup(
@@ -171,7 +171,7 @@ def _report(state: ServerState, opened: OpenedRun) -> Iterator[Markup]:
     assert opened.study is not None
     run = opened.run
     try:
-        made = make_report(opened.study, state.store, run, driver.read_records(state.store, run))
+        made = make_report(opened.study, state.store, run, read_records(state.store, run))
         yield Markup('<p class="sentence">{}</p>\n').format(made.sentence)
         yield from draw_blocks(made.blocks, script=MATRIX_SCRIPT)
     except (TextEvolveError, ValueError) as error:

@@ -23,9 +23,9 @@ from textevolve.store.records import Kept, RecordOrder
 from textevolve.store.repository import Store
 from textevolve.store.run_pages import By, Standing, WantedRows
 from textevolve.store.runs import RunRecord
-from textevolve.studies.driver import read_spec, read_stored
 from textevolve.studies.kinds import find_study
 from textevolve.studies.run_rows import name_entries, show_alone, show_rows
+from textevolve.studies.stored import read_spec, read_stored
 from textevolve.studies.study import AnyStudy
 
 ROWS = 50

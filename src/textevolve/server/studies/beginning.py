@@ -23,9 +23,10 @@ from textevolve.store import RunRecord
 from textevolve.store.served import ServedRun
 from textevolve.studies import driver
 from textevolve.studies.batch_plan import forecast_study
-from textevolve.studies.driver import Launch, StoredSpec
+from textevolve.studies.driver import Launch
 from textevolve.studies.earlier import find_earlier
 from textevolve.studies.reporting import estimate_data
+from textevolve.studies.stored import StoredSpec
 from textevolve.studies.study import AnyStudy, StudySpec
 from textevolve.studies.study_file import read_study
 

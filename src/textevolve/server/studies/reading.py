@@ -22,10 +22,11 @@ from textevolve.server.studies.runner import Runner
 from textevolve.store import RunRecord, Store
 from textevolve.store.records import Found, Place, RecordOrder
 from textevolve.store.served import ServedRun
-from textevolve.studies import driver
+from textevolve.studies.keeping import read_records
 from textevolve.studies.kinds import find_study
 from textevolve.studies.reporting import check_format, write_output
 from textevolve.studies.standing import STANDING
+from textevolve.studies.stored import read_stored
 
 ReportFormat: TypeAlias = Literal["html", "md", "json", "jsonl", "csv", "parquet"]
 MEDIA: Mapping[ReportFormat, str] = {
@@ -186,14 +187,14 @@ def write_report(
         InputError: the kind has no turns, or there is nothing to tell yet.
     """
     store, run, ending = server.store, seen.run, f".{format}"
-    study = find_study(driver.read_stored(run).kind)
+    study = find_study(read_stored(run).kind)
     check_format(study, ending, turns=turns)
     if not store.count_records(run.id):
         raise ApiError(409, "no_records", f"run {run.id} has no records yet")
     target = cast("IO[bytes]", tempfile.SpooledTemporaryFile(SPOOLED))  # noqa: SIM115  is sent
     try:
         with confine(_reach(server, seen)):
-            records = driver.read_records(store, run)
+            records = read_records(store, run)
             write_output(study, store, run, records, ending, target, turns=turns)
         target.seek(0)
     except BaseException:
