@@ -152,7 +152,9 @@ def run_disturbed(place: Place, moments: list[int], draw: random.Random) -> int:
             event = events.pop(0) if events else draw.choice(place.events)  # each of them once
             disturb(place, driver, event, draw)
         if driver.poll() not in (None, 0):
-            place.happened["driver ended"] += driver.returncode > 0
+            if driver.returncode > 0:
+                place.happened["driver ended"] += 1
+                print((place.folder / "said.txt").read_text()[-1500:], file=sys.stderr)
             assert starts < MOST_STARTS, (place.folder / "said.txt").read_text()[-2000:]
             driver, starts = place.start(*place.resume(), store=place.address), starts + 1
         time.sleep(LOOK_SECONDS)

@@ -16,6 +16,7 @@ from textevolve.errors import StoreError
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.settings import StoreAddress
 from textevolve.store import ResourceStore, lease, memory_tables, open_store, postgres
+from textevolve.store.repository import open_shared_store
 
 pytestmark = pytest.mark.slow
 
@@ -139,3 +140,21 @@ def test_other_reading_and_writing_waits_too(address, relay):
         assert {"before", "after"} <= found
     finally:
         resources.close()
+
+
+def test_one_more_process_of_a_run_waits_for_the_server(address, relay, monkeypatch):
+    relay.cut()
+    later = threading.Timer(1.0, relay.restore)
+    later.start()
+    with open_shared_store(address) as store:
+        assert store.list_runs() == []
+    later.join()
+    relay.cut()
+    monkeypatch.setattr(postgres, "PATIENCE_SECONDS", 0.3)
+    with pytest.raises(StoreError, match="no connection to the server"):
+        open_shared_store(address)
+    relay.restore()
+    monkeypatch.setattr(postgres, "PATIENCE_SECONDS", 600.0)
+    strange = StoreAddress(address.url.rsplit("/", 1)[0] + "/nowhere")
+    with pytest.raises(StoreError, match="no such database"):
+        open_shared_store(strange)

@@ -33,7 +33,6 @@ from textevolve.spec import files_read
 from textevolve.store.repository import open_store
 from textevolve.studies import driver
 from textevolve.studies.batch_plan import forecast_study
-from textevolve.studies.driver import Launch
 from textevolve.studies.earlier import find_earlier
 from textevolve.studies.gates import Gates
 from textevolve.studies.kinds import find_study
@@ -240,13 +239,13 @@ def run_study(
 
 def take_launch(
     wanted: RunOptions, source: str = "", objects: Mapping[str, object] | None = None
-) -> Launch:
+) -> driver.Launch:
     """How a run is started with these options.
 
     Raises:
         InputError: a limit is below 0, or no number.
     """
-    return Launch(
+    return driver.Launch(
         name=wanted.name or "",
         source=source,
         limits=Limits(wanted.max_cost, wanted.max_tokens, wanted.max_calls),

@@ -26,7 +26,6 @@ from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.studies import driver
 from textevolve.studies.baseline import check_run, find_baseline
-from textevolve.studies.driver import Launch
 from textevolve.studies.gates import UNGATED, Gated
 from textevolve.studies.keeping import read_records
 from textevolve.studies.kinds import find_study
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 REASONS_SHOWN = 5
 """Of how many records without a score the reason is said."""
-DoesRun: TypeAlias = Callable[[Store, RunRecord, Settings, Launch], AsyncGenerator[Any]]
+DoesRun: TypeAlias = Callable[[Store, RunRecord, Settings, driver.Launch], AsyncGenerator[Any]]
 """Does what is missing of a run, as `driver.perform`."""
 
 
@@ -47,7 +46,7 @@ def execute(
     store: Store,
     run: RunRecord,
     settings: Settings,
-    launch: Launch,
+    launch: driver.Launch,
     wanted: RunOptions,
     work: DoesRun = driver.perform,
 ) -> int:
@@ -131,8 +130,8 @@ def _say_stopped(store: Store, run: RunRecord) -> str:
 def _draw(
     study: AnyStudy,
     run: RunRecord,
-    doing: Callable[[Launch], AsyncGenerator[Any]],
-    launch: Launch,
+    doing: Callable[[driver.Launch], AsyncGenerator[Any]],
+    launch: driver.Launch,
     *,
     quiet: bool,
 ) -> Iterator[Any]:

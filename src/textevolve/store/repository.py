@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
 
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case
@@ -26,6 +27,7 @@ from textevolve.store.batches import StoreLedger
 from textevolve.store.database import open_backend
 from textevolve.store.documents import CHECK
 from textevolve.store.journal import StoredCall, StoreJournal
+from textevolve.store.postgres import Patience, is_lost
 from textevolve.store.records import Found, Kept, Place, RecordOrder
 from textevolve.store.runs import Freed, RunRecord, RunStatus, RunTotals
 from textevolve.store.served import Choose, ServedRun, WantedState
@@ -42,6 +44,24 @@ def open_store(location: StoreLocation | str) -> Store:
         StoreError: it cannot be used; says why and what to do.
     """
     return Store(open_backend(location))
+
+
+def open_shared_store(location: StoreLocation | str) -> Store:
+    """`open_store` for one more process of a run that is under way: a server that is away is waited
+    for, as long as in the run.
+
+    Raises:
+        StoreError: it cannot be used, or is away for too long.
+    """
+    patience = Patience()
+    while True:
+        try:
+            return open_store(location)
+        except StoreError as error:
+            cause = error.__cause__
+            away = isinstance(cause, DBAPIError) and is_lost(cause, connected=False, gone=False)
+            if not (away and patience.wait()):
+                raise
 
 
 class Store:

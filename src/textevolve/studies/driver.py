@@ -93,18 +93,16 @@ async def specify(
     """
     spec = study.complete(spec, settings)
     asks = study.asks(spec)
-    judges = asks.judges
     objects = {} if objects is None else objects
     refuse_chain(study, spec, asks)
     chains = describe_chains(asks.chains, objects)
     named_model = spec.plain_model or next(iter(models_of_chains({"chains": chains})), None)
-    if len(set(judges)) < len(judges):
+    if len(set(asks.judges)) < len(asks.judges):
         raise InputError("a judge is named twice; to compare a judge with itself give it two seeds")
-    named = [model for judge in judges for model in judge_models(judge, named_model)]
-    own = next((model for model in named if model), None)
+    named = [model for judge in asks.judges for model in judge_models(judge, named_model)]
+    own = next((model for model in (*named, *asks.models) if model), None)
     wanted = asks.writes or None in named or any(one["default"] for one in chains.values())
     model, why = "", ""
-    own = own or next(iter(asks.models), None)
     may_ask = any(one["may_ask"] for one in chains.values()) and (named_model or settings.model)
     if wanted or own or may_ask:
         model, why = await choose_model(
@@ -329,8 +327,7 @@ async def replay(
     stored = read_stored(run)
     study = find_study(stored.kind)
     refuse_changed(run, study, stored, launch.objects, "shown")
-    work = _work(study, stored, store, run, settings, launch, offline=True)
-    async with aclosing(work) as found:
+    async with aclosing(_work(study, stored, store, run, settings, launch, offline=True)) as found:
         async for record in found:
             yield record
 
