@@ -7,8 +7,10 @@ The run is `textevolve evaluate` with a probe, which asks six questions about ea
 scripted server on loopback that counts what it is asked. At `--times` random moments one of three
 things happens: the driver gets SIGKILL and another one goes on with `textevolve runs resume`; all
 connections to the database are broken and new ones refused for up to ten seconds; or the database
-server is stopped for ten seconds and started again. In the end all is held against the same run in
-a file, which nothing happened to:
+server is stopped for ten seconds and started again. With `--on ray` the cases are spread over
+`--nodes` nodes of this machine, `--in-flight` calls each, and two more things happen: a worker gets
+SIGKILL, or a node goes with all its processes and a new one comes. In the end all is held against
+the same run in a file, by one process, which nothing happened to:
 
 - lost: records that are missing, or without a score, and calls that are not in the journal.
 - invented: records that differ, and calls in the journal that are there twice or nobody asked.
@@ -112,38 +114,37 @@ def write_cases(folder: Path, number: int) -> None:
 
 
 def disturb(place: Place, driver: subprocess.Popen[bytes], event: str, draw: random.Random) -> None:
-    if place.nodes and event in ("worker killed", "node killed"):
-        killed = place.nodes.kill_worker if event == "worker killed" else place.nodes.kill_node
-        killed(draw)
-        place.flights.append(place.count_flight())
-        if event == "node killed":
-            place.nodes.add()
-    elif event == "driver killed":
-        driver.kill()
-        driver.wait()
-        if place.nodes:
-            place.nodes.await_end()
-        time.sleep(1)  # what the database was about to keep is kept
-        place.flights.append(place.count_flight())
-    elif event == "connections cut":
-        place.relay.cut()
-        time.sleep(draw.uniform(0, LONGEST_CUT))
-        place.relay.restore()
-    else:
-        place.server.stop()
-        time.sleep(10)
-        place.server.start()
+    match event, place.nodes:
+        case "driver killed", nodes:
+            driver.kill()
+            driver.wait()
+            if nodes is not None:
+                nodes.await_end()
+            time.sleep(1)  # what the database was about to keep is kept
+            place.flights.append(place.count_flight())
+        case "connections cut", _:
+            place.relay.cut()
+            time.sleep(draw.uniform(0, LONGEST_CUT))
+            place.relay.restore()
+        case "worker killed", Nodes() as nodes:
+            nodes.kill_worker(draw)
+            place.flights.append(place.count_flight())
+        case "node killed", Nodes() as nodes:
+            nodes.kill_node(draw)
+            place.flights.append(place.count_flight())
+            nodes.add()
+        case _:
+            place.server.stop()
+            time.sleep(10)
+            place.server.start()
     place.happened[event] += 1
 
 
 def run_disturbed(place: Place, moments: list[int], draw: random.Random) -> int:
     """The run through all that happens; `moments` are numbers of calls. Returns how many drivers
     there were."""
-    driver, starts, events = (
-        place.start(*place.evaluate(), store=place.address),
-        1,
-        list(place.events),
-    )
+    driver, starts = place.start(*place.evaluate(), store=place.address), 1
+    events = list(place.events)
     while True:
         if driver.poll() == 0:
             return starts

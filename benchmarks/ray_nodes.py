@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -30,11 +30,6 @@ class Nodes:
     def address(self) -> str:
         return self.cluster.address
 
-    def workers(self) -> list[int]:
-        """The process ids of the workers that are hired."""
-        mine = read_tree([os.getpid()])
-        return [one.pid for one in mine if one.command.startswith("ray::RayWorker")]
-
     def kill_worker(self, draw: Random) -> None:
         os.kill(draw.choice(self._await_workers()), signal.SIGKILL)
 
@@ -49,16 +44,24 @@ class Nodes:
 
     def await_end(self) -> None:
         """Return when the workers of a killed driver are gone, too."""
-        until = time.monotonic() + WAIT_SECONDS
-        while self.workers() and time.monotonic() < until:
-            time.sleep(0.1)
+        left = self._look(lambda found: not found)
+        assert not left, f"workers outlived their driver by {WAIT_SECONDS:g} s: {left}"
 
     def _await_workers(self) -> list[int]:
-        until = time.monotonic() + WAIT_SECONDS
-        while not (found := self.workers()) and time.monotonic() < until:
-            time.sleep(0.1)
+        found = self._look(bool)
         assert found, f"no worker within {WAIT_SECONDS:g} s"
         return found
+
+    def _look(self, wanted: Callable[[list[int]], bool]) -> list[int]:
+        """The process ids of the workers, once they are as wanted, or it has been waited too
+        long."""
+        until = time.monotonic() + WAIT_SECONDS
+        while True:
+            mine = read_tree([os.getpid()])
+            found = [one.pid for one in mine if one.command.startswith("ray::RayWorker")]
+            if wanted(found) or time.monotonic() > until:
+                return found
+            time.sleep(0.1)
 
 
 @contextmanager
