@@ -19,6 +19,7 @@ from textevolve.memory.record import Add, Forget, NewMemory
 from textevolve.store import memory_search_postgres, open_store, tables
 from textevolve.store.database import open_database
 from textevolve.store.memory_tables import collections, memories
+from textevolve.store.postgres import error_state, is_lost
 
 pytestmark = pytest.mark.slow
 
@@ -308,3 +309,21 @@ async def test_what_the_search_cannot_hold_is_one_clear_line(postgres, postgres_
     with pytest.raises(StoreError, match="16000 dimensions"):
         await place.open("home").apply("vast", [add("x", 1, 17_000)])
     assert await place.open("home").page("vast") == []
+
+
+@pytest.mark.parametrize(
+    ("said", "state", "lost"),
+    [
+        ("the database system is shutting down", "57", True),
+        ("the database system is starting up", "57", True),
+        ("the database system is in recovery mode", "57", True),
+        ('database "nowhere" does not exist', "3D", False),
+        ('role "nobody" does not exist', "28", False),
+        ("sorry, too many clients already", "53", True),
+    ],
+)
+def test_a_server_that_is_away_for_a_while_is_told_from_what_is_not_there(said, state, lost):
+    psycopg = pytest.importorskip("psycopg")
+    error = psycopg.OperationalError(f'connection failed: connection to "h", FATAL: {said}')
+    assert error_state(error) == state
+    assert is_lost(error, connected=False, gone=False) is lost

@@ -82,16 +82,16 @@ _ADVICE = {
 }
 """By the beginning of the SQLSTATE, the first that fits."""
 _CONNECTING = {
+    "database system is": "57",
     "authentication failed": "28",
     "no password supplied": "28",
     "pg_hba.conf": "28",
     "role": "28",
     "database": "3D",
     "too many": "53",
-    "starting up": "57",
-    "shutting down": "57",
 }
-"""While connecting there is only a message, in the server's language."""
+"""While connecting there is only a message, in the server's language; the first that fits. The
+database system starts up, shuts down, or is in recovery."""
 
 
 class Patience:
