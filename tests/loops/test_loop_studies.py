@@ -87,7 +87,7 @@ def test_it_is_shown_in_parts_and_made_anew_from_the_journal(kind, asked, cli, s
     times = ("attempt", "input as", "round")  # rows of a table hold how long something took
     kept, made = (
         [line for line in text.splitlines() if not line.strip("* ").startswith(times)]
-        for text in (shown.split("From the journal")[0], again.split("From the journal")[0])
+        for text in (shown.split("From other runs")[0], again.split("From other runs")[0])
     )
     assert kept == made
     assert server.calls == calls

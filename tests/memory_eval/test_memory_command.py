@@ -147,7 +147,7 @@ def test_the_same_command_again_asks_nothing_and_another_fresh_all_of_it(cli, da
     assert server.calls == asked
     assert again.code == 0
     assert records(data / "out.jsonl") == before
-    assert again.out.split("From the journal")[0] == first.out.split("From the journal")[0]
+    assert again.out.split("From other runs")[0] == first.out.split("From other runs")[0]
     cli(*command(model, "--fresh", "2"))
     assert server.calls == 2 * asked
 
@@ -349,7 +349,7 @@ def test_what_was_found_is_listed_and_written_again_without_a_call(cli, data, se
     asked = server.calls
     assert "mine" in cli("runs", "list").out
     shown = cli("runs", "show", "mine")
-    assert shown.out.split("From the journal")[0] == ended.out.split("From the journal")[0]
+    assert shown.out.split("From other runs")[0] == ended.out.split("From other runs")[0]
     failed = read_json(data / "out.json")["coverage"]["accuracy"]["failed"]
     assert f"{failed} records" in cli("runs", "show", "mine", "--failed").out
     below = cli("runs", "show", "mine", "--below", "0.4").out

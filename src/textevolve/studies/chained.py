@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from textevolve.errors import (
@@ -36,6 +36,9 @@ from textevolve.loops.calibration.examples import Example, ProgramNames
 from textevolve.loops.calibration.program import PROMPT, ProgramOutput, Templates, plain_prompt
 from textevolve.user_code import OWN, names_chain, own_object
 from textevolve.wiring import Workbench
+
+if TYPE_CHECKING:
+    from textevolve.studies.study import AnyStudy, Asks, StudySpec
 
 
 def chains_among(*models: str | None) -> tuple[str, ...]:
@@ -69,6 +72,15 @@ def models_of_chains(described: Mapping[str, Any]) -> tuple[str, ...]:
     """The models that chains name, which `describe_chains` described."""
     chains: Mapping[str, Any] = described.get("chains", {})
     return tuple(dict.fromkeys(model for one in chains.values() for model in one["models"]))
+
+
+def refuse_chain(study: AnyStudy, spec: StudySpec, asks: Asks) -> None:
+    """Raises InputError where a chain is named as the model of a study that takes none."""
+    if spec.model is not None and spec.plain_model is None and spec.model not in asks.chains:
+        raise InputError(
+            f"--model {spec.model}: a chain writes texts, and {study.kind} needs a model that"
+            " judges; optimize, calibrate, compare and `chains run` take chains"
+        )
 
 
 def refuse_estimate(model: str | None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -49,15 +49,28 @@ LONGEST_WAIT = 120.0
 
 
 def is_spread(study: AnyStudy, spec: StudySpec, settings: Settings) -> bool:
-    """Whether the settings ask for a cluster and the study's cases can be worked on apart. Where
-    they ask in vain, that is said."""
-    if settings.on in (None, "none"):
-        return False
-    independent = study.independent(spec)
-    if not independent:
+    """Whether the settings ask for a cluster and the study's cases can be worked on apart."""
+    return settings.on not in (None, "none") and study.independent(spec)
+
+
+def check_spread(
+    study: AnyStudy,
+    spec: StudySpec,
+    settings: Settings,
+    models: Sequence[str],
+    described: Mapping[str, Any],
+) -> None:
+    """What can be said before a run is kept of the cluster that the settings ask for: that they ask
+    in vain, or what other processes cannot do of it.
+
+    Raises:
+        CapabilityError: as `spread_run`.
+    """
+    if is_spread(study, spec, settings):
+        _refuse_unspread(models, described, settings)
+    elif settings.on not in (None, "none"):
         said = f"{study.kind} runs in this process: its cases are not worked on one by one"
         logging.getLogger("textevolve").info(said, extra={"shown": said})
-    return independent
 
 
 def spread_run(
@@ -77,7 +90,7 @@ def spread_run(
         SettingsError: Ray is not installed.
         InputError: an object of the user's own cannot be sent to them.
     """
-    _refuse_unspread(setting, settings)
+    _refuse_unspread(setting.models, setting.described, settings)
     ray.load(settings.on or "")
     limited = make_budget(launch.limits).limits
     return SpreadRun(
@@ -94,8 +107,10 @@ def spread_run(
     )
 
 
-def _refuse_unspread(setting: Setting, settings: Settings) -> None:
-    local = [one for one in setting.models if one.startswith("local/") and not embedder_of(one)]
+def _refuse_unspread(
+    models: Sequence[str], described: Mapping[str, Any], settings: Settings
+) -> None:
+    local = [one for one in models if one.startswith("local/") and not embedder_of(one)]
     if local:
         raise CapabilityError(
             f"{local[0]} runs inside one process, and --on ray has many: serve it with `textevolve"
@@ -104,7 +119,7 @@ def _refuse_unspread(setting: Setting, settings: Settings) -> None:
     if settings.batch:
         raise CapabilityError("batch jobs are gathered by one machine: leave out --batch or --on")
     memories = settings.memory_location
-    if setting.described.get("collections") and not isinstance(memories, StoreAddress):
+    if described.get("collections") and not isinstance(memories, StoreAddress):
         raise CapabilityError(
             f"memories are recalled from the file {memories}, which other machines do not have:"
             " keep them at a postgresql:// address, or leave --on out"

@@ -29,8 +29,8 @@ from textevolve.llm.replay import Salted, replay_models
 from textevolve.memory_snapshots import pin_collections
 from textevolve.reach import check_earlier
 from textevolve.settings import Settings, StoreLocation, today
-from textevolve.studies.chained import describe_chains, models_of_chains
-from textevolve.studies.distributed import is_spread, spread_cases, spread_run
+from textevolve.studies.chained import describe_chains, models_of_chains, refuse_chain
+from textevolve.studies.distributed import check_spread, is_spread, spread_cases, spread_run
 from textevolve.studies.holding import hold
 from textevolve.studies.identity import refuse_differences
 from textevolve.studies.keeping import RecordKeeper, read_records
@@ -90,6 +90,7 @@ async def specify(
 
     Raises:
         InputError: a judge cannot be used. SettingsError: no model can be had as asked.
+        CapabilityError: models or memories cannot be used on a cluster, which is asked for.
     """
     spec = study.complete(spec, settings)
     asks = study.asks(spec)
@@ -123,9 +124,11 @@ async def specify(
             **({"chains": chains} if chains else {}),
         },
     )
+    models = models_asked(asks, stored)
     if settings.batch:
-        refuse_unbatched(models_asked(asks, stored), settings)
-    prices = sources_of_prices(models_asked(asks, stored), settings)
+        refuse_unbatched(models, settings)
+    check_spread(study, spec, settings, models, stored.described)
+    prices = sources_of_prices(models, settings)
     return stored.model_copy(update={"prices": prices})
 
 
@@ -276,15 +279,6 @@ def refuse_changed(
 
 def _check_there(run: RunRecord, stored: StoredSpec, objects: Mapping[str, object]) -> None:
     refuse_changed(run, find_study(stored.kind), stored, objects, "worked on at a node")
-
-
-def refuse_chain(study: AnyStudy, spec: StudySpec, asks: Asks) -> None:
-    """Raises InputError where a chain is named as the model of a study that takes none."""
-    if spec.model is not None and spec.plain_model is None and spec.model not in asks.chains:
-        raise InputError(
-            f"--model {spec.model}: a chain writes texts, and {study.kind} needs a model that"
-            " judges; optimize, calibrate, compare and `chains run` take chains"
-        )
 
 
 def _describe(asks: Asks) -> dict[str, Any]:

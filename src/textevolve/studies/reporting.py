@@ -58,7 +58,7 @@ def make_report(
         "Model": f"{stored.model} ({stored.why})" if stored.why else stored.model,
         "Spent": wording.spent(totals.spent),
         "Costs": "; ".join(stored.prices),
-        "From the journal": wording.count(totals.reused.calls, "answer"),
+        "From other runs": wording.count(totals.reused.calls, "answer"),
         "Run": run.id if is_confined() else f"{run.id} in {store.place}",
     }
     told = put_images(made.blocks, store.find_image)

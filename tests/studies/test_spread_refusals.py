@@ -1,0 +1,45 @@
+"""What a cluster cannot do is said before a run is kept. No Ray is needed for that."""
+
+import pytest
+
+from textevolve.llm.testing import ScriptedServer
+from textevolve.store.repository import open_store
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("-m", "local/qwen2.5-coder-1.5b"), "runs inside one process, and --on ray has many"),
+        (("-m", "openai/gpt-4o", "--batch"), "batch jobs are gathered by one machine"),
+    ],
+)
+def test_no_run_is_kept_of_what_is_refused(cli, home, monkeypatch, options, said):
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    path = home / "kept.db"
+    found = cli("evaluate", "Why?", "Because.", "No.", "--on", "ray", "--store", path, *options)
+    assert found.code == 1
+    assert said in found.err
+    with open_store(path) as store:
+        assert not store.list_runs()
+
+
+def test_what_is_not_spread_says_so_once(cli, home):
+    rows = home / "labelled.jsonl"
+    rows.write_text('{"input": "a", "candidates": ["b", "c"], "winner": 1}\n')
+    with ScriptedServer() as server:
+        model = f"{server.url}#m"
+        found = cli(
+            "bench",
+            "agreement",
+            rows,
+            "-j",
+            "single",
+            "-m",
+            model,
+            "--on",
+            "ray",
+            "--store",
+            home / "a.db",
+        )
+    assert found.code == 0, found.err
+    assert found.err.count("agreement runs in this process") == 1
