@@ -5,9 +5,10 @@
 
 Constants come from points that `scale.py` measured (`recorded/scale.jsonl`): what a case costs in
 CPU time, bytes and memory is a line through the points of one way to run, a fixed part and a part
-for each case. A wall time is the larger of waiting and CPU time, divided by the efficiency that was
-seen. Memory is that of full caches and all that is in flight, and `IDS` for each case. Each point
-is predicted from the others of its way, and stands beside what was seen.
+for each case. A wall time is the larger of waiting and CPU time, and by how much the runs of that
+way were later than that, which is such a line, too. Memory is that of full caches and all that is
+in flight, and `IDS` for each case. Each point is predicted from the others of its way, and stands
+beside what was seen.
 
 Not here: measuring (`scale.py`), and any figure that was not measured but the prices and limits of
 an endpoint, which are options.
@@ -75,7 +76,7 @@ def fit_line(found: Sequence[tuple[float, float]]) -> Line:
 class Constants:
     """Of one way to run. `cpu`: seconds by role; `bytes`: of the store; `memory`: at most, of the
     driver; `calls`, `prompt`, `written`: of a case; `writes`: calls a second of the store's writer;
-    `efficiency`: ideal time over wall time."""
+    `late`: seconds beyond the ideal time."""
 
     cpu: Mapping[str, Line]
     bytes: Line
@@ -84,7 +85,7 @@ class Constants:
     prompt: float
     written: float
     writes: float
-    efficiency: float
+    late: Line
 
 
 def find_constants(points: Sequence[Point]) -> Constants:
@@ -107,16 +108,16 @@ def find_constants(points: Sequence[Point]) -> Constants:
         prompt=largest.prompt_tokens / largest.asked.cases,
         written=largest.completion_tokens / largest.asked.cases,
         writes=median(p.writes for p in points),
-        efficiency=median(p.ideal / p.seconds for p in points),
+        late=line(max(0.0, p.seconds - p.ideal) for p in points),
     )
 
 
 def predict_seconds(constants: Constants, asked: Asked, cores_free: float) -> float:
     """Wall time: of waiting with perfect overlap, or of all CPU time on so many cores, whichever is
-    larger, over the efficiency."""
+    larger, and what comes on top."""
     waiting = max(1.0, asked.cases / asked.in_flight) * constants.calls * asked.latency
     cpu = sum(line.at(asked.cases) for line in constants.cpu.values()) / cores_free
-    return max(waiting, cpu) / constants.efficiency
+    return max(waiting, cpu) + constants.late.at(asked.cases)
 
 
 Way = tuple[str, int, str, int, float]
@@ -346,13 +347,13 @@ def draw_checked(found: Iterable[Checked]) -> str:
 
 
 def draw_page(points: Sequence[Point], world: World) -> Iterator[str]:
-    """The tables of docs/scale.md: points, predictions beside them, and needs where a way to run
-    has points enough to be predicted from each other."""
+    """The tables of docs/scale.md: points, predictions beside them, and needs of one process where
+    a way to run it has points enough to be predicted from each other."""
     ways = group_points(points)
     yield draw_points([point for own in ways.values() for point in own])
     yield draw_checked(validate(points))
     for way, own in ways.items():
-        if len(own) >= ENOUGH:
+        if way[0] == "local" and len(own) >= ENOUGH:
             yield f"**{say_way(way)}**"
             yield draw_needs(find_constants(own), world)
 

@@ -10,9 +10,9 @@ from textevolve.statistics.comparisons import binomial_p, sign_flip_test
 from textevolve.statistics.sequential import (
     ALPHA,
     FIRST_LOOK,
+    _Tests,
     fewest_units,
     sequential_test,
-    sign_test_power,
     smallest_gain,
 )
 
@@ -74,7 +74,7 @@ def test_the_smallest_gain_is_found_as_often_as_it_is_said(items, mean):
     gaps = first.astype(float) - second
     found = [sequential_test([row], [ALPHA])[-1].accepted for row in gaps]
     assert np.mean(found) == pytest.approx(0.8, abs=0.04)
-    assert sign_test_power(items, gain, mean) == pytest.approx(0.8, abs=0.005)
+    assert _Tests.of(items, ALPHA).power(gain, mean) == pytest.approx(0.8, abs=0.005)
 
 
 def test_the_smallest_gain_shrinks_with_rows_and_with_a_smaller_variance():

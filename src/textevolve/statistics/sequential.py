@@ -125,14 +125,6 @@ def smallest_gain(
     return high * shrink
 
 
-def sign_test_power(
-    items: int, gain: float, mean: float | None = None, *, level: float = ALPHA
-) -> float:
-    """How often McNemar's one-sided exact test finds a gain of a share of right answers that is now
-    `mean`, where both answers to an item are independent; see `smallest_gain`."""
-    return _Tests.of(items, level).power(gain, mean)
-
-
 @dataclass(frozen=True)
 class _Tests:
     """Of each number of items that differ (a row), in how many ways, as a logarithm, each number
