@@ -101,8 +101,8 @@ def test_embeddings_are_kept_in_the_journal(cli, server, model, home):
     )  # one candidate is the reference
     first = cli(*asked, "-o", "one.csv")
     assert first.code == 0, first.err
-    assert "From other runs   0 answers" in first.out
+    assert "From other runs  0 answers" in first.out
     again = cli(*asked, "--threshold", "0.9", "-o", "two.csv")
     assert again.code == 0, again.err
-    assert "From other runs   2 answers" in again.out
+    assert "From other runs  2 answers" in again.out
     assert "1.0" in (home / "two.csv").read_text()
