@@ -49,8 +49,17 @@ LONGEST_WAIT = 120.0
 
 
 def is_spread(study: AnyStudy, spec: StudySpec, settings: Settings) -> bool:
-    """Whether the settings ask for a cluster and the study's cases can be worked on apart."""
-    return settings.on not in (None, "none") and study.independent(spec)
+    """Whether the settings ask for a cluster and the study's cases can be worked on apart. Where
+    they ask in vain, that is said."""
+    independent = study.independent(spec)
+    if _asks_for_cluster(settings) and not independent:
+        said = f"{study.kind} runs in this process: its cases are not worked on one by one"
+        logging.getLogger("textevolve").info(said, extra={"shown": said})
+    return _asks_for_cluster(settings) and independent
+
+
+def _asks_for_cluster(settings: Settings) -> bool:
+    return settings.on not in (None, "none")
 
 
 def check_spread(
@@ -60,17 +69,13 @@ def check_spread(
     models: Sequence[str],
     described: Mapping[str, Any],
 ) -> None:
-    """What can be said before a run is kept of the cluster that the settings ask for: that they ask
-    in vain, or what other processes cannot do of it.
+    """What can be said of the cluster that the settings ask for before a run is kept.
 
     Raises:
         CapabilityError: as `spread_run`.
     """
-    if is_spread(study, spec, settings):
+    if _asks_for_cluster(settings) and study.independent(spec):
         _refuse_unspread(models, described, settings)
-    elif settings.on not in (None, "none"):
-        said = f"{study.kind} runs in this process: its cases are not worked on one by one"
-        logging.getLogger("textevolve").info(said, extra={"shown": said})
 
 
 def spread_run(
