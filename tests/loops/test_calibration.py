@@ -16,7 +16,14 @@ from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.loops.calibration.examples import take_material
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
-from textevolve.loops.calibration.rewriting import RewritingRules, Rewritten, append_instructions
+from textevolve.loops.calibration.rewriting import (
+    OWN_WORDS,
+    RewritingRules,
+    Rewritten,
+    append_instructions,
+    read_template,
+)
+from textevolve.loops.calibration.rewriting import prompt as load_prompt
 from textevolve.loops.calibration.search import TemplateSearch
 from textevolve.loops.calibration.tree import Gain, describe_outcome
 from textevolve.loops.calibration.validation import (
@@ -251,6 +258,16 @@ def test_a_template_that_would_grow_too_long_is_dropped_as_it_was():
     rules = RewritingRules("What is {n}?", ("n",), ("n",))
     failed = Rewritten(None, ("x" * 600,) * 4, "it is empty", repaired=True)
     assert append_instructions("What is {n}?", failed, rules) is failed
+
+
+def test_our_own_words_on_placeholders_are_no_part_of_a_template():
+    shown = {"template": "Say {x}.", "examples": "", "most": 3, "placeholders": "{x}"}
+    asked = load_prompt("calibrate_reflection").render(**shown)
+    assert OWN_WORDS in asked
+    echoed = "{x} stand for text that is filled in for each input:\n[[n0nce template]]\nSay {x}!"
+    assert read_template(echoed, "n0nce", "Say {x}.") == "Say {x}!"
+    own = "Marks stand for text that is filled in.\nSay {x}!"
+    assert read_template(own, "n0nce", own) == own
 
 
 async def test_a_rewrite_that_is_mended_when_asked_again_competes():

@@ -28,6 +28,8 @@ from textevolve.loops.calibration.trial_runner import TrialOutcome, stop_if_skip
 
 SHOTS = (2, 4, 8)
 """Demonstrations in a set that is drawn anew."""
+MOST_CLASSES = 12
+"""Labels that come again and again, of which a set that is drawn anew shows each at least once."""
 FEWEST_LABELLED = 4
 """Training rows that can be shown, below which there are no demonstrations."""
 
@@ -112,8 +114,9 @@ async def demonstrate(evidence: Evidence, parent: int, number: int, width: int) 
 
 def draw_demos(evidence: Evidence, parent: int, number: int, k: int) -> list[Example]:
     """Those that the parent has with one dropped, added or exchanged; or as many as one of `SHOTS`
-    says, of different labels first. Rows that are not in play yet are taken first: those that are
-    would be lost for comparing."""
+    says, of different labels first; of as many as there are labels, where these are classes: no
+    answer can have one that the prompt does not show. Rows that are not in play yet are taken
+    first: those that are would be lost for comparing."""
     search = evidence.search
     rng = seeded(search.plan.seed, "demos", number, k)
     training = search.material.training
@@ -138,7 +141,8 @@ def draw_demos(evidence: Evidence, parent: int, number: int, k: int) -> list[Exa
     for place, one in enumerate(usable):
         seen = labels[str(one.label)] = labels.get(str(one.label), 0) + 1
         ranked.append((seen, place, one))
-    shots = min(rng.choice(SHOTS), max(1, len(training) // 3))
+    classes = len(labels) if len(labels) <= min(MOST_CLASSES, len(usable) // 2) else 0
+    shots = min(max(rng.choice(SHOTS), classes), max(1, len(training) // 3))
     ranked.sort(key=lambda entry: entry[:2])
     return _within_room([one for _, _, one in ranked[:shots]])
 

@@ -52,6 +52,8 @@ EXTRA_TOKENS = 600
 SAMPLING = 0.8
 INSTRUCTION_LENGTH = 600
 APPENDED = "Rules:"
+OWN_WORDS = "stand for text that is filled in"
+"""What prompts say of placeholders. Small models repeat it in the templates that they write."""
 EXAMPLE = (
     "What is the mood of this review? {review}",
     ("Answer with one word: good, bad or mixed.", "Do not repeat the review."),
@@ -330,9 +332,11 @@ def ask_again(request: Request, response: Response, fault: str) -> Request:
 
 
 def read_template(answer: str, nonce: str, parent: str) -> str:
-    """The template in an answer, without what models like to put around one."""
+    """The template in an answer, without what models like to put around one, our own words on
+    placeholders among it."""
     lines = answer.replace("\u2060", "" if "\u2060" not in parent else "\u2060").splitlines()
-    lines = [line for line in lines if nonce not in line]
+    echoes = (nonce,) if OWN_WORDS in parent else (nonce, OWN_WORDS)
+    lines = [line for line in lines if not any(echo in line for echo in echoes)]
     while lines and not lines[0].strip():
         del lines[0]
     while lines and not lines[-1].strip():
