@@ -265,7 +265,8 @@ def test_our_own_words_on_placeholders_are_no_part_of_a_template():
     asked = load_prompt("calibrate_reflection").render(**shown)
     assert OWN_WORDS in asked
     echoed = "{x} stand for text that is filled in for each input:\n[[n0nce template]]\nSay {x}!"
-    assert read_template(echoed, "n0nce", "Say {x}.") == "Say {x}!"
+    for answer in (echoed, echoed.replace("\n", " "), f"{echoed}\n[[/n0nce template]]"):
+        assert read_template(answer, "n0nce", "Say {x}.") == "Say {x}!"
     own = "Marks stand for text that is filled in.\nSay {x}!"
     assert read_template(own, "n0nce", own) == own
 

@@ -7,6 +7,7 @@ fences; an instruction is a model's text as well, and is fenced when it is appli
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -334,7 +335,10 @@ def ask_again(request: Request, response: Response, fault: str) -> Request:
 def read_template(answer: str, nonce: str, parent: str) -> str:
     """The template in an answer, without what models like to put around one, our own words on
     placeholders among it."""
-    lines = answer.replace("\u2060", "" if "\u2060" not in parent else "\u2060").splitlines()
+    mark = re.compile(rf"\[\[/?{re.escape(nonce)}[^\]\n]*\]\]")
+    lines = list[str]()
+    for line in answer.replace("\u2060", "" if "\u2060" not in parent else "\u2060").splitlines():
+        lines += [one for one in mark.split(line) if one.strip()] if mark.search(line) else [line]
     echoes = (nonce,) if OWN_WORDS in parent else (nonce, OWN_WORDS)
     lines = [line for line in lines if not any(echo in line for echo in echoes)]
     while lines and not lines[0].strip():
