@@ -12,9 +12,13 @@ import pytest
 from parameter_sets import slow_but_first
 from postgres_server import BOTH
 from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.server.options import ServerOptions
 from textevolve.server.studies.feed import Feed, record_json
+from textevolve.server.studies.runner import Runner
+from textevolve.settings import Settings
 from textevolve.store import open_store
 from textevolve.store.records import Kept
+from textevolve.store.served import ServedRun
 
 CASES = "".join(
     json.dumps({"id": f"c{n}", "input": f"Question {n}?", "candidates": ["one", "two"]}) + "\n"
@@ -242,6 +246,17 @@ def test_what_is_found_again_as_it_was_is_no_change(run_of):
     assert store.newest_revision(run_id) == before
     store.keep_records(run_id, [kept(7, "k1")])
     assert [one.key for one in store.read_changes(run_id, before, 9)] == ["k1"]
+
+
+def test_what_was_read_before_the_work_ended_is_read_again(run_of):
+    store, run_id = run_of
+    store.finish_run(run_id, "interrupted")
+    store.serve_run(ServedRun(run_id, "", "", 0.0, "running", {}))
+    read = store.get_run(run_id), store.get_served(run_id)
+    runner = Runner(store, Settings(), ServerOptions(), accounts=None)
+    assert runner.status_of(*read) == ("interrupted", "")
+    store.want_run(run_id, "limited", "all 5 calls are spent")
+    assert runner.status_of(*read) == ("interrupted", "all 5 calls are spent")
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,9 @@ class Runner:
         return self.works_on(run_id)
 
     def status_of(self, run: RunRecord, served: ServedRun | None) -> tuple[StudyStatus, str]:
-        """What state a run is in, and why."""
+        """What state a run is in, and why. It may read the store."""
+        if self._ended_since(run, served):
+            run, served = self.store.get_run(run.id), self.store.get_served(run.id)
         if run.status == "finished":
             return "finished", ""
         if run.status == "running" or run.id in self._begun:
@@ -86,6 +88,12 @@ class Runner:
             return ("queued" if self.works_on(run.id) else "interrupted"), ""
         states: dict[str, StudyStatus] = {"cancelled": "cancelled", "failed": "failed"}
         return states.get(served.wanted, "interrupted"), served.reason
+
+    def _ended_since(self, run: RunRecord, served: ServedRun | None) -> bool:
+        """Whether the work on a run may have ended after these were read: they say that it is to go
+        on, and it is worked on no longer. Why it ended is kept before it is let go of."""
+        left = run.status not in ("running", "finished") and not self.works_on(run.id)
+        return left and served is not None and served.wanted == "running"
 
     async def cancel(self, run_id: str) -> None:
         """End the work on a run; what was answered is kept."""
