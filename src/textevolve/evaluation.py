@@ -84,7 +84,7 @@ def choose_candidates(case: Case, numbers: Sequence[int]) -> Case:
 def check_case(case: Case) -> None:
     """Raises InputError where the case has nothing that can be judged."""
     if not case.candidates:
-        raise InputError("no candidates: give at least one text to be judged")
+        raise InputError("no candidates: the output to be judged is missing or empty")
     named = [("the input", case.input)]
     named += [(f"candidate {n}", text) for n, text in enumerate(case.candidates, 1)]
     named += [

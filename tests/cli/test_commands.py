@@ -184,7 +184,7 @@ def test_a_single_case_that_fails_says_why(home, cli, model):
     path = write_lines(home / "cases.jsonl", [{"input": "?", "candidates": []}])
     ended = cli("evaluate", path, "-m", model)
     assert ended.code == 3
-    said = "case 1 lacks a score: no candidates: give at least one text to be judged"
+    said = "case 1 lacks a score: no candidates: the output to be judged is missing or empty"
     announced, *rest = ended.err.splitlines()
     assert announced.startswith("run ")
     assert rest == [said]

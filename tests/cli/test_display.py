@@ -336,7 +336,7 @@ def test_labels_are_told_from_any_turn(order: str, candidates: int) -> None:
 
 
 def test_a_case_that_could_not_be_judged_is_drawn() -> None:
-    failure = Failure("failed", "no candidates: give at least one text to be judged")
+    failure = Failure("failed", "no candidates: the output to be judged is missing or empty")
     result = a_result(
         case=Case("x", ()), turns=(), convergence=(), stopped="failed", labels=(), failure=failure
     )

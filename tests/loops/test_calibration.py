@@ -214,7 +214,9 @@ async def test_a_decision_asks_no_more_than_what_it_is_given(calls):
 def test_what_is_set_aside_is_enough_and_no_more_than_a_share():
     data = material()
     assert least_for_decision() == needed_for_decision(SMALL, data, budget=20) == 12
-    assert needed_for_decision(SMALL, data, budget=100) == 55
+    assert [needed_for_decision(SMALL, data, budget=calls) for calls in (60, 80)] == [33, 40]
+    assert [needed_for_decision(SMALL, data, budget=calls) for calls in (100, 110)] == [40, 50]
+    assert needed_for_decision(SMALL, data, budget=140) == 77
     everything = 2 * len(data.validation) + 3 * len(data.training)
     assert needed_for_decision(SMALL, data) == everything
     assert needed_for_decision(SMALL, data, 3.5) == math.ceil(3.5 * everything)

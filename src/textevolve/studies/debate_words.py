@@ -123,13 +123,18 @@ def ending(result: DebateResult) -> str:
         if profile.repeats
         else f"then the agents agreed{partly}",
         "certain": "then the outcome was certain enough",
-        "budget": "then the budget was spent",
+        "budget": f"then it was cut short{_why_skipped(result)}",
         "failed": "then no agent gave an answer",
     }[result.stopped]
     said = f"{count(rounds, 'round')}, {why}"
     if profile.protocol != "escalation" or result.certainty is None:
         return said
     return f"{said} ({certainty_text(result.certainty, profile.escalate_below)} after round 1)"
+
+
+def _why_skipped(result: DebateResult) -> str:
+    skipped = (t.failure for t in result.turns if t.failure and t.failure.kind == "skipped")
+    return next((f": {failure.reason}" for failure in skipped), "")
 
 
 def certainty_text(certainty: float, escalate_below: float) -> str:

@@ -25,8 +25,9 @@ from textevolve.loops.calibration.tree import OperatorEarnings
 UNPLANNED = 300
 """Outputs and rewrites that the search takes at most where no budget is given."""
 FEWEST_FAULTS = 2
-NET_ROWS = 18
-"""Rows of validation by which a gain must outnumber losses, for which calls are set aside."""
+FEWEST_ROWS, CERTAINTY = 15, 6.0
+"""Rows of validation for which calls stay set aside: `CERTAINTY` over the gain squared, as a test
+needs them, and no fewer."""
 EQUAL = 1e-9
 FORGETTING = 0.85
 """What an operator's earlier rounds count for when it has another."""
@@ -99,6 +100,8 @@ async def improve(search: TemplateSearch, operators: Sequence[Operator]) -> Stop
         parent = choose_parent(climb)
         operator = choose_operator(climb)
         width = affordable_width(climb, operator)
+        if width == 0 and reserve_least(climb):
+            continue
         if width == 0:
             break
         search.rounds += 1
@@ -308,15 +311,29 @@ async def race(climb: Climb, passed: Sequence[int]) -> float:
     return max(0.0, most)
 
 
+def reserve_least(climb: Climb) -> bool:
+    """While nothing does better than the original, there is nothing to decide: give the search what
+    was set aside, but for what a large gain needs. Whether that is more than it had."""
+    spending, before = climb.search.spending, climb.room
+    if net_gain(climb)[0] <= 0:
+        spending.most_reserved = min(spending.most_reserved, 2 * FEWEST_ROWS)
+    return climb.room > before
+
+
 def reserve_less(climb: Climb) -> None:
-    """Keep for the decision only the rows that the gain will need: so many that it shows on
-    `NET_ROWS` more than those on which it is a loss. The leader was chosen by these very rows,
-    which makes its gain seem too large, so one standard error is taken off."""
-    gains = climb.evidence.gains(
-        climb.search.leader, SEED, climb.evidence.in_play(climb.search.leader)
-    )
+    """Keep for the decision only the rows that the gain will need. The leader was chosen by the
+    very rows that show it, which makes it seem too large, so one standard error is taken off."""
+    net, error = net_gain(climb)
+    sure = net - error
+    rows = max(FEWEST_ROWS, CERTAINTY / sure**2) if sure > 0 else math.inf
+    climb.search.spending.most_reserved = 2 * rows
+
+
+def net_gain(climb: Climb) -> tuple[float, float]:
+    """By what share of the rows in play more are better than worse with the leader than with the
+    original, and its standard error."""
+    evidence, leader = climb.evidence, climb.search.leader
+    gains = evidence.gains(leader, SEED, evidence.in_play(leader))
     signs = [(gain > EQUAL) - (gain < -EQUAL) for gain in gains]
     net = sum(signs) / max(1, len(signs))
-    error = math.sqrt(sum((sign - net) ** 2 for sign in signs)) / max(1, len(signs))
-    sure = net - error
-    climb.search.spending.most_reserved = 2 * NET_ROWS / sure if sure > 0 else math.inf
+    return net, math.sqrt(sum((sign - net) ** 2 for sign in signs)) / max(1, len(signs))

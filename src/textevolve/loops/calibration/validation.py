@@ -30,6 +30,10 @@ from textevolve.statistics.sequential import (
 
 DECISION_SHARE = 0.55
 """The share of a budget that is set aside at most for the decision."""
+FIRST_ROWS = 20
+"""Rows of validation, enough to show a large gain, that come first out of a budget."""
+FIRST_SEARCH = 60
+"""Outputs for the search that come next: a small budget shows no small gain anyway."""
 LARGE_GAIN = 0.3
 """Where no smaller true gain can be shown, it is worth a warning."""
 FEWEST_FINALS = 5
@@ -48,8 +52,8 @@ def needed_for_decision(
     budget: float = math.inf,
 ) -> int:
     """Calls to set aside before a search begins: for validation on all rows held out, and for the
-    finals of the strategy that has some; of a `budget` at most a share, but always enough for the
-    smallest decision.
+    finals of the strategy that has some; of a `budget` at most a share, and of a small one less
+    (`FIRST_ROWS`, `FIRST_SEARCH`), but always enough for the smallest decision.
 
     `calls_an_output`: what an output takes with all that judge it in validation.
     """
@@ -59,7 +63,9 @@ def needed_for_decision(
     wanted = math.ceil(outputs * calls_an_output)
     if budget == math.inf:
         return wanted
-    return max(least_for_decision(calls_an_output), min(wanted, int(DECISION_SHARE * budget)))
+    after_search = budget - FIRST_SEARCH * calls_an_output
+    most = min(DECISION_SHARE * budget, max(2 * FIRST_ROWS * calls_an_output, after_search))
+    return max(least_for_decision(calls_an_output), min(wanted, int(most)))
 
 
 @dataclass(frozen=True, slots=True)
