@@ -25,9 +25,9 @@ from textevolve.loops.calibration.tree import OperatorEarnings
 UNPLANNED = 300
 """Outputs and rewrites that the search takes at most where no budget is given."""
 FEWEST_FAULTS = 2
-FEWEST_ROWS, CERTAINTY = 15, 6.0
+FEWEST_ROWS, CERTAINTY, KEPT = 15, 6.0, 0.75
 """Rows of validation for which calls stay set aside: `CERTAINTY` over the gain squared, as a test
-needs them, and no fewer."""
+needs them, and no fewer; nor less than the share `KEPT` of what was set aside at first."""
 EQUAL = 1e-9
 FORGETTING = 0.85
 """What an operator's earlier rounds count for when it has another."""
@@ -312,10 +312,10 @@ async def race(climb: Climb, passed: Sequence[int]) -> float:
 
 
 def reserve_least(climb: Climb) -> bool:
-    """While nothing does better than the original, there is nothing to decide: give the search what
-    was set aside, but for what a large gain needs. Whether that is more than it had."""
+    """While the original leads there is nothing to decide: give the search what was set aside, but
+    for what a large gain needs. Whether that is more than it had."""
     spending, before = climb.search.spending, climb.room
-    if net_gain(climb)[0] <= 0:
+    if climb.search.leader == SEED:
         spending.most_reserved = min(spending.most_reserved, 2 * FEWEST_ROWS)
     return climb.room > before
 
@@ -324,9 +324,10 @@ def reserve_less(climb: Climb) -> None:
     """Keep for the decision only the rows that the gain will need. The leader was chosen by the
     very rows that show it, which makes it seem too large, so one standard error is taken off."""
     net, error = net_gain(climb)
-    sure = net - error
+    sure, spending = net - error, climb.search.spending
     rows = max(FEWEST_ROWS, CERTAINTY / sure**2) if sure > 0 else math.inf
-    climb.search.spending.most_reserved = 2 * rows
+    whole = spending.reserve(spending.output_cost) / spending.output_cost
+    spending.most_reserved = max(2 * rows, KEPT * whole)
 
 
 def net_gain(climb: Climb) -> tuple[float, float]:
