@@ -321,20 +321,15 @@ def reserve_least(climb: Climb) -> bool:
 
 
 def reserve_less(climb: Climb) -> None:
-    """Keep for the decision only the rows that the gain will need. The leader was chosen by the
-    very rows that show it, which makes it seem too large, so one standard error is taken off."""
-    net, error = net_gain(climb)
-    sure, spending = net - error, climb.search.spending
-    rows = max(FEWEST_ROWS, CERTAINTY / sure**2) if sure > 0 else math.inf
-    whole = spending.reserve(spending.output_cost) / spending.output_cost
-    spending.most_reserved = max(2 * rows, KEPT * whole)
-
-
-def net_gain(climb: Climb) -> tuple[float, float]:
-    """By what share of the rows in play more are better than worse with the leader than with the
-    original, and its standard error."""
-    evidence, leader = climb.evidence, climb.search.leader
+    """Keep for the decision only the rows that the gain will need, by how many more rows gain than
+    lose. The leader was chosen by these very rows, which makes its gain seem too large, so one
+    standard error is taken off."""
+    evidence, spending, leader = climb.evidence, climb.search.spending, climb.search.leader
     gains = evidence.gains(leader, SEED, evidence.in_play(leader))
     signs = [(gain > EQUAL) - (gain < -EQUAL) for gain in gains]
     net = sum(signs) / max(1, len(signs))
-    return net, math.sqrt(sum((sign - net) ** 2 for sign in signs)) / max(1, len(signs))
+    error = math.sqrt(sum((sign - net) ** 2 for sign in signs)) / max(1, len(signs))
+    sure = net - error
+    rows = max(FEWEST_ROWS, CERTAINTY / sure**2) if sure > 0 else math.inf
+    whole = spending.reserve(spending.output_cost) / spending.output_cost
+    spending.most_reserved = max(2 * rows, KEPT * whole)
