@@ -1,7 +1,7 @@
 """Prompt optimisers on a real model: tasks checked by code, equal numbers of calls, rows held out.
 
     python benchmarks/optimizer_tasks.py --model local/qwen2.5-coder-1.5b [--tasks json labels ...]
-        [--seeds 5] [--budget 150] [--store FILE] [--no-ask] [--figures FILE]
+        [--seeds 5] [--budget 100] [--store FILE] [--no-ask] [--figures FILE]
 
 Five tasks with short answers, whose template to begin with says what is wanted and not in which
 form; rows are made by code, others for each seed: `ROWS` given (for training, and whatever an
@@ -338,7 +338,7 @@ async def main(arguments: Sequence[str] | None = None) -> dict[tuple[str, int], 
     parser.add_argument("--model", default="local/qwen2.5-coder-1.5b")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--budget", type=int, default=150, help="calls of an optimiser, all told")
+    parser.add_argument("--budget", type=int, default=100, help="calls of an optimiser, all told")
     parser.add_argument("--no-ask", action="store_true", help="figures of what is there")
     parser.add_argument("--store", help="the file that keeps runs")
     parser.add_argument("--figures", type=Path, default=Path(__file__).with_suffix(".json"))
