@@ -215,12 +215,18 @@ def _enter(request: Request, caller: Caller, namespace: str) -> ServerState:
 
 
 def _tell(server: ServerState, job: StoredJob) -> dict[str, Any]:
+    """As it is after its newest run was read: the end of that is kept with the next time."""
     runs = server.resources.list_job_runs(job, 1)
-    return describe_job(job, runs[0] if runs else None)
+    now = server.resources.get_job(job.name, job.namespace)
+    return describe_job(now, runs[0] if runs else None)
 
 
 def _list(server: ServerState, namespace: str) -> list[dict[str, Any]]:
-    return [_tell(server, job) for job in _jobs_of(server, namespace)]
+    found = list[dict[str, Any]]()
+    for job in _jobs_of(server, namespace):
+        with suppress(InputError):  # somebody removed it meanwhile
+            found.append(_tell(server, job))
+    return found
 
 
 def _find(server: ServerState, namespace: str, name: str) -> StoredJob | None:
