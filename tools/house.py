@@ -1,4 +1,4 @@
-"""How the package is built: its lines, functions, imports and names, beside the limits set to them.
+"""How the package is built: its size, functions, imports and names, beside the limits set to them.
 
     python tools/house.py             everything; ends with 1 where a limit is broken
     python tools/house.py --short     the figures beside their limits, without what they count
@@ -7,6 +7,11 @@
 
 Only the standard library is used and nothing of the package is imported, so that it runs anywhere.
 What a module means, and which room may import which, is not looked at here: import-linter does.
+
+Size is counted in *statement lines* (lines of `ast.unparse` without docstrings) and *syntax nodes*
+(what `ast.walk` yields, without contexts and annotations), so that formatting, comments and
+docstrings cost nothing and denser code gains nothing. Other files that the package ships and the
+lines of tests are counted beside them: code that moves there has not gone.
 
 What a name used twice is: two public classes or type aliases of one name, wherever they stand, and
 two functions of one name that other modules each import by that bare name, so that a reader meets
@@ -29,8 +34,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-FILE_LINES = 400
-FUNCTION_LINES = 60
+FILE_LINES = 800
+FUNCTION_LINES = 120
 PARAMETERS = 8
 LONGEST_SHOWN = 10
 
@@ -43,19 +48,25 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "lines in all": Limit(119_700, 33_000),
-    "lines of cli": Limit(5_815, 3_000),
-    f"files above {FILE_LINES} lines": Limit(1, 0),
+    "statement lines": Limit(66_900, 40_000),
+    "syntax nodes": Limit(492_000, 292_000),
+    "lines of other files in the package": Limit(5_234, 4_000),
+    "lines of tests": Limit(73_500, 32_000),
+    "calls packed as f(*(a, b))": Limit(34, 0),
+    f"files above {FILE_LINES} lines": Limit(0, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),
-    "lines of the longest function": Limit(FUNCTION_LINES, FUNCTION_LINES),
     f"functions with more than {PARAMETERS} parameters": Limit(4, 0),
     "imports inside functions": Limit(26, 20),
     "modules in circles of imports": Limit(0, 0),
     "modules in circles with hidden imports": Limit(8, 0),
     "public names used twice": Limit(31, 0),
 }
-"""Tighten `most` to the figure whenever it falls. Only the lines may be raised, and only with a
-capability that users get for them."""
+"""`most` is lowered whenever the figure falls, at the latest when a piece of work ends, and never
+raised: whoever adds code deletes some first."""
+OTHER_FILES = frozenset(
+    ".md .html .js .css .yaml .yml .jinja .j2 .sql .txt .json".split()  # noqa: SIM905
+)
+"""Kinds of files beside Python's that count as lines of the package."""
 
 HEAVY = frozenset(
     {
@@ -117,7 +128,9 @@ class Module:
     name: str
     package: str
     lines: int = 0
-    code: int = 0
+    statement_lines: int = 0
+    nodes: int = 0
+    packed_calls: int = 0
     functions: list[FoundFunction] = field(default_factory=list[FoundFunction])
     imports: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     hidden: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -132,6 +145,8 @@ class House:
     """All modules of a package, and what they make together."""
 
     modules: Sequence[Module]
+    other_lines: int = 0
+    test_lines: int = 0
 
     def room(self, module: Module) -> str:
         """The folder below the package that a module lies in; the package's own files share one."""
@@ -173,8 +188,22 @@ class House:
 
 def read_house(folder: Path) -> House:
     """Every module of the package whose folder this is."""
-    paths = sorted(folder.rglob("*.py"))
-    return House([read_module(path, folder) for path in paths])
+    tests = folder.parent.parent / "tests"
+    return House(
+        [read_module(path, folder) for path in sorted(folder.rglob("*.py"))],
+        other_lines=count_lines(
+            path
+            for path in folder.rglob("*")
+            if path.suffix in OTHER_FILES and ".min." not in path.name
+        ),
+        test_lines=count_lines(tests.rglob("*.py")),
+    )
+
+
+def count_lines(paths: Iterable[Path]) -> int:
+    return sum(
+        len(path.read_text(encoding="utf-8", errors="replace").splitlines()) for path in paths
+    )
 
 
 def read_module(path: Path, folder: Path) -> Module:
@@ -183,25 +212,20 @@ def read_module(path: Path, folder: Path) -> Module:
     name = package if parts[-1] == "__init__" else ".".join(parts)
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text, str(path))
-    lines = text.splitlines()
-    module = Module(name, package, lines=len(lines), public=list(find_public(tree)))
+    module = Module(name, package, lines=len(text.splitlines()), public=list(find_public(tree)))
     module.functions_public = frozenset(n.name for n in tree.body if isinstance(n, Function))
-    strings: list[ast.expr] = []
-    remarks: list[ast.Constant] = []
-    _Reader(module, strings, remarks).visit(tree)
-    module.code = count_code(lines, strings, remarks)
+    _Reader(module).visit(tree)
+    module.nodes = count_nodes(tree)
+    module.packed_calls = count_packed_calls(tree)
+    module.statement_lines = count_statement_lines(tree)
     return module
 
 
 class _Reader(ast.NodeVisitor):
     """Walks once through a file and writes down what it comes across."""
 
-    def __init__(
-        self, module: Module, strings: list[ast.expr], remarks: list[ast.Constant]
-    ) -> None:
+    def __init__(self, module: Module) -> None:
         self.module = module
-        self.strings = strings
-        self.remarks = remarks
         self.around: list[Function | ast.ClassDef] = []
 
     def visit_FunctionDef(self, node: Function) -> None:
@@ -251,20 +275,6 @@ class _Reader(ast.NodeVisitor):
         else:
             self.module.imports += found
 
-    def visit_Expr(self, node: ast.Expr) -> None:
-        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            self.remarks.append(node.value)
-        else:
-            self.generic_visit(node)
-
-    def visit_Constant(self, node: ast.Constant) -> None:
-        if isinstance(node.value, str | bytes):
-            self.strings.append(node)
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        self.strings.append(node)
-        self.generic_visit(node)
-
 
 def count_parameters(node: Function, of_class: bool) -> int:
     """All of a function's parameters but the self or cls of a method."""
@@ -275,17 +285,45 @@ def count_parameters(node: Function, of_class: bool) -> int:
     return len(named) + len(given.kwonlyargs) + starred - bound
 
 
-def count_code(
-    lines: Sequence[str], strings: Iterable[ast.expr], remarks: Iterable[ast.Constant]
-) -> int:
-    """Lines that are neither blank, nor comment, nor docstring. A string in the code that goes over
-    several lines is code, whatever its lines look like."""
-    inside = {n for one in strings for n in range(one.lineno, (one.end_lineno or 0) + 1)}
-    said = {n for one in remarks for n in range(one.lineno, (one.end_lineno or 0) + 1)}
+def count_nodes(tree: ast.AST) -> int:
+    """Syntax nodes without contexts and annotations, which say nothing of what code does."""
+    number, todo = 0, [tree]
+    while todo:
+        node = todo.pop()
+        number += 1
+        for name, value in ast.iter_fields(node):
+            if name in ("annotation", "returns", "ctx"):
+                continue
+            children = value if isinstance(value, list) else [value]  # pyright: ignore
+            todo += [child for child in children if isinstance(child, ast.AST)]  # pyright: ignore
+    return number
+
+
+def count_packed_calls(tree: ast.AST) -> int:
+    """Calls of the form `f(*(a, b))`, which hide how many arguments a call has."""
     return sum(
-        n in inside or (n not in said and bool(bare := line.strip()) and not bare.startswith("#"))
-        for n, line in enumerate(lines, 1)
+        isinstance(argument, ast.Starred) and isinstance(argument.value, ast.Tuple)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for argument in node.args
     )
+
+
+def count_statement_lines(tree: ast.Module) -> int:
+    """Lines of the unparsed tree without bare strings. The tree is changed."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            code = [statement for statement in body if not _is_bare_string(statement)]  # pyright: ignore
+            is_module = isinstance(node, ast.Module)
+            node.body = code or ([] if is_module else [ast.Pass()])  # pyright: ignore
+    text = ast.unparse(ast.fix_missing_locations(tree))
+    return sum(bool(line.strip()) for line in text.splitlines())
+
+
+def _is_bare_string(statement: ast.AST) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def find_public(tree: ast.Module) -> Iterator[str]:
@@ -356,11 +394,13 @@ def measure(house: House) -> dict[str, int]:
     """The figure that belongs to each limit."""
     functions = house.functions()
     figures = (
-        sum(module.lines for module in house.modules),
-        sum(module.lines for module in house.modules if house.room(module) == "cli"),
+        sum(module.statement_lines for module in house.modules),
+        sum(module.nodes for module in house.modules),
+        house.other_lines,
+        house.test_lines,
+        sum(module.packed_calls for module in house.modules),
         sum(module.lines > FILE_LINES for module in house.modules),
         sum(one.lines > FUNCTION_LINES for one in functions),
-        max((one.lines for one in functions), default=0),
         sum(one.parameters > PARAMETERS for one in functions),
         sum(module.hidden_statements for module in house.modules),
         sum(map(len, house.circles(hidden=False))),
@@ -370,9 +410,9 @@ def measure(house: House) -> dict[str, int]:
     return dict(zip(LIMITS, figures, strict=True))
 
 
-def say_house(house: House) -> Iterator[str]:
+def describe_house(house: House) -> Iterator[str]:
     """The lines that are printed above the table of limits."""
-    yield from table("room", ("files", "lines", "code"), say_rooms(house))
+    yield from table("room", ("files", "lines", "nodes"), list_rooms(house))
     large = [(m.name, m.lines) for m in house.modules if m.lines > FILE_LINES]
     yield from table(f"files above {FILE_LINES} lines", ("lines",), large)
     functions = house.functions()
@@ -393,13 +433,14 @@ def say_house(house: House) -> Iterator[str]:
     yield from table("public names used twice", ("modules",), twice)
 
 
-def say_rooms(house: House) -> Iterator[tuple[str, int, int, int]]:
+def list_rooms(house: House) -> Iterator[tuple[str, int, int, int]]:
+    """Each room with its files, statement lines and syntax nodes."""
     for room, modules in [*house.rooms().items(), ("in all", house.modules)]:
-        lines, code = sum(m.lines for m in modules), sum(m.code for m in modules)
-        yield room, len(modules), lines, code
+        lines, nodes = sum(m.statement_lines for m in modules), sum(m.nodes for m in modules)
+        yield room, len(modules), lines, nodes
 
 
-def say_limits(figures: Mapping[str, int] | None) -> Iterator[str]:
+def list_limits(figures: Mapping[str, int] | None) -> Iterator[str]:
     """The table of limits, with the figures where there are any."""
     now = {} if figures is None else {what: (figure,) for what, figure in figures.items()}
     rows = [(what, *now.get(what, ()), *limit) for what, limit in LIMITS.items()]
@@ -437,7 +478,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--goals", action="store_true", help="hold it against the goals")
     given = parser.parse_args(arguments)
     if given.limits:
-        print("\n".join(say_limits(None)))
+        print("\n".join(list_limits(None)))
         return 0
     house = read_house(given.package)
     if not house.modules:
@@ -447,8 +488,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         figures, {what: one.goal if given.goals else one.most for what, one in LIMITS.items()}
     )
     if not given.short:
-        print("\n".join(say_house(house)))
-    print("\n".join([*say_limits(figures), *broken]))
+        print("\n".join(describe_house(house)))
+    print("\n".join([*list_limits(figures), *broken]))
     return 1 if broken else 0
 
 
