@@ -7,7 +7,7 @@ READY := .venv/.ready
 # Not ppi: half a gigabyte, for one function.
 EXTRAS = local parquet hf keyring metrics patches quantize langchain memory postgres ladybug langgraph mem0 ray server dev
 
-.PHONY: demo test slow chromium lint bench constraints clean
+.PHONY: demo test slow frozen chromium lint bench constraints clean
 
 DEMO = examples/demo
 REPORT = build/demo.html
@@ -29,6 +29,10 @@ test: $(READY)
 slow: $(READY) chromium
 	$(BIN)/pytest -q -m 'slow or hypothesis' --hypothesis-profile repeatable
 	$(BIN)/pytest -q -n 0 -m alone
+
+# What users can see, and the figures of every kind of run, written anew; read the difference.
+frozen: $(READY)
+	RECORD_FIGURES=1 $(BIN)/pytest -q -n 0 -m '' tests/guards tests/test_recorded_figures.py
 
 # Pages are tested in a browser where there is one; without it those tests are skipped.
 chromium:
