@@ -16,7 +16,7 @@ from pathlib import Path
 import typer.main
 
 import textevolve
-from test_recorded_figures import lay_out
+from recorded.playing import lay_out
 from textevolve import errors
 from textevolve.cli.app import app
 from textevolve.debate.profile import Profile

@@ -9,7 +9,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-UNSTABLE = frozenset({"run", "source", "seconds", "minutes", "created", "timestamp"})
+ID = re.compile(r"\b([a-z]{2}_)[0-9a-f]{32}\b")
+UNSTABLE = frozenset(
+    {"run", "source", "seconds", "minutes", "created", "timestamp", "last_used", "began"}
+)
 WORDS = frozenset({"reason", "sentence", "sentences", "meaning", "title", "note", "said"})
 
 
@@ -268,6 +271,22 @@ def pick_guided(ended: Ended) -> Any:
     data = json.loads(ended.out)
     answers = {name: data[name]["score"] for name in ("plain", "guided")}
     return {**take(data, "status", "usage"), **answers}
+
+
+def pick_json(ended: Ended) -> Any:
+    """All of a command's JSON, or JSON lines, but what differs from run to run; ids as their
+    numbers."""
+    ids: dict[str, str] = {}
+    text = ID.sub(lambda m: ids.setdefault(m[0], f"{m[1]}{len(ids) + 1}"), ended.out)
+    try:
+        return without(json.loads(text))
+    except json.JSONDecodeError:
+        return without([json.loads(line) for line in text.splitlines()])
+
+
+def pick_text(ended: Ended) -> Any:
+    """The lines that were printed."""
+    return ended.out.splitlines()
 
 
 def pick_nothing(ended: Ended) -> Any:

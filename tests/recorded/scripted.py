@@ -12,6 +12,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from memory.memory_script import FENCE, compare, extract, is_comparison, is_question
+from memory.memory_script import answer_question as tell_notes_apart
+from studies.memory_world import answers
 from textevolve.llm.testing import Answer
 
 FENCED = re.compile(r"\[\[(\w+) ([^\]\n]+)\]\]\n(.*?)\n?\[\[/\1 \2\]\]", re.DOTALL)
@@ -33,6 +36,8 @@ def say(body: Mapping[str, Any]) -> Answer | str:
     asked = body["messages"]
     last = asked[-1]["content"]
     schema = ((body.get("response_format") or {}).get("json_schema") or {}).get("schema")
+    if (memory := work_on_memories(body, last)) is not None:
+        return memory
     if schema is not None:
         fields = set(schema["properties"])
         if "argument" in fields:
@@ -49,6 +54,19 @@ def say(body: Mapping[str, Any]) -> Answer | str:
     if "memories" in texts_of(last):
         return answer_from_memory(last)
     return write_text(last, body.get("seed"))
+
+
+def work_on_memories(body: Mapping[str, Any], last: str) -> Answer | str | None:
+    """Facts of a dialogue, which of two notes holds, insights, changes of a persona, a passage in
+    another voice; None for any other prompt."""
+    if len(body["messages"]) > 1:
+        if is_question(body):
+            return tell_notes_apart(body)
+        if is_comparison(body):
+            return compare(body)
+        if FENCE.search(last):
+            return extract(body)
+    return answers()(body, 0)
 
 
 def draw(*parts: object) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,6 +14,8 @@ from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema, model_val
 
 from textevolve.agents.resources import ResourceName
 from textevolve.errors import InputError
+from textevolve.rows import names_rows
+from textevolve.rows.hub import PREFIX
 from textevolve.settings import Settings
 from textevolve.spec import Frozen, noted_of, option
 from textevolve.store.jobs import StoredJob
@@ -193,8 +196,8 @@ def write_job_study(study: AnyStudy, spec: StudySpec) -> dict[str, Any]:
 
 
 def name_from_root(study: AnyStudy, spec: StudySpec) -> StudySpec:
-    """The same, with the files of rows that it reads named from the root, since a scheduler may
-    work in another folder."""
+    """The same, with the files that it reads named from the root, since a scheduler may work in
+    another folder. Texts and data sets of a hub are no files."""
     changed = dict[str, Any]()
     for name, field in study.spec.model_fields.items():
         value = getattr(spec, name)
@@ -208,4 +211,8 @@ def _from_root(value: Any) -> Any:
         return tuple(_from_root(one) for one in cast(tuple[Any, ...], value))
     if isinstance(value, str) and value == "-":
         raise InputError("a job cannot read standard input; name a file")
-    return str(Path(value).absolute()) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    mark, path = ("@", value[1:]) if value.startswith("@") else ("", value)
+    is_file = not path.startswith(PREFIX) and (names_rows(path) or os.path.exists(path))
+    return f"{mark}{Path(path).absolute()}" if is_file else value
