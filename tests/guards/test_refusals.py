@@ -1,0 +1,117 @@
+"""What cannot be used is refused with an exit code and a message, which are frozen: a table of
+commands, with the files that they read."""
+
+import shlex
+
+import pytest
+
+FILES = {
+    "rows.jsonl": '{"id": "a", "input": "Why?", "candidates": ["Because.", "No."]}\n',
+    "broken.jsonl": '{"input": "a"\n',
+    "empty.jsonl": "",
+    "table.csv": "question,answer\nWhy?,Because.\n",
+    "study.yaml": "kind: evaluate\ncases: rows.jsonl\njugde: probe\n",
+    "kind.yaml": "kind: evaluation\n",
+    "broken.yaml": "kind: [\n",
+    "profile.yaml": "agents:\n  - {name: A, persona: You judge.}\nrounds: 0\n",
+    "prompt.txt": "Answer {question}",
+    "blank.txt": " \n",
+    "half.txt": "half \\ud83d",
+}
+TABLE = """
+evaluate Why? Because. --judge nobody
+evaluate Why? Because. --judge probe+colour=red
+evaluate Why? Because. --profile nobody
+evaluate Why? Because. --profile profile.yaml
+evaluate Why? Because. --rounds 0
+evaluate Why? Because. --weights accuracy=2
+evaluate Why? Because. --store nowhere/at/all/../store.db --judge rules:none.yaml
+evaluate Why? @blank.txt
+evaluate Why? @none.txt
+evaluate broken.jsonl
+evaluate empty.jsonl
+evaluate none.jsonl
+evaluate rows.jsonl --min-pass-rate 2
+evaluate rows.jsonl --no-worse-than nothing
+evaluate rows.jsonl --on moon
+evaluate rows.jsonl --model nobody/at-all
+evaluate rows.jsonl --model local/no-such-model
+evaluate rows.jsonl -o out.exe
+compare -d table.csv --metric exact --label answer
+compare -p prompt.txt -d table.csv --metric nothing --label answer
+compare -p none.txt -d table.csv --metric exact --label answer
+compare --outputs nothing -d table.csv --metric exact --label answer
+calibrate prompt.txt --data table.csv --label nothing --metric exact
+calibrate prompt.txt --data table.csv --label answer --metric exact --budget none
+optimize "" -j probe
+optimize Write. -j nobody
+fit rows.jsonl --signals nobody
+bench agreement rows.jsonl
+bench agreement none.jsonl --judge probe
+chains run none.yaml
+chains show broken.yaml
+run study.yaml
+run kind.yaml
+run broken.yaml
+run none.yaml
+init nothing
+schema nothing
+runs show nothing
+runs show
+runs resume nothing
+runs delete nothing --yes
+runs compare nothing nothing
+runs export nothing out.csv
+store check --store none.db
+store copy none.db other.db
+memory-eval rows.jsonl --system nobody
+agents show nobody
+agents create 'a b' --persona You.
+agents create ada
+agents create ada --persona You. --collection nothing
+collections show nothing
+collections create notes --kind odd
+memories add nothing 'A text.'
+memories search nothing 'A text?'
+memories forget me_none
+namespaces show nothing
+users show nobody
+chat nobody --model http://127.0.0.1:9/v1#m
+labelling show nothing
+nodes evaluate none.jsonl
+nodes evaluate rows.jsonl --judge nobody
+profile show nobody
+rubrics show nobody
+templates show nobody
+templates detect none.jinja
+jobs add nightly study.yaml --every 1d
+jobs add nightly none.yaml --every 1d
+jobs show nothing
+keys revoke nothing
+models pull nothing
+models quantize none.gguf --to q8_0
+sessions show nothing
+summarize none.txt
+"""
+
+
+@pytest.fixture
+def refuse(cli, home):
+    for name, text in FILES.items():
+        (home / name).write_text(text)
+
+    def run(*command):
+        ended = cli(*command)
+        lines = ended.err.strip().splitlines() or ["(nothing)"]
+        text = lines[-1] if "Usage:" in ended.err else " | ".join(lines)
+        return f"{ended.code} {text.replace(str(home), 'HOME')}"
+
+    return run
+
+
+def test_refusals_are_as_frozen(refuse, frozen):
+    commands = TABLE.strip().splitlines()
+    frozen(
+        "refusals.txt",
+        "".join(f"$ textevolve {line}\n{refuse(*shlex.split(line))}\n" for line in commands),
+    )
