@@ -32,7 +32,8 @@ slow: $(READY) chromium
 
 # What users can see, and the figures of every kind of run, written anew; read the difference.
 frozen: $(READY)
-	RECORD_FIGURES=1 $(BIN)/pytest -q -n 0 -m '' tests/guards tests/test_recorded_figures.py
+	RECORD_FIGURES=1 $(BIN)/pytest -q -n 0 -m '' tests/guards tests/test_recorded_figures.py \
+	    tests/server/test_frozen_http.py
 
 # Pages are tested in a browser where there is one; without it those tests are skipped.
 chromium:

@@ -1,5 +1,6 @@
 """What the tests from end to end share: a home of their own, a server, the command line."""
 
+import difflib
 import gc
 import io
 import json
@@ -49,6 +50,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+FROZEN = Path(__file__).parent / "guards" / "frozen"
 LONGEST = 300
 """Seconds after which a test fails that waits for something; a slow one has four times as long."""
 
@@ -108,6 +110,25 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def frozen():
+    """Compare a text with the frozen file of that name, which holds what users can see; `make
+    frozen` writes the file anew, and a person reads the difference."""
+
+    def compare(name, text):
+        path = FROZEN / name
+        if os.environ.get("RECORD_FIGURES"):
+            path.write_text(text, encoding="utf-8")
+            return
+        before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        lines = difflib.unified_diff(before, text.splitlines(), "frozen", "now", lineterm="", n=1)
+        difference = "\n".join(lines)
+        advice = f"{name} has changed; if on purpose: make frozen"
+        assert not difference, f"{advice}\n{difference[:20_000]}"
+
+    return compare
 
 
 @pytest.fixture(scope="session")
