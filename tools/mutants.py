@@ -1,0 +1,176 @@
+"""What share of small faults the tests notice, for modules whose faults would cost the most.
+
+    python tools/mutants.py                    60 mutants of each target, with its tests alone
+    python tools/mutants.py gates --number 20 --seed 1
+
+A mutant is the source with one small change: a comparison turned around, a sign or a number
+changed, `and` for `or`, a condition denied, a returned value left out. It is killed where its
+target's tests fail. The sample depends on the seed and on the source alone, so a share is to be compared with that
+of the same target at other times, not with other targets. Mutants that change nothing a user could
+notice are among those that survive: 100 % cannot be reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+LONGEST = 180
+"""Seconds after which the tests of a mutant are ended, and the mutant counts as killed."""
+
+
+class Target(NamedTuple):
+    """Modules below `src/textevolve`, and the tests that are to notice what changes in them."""
+
+    modules: Sequence[str]
+    tests: Sequence[str]
+
+
+TARGETS: Mapping[str, Target] = {
+    "tensor": Target(["debate/tensor.py"], ["debate/test_tensor.py", "debate/test_early_stop.py"]),
+    "statistics": Target(
+        ["statistics/intervals.py", "statistics/comparisons.py", "statistics/clusters.py"],
+        ["test_statistics.py", "test_compare_statistics.py"],
+    ),
+    "parsing": Target(["llm/structured.py"], ["llm/test_structured.py"]),
+    "gates": Target(["studies/gates.py", "studies/baseline.py"], ["studies/test_gates.py"]),
+    "journal": Target(
+        ["store/journal.py", "store/writer.py"],
+        ["store/test_disk_journal.py", "store/test_store_failures.py"],
+    ),
+    "namespaces": Target(
+        ["store/agents.py", "store/resource_rows.py"],
+        ["store/test_resource_walls.py", "store/test_resources.py", "test_namespaces.py"],
+    ),
+}
+
+COMPARISONS: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+OPERATORS: Mapping[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+}
+
+
+class Mutant(NamedTuple):
+    """A module with one change at a line."""
+
+    module: str
+    line: int
+    change: str
+    source: str
+
+
+def list_mutants(module: str) -> Iterator[Mutant]:
+    """Every mutant of a module, in the order of its source."""
+    tree = ast.parse((ROOT / "src" / "textevolve" / module).read_text(encoding="utf-8"))
+    for number, node in enumerate(ast.walk(tree)):
+        if mutate(copy.deepcopy(node)) is None:
+            continue
+        changed = copy.deepcopy(tree)
+        aim = list(ast.walk(changed))[number]
+        assert isinstance(aim, ast.expr | ast.stmt)
+        before = ast.unparse(aim)
+        mutate(aim)
+        change = f"{before} -> {ast.unparse(aim)}".replace("\n", " ")
+        yield Mutant(module, aim.lineno, change[:120], ast.unparse(changed))
+
+
+def mutate(node: ast.AST) -> ast.AST | None:
+    """Change a node in place; None where there is nothing to change."""
+    match node:
+        case ast.Compare(ops=[operator, *_]) if type(operator) in COMPARISONS:
+            node.ops[0] = COMPARISONS[type(operator)]()
+        case ast.BinOp(op=operator) if type(operator) in OPERATORS:
+            node.op = OPERATORS[type(operator)]()
+        case ast.BoolOp():
+            node.op = ast.And() if isinstance(node.op, ast.Or) else ast.Or()
+        case ast.Constant(value=bool(value)):
+            node.value = not value
+        case ast.Constant(value=int(value) | float(value)):
+            node.value = value + 1
+        case ast.If(test=test) | ast.IfExp(test=test):
+            node.test = ast.UnaryOp(ast.Not(), test)
+        case ast.Return(value=ast.expr()):
+            node.value = ast.Constant(None)
+        case _:
+            return None
+    return node
+
+
+def is_killed(mutant: Mutant, tests: Sequence[str]) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "textevolve"
+        shutil.copytree(
+            ROOT / "src" / "textevolve", source, ignore=shutil.ignore_patterns("__pycache__")
+        )
+        (source / mutant.module).write_text(mutant.source, encoding="utf-8")
+        paths = [str(ROOT / "tests" / test) for test in tests]
+        options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-c", RUN, folder, *options, *paths],
+                cwd=ROOT,
+                capture_output=True,
+                timeout=LONGEST,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return True
+    return ended.returncode != 0
+
+
+RUN = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import pytest
+sys.exit(pytest.main(sys.argv[2:]))
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The share of small faults that tests notice.")
+    parser.add_argument("targets", nargs="*", default=list(TARGETS), help=", ".join(TARGETS))
+    parser.add_argument("--number", type=int, default=60, help="mutants of each target")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    for name in options.targets:
+        target = TARGETS[name]
+        mutants = [mutant for module in target.modules for mutant in list_mutants(module)]
+        sample = random.Random(options.seed).sample(mutants, min(options.number, len(mutants)))
+        with ThreadPoolExecutor(options.workers) as pool:
+            killed = list(pool.map(partial(is_killed, tests=target.tests), sample))
+        print(f"{name}: {sum(killed)} of {len(sample)} killed, of {len(mutants)} there are")
+        for mutant, gone in sorted(zip(sample, killed, strict=True)):
+            if not gone:
+                print(f"  survives: {mutant.module}:{mutant.line} {mutant.change}")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
