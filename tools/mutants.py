@@ -5,9 +5,9 @@
 
 A mutant is the source with one small change: a comparison turned around, a sign or a number
 changed, `and` for `or`, a condition denied, a returned value left out. It is killed where its
-target's tests fail. The sample depends on the seed and on the source alone, so a share is to be compared with that
-of the same target at other times, not with other targets. Mutants that change nothing a user could
-notice are among those that survive: 100 % cannot be reached.
+target's tests fail. The sample depends on the seed and on the source alone, so a share is to be
+compared with that of the same target at other times, not with other targets. Mutants that change
+nothing a user could notice are among those that survive: 100 % cannot be reached.
 """
 
 from __future__ import annotations

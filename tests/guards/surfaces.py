@@ -146,6 +146,7 @@ def describe_signature(value):
         return ""
     text = re.sub(r" at 0x[0-9a-f]+", "", str(signature).replace("'", ""))
     text = re.sub(r"\b(?:textevolve|typing|collections\.abc)\.(?:\w+\.)*(?=\w)", "", text)
+    text = re.sub(r"ForwardRef\((.*?), module=\w+\)", r"\1", text)
     if len(text) <= WIDTH:
         return text
     head, _, tail = text.rpartition(")")
