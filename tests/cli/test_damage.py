@@ -119,7 +119,6 @@ READING = (
     ("runs", "show", "second"),
     ("runs", "replay", "second", "--temperature", "2", "--json"),
     ("runs", "export", "second", "out.html"),
-    ("runs", "variance", "second", "--json"),
     ("nodes", "show", "second"),
     ("store", "check"),
     ("runs", "delete", "second", "-y"),

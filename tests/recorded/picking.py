@@ -67,17 +67,6 @@ def pick_judged(ended: Ended) -> Any:
     ]
 
 
-def pick_variance(ended: Ended) -> Any:
-    return without(_named(ended.rows, {"position": "place"}))
-
-
-def _named(data: Any, names: Mapping[str, str]) -> Any:
-    """The data with fields under the names that they were recorded by, however deep they are."""
-    if isinstance(data, dict):
-        return {names.get(key, key): _named(value, names) for key, value in data.items()}
-    return [_named(value, names) for value in data] if isinstance(data, list) else data
-
-
 def pick_agreement(ended: Ended) -> Any:
     """`bench agreement --json`: all of its summary."""
     return without(take(json.loads(ended.out), "half", "orders", "samples", "summary"))

@@ -37,7 +37,6 @@ from textevolve.studies.reporting import make_data, make_report
 from textevolve.studies.stored import read_stored
 from textevolve.studies.stored_comparison import compare_stored
 from textevolve.studies.study import AnyStudy
-from textevolve.studies.variance import measure_variance, report_variance
 
 app = typer.Typer(**options.PLAIN)
 
@@ -216,22 +215,6 @@ def compare(
             print_json({**asdict(compared.found), **compared.beside.data})
         else:
             print_report(compared.report, open_console())
-
-
-@app.command()
-def variance(
-    run: RunName = "last", as_json: options.Json = False, store: options.StoreFile = None
-) -> None:
-    """Show where the variance of debates' scores comes from, and how many votes the agents are
-    worth."""
-    settings, opened = _open(store)
-    with opened:
-        record, _ = _get_restored(opened, run, settings)
-        found = measure_variance(read_records(opened, record)(), record.id)
-        if as_json:
-            print_json({"run": record.id, **asdict(found)})
-        else:
-            print_report(report_variance(found, record.id), open_console())
 
 
 @app.command("delete")
