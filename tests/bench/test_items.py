@@ -380,7 +380,7 @@ def test_format_can_be_said(tmp_path):
     assert refusal(both, "rewardbench") == "set.jsonl:1: 'chosen' is missing"
     assert refusal(both, "yaml") == (
         "format 'yaml': there are auto, llmbar, faireval, mt-bench, judgebench, rewardbench, "
-        "jevbench, typed-decisions, decision-index, plain"
+        "jevbench, plain"
     )
 
 

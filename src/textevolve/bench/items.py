@@ -6,18 +6,14 @@ fields out of a row, `textevolve.rows` reads files. What judges make of items is
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any, cast
 
-from textevolve.bench.decision_rows import (
-    TypedQuestion,
-    read_decision_index,
-    read_jevbench,
-    read_typed_decisions,
-)
 from textevolve.bench.item_fields import (
     FIRST,
     LABELS,
@@ -231,7 +227,7 @@ def _merge_votes(found: Iterable[tuple[str, Item]]) -> Iterator[Item]:
 def _is_text(column: str) -> bool:
     """Cells of a table that are texts; the others are numbers and JSON."""
     typed = ("candidates", "scores", "ranking", "winner", "label", "turn", "response")
-    typed += ("question", "questions", "gold", "expected", "labels")
+    typed += ("question", "expected", "labels")
     listed = fold_name(column) in LISTS
     return column not in typed and not listed and not column.startswith("conversation_")
 
@@ -303,16 +299,75 @@ def _fair_eval(row: Row, where: str, number: str) -> Item:
     )
 
 
-def _decisions(
-    read: Callable[[Row, str, str], Iterator[TypedQuestion]],
-) -> Callable[[Row, str, str], Iterator[Item]]:
-    """Each question of a row of typed decisions as an item."""
+NOUL = {"true": "Yes", "false": "No"}
+"""The two options of a yes / no question by their names in JevBench's files, and as candidates."""
+SPELLINGS = {"true": "Yes", "yes": "Yes", "false": "No", "no": "No"}
 
-    def read_items(row: Row, where: str, number: str) -> Iterator[Item]:
-        for one in read(row, where, number):
-            yield Item(one.id, one.input, one.candidates, one.answer, one.group, one.subset)
 
-    return read_items
+def _jevbench(row: Row, where: str, number: str) -> Iterator[Item]:
+    """A typed question about a state: the input is the state with the question's instructions after
+    it, the candidates are its options, each as "name: description". A question whose answer the set
+    does not tell is left out."""
+    if row.get("expected") is None:
+        return
+    question = take_mapping(row, "question", where)
+    options = _take_options(question, row.get("labels"), where)
+    instructions = _write(question.get("instructions"))
+    if not instructions.strip():
+        raise InputError(f"{where}: the question's 'instructions' are missing")
+    name = str(row["expected"])
+    if set(options) == set(NOUL.values()):
+        name = SPELLINGS.get(name.lower(), name)
+    if name not in options:
+        known = f"{', '.join(options):.200}"
+        raise InputError(
+            f"{where}: the expected answer {row['expected']!r:.40} is none of: {known}"
+        )
+    yield Item(
+        take_name(row, "id", number),
+        "\n\n".join(filter(str.strip, (_write(row.get("state")), instructions))),
+        tuple(key if text in ("", key) else f"{key}: {text}" for key, text in options.items()),
+        tuple(float(option == name) for option in options),
+        group=take_name(row, "group") or take_name(row, "id", number),
+        subset=take_name(row, "family"),
+    )
+
+
+def _take_options(question: Row, labels: object, where: str) -> dict[str, str]:
+    """The options' descriptions by name, in the order of `labels` where a choice has them.
+
+    Raises:
+        InputError: there are fewer than two, or the type of the question is unknown.
+    """
+    kind, criteria = question.get("type"), question.get("criteria")
+    by_name = {str(k): v for k, v in _as_mapping(criteria).items()}
+    if kind == "noul":
+        return {shown: _write(by_name.get(name)) for name, shown in NOUL.items()}
+    if kind == "score":
+        options = {str(n): text for n, text in enumerate(_as_list(criteria))} or by_name
+    elif kind == "choice":
+        names = [str(name) for name in _as_list(labels) or by_name or _as_list(criteria)]
+        options = {name: by_name.get(name) for name in names}
+    else:
+        raise InputError(f"{where}: a question's type is noul, choice or score, not {kind!r:.40}")
+    if len(options) < 2:
+        raise InputError(f"{where}: a question needs two options or more, not {len(options)}")
+    return {name: _write(text) for name, text in options.items()}
+
+
+def _as_mapping(value: object) -> Mapping[Any, Any]:
+    return cast(Mapping[Any, Any], value) if isinstance(value, Mapping) else {}
+
+
+def _as_list(value: object) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _write(value: Any) -> str:
+    """A text as it is, nothing as nothing, and a structure as JSON."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def _case(row: Row, where: str, number: str) -> Item:
@@ -348,11 +403,7 @@ FORMATS: Mapping[str, ItemFormat] = {
     ),
     "judgebench": ItemFormat(("question", "response_A", "response_B", "label"), _judgebench),
     "rewardbench": ItemFormat(("prompt", "chosen", "rejected"), _rewardbench),
-    "jevbench": ItemFormat(("state", "question", "labels"), _decisions(read_jevbench)),
-    "typed-decisions": ItemFormat(("state", "questions", "gold"), _decisions(read_typed_decisions)),
-    "decision-index": ItemFormat(
-        ("state", "questions", "expected"), _decisions(read_decision_index)
-    ),
+    "jevbench": ItemFormat(("state", "question", "labels"), _jevbench),
     "plain": ItemFormat(("input",), _plain),
 }
 _CASES = ItemFormat(("input",), _case)

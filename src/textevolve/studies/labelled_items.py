@@ -34,8 +34,6 @@ ItemSource = Literal[
     "judgebench",
     "rewardbench",
     "jevbench",
-    "typed-decisions",
-    "decision-index",
 ]
 
 
