@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from published import NAMES, TOKENS, published
+from published import TOKENS, published
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
 from textevolve.llm.chat_formats.chat_format import ChatFormat
@@ -93,17 +93,6 @@ def difference_lines() -> Iterator[str]:
             yield f"- `{format.name}`: {told}"
 
 
-def inference_row(name: str, found: Inference | InputError) -> str:
-    """Of a published template: whether its format is proved, and what is told of it."""
-    if isinstance(found, InputError):
-        return f"| {name} | no | | | {str(found)[0].upper()}{str(found)[1:]}. |"
-    alike = found.accepted - sum(one.got is not None for one in found.differences)
-    result = "proved" if found.proved else "differs"
-    cells = (name, result, f"{alike} of {found.conversations}", str(len(found.refused)))
-    notes = " ".join(found.notes)
-    return f"| {' | '.join(cells)} | {notes}{' ' if notes else ''}|"
-
-
 def infer_published(name: str) -> Inference | InputError:
     try:
         tokens = TOKENS[name]
@@ -113,6 +102,5 @@ def infer_published(name: str) -> Inference | InputError:
 
 
 if __name__ == "__main__":
-    rows = [inference_row(name, infer_published(name)) for name in NAMES]
-    for table in (format_rows(), marker_rows(), difference_lines(), rows):
+    for table in (format_rows(), marker_rows(), difference_lines()):
         print("\n".join(table), end="\n\n")

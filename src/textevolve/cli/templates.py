@@ -125,18 +125,17 @@ def convert(
     """Convert a prompt or a conversation to a format, or a template to a description.
 
     Without --to a prompt becomes a conversation in JSON. A model's file becomes the description of
-    its format, also in JSON: found out by rendering probes, then proved by rendering other
-    conversations.
-
-    Exit codes: 0 done; 1 the description is not proved, and standard error shows where it differs.
+    its format, also in JSON, read off by rendering probes and compared with the template on a fixed
+    list of conversations. A template that writes one of them otherwise is refused.
     """
     if is_model_file(source):
         if to is not None or came_from is not None:
             raise InputError("a model's file becomes a description: leave out --to and --from")
-        found = _infer(read_chat_template(source))
-        _write(json.dumps(_data(found.format), indent=2, ensure_ascii=False) + "\n")
-        _tell_differences(found)
-        raise typer.Exit(0 if found.proved else FAILED)
+        inference = _infer(read_chat_template(source))
+        _require_faithful(inference, source)
+        _write(json.dumps(_data(inference.format), indent=2, ensure_ascii=False) + "\n")
+        say(_describe_equality(inference))
+        return
     text = read_text(source)
     conversation, asks = _read(text, source, came_from)
     if to is None:
@@ -255,22 +254,37 @@ def _infer(model: ModelTemplate) -> Inference:
 
 
 def _describe(model: ModelTemplate) -> TemplateFinding:
-    """What is found out of a format that is not known."""
+    """What is read off of a format that is not known."""
     try:
-        found = _infer(model)
+        inference = _infer(model)
     except InputError as error:
         return TemplateFinding("inferred", None, str(error))
-    same, all = found.accepted - len(found.differences), found.accepted
-    note = f"a description renders {same} of {all} conversations as the template does"
-    return TemplateFinding("inferred", True if found.proved else None, note)
+    good = True if inference.faithful else None
+    return TemplateFinding("inferred", good, _describe_equality(inference))
 
 
-def _tell_differences(found: Inference) -> None:
-    for note in found.notes:
-        say(note)
-    for one in found.differences[:3]:
-        roles = "+".join(str(message.get("role")) for message in one.messages)
-        say(f"{roles}: the template writes {one.expected!r}, the description {one.got!r}")
+def _describe_equality(inference: Inference) -> str:
+    same = inference.conversations - len(inference.differences)
+    refused = sum(difference.got is None for difference in inference.differences)
+    return (
+        f"a description renders {same} of {inference.conversations} conversations as the template"
+        f" does, and refuses {refused}"
+    )
+
+
+def _require_faithful(inference: Inference, source: str) -> None:
+    """
+    Raises:
+        InputError: the description writes a conversation otherwise; names the first.
+    """
+    for difference in inference.differences:
+        if difference.got is not None:
+            roles = "+".join(str(message["role"]) for message in difference.conversation.messages)
+            raise InputError(
+                f"{source}: no description here writes what this template does; of {roles} it"
+                f" writes {difference.expected!r}, the nearest description {difference.got!r}; keep"
+                " the template (`templates render --template`)"
+            )
 
 
 async def _compare(read: ModelTemplate, spec: str, settings: Settings) -> TemplateFinding:

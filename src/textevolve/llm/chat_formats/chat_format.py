@@ -1,8 +1,8 @@
 """What an instruction format is, in one frozen description, and how conversations are written.
 
 Roles with their markers, where the system message goes, the rules of order, trimming, the prompt
-for the next answer, tools. Which formats there are: `catalogue`. Back from text: `parsing`. Found
-out from a template: `inference`. What a format cannot express is refused, never dropped in silence.
+for the next answer, tools. Which formats there are: `catalogue`. Back from text: `parsing`. Read
+off from a template: `inference`. What a format cannot express is refused, never dropped in silence.
 """
 
 from __future__ import annotations
