@@ -143,10 +143,11 @@ class AsyncMemories:
 
     async def forget(self, *ids: str, erase: bool = False) -> None:
         """Close memories: they are found no more, and stay in the history. `erase`: their texts are
-        deleted, too."""
-        await self.get(*ids)
+        deleted, too, from the journal and from what runs and chats kept."""
+        texts = [one.text for one in await self.get(*ids) if erase and one.text]
         changes = [Forget(id, erase) for id in dict.fromkeys(ids)]
-        await self._desk.memories.apply(self.name, changes)
+        async with self._desk.erasing(texts):
+            await self._desk.memories.apply(self.name, changes)
 
     async def re_embed(
         self,

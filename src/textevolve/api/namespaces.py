@@ -32,6 +32,7 @@ from textevolve.engine.sync import BackgroundLoop
 from textevolve.events import Listener, silence
 from textevolve.memory.record import MemoryRecord
 from textevolve.settings import Settings, read_settings, store_location
+from textevolve.store.erasure import Losses
 from textevolve.studies.memory_desk import MemoryDesk, open_desk
 from textevolve.wiring import Limits, take_limits
 
@@ -59,6 +60,10 @@ class AsyncNamespace:
             InputError: one of them is not in this namespace.
         """
         return await self._desk.memories.get(ids)
+
+    async def find_losses(self, *ids: str) -> Losses:
+        """What runs and chats would lose if these memories were erased."""
+        return await self._desk.find_losses([one.text for one in await self.find_memories(*ids)])
 
 
 @asynccontextmanager
@@ -98,6 +103,7 @@ class Resources(Waiting[AsyncResources[Any, Any]]):
     list = waited(AsyncResources[Any, Any].list)
     update = waited(AsyncResources[Any, Any].update)
     delete = waited(AsyncResources[Any, Any].delete)
+    find_losses = waited(AsyncResources[Any, Any].find_losses)
     export = waited(AsyncResources[Any, Any].export)
     import_file = waited(AsyncResources[Any, Any].import_file)
 
@@ -110,6 +116,7 @@ class Agents(Waiting[AsyncAgents]):
     list = waited(AsyncAgents.list)
     update = waited(AsyncAgents.update)
     delete = waited(AsyncAgents.delete)
+    find_losses = waited(AsyncAgents.find_losses)
     export = waited(AsyncAgents.export)
     import_file = waited(AsyncAgents.import_file)
     personas = waited(AsyncAgents.personas)
@@ -125,6 +132,7 @@ class Collections(Waiting[AsyncCollections]):
     update = waited(AsyncCollections.update)
     count = waited(AsyncCollections.count)
     delete = waited(AsyncCollections.delete)
+    find_losses = waited(AsyncCollections.find_losses)
     export = waited(AsyncCollections.export)
     import_file = waited(AsyncCollections.import_file)
 
@@ -155,6 +163,7 @@ class Namespace(Waiting[AsyncNamespace]):
         self.namespaces = Resources(inner.namespaces, loop)
 
     find_memories = waited(AsyncNamespace.find_memories)
+    find_losses = waited(AsyncNamespace.find_losses)
 
     def memories(self, collection: str) -> Memories:
         """The memories of a collection; whether it is there is found out with the first use."""

@@ -25,6 +25,7 @@ from textevolve.errors import InputError
 from textevolve.memory.record import Collection
 from textevolve.report.files import open_target
 from textevolve.spec import Frozen, suggest
+from textevolve.store.erasure import Losses
 from textevolve.store.resource_rows import NameRange
 from textevolve.store.resources import ResourceStore
 from textevolve.studies.exchange import Exported, export_lines, import_content, read_content
@@ -45,6 +46,8 @@ class ResourceKind(Generic[S, R]):
     list: Callable[[ResourceStore, str, NameRange], list[R]]
     update: Callable[[ResourceStore, str, str, Mapping[str, Any]], R]
     delete: Callable[[ResourceStore, str, str], None]
+    texts: Callable[[ResourceStore, str, str], Sequence[str]] = lambda _store, _space, _name: ()
+    """Of the memories that are deleted with it."""
 
 
 NAMESPACES: ResourceKind[NamespaceSpec, StoredNamespace] = ResourceKind(
@@ -55,6 +58,7 @@ NAMESPACES: ResourceKind[NamespaceSpec, StoredNamespace] = ResourceKind(
     lambda store, _, span: store.list_namespaces(span),
     lambda store, _, name, changes: store.update_namespace(name, changes),
     lambda store, _, name: store.delete_namespace(name),
+    lambda store, _, name: store.list_memory_texts(name),
 )
 AGENTS: ResourceKind[AgentSpec, StoredAgent] = ResourceKind(
     "agents",
@@ -73,6 +77,7 @@ COLLECTIONS: ResourceKind[CollectionSpec, Collection] = ResourceKind(
     lambda store, space, span: store.list_collections(space, span),
     lambda store, space, name, changes: store.update_collection(name, space, changes),
     lambda store, space, name: store.delete_collection(name, space),
+    lambda store, space, name: store.list_memory_texts(space, name),
 )
 USERS: ResourceKind[UserSpec, StoredUser] = ResourceKind(
     "users",
@@ -113,8 +118,14 @@ class AsyncResources(Generic[S, R]):
         return await self._do(self._kind.update, name, fields)
 
     async def delete(self, name: str) -> None:
-        """Remove it with all that belongs to it."""
-        await self._do(self._kind.delete, name)
+        """Remove it with all that belongs to it. The texts of its memories are erased from the
+        journal, too, and from what runs and chats kept."""
+        async with self._desk.erasing(await self._do(self._kind.texts, name)):
+            await self._do(self._kind.delete, name)
+
+    async def find_losses(self, name: str) -> Losses:
+        """What runs and chats would lose if it were deleted."""
+        return await self._desk.find_losses(await self._do(self._kind.texts, name))
 
     async def export(self, name: str, path: str | Path, *, embeddings: bool = False) -> int:
         """Write one to a file, whole, with all that belongs to it; how many lines that took.
@@ -172,8 +183,11 @@ class AsyncCollections(AsyncResources[CollectionSpec, Collection]):
 
     async def delete(self, name: str, *, force: bool = False) -> None:
         """Remove it with its memories; `force`: also where agents name it."""
-        store = self._desk.resources
-        await asyncio.to_thread(store.delete_collection, name, self._desk.namespace, force=force)
+        store, space = self._desk.resources, self._desk.namespace
+        if not force:
+            await asyncio.to_thread(store.require_unnamed, name, space)
+        async with self._desk.erasing(await self._do(self._kind.texts, name)):
+            await asyncio.to_thread(store.delete_collection, name, space, force=force)
 
     async def _settle(self, spec: CollectionSpec) -> CollectionSpec:
         if any(one.name == spec.name for one in await self.list()):

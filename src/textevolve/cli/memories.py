@@ -16,7 +16,7 @@ from textevolve.api.namespaces import Memories, Namespace, open_namespace
 from textevolve.cli import options, say
 from textevolve.cli.drawing import open_console, open_status
 from textevolve.cli.execution import fetch_weights
-from textevolve.cli.resources import SOURCE, NamespaceName, Yes
+from textevolve.cli.resources import SOURCE, NamespaceName, Yes, report_losses
 from textevolve.cli.results import print_json
 from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
 from textevolve.memory.memory_spec import MemorySpec, memory_data
@@ -161,6 +161,8 @@ def forget(
     """Close memories: they are found no more, and their history stays."""
     with _open_namespace(namespace, store) as space:
         found = space.find_memories(*ids)
+        if erase:
+            report_losses(space.find_losses(*ids))
         if erase and not yes:
             what = wording.count(len(found), "memory").replace("memorys", "memories")
             typer.confirm(f"Erase {what} for good?", abort=True)

@@ -24,6 +24,7 @@ from textevolve.errors import InputError
 from textevolve.report.terminal import print_report
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import suggest
+from textevolve.store.erasure import Losses
 from textevolve.studies.resource_report import VIEWS, ResourceView, describe, draw_list, draw_one
 
 SOURCE = "command line"
@@ -218,12 +219,26 @@ def delete(call: ResourceCall) -> None:
     with call.open() as space:
         group = call.view.group(space)
         group.get(name)
+        report_losses(group.find_losses(name))
         if not call.given["yes"]:
             held = f" with {call.view.holds}" if call.view.holds else ""
             typer.confirm(f"Delete the {call.view.noun} {name}{held}?", abort=True)
         forced = {"force": True} if call.given.get("force") else {}
         group.delete(name, **forced)
     typer.echo(f"deleted the {call.view.noun} {name}")
+
+
+def report_losses(losses: Losses) -> None:
+    """Tell what goes with texts that are erased, and what stays."""
+    for run_id, kinds in losses.items():
+        rows = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items())
+        say(f"{f'run {run_id}' if run_id else 'chats and others'}: the text is erased from {rows}")
+    if losses:
+        say(
+            "tokens, costs and scores stay, and so does what says the same in other words; texts in"
+            " exported files, in copies and backups of the store (a server's write-ahead log, too),"
+            " and at the providers of models are not reached from here"
+        )
 
 
 def revert(call: ResourceCall) -> None:

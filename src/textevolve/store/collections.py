@@ -226,14 +226,35 @@ def delete_collection(
     Raises:
         NotFoundError: it is not there. TakenError: agents name it.
     """
-    id = require_row(connection, COLLECTION, name, namespace).id
-    named = users_of_collection(connection, namespace, name)
-    if named and not force:
+    if not force:
+        require_unnamed(connection, namespace, name)
+    erase_collection(connection, require_row(connection, COLLECTION, name, namespace).id)
+
+
+def require_unnamed(connection: Connection, namespace: str, name: str) -> None:
+    """
+    Raises:
+        TakenError: agents name the collection.
+    """
+    if named := users_of_collection(connection, namespace, name):
         raise TakenError(
             f"collection '{name}': is named by {', '.join(named)}; give them another one with"
             " textevolve agents update, or delete it by force (--force, force=true)"
         )
-    erase_collection(connection, id)
+
+
+def list_memory_texts(connection: Connection, namespace: str, name: str | None = None) -> list[str]:
+    """The texts of all memories of a collection, or of the whole namespace, each once.
+
+    Raises:
+        NotFoundError: it is not there.
+    """
+    table = tables.memories.c
+    query = select(table.text).where(table.namespace_id == namespace_id(connection, namespace))
+    if name is not None:
+        own = require_row(connection, COLLECTION, name, namespace).id
+        query = query.where(table.collection_id == own)
+    return list(connection.execute(query.where(table.text != "").distinct()).scalars())
 
 
 def _read_namespace(row: Row[Any]) -> StoredNamespace:

@@ -105,7 +105,8 @@ def _refuse_used(connection: Connection, source: StoreLocation) -> None:
             )
 
 
-def _keys(table: Table) -> list[Any]:
+def row_keys(table: Table) -> list[Any]:
+    """The columns that tell the rows of a table apart."""
     if table is tables.cases:
         return [table.c.run_id, table.c.index]
     return list(table.primary_key.columns)
@@ -114,7 +115,7 @@ def _keys(table: Table) -> list[Any]:
 def _start(table: Table, target: Database) -> tuple[Any, ...] | None:
     if table.name not in GROWING:
         return None
-    (key,) = _keys(table)
+    (key,) = row_keys(table)
     # bytea has no max() before PostgreSQL 18
     newest = select(key).order_by(key.desc()).limit(1)
     found = target.read(lambda c: c.execute(newest).scalar_one_or_none())
@@ -125,7 +126,7 @@ def read_pages(
     connection: Connection, table: Table, after: tuple[Any, ...] | None = None
 ) -> Iterator[list[dict[str, Any]]]:
     """The rows of a table in the order of its keys, from behind those of `after` on."""
-    keys = _keys(table)
+    keys = row_keys(table)
     while True:
         query = select(table).order_by(*keys).limit(PAGE)
         if after is not None:
@@ -139,7 +140,7 @@ def read_pages(
 
 def _put(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
     made = insert_into(connection, table)
-    keys = [key.name for key in _keys(table)]
+    keys = [key.name for key in row_keys(table)]
     others = {name: made.excluded[name] for name in rows[0] if name not in keys}
     if table.name in GROWING or not others:
         connection.execute(made.on_conflict_do_nothing(), rows)

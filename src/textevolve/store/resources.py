@@ -145,6 +145,12 @@ class ResourceStore:
             lambda c: collections.delete_collection(c, namespace, name, force=force)
         )
 
+    def require_unnamed(self, name: str, namespace: str) -> None:
+        self.database.read(lambda c: collections.require_unnamed(c, namespace, name))
+
+    def list_memory_texts(self, namespace: str, name: str | None = None) -> list[str]:
+        return self.database.read(lambda c: collections.list_memory_texts(c, namespace, name))
+
     def create_user(self, namespace: str, spec: UserSpec) -> StoredUser:
         return self.database.write(lambda c: collections.create_user(c, namespace, spec))
 

@@ -93,25 +93,44 @@ def vacuum_store(location: StoreLocation) -> tuple[int, int]:
     return before, read_stats(location).bytes
 
 
-def _vacuum_file(path: Path) -> None:
+def scrub_store(location: StoreLocation) -> None:
+    """Write the store anew, so that no free page holds what was erased.
+
+    Raises:
+        StoreError: that cannot be done now; what was erased is in no row all the same.
+    """
+    try:
+        if isinstance(location, StoreAddress):
+            _vacuum_tables(location, "FULL")
+        elif _vacuum_file(location.expanduser().absolute()):
+            raise StoreError(f"store {location}: other processes read its write-ahead log")
+    except StoreError as error:
+        raise StoreError(
+            f"{error}; the text is erased, but free pages may hold it still: when no other process"
+            " uses the store, give the command: textevolve store vacuum"
+        ) from error
+
+
+def _vacuum_file(path: Path) -> bool:
+    """Whether others hindered the write-ahead log from being emptied."""
     backend = open_backend(path)
     try:
         with closing(connect(path, writing=False)) as connection:
             connection.exec_driver_sql("PRAGMA query_only = OFF")
             connection.exec_driver_sql("VACUUM")
-            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+            busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+            return bool(busy)
     except backend.errors as error:
         raise backend.explain(error) from error
 
 
-def _vacuum_tables(address: StoreAddress) -> None:
+def _vacuum_tables(address: StoreAddress, how: str = "ANALYZE") -> None:
     backend = open_backend(address)
     try:
         with closing(backend.open_reader()) as reader:
-            for table in copied_tables():
-                reader.read(
-                    lambda c, name=table.name: c.exec_driver_sql(f"VACUUM (ANALYZE) {name}")
-                )
+            names = f"SELECT tablename FROM pg_tables WHERE schemaname = '{SCHEMA}'"
+            for name in reader.read(lambda c: c.exec_driver_sql(names).scalars().all()):
+                reader.read(lambda c, name=name: c.exec_driver_sql(f"VACUUM ({how}) {name}"))
     except backend.errors as error:
         raise backend.explain(error) from error
     finally:

@@ -8,14 +8,17 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from textevolve.engine.local import gather_bounded
 from textevolve.events import Listener, silence
 from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.record import Collection, Vector
-from textevolve.settings import Settings, today
+from textevolve.settings import Settings, StoreLocation, today
+from textevolve.store.erasure import Losses, erase_texts, find_losses
 from textevolve.store.memories import StoredMemories
 from textevolve.store.resources import ResourceStore
+from textevolve.store.upkeep import scrub_store
 from textevolve.studies.standing import open_standing_run
 from textevolve.wiring import Limits, Setting, Workbench, choose_model
 
@@ -76,6 +79,37 @@ class MemoryDesk:
         """The same for several texts, in their order."""
         work = [lambda text=text: self.embed(collection, text) for text in texts]
         return await gather_bounded(work, EMBEDDED_AT_ONCE)
+
+    async def find_losses(self, texts: Sequence[str]) -> Losses:
+        """What runs and chats would lose with these texts, in all stores of the settings.
+
+        Raises:
+            StoreError: a store cannot be read.
+        """
+        lost: dict[str, dict[str, int]] = {}
+        for location in self._stores:
+            lost |= await asyncio.to_thread(find_losses, location, texts)
+        return lost
+
+    @asynccontextmanager
+    async def erasing(self, texts: Sequence[str]) -> AsyncGenerator[None]:
+        """Erase texts from the journal and all that was made of it; their memories are deleted in
+        the body. In the end no page of a store holds them.
+
+        Raises:
+            StoreError: a store cannot be written.
+        """
+        for location in self._stores if texts else ():
+            await asyncio.to_thread(erase_texts, location, texts)
+        yield
+        for location in self._stores if texts else ():
+            await asyncio.to_thread(scrub_store, location)
+
+    @property
+    def _stores(self) -> list[StoreLocation]:
+        """Of runs, where there is one yet, and of memories."""
+        both = dict.fromkeys((self.settings.store, self.settings.memory_location))
+        return [one for one in both if not isinstance(one, Path) or one.expanduser().is_file()]
 
     async def settle(self, embedder: str | None, dimension: int | None) -> tuple[str, int]:
         """The full spec of an embedder, that of the settings where none is named, and its

@@ -12,14 +12,16 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
 from textevolve.agents.session import ChatSession
+from textevolve.api.memories import AsyncMemories
 from textevolve.errors import BudgetError, ConflictError, InputError, ModelError, SettingsError
 from textevolve.memory.memory_spec import memory_data, take_time
 from textevolve.memory.recall import Memory, Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.record import Collection, Forget, MemoryRecord
+from textevolve.memory.record import Collection, MemoryRecord
 from textevolve.server.access import Caller, check_namespace, needs
 from textevolve.server.decisions.spending import spending
 from textevolve.server.errors import ApiError
+from textevolve.server.namespaces import desk_of
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import ServerState, server_of
@@ -245,12 +247,14 @@ async def forget_memory(
     request: Request, caller: Asker, namespace: str, collection: str, id: str
 ) -> Response:
     """Closes a memory; who has the scope admin may erase it, too."""
-    store, _ = await _find_memory(request, caller, namespace, collection, id)
+    await _find_memory(request, caller, namespace, collection, id)
     erase = (await read_form(request)).get("erase") == "yes"
     if erase and not caller.may("admin"):
         raise ApiError(403, "permission_denied", "to erase a memory the key needs the scope admin")
     try:
-        await store.apply(collection, [Forget(id, erase)])
+        await AsyncMemories(desk_of(server_of(request), namespace), collection).forget(
+            id, erase=erase
+        )
     except ConflictError as error:
         raise ApiError(409, "conflict", str(error)) from None
     return RedirectResponse(f"/memories/{namespace}/{collection}/{id}", 303)
