@@ -9,7 +9,7 @@ from sqlalchemy import insert, select
 from textevolve import MemorySpec, aopen_namespace, open_namespace
 from textevolve.agents.resources import UserSpec
 from textevolve.api import namespaces
-from textevolve.errors import AnswerError, InputError, SettingsError
+from textevolve.errors import AnswerError, InputError, SettingsError, TakenError
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.settings import Settings
 from textevolve.store.memory_tables import messages, sessions
@@ -269,3 +269,37 @@ def test_a_spoilt_file_is_taken_in_whole_or_refused(settings, home):
                         space.namespaces.delete("copy")
     assert refused > 50
     assert taken > 20
+
+
+def files_hold(settings, word):
+    return any(word in file.read_bytes() for file in settings.store.parent.glob("store.db*"))
+
+
+def test_memories_and_collections_are_erased_from_the_journal_too(settings):
+    with open_namespace("acme", create=True, settings=settings) as space:
+        space.collections.create("notes")
+        notes = space.memories("notes")
+        nuts = notes.add("Ann is allergic to walnuts.")
+        notes.add("Ann drinks cinnamon tea.")
+        notes.search("Ann is allergic to walnuts.")
+        (run_id,) = space.find_losses(nuts.id)
+        assert space.find_losses(nuts.id) == {run_id: {"calls": 1}}
+        assert files_hold(settings, b"walnuts")
+        notes.forget(nuts.id, erase=True)
+        assert not files_hold(settings, b"walnuts")
+        assert files_hold(settings, b"cinnamon")
+        space.agents.create("bot", persona="A bot.", memories="notes")
+        with pytest.raises(TakenError, match="is named by"):
+            space.collections.delete("notes")
+        assert files_hold(settings, b"cinnamon")
+        assert space.collections.find_losses("notes") == {run_id: {"calls": 1}}
+        space.collections.delete("notes", force=True)
+        assert not files_hold(settings, b"cinnamon")
+
+
+def test_a_namespace_is_erased_with_its_memories(settings):
+    with open_namespace("acme", create=True, settings=settings) as space:
+        space.collections.create("notes")
+        space.memories("notes").add("Ann is allergic to walnuts.")
+        space.namespaces.delete("acme")
+    assert not files_hold(settings, b"walnuts")

@@ -15,7 +15,7 @@ CASES = 40
 CALLS = CASES * 6
 RUNS = ("first", "second")
 PAGE, BRANCH, LEAVES = 4096, 5, (2, 10, 13)
-KINDS = ("texts", "calls", "runs", "cases", "reuses")
+KINDS = ("texts", "calls", "runs", "cases", "reuses", "records")
 
 
 @pytest.fixture(scope="module")
@@ -240,6 +240,13 @@ def test_what_is_damaged_is_named_with_its_run(store, cli, kind):
             assert "`textevolve store check`" in last
     checked = cli("store", "check")
     assert checked.code == (0 if kind == "spec another" else 3)
+    assert cli("runs", "list").code == 0
+    listed = cli("runs", "list", "--json").rows
+    assert len(listed) == 2
+    assert "second" in {one["name"] for one in listed}
+    assert cli("runs", "delete", run, "-y").code == 0
+    if statement.startswith("UPDATE runs"):
+        assert cli("store", "check").code == 0
 
 
 def test_a_record_that_is_damaged_is_made_anew_from_the_journal(store, cli):
@@ -249,6 +256,9 @@ def test_a_record_that_is_damaged_is_made_anew_from_the_journal(store, cli):
     ended = cli("runs", "show", run, "--json")
     assert ended.code == 1
     assert re.match(f"error: run {run}: its record '.*' cannot be read: ", ended.err)
+    checked = cli("store", "check")
+    assert checked.code == 3
+    assert re.search(rf"run {run}: lost \d+ records", checked.out)
     assert cli("runs", "resume", run).code == 0  # the server of these answers has gone
     assert cli("runs", "show", run, "--json").rows == whole
 

@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 
+from textevolve.errors import StoreError
 from textevolve.evaluation import Case, Usage
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request, Response, TokenLogprobs, request_key
@@ -96,16 +97,13 @@ async def test_a_text_is_erased_from_all_that_was_made_of_it(location, new_run, 
     assert store.read_request(list(store.calls(run.id))[-1]).messages[0].parts[1] == QUOTED
 
 
-def test_what_cannot_be_scrubbed_is_said(path):
+def test_what_cannot_be_scrubbed_is_said(path, monkeypatch):
     open_store(path).close()
     with closing(open_store(path)) as store:
-        reader = store._reader._connection  # noqa: SLF001
+        reader = store._reader._connection
         reader.exec_driver_sql("PRAGMA busy_timeout = 0")
         reader.exec_driver_sql("BEGIN")
         reader.exec_driver_sql("SELECT count(*) FROM runs").all()
-        with (
-            pytest.MonkeyPatch.context() as patch,
-            pytest.raises(Exception, match="textevolve store vacuum"),
-        ):
-            patch.setattr("textevolve.store.schema.BUSY_SECONDS", 0.1)
+        monkeypatch.setattr("textevolve.store.schema.BUSY_SECONDS", 0.1)
+        with pytest.raises(StoreError, match="textevolve store vacuum"):
             upkeep.scrub_store(path)

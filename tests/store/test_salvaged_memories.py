@@ -11,12 +11,15 @@ import pytest
 
 from textevolve.memory.index import MemoryQuery
 from textevolve.memory.record import Add, ChangeSource, Forget, NewMemory, Relation, Supersede
-from textevolve.store import memory_tables
+from textevolve.store import memory_tables, server_tables, tables
 from textevolve.store.salvage import check_store
 from textevolve.store.sqlite import sqlite3
 
 PAGE = 4096
-TABLES = ("memories", "embeddings", "mentions", "relations", "uses", "memory_sources")
+TABLES = (
+    *("memories", "embeddings", "mentions", "relations", "uses", "memory_sources"),
+    *("namespace_tokens", "browser_sessions", "batches"),
+)
 
 
 def toward(number):
@@ -48,6 +51,15 @@ async def filled(memory_location, place):
         id="s", namespace_id="n", agent_id="a", user="", created=1.5, updated=2.0, title="t"
     )
     place.resources.database.write(lambda connection: connection.execute(sessions))
+    others = {
+        server_tables.namespace_tokens: ("n", "2026-01-01", 12),
+        server_tables.browser_sessions: (b"h", "k", 1.0, 2.0),
+        tables.batches: ("mark", "r", "m", 1.0, 2.0, "done", "f", "i", "", b""),
+    }
+    for table, values in others.items():
+        place.resources.database.write(
+            lambda c, table=table, values=values: c.execute(table.insert().values(values))
+        )
     place.resources.close()
     with closing(sqlite3.connect(place.location)) as raw:
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -265,6 +265,7 @@ def _get_whole(store: Store, which: str) -> tuple[RunRecord, AnyStudy]:
         InputError: its cases are not there. MismatchError: a version without studies made it.
     """
     run = store.get_run(which)
+    study = find_study(read_stored(run).kind)
     if run.n_cases is None:
         raise InputError(
             f"run {run.id}: its cases were not taken in whole; give its command again, or remove it"
@@ -272,7 +273,7 @@ def _get_whole(store: Store, which: str) -> tuple[RunRecord, AnyStudy]:
     served = store.get_served(run.id)
     if served is not None and served.launch.get("files"):
         add_files(files_folder(store.location) / served.launch["files"])
-    return run, find_study(read_stored(run).kind)
+    return run, study
 
 
 def _get_restored(store: Store, which: str, settings: Settings) -> tuple[RunRecord, AnyStudy]:

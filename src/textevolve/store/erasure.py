@@ -44,8 +44,6 @@ from textevolve.store.memory_search_sqlite import words_to_find
 
 ERASED = "[erased]"
 """What is kept, and shown, instead of an erased text."""
-ERASED_KEY = "erased"
-"""The key of calls that were erased."""
 
 COLUMNS: Mapping[Table, tuple[str, ...]] = {
     tables.runs: ("spec",),
@@ -182,7 +180,7 @@ def _erase_call(
         answer = dump_json(stored, "an answer")
     mark = hash_bytes(ERASED)
     return {
-        "key": ERASED_KEY,
+        "key": tables.ERASED_KEY,
         "parts": b"".join(mark if part in holding else part for part in parts),
         "request": _clean(row["request"], holds),
         "error": None if row["error"] is None else text_to_bytes(ERASED),

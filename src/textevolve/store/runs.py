@@ -47,6 +47,11 @@ CHUNK = 1000
 CHUNK_BYTES = 4_000_000
 """How many cases, or bytes of cases, go into one transaction."""
 
+FARTHEST = 1e11
+"""No run was made after this Unix time, which calendars can still show."""
+DAMAGED: Mapping[str, Any] = {"kind": "damaged"}
+"""The specification of a run whose own cannot be read."""
+
 _LETTERS = "abcdefghjkmnpqrstvwxyz23456789"
 
 
@@ -138,7 +143,7 @@ def _new_id(connection: Connection) -> str:
 
 def find_run(connection: Connection, fingerprint: str) -> RunRecord | None:
     row = connection.execute(select(runs).where(runs.c.fingerprint == fingerprint)).one_or_none()
-    return None if row is None else row_to_record(connection, row)
+    return None if row is None else _read_whole(connection, row)
 
 
 def get_run(connection: Connection, which: str) -> RunRecord:
@@ -198,6 +203,20 @@ def check_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def row_to_record(connection: Connection, row: Row[Any]) -> RunRecord:
+    """The run of a row. One whose row is damaged is listed as failed, with DAMAGED for a
+    specification and the damage for a source, so that it can be deleted and hides no others."""
+    try:
+        return _read_whole(connection, row)
+    except StoreError as error:
+        times = [
+            t if isinstance(t, float) and 0 <= t < FARTHEST else 0.0
+            for t in (row.created, row.updated)
+        ]
+        cases = row.n_cases if isinstance(row.n_cases, int) else None
+        return RunRecord(str(row.id), "", "", *times, "failed", str(error), cases, DAMAGED)
+
+
+def _read_whole(connection: Connection, row: Row[Any]) -> RunRecord:
     """
     Raises:
         StoreError: the row is damaged.

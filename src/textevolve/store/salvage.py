@@ -28,6 +28,7 @@ from textevolve.store.documents import (
     load_response,
     split_hashes,
     unpack,
+    unpack_json_bytes,
 )
 from textevolve.store.pages import PageRow, PageValue, read_rows
 from textevolve.store.runs import check_fields
@@ -41,7 +42,7 @@ from textevolve.store.salvaged_memories import (
 from textevolve.store.schema import BUSY_SECONDS, explain, prepare
 from textevolve.store.sqlite import sqlite3
 
-KINDS = ("runs", "cases", "calls", "texts", "reuses")
+KINDS = ("runs", "cases", "calls", "texts", "reuses", "records")
 RUN_ID = re.compile(r"\d{8}-[a-z0-9]{4}")
 CHUNK = 500
 """How many rows go into the new store at once."""
@@ -88,7 +89,7 @@ def check_store(path: Path, target: Path | None = None) -> Findings:
             findings = _read(path, found)
             found.finish()
             raw.execute("COMMIT")
-        if found.memories:
+        if found.memories["memories"]:
             make_indexes(target)
     except BaseException as error:
         target.unlink(missing_ok=True)  # what is there is whole
@@ -165,6 +166,7 @@ class _Found:
     pairs: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
     reuses: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     lost: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    broken: Counter[str] = field(default_factory=Counter[str])
 
     def take(self, row: PageRow | None) -> None:
         if row is None:
@@ -205,6 +207,8 @@ class _Found:
         for run, parts in self.calls.values():
             if missing := len(set(split_hashes(parts)) - self.texts):
                 lost[run]["texts"] += missing
+        for run, number in self.broken.items():
+            lost[run]["records"] = number
         for run, keys in self.images.items():
             if missing := len(keys - self.texts):
                 lost[run]["texts"] += missing
@@ -215,7 +219,7 @@ class _Found:
         cases = sum(len(places) for run, places in self.cases.items() if run in self.runs)
         numbers = (len(self.runs), cases, len(self.calls), len(self.texts), len(self.reuses))
         told = {kind: self.memories[kind] for kind in COUNTED if self.memories[kind]}
-        return dict(zip(KINDS, numbers, strict=True)) | told, self.lost
+        return dict(zip(KINDS, numbers, strict=False)) | told, self.lost
 
     def _follow(
         self, text: str, number: int, times: int, lost: defaultdict[str, Counter[str]]
@@ -290,6 +294,7 @@ def _read_call(row: PageRow, found: _Found) -> tuple[PageValue, ...]:
     else:
         load_response(given[3], 0, 0, 0, None, None)
     found.calls[row.rowid] = given[4], given[1]
+    found.memories["erased calls"] += row.values[2] == tables.ERASED_KEY
     return row.rowid, *row.values[1:15], saved
 
 
@@ -300,6 +305,22 @@ def _read_run(row: PageRow, found: _Found) -> tuple[PageValue, ...]:
     found.runs[values["id"]] = row.rowid, values["fingerprint"], values["n_cases"]
     values |= {name: None for name in names if name.startswith("lease_")}
     return tuple(values.values())
+
+
+def _read_record(row: PageRow, found: _Found) -> tuple[PageValue, ...]:
+    match row.values:
+        case [str(run), bytes(), int(), bytes(), _, str(), bytes(reason), bytes(body), *_]:
+            try:
+                load_json(unpack_json_bytes(body))
+                bytes_to_text(reason)
+            except DAMAGES:
+                found.broken[run] += 1
+                raise
+            found.memories["records"] += 1
+            later = len(tables.records.columns) - len(row.values)
+            return *row.values, *[None] * later
+        case _:
+            raise ValueError("no record")
 
 
 def _read_case(row: PageRow, found: _Found) -> tuple[PageValue, ...]:
@@ -319,5 +340,6 @@ _READERS: dict[int, tuple[str, Callable[[PageRow, _Found], tuple[PageValue, ...]
     len(tables.calls.columns) - 1: ("calls", _read_call),
     len(tables.runs.columns): ("runs", _read_run),
     len(tables.cases.columns): ("cases", _read_case),
+    **dict.fromkeys(range(8, len(tables.records.columns) + 1), ("records", _read_record)),
 }
 """Tables are told apart by how many columns they have."""

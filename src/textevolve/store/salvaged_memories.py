@@ -17,6 +17,7 @@ from sqlalchemy.engine import Connection
 
 from textevolve.store import memory_tables as kept
 from textevolve.store import server_tables as served
+from textevolve.store import tables as runs
 from textevolve.store.database import SQLiteDatabase
 from textevolve.store.labelling import TASK_ID
 from textevolve.store.memory_collections import search_of
@@ -24,6 +25,9 @@ from textevolve.store.memory_rows import IndexEntry, chunks, collection_of
 from textevolve.store.pages import PageRow, PageValue
 
 TABLES = (
+    served.namespace_tokens,
+    served.browser_sessions,
+    runs.batches,
     kept.namespaces,
     kept.agents,
     kept.personas,
@@ -49,7 +53,7 @@ TABLES = (
 MEMORY_KINDS = tuple(table.name for table in TABLES)
 COUNTED = (
     *("namespaces", "agents", "users", "collections", "memories", "sessions", "messages"),
-    *("api_keys", "jobs", "labelling_tasks", "labels"),
+    *("api_keys", "jobs", "labelling_tasks", "labels", "records", "erased calls"),
 )
 """Kinds that are told of; the others belong to them."""
 

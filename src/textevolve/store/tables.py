@@ -63,6 +63,9 @@ calls = Table(
 """Every finished call, append-only. `parts`: the texts' hashes, 32 bytes each, in order. `saved`:
 US dollars that prompt caching spared; calls from before it was kept have none."""
 
+ERASED_KEY = "erased"
+"""The key of calls that lost their texts (`store/erasure.py`): no request has it."""
+
 _ANSWERED = text("error IS NULL")
 Index("calls_answered", calls.c.key, sqlite_where=_ANSWERED, postgresql_where=_ANSWERED)
 Index("calls_of_run", calls.c.run_id)

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 from textevolve.errors import StoreError
 from textevolve.settings import StoreAddress, StoreLocation
 from textevolve.store import tables
-from textevolve.store.copying import copied_tables, count_rows, read_pages
+from textevolve.store.copying import count_rows, read_pages
 from textevolve.store.database import open_backend, open_database
 from textevolve.store.dialects import file_bytes
 from textevolve.store.documents import (
@@ -28,7 +28,7 @@ from textevolve.store.documents import (
     load_response,
     split_hashes,
     unpack,
-    unpack_json_bytes,
+    unpack_json,
 )
 from textevolve.store.postgres import SCHEMA
 from textevolve.store.runs import check_fields
@@ -184,10 +184,12 @@ def _check(connection: Connection) -> Findings:
         found.look("", "texts", _check_text, row)
     for row in _rows(connection, tables.calls):
         found.look(row["run_id"], "calls", _check_call, row, there)
+        if row["key"] == tables.ERASED_KEY:
+            found.whole["erased calls"] += 1
     for row in _rows(connection, tables.cases):
         found.look(row["run_id"], "cases", _check_case, row, there)
     for row in _rows(connection, tables.records):
-        found.look(row["run_id"], "records", unpack_json_bytes, row["body"])
+        found.look(row["run_id"], "records", unpack_json, row["body"])
     for row in _rows(connection, tables.runs):
         found.look(row["id"], "runs", check_fields, row)
         own = select(func.count()).where(tables.cases.c.run_id == row["id"])

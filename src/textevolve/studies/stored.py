@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from textevolve.errors import MismatchError
+from textevolve.errors import MismatchError, StoreError
 from textevolve.spec import identity_of
 from textevolve.studies.identity import refuse_differences
 from textevolve.studies.kinds import KINDS, find_study
@@ -69,7 +69,10 @@ def read_stored(run: RunRecord) -> StoredSpec:
 
     Raises:
         MismatchError: it was written by a version that had no studies, or by a later one.
+        StoreError: it is damaged.
     """
+    if run.spec == {"kind": "damaged"}:
+        raise StoreError(f"{run.source}; remove it with: textevolve runs delete {run.id}")
     try:
         stored = StoredSpec.model_validate(run.spec)
     except ValidationError:
