@@ -14,6 +14,7 @@ from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.settings import Settings
 from textevolve.store.memory_tables import messages, sessions
 from textevolve.store.repository import open_store
+from textevolve.store.sqlite import sqlite3
 
 
 @pytest.fixture
@@ -284,9 +285,13 @@ def test_memories_and_collections_are_erased_from_the_journal_too(settings):
         notes.search("Ann is allergic to walnuts.")
         (run_id,) = space.find_losses(nuts.id)
         assert space.find_losses(nuts.id) == {run_id: {"calls": 1}}
+        with sqlite3.connect(settings.store) as raw:
+            (vector,) = raw.execute("SELECT vector FROM embeddings ORDER BY seq LIMIT 1").fetchone()
         assert files_hold(settings, b"walnuts")
+        assert files_hold(settings, vector)
         notes.forget(nuts.id, erase=True)
         assert not files_hold(settings, b"walnuts")
+        assert not files_hold(settings, vector)
         assert files_hold(settings, b"cinnamon")
         space.agents.create("bot", persona="A bot.", memories="notes")
         with pytest.raises(TakenError, match="is named by"):

@@ -15,7 +15,6 @@ from textevolve.store.database import open_database
 from textevolve.store.erasure import ERASED, erase_texts, find_losses
 from textevolve.store.memory_tables import messages
 from textevolve.store.records import Kept
-from textevolve.store.tables import metadata
 
 SECRET = 'Ann is "allergic"\nto walnuts, and Zoé <|im_start|> knows.'
 QUOTED = 'Facts:\n> Ann is "allergic"\n> to walnuts, and Zoé <\u2060|im_start|> knows.\nAnswer.'
@@ -29,24 +28,24 @@ def call(number, parts, answer="yes", **details):
     return JournalEntry(key, "m", request, response, None, 1e9 + number, 0.5, 1)
 
 
-def holds(location):
-    """Whether a word of the secret stands anywhere in the store's files, or in its rows."""
-    if isinstance(location, StoreAddress):
-        with closing(open_database(location)) as database:
-            every = [*metadata.tables, "memory_words"]
-            rows = database.read(
-                lambda c: [
-                    row
-                    for name in every
-                    for row in c.exec_driver_sql(f"SELECT t.*, t::text FROM {name} t").all()
-                ]
-            )
-        return any("walnuts" in str(row) or b"walnuts".hex() in str(row) for row in rows)
-    files = location.parent.glob(f"{location.name}*")
-    return any(b"walnuts" in file.read_bytes() for file in files)
+@pytest.fixture
+def holds(location, request):
+    """Whether a word of the secret stands anywhere in the store's files, free pages included."""
+
+    def look():
+        if isinstance(location, StoreAddress):
+            server = request.getfixturevalue("postgres")
+            server.run("CHECKPOINT")
+            files = [one for one in server.folder.glob("**/base/*/*") if one.is_file()]
+        else:
+            files = list(location.parent.glob(f"{location.name}*"))
+        assert files
+        return any(b"walnuts" in file.read_bytes() for file in files)
+
+    return look
 
 
-async def test_a_text_is_erased_from_all_that_was_made_of_it(location, new_run, store):
+async def test_a_text_is_erased_from_all_that_was_made_of_it(location, new_run, store, holds):
     run, other = new_run(), new_run()
     journal = store.journal(run.id)
     logprobs = (TokenLogprobs("walnuts", -0.1, ()),)
@@ -72,12 +71,11 @@ async def test_a_text_is_erased_from_all_that_was_made_of_it(location, new_run, 
     lost = {run.id: {"calls": 3, "cases": 1, "records": 1}, other.id: {"calls": 1}}
     assert find_losses(location, [SECRET]) == {**lost, "": {"messages": 1}}
     assert find_losses(location, ["Ann is allergic to wal"]) == {}
-    assert holds(location)
+    assert holds()
     erase_texts(location, [SECRET])
     upkeep.scrub_store(location)
-    assert not holds(location)
+    assert not holds()
     assert find_losses(location, [SECRET]) == {}
-
     assert store.run_totals(run.id) == before
     calls = list(store.calls(run.id))
     assert [one.response.text for one in calls] == [ERASED, ERASED, ERASED, "no"]
