@@ -45,3 +45,11 @@ def test_its_journal_answers_the_same_commands(cli, older, more):
 def test_its_runs_can_be_deleted(cli, older):
     assert cli("runs", "delete", "tides", "--yes").code == 0
     assert len(cli("runs", "list", "--json").rows) == 1
+
+
+def test_a_run_without_records_says_with_which_date_its_journal_answers(cli, older, monkeypatch):
+    monkeypatch.delenv("TEXTEVOLVE_TODAY")
+    for run in (one["id"] for one in cli("runs", "list", "--json").rows):
+        ended = cli("runs", "show", run)
+        assert ended.code == 2
+        assert "TEXTEVOLVE_TODAY=2026-01-15 textevolve evaluate ..." in ended.err

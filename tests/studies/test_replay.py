@@ -11,6 +11,7 @@ from textevolve.evaluation import Case
 from textevolve.llm.testing import Fault, misbehave
 from textevolve.memory.cue import Memory
 from textevolve.settings import Retries
+from textevolve.store.erasure import erase_texts
 from textevolve.store.repository import open_store
 from textevolve.studies.driver import Launch, perform, replay
 from textevolve.user_code import name_object
@@ -207,3 +208,32 @@ def test_a_run_of_another_version_is_refused(home, settings, change, reason):
             with pytest.raises(MismatchError, match=reason):
                 list(sync.iterate(work(store, run, settings)))
         assert store.get_run(run.id).status == "interrupted"
+
+
+@pytest.mark.parametrize("cause", ["prompts", "erased"])
+async def test_records_that_cannot_be_made_anew_are_shown_as_they_were_kept(
+    server, model, settings, cli, cause
+):
+    await judge(model, settings, rounds=1)
+    calls = server.calls
+    before = cli("runs", "show", "--json", "--store", str(settings.store)).rows
+    with open_store(settings.store) as store:
+        run = store.get_run("last")
+        store.finish_run(run.id, "interrupted")
+        if cause == "prompts":
+            store.respecify(run.id, {"prompts": {"rules": "old"}})
+        else:
+            erase_texts(settings.store, ["Which is 2?"])
+    shown = cli("runs", "show", run.id, "--json", "--store", str(settings.store))
+    assert shown.code == 0
+    for figures in ("convergence", "metrics", "failure"):
+        assert [one[figures] for one in shown.rows] == [one[figures] for one in before]
+    inputs = {one["case"]["input"] for one in shown.rows}
+    assert ("[erased]" in inputs) == ("Which is 2?" not in inputs) == (cause == "erased")
+    assert f"these are the records that were kept: run {run.id}" in shown.err
+    assert cli("runs", "export", run.id, "x.csv", "--store", str(settings.store)).code == 0
+    if cause == "prompts":
+        ended = cli("runs", "resume", run.id, "--store", str(settings.store))
+        assert ended.code == 1
+        assert "version of TextEvolve that it was begun with" in ended.err
+    assert server.calls == calls

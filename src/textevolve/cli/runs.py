@@ -192,7 +192,7 @@ def export_run(
     """Write what a run found to files, by their endings."""
     study = find_study(read_stored(run).kind)
     check_outputs(study, outputs, turns=turns)
-    sync.run(driver.restore_records(store, run, settings))
+    _restore(store, run, settings)
     write_outputs(study, store, run, read_records(store, run), outputs, turns=turns)
 
 
@@ -279,5 +279,10 @@ def _get_whole(store: Store, which: str) -> tuple[RunRecord, AnyStudy]:
 def _get_restored(store: Store, which: str, settings: Settings) -> tuple[RunRecord, AnyStudy]:
     """The same, with all its records in the store."""
     run, study = _get_whole(store, which)
-    sync.run(driver.restore_records(store, run, settings))
+    _restore(store, run, settings)
     return run, study
+
+
+def _restore(store: Store, run: RunRecord, settings: Settings) -> None:
+    if reason := sync.run(driver.restore_records(store, run, settings)):
+        say(f"these are the records that were kept: {reason}")

@@ -268,6 +268,13 @@ def find_calls(reader: Connection, run_id: str, text: str, most: int) -> list[St
     return calls
 
 
+def has_erased(reader: Connection, run_id: str) -> bool:
+    query = """SELECT 1 FROM calls WHERE key = :key AND (run_id = :run
+        OR id IN (SELECT call_id FROM reuses WHERE run_id = :run)) LIMIT 1"""
+    values = {"key": tables.ERASED_KEY, "run": run_id}
+    return reader.execute(sql(query), values).first() is not None
+
+
 def _images(reader: Connection, run_id: str) -> set[bytes]:
     """The hashes of the images of a run, in which no text is looked for."""
     query = sql("SELECT body FROM cases WHERE run_id = :run AND substr(body, 1, 1) = :mark")

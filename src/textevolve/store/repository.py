@@ -154,6 +154,10 @@ class Store:
         `most`."""
         return self._read(lambda c: journal.find_calls(c, run_id, text, most), run_id)
 
+    def has_erased(self, run_id: str) -> bool:
+        """Whether a call that a run asked or found was erased."""
+        return self._read(lambda c: journal.has_erased(c, run_id), run_id)
+
     def page_calls(self, run_id: str, after: int) -> list[StoredCall]:
         """The next calls after the one with this id; empty at the end."""
         return self._read(lambda c: journal.read_page(c, run_id, after), run_id)

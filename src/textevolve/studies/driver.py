@@ -380,15 +380,32 @@ async def _work(
                 yield record
 
 
-async def restore_records(store: Store, run: RunRecord, settings: Settings) -> None:
+async def restore_records(store: Store, run: RunRecord, settings: Settings) -> str:
     """Make a run's records anew from its journal, where it was stopped before all were kept, or
-    where they were lost. Those of a run that is in work are left alone."""
-    whole = run.status == "finished" and bool(store.count_records(run.id))
+    where they were lost. Those of a run that is in work are left alone. Records that cannot be
+    made anew, as with other prompts, stay as they were kept; returned is why.
+
+    Raises:
+        MismatchError, InputError: they cannot be made anew, and none were kept.
+    """
+    kept = bool(store.count_records(run.id))
+    whole = run.status == "finished" and kept
     if whole or run.status == "running" or not store.has_journal:
-        return
-    store.drop_records(run.id)
+        return ""
+    if kept and store.has_erased(run.id):
+        return f"run {run.id}: some of its answers were erased"
     keeper = RecordKeeper(find_study(read_stored(run).kind), store, run.id)
-    async with aclosing(replay(store, run, settings)) as found:
-        async for record in found:
+    async with aclosing(replay(store, run, settings)) as records:
+        try:
+            first = await anext(records, None)
+        except (InputError, MismatchError) as error:
+            if not kept:
+                raise
+            return str(error)
+        store.drop_records(run.id)
+        if first is not None:
+            await keeper.add(first)
+        async for record in records:
             await keeper.add(record)
     await keeper.flush()
+    return ""

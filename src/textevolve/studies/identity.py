@@ -19,7 +19,10 @@ def refuse_differences(
     differences = list(_differences(kept, wanted, ""))
     if differences:
         shown = "; ".join(differences[:SHOWN]) + ("; ..." if len(differences) > SHOWN else "")
-        raise MismatchError(f"run {run_id} cannot be {what}: {shown}; start a new run instead")
+        raise MismatchError(
+            f"run {run_id} cannot be {what}: {shown}; start a new run instead, or resume it with the"
+            " options, files and version of TextEvolve that it was begun with"
+        )
 
 
 def _differences(kept: object, wanted: object, path: str) -> Iterator[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from textevolve.errors import MismatchError, StoreError
+from textevolve.errors import MismatchError
 from textevolve.spec import identity_of
 from textevolve.studies.identity import refuse_differences
 from textevolve.studies.kinds import KINDS, find_study
@@ -68,11 +69,11 @@ def read_stored(run: RunRecord) -> StoredSpec:
     """What a run was begun with.
 
     Raises:
-        MismatchError: it was written by a version that had no studies, or by a later one.
-        StoreError: it is damaged.
+        MismatchError: it was written by a version that had no studies, or by a later one, or is
+            damaged.
     """
     if run.spec == {"kind": "damaged"}:
-        raise StoreError(f"{run.source}; remove it with: textevolve runs delete {run.id}")
+        raise MismatchError(f"{run.source}; remove it with: textevolve runs delete {run.id}")
     try:
         stored = StoredSpec.model_validate(run.spec)
     except ValidationError:
@@ -81,10 +82,12 @@ def read_stored(run: RunRecord) -> StoredSpec:
                 f"run {run.id}: holds what a {kind} asked, and no results of its own; what is asked"
                 " again finds its answers there"
             ) from None
+        day = run.spec.get("today") or time.strftime("%Y-%m-%d", time.localtime(run.created))
         raise MismatchError(
-            f"run {run.id}: was made by an earlier version of TextEvolve, which kept no records;"
-            f" give its textevolve {_command(run)} command again: the journal still answers, so"
-            " nothing is asked twice"
+            f"run {run.id}: was made by an earlier version of TextEvolve, which kept no records,"
+            " but its calls are kept; give its command again with the date that its prompts name:"
+            f" TEXTEVOLVE_TODAY={day} textevolve {_command(run)} ...; what has the same prompts as"
+            " then is not asked again"
         ) from None
     if stored.version > VERSION:
         raise MismatchError(f"run {run.id}: was made by a later version of TextEvolve; update it")
