@@ -122,3 +122,11 @@ def test_who_may_write_and_who_may_erase(notes, ask, monkeypatch):
     assert ask(notes, {"text": "Another."})[0] == 201
     assert ask(f"{notes}/{kept}?erase=true", method="DELETE")[0] == 403
     assert ask(f"{notes}/{kept}", method="DELETE")[0] == 204
+
+
+def test_numbers_of_more_than_64_bits_are_refused(notes, ask):
+    large = 10**25
+    for asked in ((f"{notes}?version={large}",), (notes, {"text": "Fact.", "turn": large})):
+        status, told = ask(*asked)
+        assert status == 400
+        assert "more than 64 bits" in told["error"]["message"]

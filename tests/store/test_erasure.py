@@ -12,7 +12,7 @@ from textevolve.llm.model import Message, Request, Response, TokenLogprobs, requ
 from textevolve.settings import StoreAddress
 from textevolve.store import open_store, upkeep
 from textevolve.store.database import open_database
-from textevolve.store.erasure import ERASED, erase_texts, find_losses
+from textevolve.store.erasure import ERASED, erase_texts
 from textevolve.store.memory_tables import messages
 from textevolve.store.records import Kept
 
@@ -69,13 +69,13 @@ async def test_a_text_is_erased_from_all_that_was_made_of_it(location, new_run, 
         database.write(lambda c: c.execute(messages.insert().values(row)))
 
     lost = {run.id: {"calls": 3, "cases": 1, "records": 1}, other.id: {"calls": 1}}
-    assert find_losses(location, [SECRET]) == {**lost, "": {"messages": 1}}
-    assert find_losses(location, ["Ann is allergic to wal"]) == {}
+    assert erase_texts(location, [SECRET], writes=False) == {**lost, "": {"messages": 1}}
+    assert erase_texts(location, ["Ann is allergic to wal"], writes=False) == {}
     assert holds()
-    erase_texts(location, [SECRET])
+    erase_texts(location, [SECRET], writes=True)
     upkeep.scrub_store(location)
     assert not holds()
-    assert find_losses(location, [SECRET]) == {}
+    assert erase_texts(location, [SECRET], writes=False) == {}
     assert store.run_totals(run.id) == before
     calls = list(store.calls(run.id))
     assert [one.response.text for one in calls] == [ERASED, ERASED, ERASED, "no"]

@@ -169,21 +169,27 @@ def _rescoring(study: AnyStudy, parameters: Mapping[str, Any]) -> Callable[[Any]
 def export(
     run: RunName,
     output: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             help="Files to write, by their endings: .json, .jsonl, .csv, .parquet, .html or .md; -"
             " is standard output."
         ),
-    ],
+    ] = None,
+    more: Annotated[
+        list[str] | None, typer.Option("--output", "-o", help="The same, as an option.")
+    ] = None,
     turns: Turns = False,
     server: options.ServerAddress = None,
     store: options.StoreFile = None,
 ) -> None:
     """Write a run's results to files: tables, JSON, or pages that open from disk."""
+    outputs = [*(output or ()), *(more or ())]
+    if not outputs:
+        raise InputError("name a file to write, such as results.csv")
     settings, opened = _open(store, server, run)
     with opened:
         record, _ = _get_whole(opened, run)
-        export_run(opened, record, settings, output, turns=turns)
+        export_run(opened, record, settings, outputs, turns=turns)
 
 
 def export_run(

@@ -138,6 +138,11 @@ def read_pages(
         after = tuple(rows[-1][key.name] for key in keys)
 
 
+def read_rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
+    """The same, row by row."""
+    return (row for page in read_pages(connection, table) for row in page)
+
+
 def _put(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
     made = insert_into(connection, table)
     keys = [key.name for key in row_keys(table)]

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from textevolve.errors import StoreError
+from textevolve.errors import InputError, StoreError
 from textevolve.settings import StoreAddress, StoreLocation, store_location
 from textevolve.store.backend import Backend
 from textevolve.store.documents import DAMAGES
@@ -110,7 +110,9 @@ class SQLiteDatabase:
             self._reader.close()
             self._writer.close()
 
-    def _explain(self, error: Exception) -> StoreError:
+    def _explain(self, error: Exception) -> StoreError | InputError:
+        if isinstance(error, OverflowError):
+            return InputError("a number has more than 64 bits, and cannot be kept or looked for")
         if self._reader.closed:
             return StoreError(f"store {self.path}: is closed")
         return explain(error, self.path)

@@ -5,19 +5,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Table, func, select
+from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import StoreError
 from textevolve.settings import StoreAddress, StoreLocation
 from textevolve.store import tables
-from textevolve.store.copying import count_rows, read_pages
+from textevolve.store.copying import count_rows, read_rows
 from textevolve.store.database import open_backend, open_database
 from textevolve.store.dialects import file_bytes
 from textevolve.store.documents import (
@@ -179,18 +179,18 @@ class _Findings:
 def _check(connection: Connection) -> Findings:
     found = _Findings()
     there = set[bytes]()
-    for row in _rows(connection, tables.texts):
+    for row in read_rows(connection, tables.texts):
         there.add(row["hash"])
         found.look("", "texts", _check_text, row)
-    for row in _rows(connection, tables.calls):
+    for row in read_rows(connection, tables.calls):
         found.look(row["run_id"], "calls", _check_call, row, there)
         if row["key"] == tables.ERASED_KEY:
             found.whole["erased calls"] += 1
-    for row in _rows(connection, tables.cases):
+    for row in read_rows(connection, tables.cases):
         found.look(row["run_id"], "cases", _check_case, row, there)
-    for row in _rows(connection, tables.records):
+    for row in read_rows(connection, tables.records):
         found.look(row["run_id"], "records", unpack_json, row["body"])
-    for row in _rows(connection, tables.runs):
+    for row in read_rows(connection, tables.runs):
         found.look(row["id"], "runs", check_fields, row)
         own = select(func.count()).where(tables.cases.c.run_id == row["id"])
         missing = (row["n_cases"] or 0) - connection.execute(own).scalar_one()
@@ -198,11 +198,6 @@ def _check(connection: Connection) -> Findings:
             found.lose(row["id"], "cases", missing)
     lost = {run: dict(kinds) for run, kinds in found.lost.items()}
     return Findings(dict(found.whole), lost, found.unread, "")
-
-
-def _rows(connection: Connection, table: Table) -> Iterable[dict[str, Any]]:
-    for page in read_pages(connection, table):
-        yield from page
 
 
 def _check_text(row: dict[str, Any]) -> None:

@@ -20,8 +20,8 @@ def refuse_differences(
     if differences:
         shown = "; ".join(differences[:SHOWN]) + ("; ..." if len(differences) > SHOWN else "")
         raise MismatchError(
-            f"run {run_id} cannot be {what}: {shown}; start a new run instead, or resume it with the"
-            " options, files and version of TextEvolve that it was begun with"
+            f"run {run_id} cannot be {what}: {shown}; start a new run instead, or resume it with"
+            " the options, files and version of TextEvolve that it was begun with"
         )
 
 

@@ -5,9 +5,10 @@ the store, and models that embed, which are opened with the first text that has 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from textevolve.engine.local import gather_bounded
@@ -15,7 +16,7 @@ from textevolve.events import Listener, silence
 from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.record import Collection, Vector
 from textevolve.settings import Settings, StoreLocation, today
-from textevolve.store.erasure import Losses, erase_texts, find_losses
+from textevolve.store.erasure import Losses, erase_texts
 from textevolve.store.memories import StoredMemories
 from textevolve.store.resources import ResourceStore
 from textevolve.store.upkeep import scrub_store
@@ -86,10 +87,7 @@ class MemoryDesk:
         Raises:
             StoreError: a store cannot be read.
         """
-        lost: dict[str, dict[str, int]] = {}
-        for location in self._stores:
-            lost |= await asyncio.to_thread(find_losses, location, texts)
-        return lost
+        return await self._visit_stores(partial(erase_texts, texts=texts, writes=False))
 
     @asynccontextmanager
     async def erasing(self, texts: Sequence[str]) -> AsyncGenerator[None]:
@@ -99,17 +97,19 @@ class MemoryDesk:
         Raises:
             StoreError: a store cannot be written.
         """
-        for location in self._stores if texts else ():
-            await asyncio.to_thread(erase_texts, location, texts)
+        if texts:
+            await self._visit_stores(partial(erase_texts, texts=texts, writes=True))
         yield
-        for location in self._stores if texts else ():
-            await asyncio.to_thread(scrub_store, location)
+        if texts:
+            await self._visit_stores(scrub_store)
 
-    @property
-    def _stores(self) -> list[StoreLocation]:
+    async def _visit_stores(self, visit: Callable[[StoreLocation], Losses | None]) -> Losses:
         """Of runs, where there is one yet, and of memories."""
-        both = dict.fromkeys((self.settings.store, self.settings.memory_location))
-        return [one for one in both if not isinstance(one, Path) or one.expanduser().is_file()]
+        losses: Losses = {}
+        for one in dict.fromkeys((self.settings.store, self.settings.memory_location)):
+            if not isinstance(one, Path) or one.expanduser().is_file():
+                losses = {**losses, **(await asyncio.to_thread(visit, one) or {})}
+        return losses
 
     async def settle(self, embedder: str | None, dimension: int | None) -> tuple[str, int]:
         """The full spec of an embedder, that of the settings where none is named, and its
