@@ -208,12 +208,13 @@ def row_to_record(connection: Connection, row: Row[Any]) -> RunRecord:
     try:
         return _read_whole(connection, row)
     except StoreError as error:
-        times = [
+        created, updated = (
             t if isinstance(t, float) and 0 <= t < FARTHEST else 0.0
             for t in (row.created, row.updated)
-        ]
+        )
         cases = row.n_cases if isinstance(row.n_cases, int) else None
-        return RunRecord(str(row.id), "", "", *times, "failed", str(error), cases, DAMAGED)
+        id, reason = str(row.id), str(error)
+        return RunRecord(id, "", "", created, updated, "failed", reason, cases, DAMAGED)
 
 
 def _read_whole(connection: Connection, row: Row[Any]) -> RunRecord:
