@@ -252,3 +252,28 @@ def test_a_dimension_that_is_wrong_is_said(cli, model, home):
     outcome = cli("memories", "add", "small", "Ann drinks tea.")
     assert outcome.code == 2
     assert "gives embeddings of 32 numbers, and the collection default/small has 7" in outcome.err
+
+
+def test_erasing_names_what_runs_lose_and_leaves_nothing_in_the_files(cli, notes, home, model):
+    fact = "Cid is allergic to hazelnuts."
+    kept = add(cli, fact)
+    asked = ("evaluate", "What should Cid eat?", fact, "Bread.", "--rounds", "1", "--model", model)
+    assert cli(*asked).code == 0
+    run = cli("runs", "list", "--json").rows[0]["id"]
+    stopped = cli("memories", "forget", kept["id"], "--erase", stdin=b"n\n")
+    assert stopped.code == 1
+    assert (
+        f"run {run}: the text is erased from calls (3), description (1), cases (1), records (1)"
+        in stopped.err
+    )
+    assert "copies and backups" in stopped.err
+    before = cli("runs", "show", run, "--json").rows[0]
+    assert any(b"hazelnuts" in file.read_bytes() for file in home.glob("*.db*"))
+    assert cli("collections", "delete", notes, "--yes").code == 0
+    assert not any(b"hazelnuts" in file.read_bytes() for file in home.glob("*.db*"))
+    after = cli("runs", "show", run, "--json").rows[0]
+    assert after["metrics"] == before["metrics"]
+    assert after["case"]["candidates"] == ["[erased]", "Bread."]
+    checked = cli("store", "check")
+    assert checked.code == 0
+    assert "erased calls" in checked.out

@@ -231,7 +231,7 @@ def delete(call: ResourceCall) -> None:
 def report_losses(losses: Losses) -> None:
     """Tell what goes with texts that are erased, and what stays."""
     for run_id, kinds in losses.items():
-        rows = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items())
+        rows = ", ".join(f"{kind} ({number:,})" for kind, number in kinds.items())
         say(f"{f'run {run_id}' if run_id else 'chats and others'}: the text is erased from {rows}")
     if losses:
         say(

@@ -58,7 +58,8 @@ PLAIN = ("text", "reason", "title", "label")
 """Columns with a text; the others have JSON."""
 
 Losses: TypeAlias = Mapping[str, Mapping[str, int]]
-"""How many rows of which tables lose something, by the id of their run; '' for those of no run."""
+"""How many rows of which tables lose something, or the description of a run, by the run's id; ''
+for those of no run."""
 Matcher: TypeAlias = Callable[[str], bool]
 
 _ESCAPE = re.compile(r'\\+(?:u([0-9a-fA-F]{4})|[bfnrt"/\\])')
@@ -103,7 +104,9 @@ def _erase(connection: Connection, texts: Sequence[str], writes: bool) -> Losses
     for table, names in COLUMNS.items():
         for row in read_rows(connection, table):
             if change(table, row, {n: _clean(row[n], holds, n in PLAIN) for n in names}):
-                lost[row["id"] if table is tables.runs else row.get("run_id", "")][table.name] += 1
+                of_run = table is tables.runs
+                run_id = row["id"] if of_run else row.get("run_id", "")
+                lost[run_id]["description" if of_run else table.name] += 1
     if writes and holding:
         gone = delete(tables.texts).where(tables.texts.c.hash == bindparam("gone"))
         connection.execute(gone, [{"gone": hash} for hash in holding])
