@@ -310,3 +310,19 @@ def test_a_server_that_misbehaves_is_asked_again(create, write, notes, server):
     server.script = lambda body, number: faults.get(number) or remember(body, number)
     assert create(write(*CHATS)).code == 0
     assert held(notes) == HELD
+
+
+def test_what_is_erased_is_gone_from_the_run_that_made_it(create, write, notes, cli, home):
+    assert create(write(*CHATS)).code == 0
+    ids = [one.id for one in asyncio.run(notes.page("notes")) if "Lou" in one.text]
+    (home / "chats.jsonl").unlink()
+
+    def files():
+        return [one.name for one in home.glob("store.db*") if b"Lou has a cat" in one.read_bytes()]
+
+    assert files() != []
+    assert cli("memories", "forget", *ids, "--erase", "--yes").code == 0
+    assert files() == []
+    shown = cli("runs", "show", "last")
+    assert (shown.code, "Lou has a cat" in shown.out) == (0, False)
+    assert cli("store", "check").code == 0
