@@ -62,6 +62,8 @@ Losses: TypeAlias = Mapping[str, Mapping[str, int]]
 for those of no run."""
 Matcher: TypeAlias = Callable[[str], bool]
 
+FEW = 20
+"""Of how many words it is quicker to look for each than to take a text apart."""
 _ESCAPE = re.compile(r'\\+(?:u([0-9a-fA-F]{4})|[bfnrt"/\\])')
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
@@ -128,6 +130,10 @@ def _make_matcher(texts: Sequence[str]) -> Matcher:
         index[min(needle, key=counts.__getitem__)].append(f" {' '.join(needle)} ")
 
     def holds(text: str) -> bool:
+        if len(index) <= FEW and text.isascii() and "\\u" not in text:  # as most are
+            lower = text.lower()
+            if not any(word in lower for word in index):
+                return False
         words = [] if text.startswith("data:image/") else _list_words(text)
         rare = index.keys() & set(words)
         joined = f" {' '.join(words)} " if rare else ""

@@ -146,6 +146,8 @@ def _score(
 
 def words_to_find(said: str) -> list[str]:
     """Words without accents and case; where a script has no spaces, each letter is one."""
+    if said.isascii():
+        return _WORD.findall(said.lower())
     plain = unicodedata.normalize("NFKD", said.casefold())
     return _WORD.findall("".join(c for c in plain if not unicodedata.combining(c)))
 
