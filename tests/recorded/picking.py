@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 ID = re.compile(r"\b([a-z]{2}_)[0-9a-f]{32}\b")
 UNSTABLE = frozenset(
-    {"run", "source", "seconds", "minutes", "created", "timestamp", "last_used", "began"}
+    {"run", "source", "seconds", "minutes", "created", "timestamp", "last_used", "valid_from"}
+    | {"began"}
 )
 WORDS = frozenset({"reason", "sentence", "sentences", "meaning", "title", "note", "said"})
 
