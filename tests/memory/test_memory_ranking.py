@@ -4,32 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.memory.ranking import decay, fit_budget, fuse_ranks, normalise, weigh
+from textevolve.memory.ranking import decay, fit_budget, normalise, weigh
 
 finite = st.floats(-1e300, 1e300, allow_nan=False)
 shares = st.floats(0, 1)
 PARTS = ("relevance", "importance", "recency")
 weights = st.tuples(shares, shares, shares).filter(lambda w: sum(w) > 1e-6)
-
-
-def test_fusion_is_the_published_formula():
-    fused = fuse_ranks([(1.0, {"a": 1, "b": 2}), (1.0, {"b": 1})])
-    assert fused == {"a": 1 / 61, "b": 1 / 62 + 1 / 61}
-
-
-@given(st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 99)), max_size=4))
-def test_fusion_does_not_depend_on_the_order_of_rankings(rankings):
-    forth = fuse_ranks((1.0, one) for one in rankings)
-    back = fuse_ranks((1.0, one) for one in reversed(rankings))
-    assert forth.keys() == back.keys()
-    assert all(forth[name] == pytest.approx(back[name]) for name in forth)
-
-
-@given(st.integers(1, 1000), st.integers(1, 1000), st.integers(1, 1000))
-def test_a_better_rank_never_lowers_what_is_fused(rank, better, other):
-    worse, better = max(rank, better), min(rank, better)
-    low = fuse_ranks([(1.0, {"a": worse}), (1.0, {"a": other})])["a"]
-    assert fuse_ranks([(1.0, {"a": better}), (1.0, {"a": other})])["a"] >= low
 
 
 def test_recency_is_what_the_hours_leave():

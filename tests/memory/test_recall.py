@@ -69,9 +69,7 @@ async def test_what_fits_comes_first_with_its_source_parts_and_id():
         new("The river is cold.", origin=Origin("notes.md", 3, "Ada", 0.5)),
         new("The depot closes at 16:40.", origin=Origin("handbook.md", 2)),
     )
-    found = await recall_memories(
-        store, embed, settings(importance=0, recency=0), "When is it that the depot closes ?"
-    )
+    found = await recall_memories(store, embed, settings(), "When is it that the depot closes ?")
     first, second = found.memories
     assert first.text == "The depot closes at 16:40."
     assert first.source == "default/facts: handbook.md, turn 2"
@@ -96,16 +94,55 @@ async def test_importance_and_recency_weigh():
         new("tea one", importance=0.9, created=now - 9 * DAY),
         new("tea two", importance=0.1, created=now - DAY),
     )
-    lately = await recall_memories(store, embed, settings(relevance=0, importance=0), "tea")
-    gravely = await recall_memories(store, embed, settings(relevance=0, recency=0), "tea")
+    lately = await recall_memories(store, embed, settings(relevance=0, recency=1), "tea")
+    gravely = await recall_memories(store, embed, settings(relevance=0, importance=1), "tea")
     assert texts(lately) == ["tea two", "tea one"]
     assert texts(gravely) == ["tea one", "tea two"]
+
+
+async def test_what_is_relevant_comes_before_what_is_new_and_important():
+    now = time()
+    store = await filled(
+        new("depot closes tea", importance=0.1, created=now - 300 * DAY),
+        *(new(f"tea {n}", importance=1.0, created=now) for n in range(5)),
+    )
+    first, second = (await recall_memories(store, embed, settings(limit=2), "depot tea")).memories
+    assert (first.text, first.score) == ("depot closes tea", 1.0)
+    assert second.parts["importance"] > first.parts["importance"]
+
+
+async def test_keywords_decide_between_equally_similar_memories_alone():
+    store = await filled(
+        new("depot depot of old"), new("depot with a blue door"), new("blue door", importance=1)
+    )
+    found = await recall_memories(store, embed, settings(), "depot blue door")
+    assert texts(found) == ["depot with a blue door", "depot depot of old", "blue door"]
+
+
+@pytest.mark.parametrize("query", ["KX-2041", "Ann Moss"])
+async def test_by_a_name_or_a_number_what_holds_it_comes_first(query):
+    store = await filled(new("tea"), new("Ann Bell has KX-2042"), new(f"depot river {query}."))
+
+    async def near_tea(collection, text):
+        return vector("tea depot")
+
+    assert texts(await recall_memories(store, near_tea, settings(), query))[0].endswith(f"{query}.")
+    assert texts(await recall_memories(store, near_tea, settings(), f"about {query}"))[0] == "tea"
+
+
+async def test_collections_of_different_embedders_are_ranked_each_in_its_own_range():
+    store = await filled(new("depot"), new("depot tea"))
+    await filled(new("tea tea"), new("depot tea river train"), name="more", store=store)
+    store.collections["more"] = replace(store.collections["more"], embedder="test/other")
+    both = settings(collections=("facts", "more"), limit=2)
+    found = await recall_memories(store, embed, both, "depot")
+    assert set(texts(found)) == {"depot", "depot tea river train"}
 
 
 async def test_a_use_makes_a_memory_recent_again():
     now = time()
     store = await filled(new("tea one", created=now - 9 * DAY), new("tea two", created=now - DAY))
-    only = settings(relevance=0, importance=0)
+    only = settings(relevance=0, recency=1)
     await store.use([store.memories[0].id], now)
     assert texts(await recall_memories(store, embed, only, "tea")) == ["tea one", "tea two"]
 
@@ -118,7 +155,7 @@ async def test_a_memory_that_is_found_alone_has_the_whole_score():
 
 async def test_what_is_left_out_is_counted():
     store = await filled(*(new(f"tea {n} " + "x" * 36, importance=n / 10) for n in range(10)))
-    only = settings(relevance=0, recency=0, min_score=0.35, limit=5, budget=24)
+    only = settings(relevance=0, importance=1, min_score=0.35, limit=5, budget=24)
     found = await recall_memories(store, embed, only, "tea")
     assert texts(found)[0].startswith("tea 9")
     assert found.considered == 10
@@ -139,7 +176,7 @@ async def test_a_summary_takes_the_place_of_what_has_no_room():
         asked.append((list(texts), budget))
         return "many words " * 99
 
-    only = settings(relevance=0, recency=0, budget=40, summarize=True)
+    only = settings(relevance=0, importance=1, budget=40, summarize=True)
     found = await recall_memories(store, embed, only, "tea", summarize=summarize)
     ((rest, room),) = asked
     assert [text[:5] for text in rest] == ["tea 4", "tea 3", "tea 2", "tea 1", "tea 0"][
@@ -176,12 +213,12 @@ async def test_minimum_similarity_and_trust():
 async def test_association_reaches_over_two_entities():
     store = await filled(
         new("depot closes", entities=("Larkspur",)),
-        *(new(f"depot closes {n}", importance=0.2) for n in range(60)),
+        *(new("depot closes" + " fee" * n) for n in range(1, 61)),
         new("a harbour", entities=("larkspur", "Ada")),
         new("some tea", entities=("ada",), origin=Origin(trust=0.1)),
         new("the river", entities=("nobody",)),
     )
-    plain = settings(limit=10, recency=0, importance=0)
+    plain = settings(limit=10)
     without = await recall_memories(store, embed, plain, "depot closes")
     assert not {"a harbour", "some tea"} & set(texts(without))
     wide = plain.model_copy(update={"associate": True})
@@ -283,7 +320,7 @@ async def test_bounds_budget_and_order_hold_for_any_memories(rows, budget, limit
         new(f"{a} {b}" + " x" * 12, importance=i, created=now - hours * 3600)
         for a, b, i, hours in rows
     ]
-    only = settings(budget=budget, limit=limit)
+    only = settings(importance=1, recency=1, budget=budget, limit=limit)
     found = await recall_memories(await filled(*made), embed, only, "depot river tea", now=now)
     scores = [one.score for one in found.memories]
     assert scores == sorted(scores, reverse=True)
@@ -313,7 +350,9 @@ async def test_a_memory_never_falls_where_its_importance_rises(rows, data):
     scores = []
     for importance in (rows[place][2], higher):
         store = await filled(*made(importance))
-        found = await recall_memories(store, embed, settings(limit=50), "depot tea", now=now)
+        found = await recall_memories(
+            store, embed, settings(importance=1, limit=50), "depot tea", now=now
+        )
         scores.append(next(one.score for one in found.memories if one.text == wanted))
     assert scores[1] >= scores[0] - 1e-9
 

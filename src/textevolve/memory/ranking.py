@@ -1,33 +1,16 @@
-"""The arithmetic of recall: ranks joined, parts normalised, scores, and what a budget has room for.
+"""The arithmetic of recall: parts normalised, scores, and what a budget has room for.
 
 Pure: nothing is searched, asked or counted in tokens here; that is the business of `recall.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-
-RANK_CONSTANT = 60
-"""k of reciprocal rank fusion: Cormack, Clarke and Buettcher, Reciprocal Rank Fusion outperforms
-Condorcet and individual Rank Learning Methods, SIGIR 2009."""
+from collections.abc import Mapping, Sequence
 
 HOURLY_DECAY = 0.995
 """What is left of recency after an hour: Park et al., Generative Agents, UIST 2023, section 4.1."""
 
 SECONDS_AN_HOUR = 3600.0
-
-
-def fuse_ranks(rankings: Iterable[tuple[float, Mapping[str, int]]]) -> dict[str, float]:
-    """Reciprocal rank fusion: the sum of weight / (60 + rank) over the rankings that have an item.
-
-    Each ranking: its weight, and ranks from 1 on by the items' names. All weights 1 is the formula
-    as it was published.
-    """
-    fused: dict[str, float] = {}
-    for weight, ranks in rankings:
-        for name, rank in ranks.items():
-            fused[name] = fused.get(name, 0.0) + weight / (RANK_CONSTANT + rank)
-    return fused
 
 
 def decay(since: float, now: float) -> float:

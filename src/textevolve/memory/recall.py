@@ -1,13 +1,15 @@
 """Recall, M(a, x, y, xi): what an agent remembers that bears on what is before it.
 
-Searches by meaning and by keywords are joined by their ranks; then relevance, importance and
-recency are each normalised over what was found, and weighed. Reading changes nothing: whoever wants
-uses to be noted calls `MemoryStore.use`. The arithmetic is in `ranking.py`.
+Relevance is similarity of meaning. Keywords find candidates, decide between memories of the same
+similarity, and rank alone where nothing is embedded. Relevance, importance and recency are each
+normalised over what was found, and weighed. Reading changes nothing: whoever wants uses to be noted
+calls `MemoryStore.use`. The arithmetic is in `ranking.py`.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import time
@@ -19,22 +21,18 @@ from textevolve.llm.token_count import CHARACTERS_A_TOKEN, count_tokens
 from textevolve.memory.cue import Cue, Memory
 from textevolve.memory.cue_queries import CueQuery, make_queries
 from textevolve.memory.index import Embed, MemoryQuery, MemoryStore
-from textevolve.memory.ranking import (
-    RANK_CONSTANT,
-    decay,
-    fit_budget,
-    fuse_ranks,
-    normalise,
-    weigh,
-)
+from textevolve.memory.ranking import decay, fit_budget, normalise, weigh
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.record import MemoryRecord, Origin
+from textevolve.memory.record import Collection, MemoryRecord, Origin
+from textevolve.memory.sameness import is_label, words_of
 
 LEAST_SEARCHED = 50
 """Of each search so many memories are looked at, or as many as are wanted where those are more."""
-ASSOCIATED_SHARE = 0.9
-"""Of the highest relevance, what the nearest associated memory has. Reciprocal ranks are flat: with
-half of it none would come before the fiftieth of those that were found."""
+TIE_DIGITS = 2
+"""Similarities that are equal when rounded to so many digits tie. With 2 keywords helped on 60 made
+questions and on LoCoMo; with 1 they did harm on the made ones (docs/measurements.md)."""
+BEFORE_ASSOCIATED = 7
+"""So many of the most relevant memories come before the nearest associated one."""
 SEARCHES_AT_ONCE = 8
 LEAST_SUMMARY = 16
 """Tokens: a shorter summary says nothing."""
@@ -149,11 +147,13 @@ async def recall_from(
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A memory that was found. `relevance` is the sum of its reciprocal ranks."""
+    """A memory that was found. `relevance` can be compared within an embedder, and `keywords`, the
+    sum of its reciprocal ranks by them, with all others."""
 
     memory: MemoryRecord
-    collection: str
+    collection: Collection
     relevance: float
+    keywords: float
     similarity: float | None = None
 
 
@@ -164,11 +164,12 @@ async def _search(
     queries: Sequence[CueQuery],
     now: float | None,
 ) -> list[_Candidate]:
-    """What one collection has: ranks are within it, so that a large one does not drown a small."""
+    """The candidates of one collection."""
     collection = await source.store.collection(source.collection)
-    rankings: list[tuple[float, dict[str, int]]] = []
     found: dict[str, MemoryRecord] = {}
     similarity: dict[str, float] = {}
+    keywords: defaultdict[str, float] = defaultdict(float)
+    meanings: list[tuple[float, dict[str, float]]] = []
     wanted = MemoryQuery(
         collection=collection.name,
         limit=max(LEAST_SEARCHED, settings.limit),
@@ -179,24 +180,48 @@ async def _search(
     for query in queries:
         vector = None if embed is None else await embed(collection, query.text)
         matches = await source.store.search(replace(wanted, text=query.text, embedding=vector))
-        for rank in ("dense_rank", "keyword_rank"):
-            ranks = {one.memory.id: n for one in matches if (n := getattr(one, rank)) is not None}
-            rankings.append((query.weight, ranks))
-        for one in matches:
-            found[one.memory.id] = one.memory
-            if one.similarity is not None:
-                similarity[one.memory.id] = max(one.similarity, similarity.get(one.memory.id, -1.0))
+        for match in matches:
+            found[match.memory.id] = match.memory
+            if match.keyword_rank is not None:
+                keywords[match.memory.id] += query.weight / match.keyword_rank
+        likeness = {one.memory.id: one.similarity for one in matches if one.similarity is not None}
+        similarity |= {id: max(one, similarity.get(id, -1.0)) for id, one in likeness.items()}
+        meanings.append((query.weight, _prefer_named(query.text, likeness, found)))
     if (least := settings.min_similarity) is not None:
         found = {id: one for id, one in found.items() if similarity.get(id, -math.inf) >= least}
-    fused = fuse_ranks(rankings)
+    relevance = dict(keywords) if embed is None else _sum_meanings(meanings, found)
     if settings.associate and found:
-        for one, relevance in await _associate(source, wanted, found, fused, settings):
+        for one, level in await _associate(source, wanted, found, relevance, settings):
             found.setdefault(one.id, one)
-            fused[one.id] = max(relevance, fused.get(one.id, 0.0))
+            relevance[one.id] = max(level, relevance.get(one.id, level))
     return [
-        _Candidate(one, collection.full_name, fused[id], similarity.get(id))
+        _Candidate(one, collection, relevance[id], keywords[id], similarity.get(id))
         for id, one in found.items()
     ]
+
+
+def _prefer_named(
+    query: str, likeness: Mapping[str, float], found: Mapping[str, MemoryRecord]
+) -> dict[str, float]:
+    """The similarities to a query. Embeddings hardly tell names and numbers apart, so where a query
+    is nothing else, memories that hold all of its words come before those that do not."""
+    words = set(words_of(query)) if is_label(query) else None
+    return {
+        id: one + (words is not None and words <= set(words_of(found[id].text)))
+        for id, one in likeness.items()
+    }
+
+
+def _sum_meanings(
+    meanings: Sequence[tuple[float, Mapping[str, float]]], found: Iterable[str]
+) -> dict[str, float]:
+    """The weighted sums of the similarities to the queries. A memory that is not among those that
+    were found by a query is as similar to it as the least similar one of these."""
+    least = [min(likeness.values(), default=0.0) for _, likeness in meanings]
+    return {
+        id: sum(w * one.get(id, low) for (w, one), low in zip(meanings, least, strict=True))
+        for id in found
+    }
 
 
 async def _associate(
@@ -207,15 +232,13 @@ async def _associate(
     settings: RecallSettings,
 ) -> list[tuple[MemoryRecord, float]]:
     """Memories that share entities, over two hops, with the best of those that were found, nearest
-    first, and their relevance: of the n-th, 0.9 x the highest x 61 / (60 + n). How similar they are
-    is not asked: that they need not be is what they are wanted for."""
-    starts = sorted(found, key=lambda each: (-relevance[each], each))[: settings.limit]
-    near = await source.store.associate(wanted, starts)
+    first, and their relevance: that of the n-th is that of the (6 + n)-th of those, or of the last.
+    How similar they are is not asked: that they need not be is what they are wanted for."""
+    ranked = sorted(found, key=lambda each: (-relevance[each], each))
+    near = await source.store.associate(wanted, ranked[: settings.limit])
     trusted = [one for one in near if one.origin.trust >= settings.least_trust]
-    best = ASSOCIATED_SHARE * relevance[starts[0]]
-    return [
-        (one, best * (RANK_CONSTANT + 1) / (RANK_CONSTANT + n)) for n, one in enumerate(trusted, 1)
-    ]
+    levels = [relevance[id] for id in ranked[BEFORE_ASSOCIATED - 1 :]] or [relevance[ranked[-1]]]
+    return [(one, levels[min(n, len(levels) - 1)]) for n, one in enumerate(trusted)]
 
 
 def _one_of_each(found: Iterable[_Candidate]) -> list[_Candidate]:
@@ -263,16 +286,16 @@ def _score(
 ) -> list[Memory]:
     """All of them with their scores, best first."""
     columns = {
-        "relevance": normalise([one.relevance for one in candidates]),
+        "relevance": _normalise_relevance(candidates),
         "importance": normalise([one.memory.importance for one in candidates]),
         "recency": normalise([recency(one.memory) for one in candidates]),
     }
-    ranked: list[tuple[tuple[float, float, float, str], Memory]] = []
+    ranked: list[tuple[tuple[float, float, float, float, str], Memory]] = []
     for place, one in enumerate(candidates):
         parts = {name: column[place] for name, column in columns.items()}
         made = Memory(
             one.memory.text,
-            name_source(one.collection, one.memory.origin),
+            name_source(one.collection.full_name, one.memory.origin),
             weigh(parts, settings.weights),
             parts,
             one.memory.id,
@@ -280,9 +303,20 @@ def _score(
             one.similarity,
             one.memory.created,
         )
-        order = (-(made.score or 0.0), -one.relevance, -one.memory.created, one.memory.id)
-        ranked.append((order, made))
+        tie = (-one.keywords, -one.relevance, -one.memory.created, one.memory.id)
+        ranked.append(((-(made.score or 0.0), *tie), made))
     return [made for _, made in sorted(ranked, key=lambda each: each[0])]
+
+
+def _normalise_relevance(candidates: Sequence[_Candidate]) -> list[float]:
+    """Normalise within each embedder, since their similarities lie in different ranges."""
+    relevance = [0.0] * len(candidates)
+    for embedder in {one.collection.embedder for one in candidates}:
+        places = [n for n, one in enumerate(candidates) if one.collection.embedder == embedder]
+        values = normalise([round(candidates[n].relevance, TIE_DIGITS) for n in places])
+        for place, value in zip(places, values, strict=True):
+            relevance[place] = value
+    return relevance
 
 
 def name_source(collection: str, origin: Origin) -> str:

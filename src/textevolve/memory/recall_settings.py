@@ -16,7 +16,9 @@ class RecallSettings(Frozen):
     """From where an agent recalls, how memories are ranked, and how much of them it is shown.
 
     The score of a memory is the mean of its relevance, importance and recency, each from 0 to 1
-    among those that were found, weighted by `relevance`, `importance` and `recency`.
+    among those that were found, weighted by `relevance`, `importance` and `recency`. By default
+    relevance alone counts: with equal weights what is new comes before what is relevant
+    (docs/measurements.md).
     """
 
     collections: Several = option(
@@ -30,8 +32,8 @@ class RecallSettings(Frozen):
         False, "Memories beyond the budget are summarised; else those without room are left out."
     )
     relevance: float = option(1.0, "The weight of relevance to the question.", ge=0, le=1)
-    importance: float = option(1.0, "The weight of importance.", ge=0, le=1)
-    recency: float = option(1.0, "The weight of how lately it was used.", ge=0, le=1)
+    importance: float = option(0.0, "The weight of importance.", ge=0, le=1)
+    recency: float = option(0.0, "The weight of how lately it was used.", ge=0, le=1)
     min_score: float = option(0.0, "Only memories with at least this score.", ge=0, le=1)
     min_similarity: float | None = option(
         None, "Only memories whose embeddings are at least so similar.", ge=-1, le=1

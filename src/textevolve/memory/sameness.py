@@ -31,6 +31,9 @@ _CALENDAR, _NO_NAMES, _FILLERS, _PERSONS, _OPENINGS, _SHAPELESS = (
     )
 )
 
+LABEL_WORDS = 4
+"""A name or number has at most so many: headlines write every word with a capital letter, too."""
+
 
 def words_of(text: str) -> list[str]:
     """The words alone, without case, punctuation and encodings of accents."""
@@ -68,6 +71,12 @@ def lacks(text: str, other: str) -> frozenset[str]:
     """The names and numbers of `other` that `text` does not have anywhere."""
     held = {re.sub(r"['’]s$", "", word) for word in words_of(text)}
     return details_of(other) - held
+
+
+def is_label(text: str) -> bool:
+    """Whether a text is nothing but a name or a number, such as Ann Moss or KX-2041."""
+    words = set(words_of(text))
+    return 0 < len(words) <= LABEL_WORDS and words <= details_of(text) - _OPENINGS
 
 
 def nearly_same(one: str, other: str) -> bool:

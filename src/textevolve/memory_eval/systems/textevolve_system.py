@@ -106,11 +106,9 @@ class TextEvolveSystem:
         return self._tokens.get(user, 0)
 
     async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:
-        """By relevance first: importance and recency decide between what is about as relevant."""
+        """Return the texts of the most relevant memories, with the default weights of recall."""
         store, collection = await self.open_memories(user)
-        settings = RecallSettings(
-            collections=(collection,), limit=limit, importance=0.2, recency=0.2
-        )
+        settings = RecallSettings(collections=(collection,), limit=limit)
         found = await recall_memories(store, self.embed, settings, query)
         return [memory.text for memory in found.memories]
 
