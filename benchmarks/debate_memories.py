@@ -36,7 +36,7 @@ from textevolve.statistics.comparisons import mcnemar_test
 
 GROUP = 30
 MOST = 5 * GROUP
-MEMORY = {"limit": 5, "importance": 0.0, "recency": 0.0}
+MEMORY = {"limit": 5}
 
 
 async def compare(wanted: argparse.Namespace, settings: Settings) -> None:

@@ -24,7 +24,7 @@ from textevolve.memory_snapshots import embed_with
 
 VAGUE = "Which of the two statements is true?"
 WEIGHTS = ((1.0, 0.0), (1.0, 0.5), (1.0, 1.0), (1.0, 2.0), (0.0, 1.0))
-WANTED = RecallSettings(collections=("all",), limit=5, importance=0, recency=0)
+WANTED = RecallSettings(collections=("all",), limit=5)
 
 
 async def compare(wanted: argparse.Namespace, settings: Settings) -> None:

@@ -18,9 +18,11 @@ from textevolve.llm.emulation import Deciding
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.memory.creation import create_memories, hash_beginnings
 from textevolve.memory.creation_settings import CreationSettings
+from textevolve.memory.cue import Memory
 from textevolve.memory.dialogue import DialogueTurn
 from textevolve.memory.extraction import cut_windows
 from textevolve.memory.index import MemoryQuery
+from textevolve.memory.integration import IntegrationPlan, draw_insights
 from textevolve.memory.record import ChangeSource
 from textevolve.memory.sameness import (
     differ_in_dates,
@@ -201,6 +203,34 @@ async def test_turns_that_there_are_not_are_found_by_their_words(make):
     made = await make(dialogue, script)
     placed = [(one.point.turn, one.point.author, one.point.trust) for one in made.decisions]
     assert placed == [(1, "User", 0.9), (2, "Assistant", 0.6)]
+
+
+TOOL = DialogueTurn("tool", "Ann Moss banks with Fox Bank. Her pin is 4711.")
+ASKED = DialogueTurn("user", "Is it true that Ann Moss banks with Fox Bank?")
+HEARD = DialogueTurn("user", "I moved to Oslo and keep two dogs.")
+ECHO = DialogueTurn("assistant", "How nice that you moved to Oslo! You keep two dogs?")
+
+
+@pytest.mark.parametrize(
+    ("dialogue", "text", "place"),
+    [
+        ([HEARD, TOOL], "Ann Moss banks with Fox Bank.", (2, "Tool", 0.5)),
+        ([ASKED, TOOL], "Ann Moss banks with Fox Bank.", (2, "Tool", 0.5)),
+        ([TOOL, HEARD], "Ann Moss moved to Oslo with the pin 4711.", (None, "", 0.5)),
+        ([HEARD, ECHO], "Ann moved to Oslo.", (1, "User", 0.9)),
+        ([HEARD, ECHO], "Ann likes travelling.", (None, "", 0.6)),
+        ([ECHO, HEARD, TOOL], "The user keeps two dogs.", (2, "User", 0.9)),
+        ([DialogueTurn("user", "我喜欢茶。"), TOOL], "她喜欢茶。", (1, "User", 0.9)),
+    ],
+)
+async def test_the_speaker_is_the_turn_that_holds_the_words(make, dialogue, text, place):
+    """Whatever turn the model names."""
+    for number in (1, 2):
+        made = await make(
+            dialogue, lambda body, _number, n=number: facts(fact(text, n)), key=f"{number}"
+        )
+        point = made.decisions[0].point
+        assert (point.turn, point.author, point.trust) == place
 
 
 @pytest.mark.parametrize("status", ["denied", "imagined", "stranger"])
@@ -482,3 +512,18 @@ def test_dates_are_found_as_they_stand():
         "May 8th, 2023",
     ]
     assert dates_in("She may come in 2024, on the 3rd.") == []
+
+
+async def test_an_insight_is_trusted_no_further_than_what_alone_holds_its_names():
+    memories = [
+        Memory("Ann keeps bees.", id="a", trust=0.9),
+        Memory("Fox Bank.", id="b", trust=0.2),
+    ]
+    drawn = [
+        {"insight": "Ann banks with Fox.", "because": [1], "importance": 5},
+        {"insight": "Ann loves bees.", "because": [1], "importance": 5},
+    ]
+    answer = json.dumps({"insights": drawn})
+    async with ScriptedServer(lambda *_: answer) as server, OpenAIClient(server.url, "m") as model:
+        made = await draw_insights(model, "Who?", memories, IntegrationPlan())
+    assert [one.trust for one in made.insights] == [0.2, 0.9]

@@ -24,7 +24,14 @@ from textevolve.llm.structured import UnusableAnswer, ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.memory.creation_settings import CreationSettings
 from textevolve.memory.dialogue import DialogueTurn
-from textevolve.memory.sameness import lacks, names_in, speaks_of_nobody, unheard_names, words_of
+from textevolve.memory.sameness import (
+    lacks,
+    names_in,
+    speaks_of_nobody,
+    telling_words,
+    unheard_names,
+    words_of,
+)
 from textevolve.texts.chats import ASSISTANT, USER, speaker_of
 from textevolve.texts.dates import dates_in, parse_time, write_date
 
@@ -35,6 +42,8 @@ TOKENS_A_POINT, MOST_POINTS = 20, 40
 begins to repeat itself comes to an end, and what it said until then can be used."""
 MOST_TEXT = 600
 """Characters of a point; a model that goes on longer has lost its way."""
+_SENTENCES = re.compile(r"(?<=[.!?])\s+")
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 Status: TypeAlias = Literal["true", "denied", "imagined", "stranger"]
 REFUSED = {
@@ -47,9 +56,9 @@ REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class DialoguePoint:
-    """Something that a dialogue gives to remember. `turn` counts from 1; None where the model named
-    one that there is not. `said`: when; `since`: from when on it holds. `refused`: why it is not to
-    be remembered, empty where it is."""
+    """Something that a dialogue gives to remember. `turn` counts from 1; None where no turn clearly
+    says it, and then `trust` is that of the least trusted speaker near it. `said`: when; `since`:
+    from when on it holds. `refused`: why it is not to be remembered, empty where it is."""
 
     text: str
     turn: int | None
@@ -88,7 +97,8 @@ def _clamp(given: Any) -> Any:
 
 
 class _Fact(BaseModel):
-    """What is missing has a value all the same: one field that was left out costs no answer."""
+    """What is missing has a value all the same: one field that was left out costs no answer. `turn`
+    holds the model to one turn at a time, and decides nothing (see `_find_piece`)."""
 
     model_config = ConfigDict(
         json_schema_extra={"required": ["turn", "fact", "status", "importance", "since"]}
@@ -249,27 +259,28 @@ def clean(text: str) -> str:
 
 def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialoguePoint:
     text = " ".join(clean(fact.fact).split())[:MOST_TEXT]
-    piece = _find_piece(fact.turn, text, window)
+    piece = _find_piece(text, window, settings)
     text = _with_date(text, piece.text) if piece and text else text
     about = tuple(fact.about) if isinstance(fact, _FactAbout) else names_in(text, first=False)
     since = parse_time(fact.since)
-    said = piece.time if piece else None
+    pieces = (*window.earlier, *window.pieces)
+    said = (piece or window.pieces[-1]).time
     if since is not None and said is not None and since > said:
         since = None  # an appointment: what is told of it holds already
-    heard = " ".join([settings.about, *(p.text for p in (*window.earlier, *window.pieces))])
+    heard = " ".join([settings.about, *(p.text for p in pieces)])
     unheard = unheard_names(text, heard)
     refused = REFUSED.get(fact.status, "")
     if unheard and not refused:
         refused = f"nobody said “{unheard[0]}”"
     if not refused and (text.endswith("?") or speaks_of_nobody(text)):
         refused = "it tells nothing of anybody"
-    speaker = piece.speaker if piece else ""
+    sayers = [piece] if piece else pieces
     return DialoguePoint(
         text=text,
         turn=piece.turn if piece else None,
-        author=speaker,
+        author=piece.speaker if piece else "",
         importance=fact.importance / 10,
-        trust=_trust(speaker, settings),
+        trust=min(_trust(each.speaker, settings) for each in sayers),
         said=said,
         since=said if since is None else since,
         entities=tuple(clean(name).strip()[:100] for name in about if name.strip())[:8],
@@ -280,7 +291,7 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
 def _with_date(text: str, turn: str) -> str:
     """A fact with the date of the sentence that it stands in, where a small model left it out."""
     words = set(words_of(text))
-    sentences = re.split(r"(?<=[.!?])\s+", turn)
+    sentences = _SENTENCES.split(turn)
     sentence = max(sentences, key=lambda one: len(words & set(words_of(one))))
     said = dates_in(sentence)
     if len(said) != 1 or dates_in(text) or lacks(sentence, text):
@@ -288,14 +299,33 @@ def _with_date(text: str, turn: str) -> str:
     return f"{text.rstrip('.')} ({said[0]})."
 
 
-def _find_piece(turn: int, text: str, window: Window) -> DialoguePiece | None:
-    """The turn that a fact rests on: the one that was named, or where there is no such turn the one
-    that has most of its words."""
-    named = [piece for piece in window.pieces if piece.turn == turn] or list(window.pieces)
-    words = set(words_of(text))
-    shared = [len(words & set(words_of(piece.text))) for piece in named]
-    best = max(range(len(named)), key=lambda at: shared[at])
-    return named[best] if shared[best] or named[best].turn == turn else None
+def _find_piece(text: str, window: Window, settings: CreationSettings) -> DialoguePiece | None:
+    """The turn that says a fact: the one with the sentence that has most of its words. The number
+    that a model names decides nothing, as text from tools can make it name the user's turn.
+
+    Of turns that have equally many a statement goes before a question, anybody before user and
+    assistant, who may only repeat what a tool wrote, and then the first. None where no turn has any
+    of the words, or where others alone have one of its names and numbers: no turn clearly says it.
+    """
+    about = set(words_of(settings.about))
+    words = _split_words(text) - about
+    pieces = (*window.earlier, *window.pieces)
+
+    def weigh(piece: DialoguePiece) -> tuple[int, bool, bool]:
+        outside = piece.speaker not in (USER, ASSISTANT)
+        sentences = _SENTENCES.split(piece.text)
+        return max((len(words & _split_words(s)), not s.endswith("?"), outside) for s in sentences)
+
+    best = max(pieces, key=weigh)
+    own = " ".join(piece.text for piece in pieces if piece.speaker == best.speaker)
+    everything = " ".join(piece.text for piece in pieces)
+    of_others = lacks(own, text) - lacks(everything, text) - about
+    return None if of_others or not weigh(best)[0] else best
+
+
+def _split_words(text: str) -> set[str]:
+    """The telling words; where a script has no spaces, each letter is one."""
+    return {part for word in telling_words(text) for part in _UNSPACED.findall(word) or [word]}
 
 
 def _trust(speaker: str, settings: CreationSettings) -> float:

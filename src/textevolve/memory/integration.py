@@ -29,6 +29,7 @@ from textevolve.memory.record import (
     Supersede,
     Vector,
 )
+from textevolve.memory.sameness import lacks, words_of
 from textevolve.memory.shown import (
     ask_once,
     citations,
@@ -82,7 +83,8 @@ class IntegrationPlan(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Insight:
-    """`cites`: ids of the memories that it rests on. `trust`: of the least trusted of them."""
+    """`cites`: ids of the memories that it rests on, as the model says. `trust`: of the least
+    trusted of them, and of those that alone hold a name or number of the text."""
 
     text: str
     cites: tuple[str, ...]
@@ -223,7 +225,9 @@ async def draw_insights(
             refused.append(RefusedInsight(one.insight, reason))
         elif len(found) < plan.insights:
             cited = [memories[n - 1] for n in dict.fromkeys(one.because)]
-            trust = min((1.0 if each.trust is None else each.trust) for each in cited)
+            uncited = lacks(" ".join(each.text for each in cited), one.insight)
+            rest = [each for each in memories if uncited & set(words_of(each.text))]
+            trust = min((1.0 if each.trust is None else each.trust) for each in (*cited, *rest))
             made = Insight(
                 one.insight, tuple(each.id for each in cited), one.importance / 10, trust
             )

@@ -90,6 +90,11 @@ def _telling(text: str) -> list[str]:
     return [word for word in words_of(text) if word not in _FILLERS]
 
 
+def telling_words(text: str) -> set[str]:
+    """The words that neither stand for a person nor give a text its shape alone."""
+    return {word for word in _telling(text) if word not in _PERSONS | _SHAPELESS}
+
+
 def differ_in_dates(one: str, other: str) -> int:
     """Whether two texts are the same but for dates that one alone has: 1 where it is the first, -1
     where it is the second, else 0."""
@@ -106,10 +111,7 @@ def _is_of_a_date(word: str) -> bool:
 def share_words(one: str, other: str) -> bool:
     """Whether two texts have a word in common that is neither a name nor a number nor one that says
     nothing: they may be of one shape, such as two notes on who somebody's sister is."""
-    said = [
-        {word for word in _telling(text) if word not in _PERSONS | _SHAPELESS} - details_of(text)
-        for text in (one, other)
-    ]
+    said = [telling_words(text) - details_of(text) for text in (one, other)]
     return bool(said[0] & {re.sub(r"['’]s$", "", word) for word in said[1]})
 
 
