@@ -197,8 +197,11 @@ class PlainMemories:
                 case Add(memory):
                     ids.append(self._keep(held, memory, version, now, ()))
                 case Supersede(memories, memory):
+                    since = memory.valid_from
+                    if since is None:
+                        since = min(now, now if memory.created is None else memory.created)
+                    memory = replace(memory, valid_from=since)
                     ids.append(self._keep(held, memory, version, now, memories))
-                    since = memory.valid_from if memory.valid_from is not None else now
                     for id in memories:
                         self._close(id, version, superseded_by=ids[-1], superseded_at=since)
                 case Forget(memory, erase):

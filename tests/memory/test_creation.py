@@ -33,7 +33,7 @@ from textevolve.memory.sameness import (
     speaks_of_nobody,
     unheard_names,
 )
-from textevolve.texts.dates import dates_in
+from textevolve.texts.dates import dates_in, parse_time
 
 SETTINGS = CreationSettings(floor=0.3, compare="structured")
 
@@ -340,6 +340,19 @@ async def test_what_held_before_does_not_replace_what_is_known(make):
     assert old.valid_to == make.store.memories[0].valid_from
     now = await make.store.search(MemoryQuery(collection="notes", text="Alex lives"))
     assert [match.memory.text for match in now] == ["Alex lives in Porto."]
+
+
+async def test_what_is_undated_holds_from_when_it_was_said(make):
+    await make(say("FACT: Alex lives in Lisbon.", date="2025-03-01"))
+    await make(say("FACT: Alex lives in Porto.", "FACT: Kim is a nurse."))
+
+    async def search(time):
+        query = MemoryQuery(collection="notes", text="Alex Kim is", time=time)
+        return [match.memory.text for match in await make.store.search(query)]
+
+    assert await search(parse_time("2025-03-02")) == ["Alex lives in Lisbon."]
+    assert await search(parse_time("2001-01-01")) == []
+    assert await search(None) == ["Alex lives in Porto.", "Kim is a nurse."]
 
 
 async def test_orders_in_a_dialogue_stay_within_their_turn(make):

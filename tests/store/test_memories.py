@@ -115,6 +115,18 @@ async def test_what_takes_anothers_place_is_found_and_the_other_as_of_then(store
     assert (then.superseded_by, then.superseded_at, then.closed) == (None, None, None)
 
 
+async def test_an_undated_memory_in_anothers_place_holds_from_when_it_was_said(store):
+    first = await store.apply("chats", [Add(new("lives in Oslo", valid_from=1e9))])
+    later = (new("lives in Rome", created=1.5e9), new("lives in Bonn"))
+    second = await store.apply("chats", [Supersede(first.ids, later[0])])
+    third = await store.apply("chats", [Supersede(second.ids, later[1])])
+    assert await texts(store, text="lives", time=1.2e9) == {"lives in Oslo"}
+    assert await texts(store, text="lives", time=1.6e9) == {"lives in Rome"}
+    assert await texts(store, text="lives", time=0.9e9) == set()
+    (rome, bonn) = await store.get([*second.ids, *third.ids])
+    assert (rome.valid_from, rome.superseded_at) == (1.5e9, bonn.valid_from)
+
+
 async def test_a_version_reads_as_it_did(store):
     (id,) = (await store.apply("chats", [Add(new("a"))])).ids
     changed = (await store.collection("chats")).changed

@@ -216,7 +216,7 @@ def _change(draft: MemoryDraft, source: ChangeSource) -> Change:
         importance=point.importance,
         origin=Origin(source.label, point.turn, point.author, draft.trust),
         created=said,
-        valid_from=point.since if point.since is not None and point.since <= now else None,
+        valid_from=next((t for t in (point.since, said) if t is not None and t <= now), now),
         valid_to=draft.until,
         entities=point.entities,
         reason=made.reason,

@@ -67,9 +67,10 @@ class NewMemory:
     """A memory before it is kept.
 
     `importance` in [0, 1]. `kind`: None is that of its collection. `created`: None is now.
-    `valid_from`, `valid_to`: when what it says began and ended to hold; None: always so far, and
-    until further notice. `entities`: names of whom and what it speaks of. `cites`: ids of the
-    memories that it rests on. `reason`: why it was kept, or why it takes another's place.
+    `valid_from`, `valid_to`: when what it says began and ended to hold; None: always so far (of one
+    that takes another's place: since it was created), and until further notice. `entities`: names
+    of whom and what it speaks of. `cites`: ids of the memories that it rests on. `reason`: why it
+    was kept, or why it takes another's place.
     """
 
     text: str

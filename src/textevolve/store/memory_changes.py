@@ -11,7 +11,7 @@ import secrets
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import time
 from typing import Any
 
@@ -159,6 +159,7 @@ class Transaction:
         """
         targets = self._find_targets(changes)
         self._check_cited(changes)
+        changes = [self._date(change) for change in changes]
         kept = self._keep(_list_new(changes))
         new = iter(kept)
         for change in changes:
@@ -174,6 +175,15 @@ class Transaction:
         applied = Applied(tuple(kept), base, version)
         self._note(applied, source)
         return applied
+
+    def _date(self, change: Change) -> Change:
+        """Set when an undated memory in the place of others begins to hold: when it was said, as
+        the others held until then."""
+        if not isinstance(change, Supersede) or change.memory.valid_from is not None:
+            return change
+        created = change.memory.created
+        since = self.now if created is None else min(created, self.now)
+        return replace(change, memory=replace(change.memory, valid_from=since))
 
     def _find_targets(self, changes: Sequence[Change]) -> dict[str, Row[Any]]:
         erased = {one.memory for one in changes if isinstance(one, Forget) and one.erase}
