@@ -1,6 +1,7 @@
 """The commands of namespaces, agents, collections and users, as a stranger would use them."""
 
 import json
+import shlex
 
 import pytest
 
@@ -116,6 +117,15 @@ def test_what_cannot_be_used_is_one_line(cli, home, case):
     assert said in outcome.err
     assert outcome.err.count("\n") == 1
     assert outcome.out == ""
+
+
+@pytest.mark.parametrize("group", ["agents", "collections", "users"])
+def test_the_command_that_makes_what_is_missing_makes_it(cli, home, group):
+    cli("namespaces", "create", "acme")
+    missing = cli(group, "show", "acme/guide")
+    command = shlex.split(missing.err.partition("make it with: textevolve ")[2])
+    assert cli(*command).code == 0
+    assert cli(group, "show", "acme/guide").code == 0
 
 
 def test_a_namespace_goes_to_another_store_and_back(cli, embedded, home, monkeypatch):

@@ -45,7 +45,9 @@ again. `stopped`: by somebody who ran it by hand."""
 
 JobCause: TypeAlias = Literal["schedule", "hand"]
 
-JOB = ResourceTable("job", "jobs", tables.jobs, "jo", make="add", change="add --replace")
+JOB = ResourceTable(
+    "job", "jobs", tables.jobs, "jo", "add {} study.yaml", "add --replace {} study.yaml"
+)
 
 _jobs, _runs = tables.jobs, tables.job_runs
 _UNLEASED: Mapping[str, Any] = dict.fromkeys(

@@ -27,14 +27,14 @@ S = TypeVar("S", bound=BaseModel)
 @dataclass(frozen=True, slots=True)
 class ResourceTable:
     """`noun`: what messages call one; `command`: the group of commands that works on them, of which
-    `make` and `change` are what their names say."""
+    `make` and `change` are what their names say, with {} for the name."""
 
     noun: str
     command: str
     table: Table
     prefix: str
-    make: str = "create"
-    change: str = "update"
+    make: str = "create {}"
+    change: str = "update {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,9 @@ class NameRange:
 EVERYTHING = NameRange()
 
 NAMESPACE = ResourceTable("namespace", "namespaces", tables.namespaces, "ns")
-AGENT = ResourceTable("agent", "agents", tables.agents, "ag")
+AGENT = ResourceTable(
+    "agent", "agents", tables.agents, "ag", make='create {} --persona "You are helpful."'
+)
 COLLECTION = ResourceTable("collection", "collections", tables.collections, "co")
 USER = ResourceTable("user", "users", tables.users, "us")
 
@@ -81,9 +83,13 @@ def require_row(
         where = "" if namespace is None else f" in the namespace '{namespace}'"
         raise NotFoundError(
             f"there is no {kind.noun} '{name}'{where}{suggest(name, known)}; make it with:"
-            f" textevolve {kind.command} {kind.make} {name}"
+            f" textevolve {kind.command} {kind.make.format(_full(name, namespace))}"
         )
     return row
+
+
+def _full(name: str, namespace: str | None) -> str:
+    return name if namespace is None else f"{namespace}/{name}"
 
 
 def list_rows(
@@ -141,7 +147,7 @@ def refuse_taken(
         where = "" if namespace is None else f" in the namespace '{namespace}'"
         raise TakenError(
             f"the {kind.noun} '{name}' is there already{where}; change it with: textevolve"
-            f" {kind.command} {kind.change} {name}"
+            f" {kind.command} {kind.change.format(_full(name, namespace))}"
         )
 
 
