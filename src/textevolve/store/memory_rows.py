@@ -125,7 +125,10 @@ def read_collection(connection: Connection, namespace: str, name: str) -> Collec
     row = connection.execute(asked).one_or_none()
     if row is None:
         read_namespace_id(connection, namespace)
-        raise NotFoundError(f"no collection '{name}' in the namespace '{namespace}'")
+        raise NotFoundError(
+            f"no collection '{name}' in the namespace '{namespace}'; make it with: textevolve"
+            f" collections create {namespace}/{name}"
+        )
     return collection_of(row, namespace)
 
 
@@ -148,7 +151,9 @@ def read_namespace_id(connection: Connection, namespace: str) -> str:
     asked = select(namespaces.c.id).where(namespaces.c.name == namespace)
     found = connection.execute(asked).scalar_one_or_none()
     if found is None:
-        raise NotFoundError(f"no namespace '{namespace}'")
+        raise NotFoundError(
+            f"no namespace '{namespace}'; make it with: textevolve namespaces create {namespace}"
+        )
     return found
 
 
