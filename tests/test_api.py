@@ -95,6 +95,25 @@ def test_one_candidate_may_be_a_plain_text(model):
     assert evaluate("Why?", "Because.", model=model).case.candidates == ("Because.",)
 
 
+@pytest.mark.parametrize("judge", [None, "single", "jury", "own"])
+def test_half_a_surrogate_pair_in_an_answer_costs_no_case(model, server, home, cli, judge):
+    def halve(text):
+        return text.replace('"argument": "', r'"argument": "\ud83d')
+
+    def mine(_case):
+        return [EvaluationResult(0.5, True, "half \ud83d", {"\ud83d": object()})] * 2
+
+    server.script = lambda body, _: Answer(alter=halve if "2?" in str(body) else None)
+    options = {"model": model, "judge": mine if judge == "own" else judge}
+    found = list(evaluate_batch(cases(4), **options))
+    assert all(isinstance(one, EvaluationResult) for each in found for one in each.result)
+    run, _ = newest(home / "store.db")
+    lines = cli("runs", "show", run.id, "--json").out.splitlines()
+    assert (run.status, len(lines)) == ("finished", 4)
+    assert "\\ufffd" in lines[2] or "\ufffd" in lines[2]
+    assert cli("runs", "export", run.id, "out.csv").code == 0
+
+
 def test_a_batch_takes_cases_of_every_shape_and_says_which_is_whose(model):
     given = [
         Case("1?", ("a",), "mine", {"rounds": 1}),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from numbers import Real
+from typing import Any, Literal, Protocol, cast
 
 from textevolve.errors import BudgetError, InputError
 from textevolve.images import check_image, image_reference, key_in_reference
@@ -35,6 +36,8 @@ class Case:
     candidate_images: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
 
 
+PASSES = 0.5
+"""The score from which a bare number passes."""
 IMAGE_ALONE = "(image)"
 """The text of a candidate that is an image and nothing else."""
 
@@ -136,6 +139,26 @@ def check_text(name: str, text: str) -> None:
         ) from None
 
 
+def mend_text(text: str) -> str:
+    """The text with each half of a surrogate pair as U+FFFD: no file, database or request takes
+    one. Halves that stand side by side are the character that they make."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def mend_texts(value: Any) -> Any:
+    """`mend_text` of a text, and of all texts in mappings and lists."""
+    if isinstance(value, str):
+        return mend_text(value)
+    if type(value) is dict:
+        items = cast("dict[Any, Any]", value).items()
+        return {mend_texts(name): mend_texts(inner) for name, inner in items}
+    if type(value) in (list, tuple):
+        return type(value)(map(mend_texts, value))
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why there is no score. A failure is never counted as a zero.
@@ -160,6 +183,41 @@ class EvaluationResult:
     passed: bool
     feedback: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def find_score_fault(score: object) -> str:
+    """Why a score cannot be used; empty for a number from 0 to 1. A score is never clipped."""
+    if not isinstance(score, Real):
+        return f"the score is not a number but {type(score).__name__}"
+    return "" if 0 <= float(score) <= 1 else f"the score {score} is outside 0 to 1"  # NaN, too
+
+
+def check_result(given: Any) -> EvaluationResult | Failure:
+    """The judgement of one text, as any judge may give it: a failure where it is none, or where its
+    score cannot be used."""
+    if isinstance(given, Failure):
+        return replace(given, reason=mend_text(given.reason))
+    if not isinstance(given, EvaluationResult | Real):
+        return Failure(
+            "failed",
+            f"the judge gave {type(given).__name__} for a candidate: it must give a number from 0"
+            " to 1, an EvaluationResult or a Failure, or an Evaluation of all",
+        )
+    result = given if isinstance(given, EvaluationResult) else EvaluationResult(given, False)
+    if fault := find_score_fault(result.score):
+        return Failure("failed", f"the judge's result cannot be used: {fault}")
+    score = float(result.score)
+    passed = result.passed if result is given else score >= PASSES
+    return EvaluationResult(score, passed, mend_texts(result.feedback), mend_texts(result.metadata))
+
+
+def check_results(given: Sequence[Any], candidates: int) -> tuple[EvaluationResult | Failure, ...]:
+    """`check_result` of each; where their number is another than that of the candidates, nobody
+    knows whose they are, and each candidate has a failure."""
+    if len(given) == candidates:
+        return tuple(map(check_result, given))
+    gave = f"the judge gave {len(given)} results for {candidates} candidates"
+    return (Failure("failed", f"{gave}: it must give one for each, in their order"),) * candidates
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@ as objects, which have names in specifications."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.util
 import inspect
@@ -10,10 +11,13 @@ import re
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from textevolve.errors import InputError
+from textevolve.errors import AnswerError, InputError
+from textevolve.evaluation import mend_text
 from textevolve.reach import check_code
+
+T = TypeVar("T")
 
 
 def load_file(path: Path) -> object:
@@ -65,6 +69,58 @@ def load_point(point: EntryPoint) -> Any:
     """
     check_code(point.name)
     return point.load()
+
+
+class UserCodeError(AnswerError):
+    """A function of the user's raised something, which is the cause of this error."""
+
+    def __init__(self, function: Callable[..., Any], error: BaseException) -> None:
+        raised = f"{callable_name(function)} raised {type(error).__name__}: {error}"
+        super().__init__(mend_text(raised.rstrip(": ")))
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  of an object, it is the method that tells
+    )
+
+
+def callable_name(function: object) -> str:
+    named: Any = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+async def call_function(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Call a function of the user's: a plain one in a thread, where `call_plain` calls it; what it
+    returns is awaited.
+
+    Raises:
+        UserCodeError: as `call_plain`. Whatever else the function raises passes through.
+    """
+    if is_async(function):
+        made = function(*arguments, **named)
+    else:
+        made = await asyncio.to_thread(call_plain, function, *arguments, **named)
+    try:
+        return await made if inspect.isawaitable(made) else made
+    except SystemExit as error:
+        raise UserCodeError(function, error) from error
+    except asyncio.CancelledError as error:
+        if (task := asyncio.current_task()) is None or task.cancelling():
+            raise
+        raise UserCodeError(function, error) from error
+
+
+def call_plain(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """Call a plain function of the user's for code that waits on a future.
+
+    Raises:
+        UserCodeError: it raised what no future takes, or what would end the program.
+    """
+    try:
+        return function(*arguments, **named)
+    except (StopIteration, GeneratorExit, asyncio.CancelledError, SystemExit) as error:
+        raise UserCodeError(function, error) from error
 
 
 def check_function(name: str, made: object) -> Callable[..., object]:

@@ -216,6 +216,20 @@ def test_limits_stop_a_chain_and_resuming_goes_on(folder, model, server):
     assert server.calls == 8
 
 
+def test_what_a_function_gives_or_raises_costs_its_own_row_alone(folder, model):
+    def read(n):
+        if n == 1:
+            raise StopIteration("no more")
+        return {"half \ud83d": ["\ud83d"]}
+
+    chain = Chain("own", call("read", read), inputs="n")
+    rows = [{"n": n} for n in range(3)]
+    found = run_chain(chain, data=rows, model=model, store=folder / "store.db")
+    assert [one.failure is None for one in found.runs] == [True, False, True]
+    assert "read raised StopIteration: no more" in found.runs[1].failure.reason
+    assert found.runs[0].outputs == {"read": {"half \ufffd": ["\ufffd"]}}
+
+
 def test_an_estimate_counts_what_each_branch_may_take(cli, folder, model, server):
     (folder / "fork.yaml").write_text(
         "inputs: [n]\nsteps:\n"

@@ -55,6 +55,13 @@ CLEAR = {
 }
 
 
+@pytest.mark.parametrize("around", ["{}", "Here it is: {}", "{},"])
+def test_half_a_surrogate_pair_is_a_replacement_character(around):
+    text = around.format(said(argument=r"nice \ud83d, \ud83d\ude00"))
+    value, _ = read_answer(Response(text, "stop", Usage(1)), Judged)
+    assert value.argument == "nice \ufffd, 😀"
+
+
 @pytest.mark.parametrize("name", CLEAR)
 def test_what_is_clear_is_read(name):
     text, parse_mode = CLEAR[name]

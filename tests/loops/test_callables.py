@@ -2,7 +2,9 @@
 
 import asyncio
 import functools
+import math
 import threading
+from asyncio import CancelledError
 
 import pytest
 
@@ -10,6 +12,7 @@ import textevolve
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.loops.callables import as_evaluator, as_generator
 from textevolve.loops.rules import RulesJudgement
+from textevolve.user_code import UserCodeError
 
 ONE = Case("Say moon.", ("The moon.",))
 TWO = Case("Say moon.", ("The moon.", "The sun."))
@@ -66,6 +69,12 @@ async def test_a_number_passes_from_a_half_on():
         (0.5, TWO, "gave 1 results for 2 candidates"),
         ([], ONE, "gave 0 results for 1 candidates"),
         (RulesJudgement(()), ONE, "gave 0 results"),
+        (math.nan, ONE, "the score nan is outside 0 to 1"),
+        (85.0, ONE, "the score 85.0 is outside 0 to 1"),
+        ([2.0, -1], TWO, "is outside 0 to 1"),
+        (EvaluationResult(math.inf, True), ONE, "the score inf is outside 0 to 1"),
+        (RulesJudgement((EvaluationResult(1.01, True),)), ONE, "the score 1.01 is outside"),
+        (EvaluationResult("0.5", True), ONE, "the score is not a number but str"),
     ],
 )
 async def test_what_is_no_judgement_is_a_failure_that_says_why(gives, case, reason):
@@ -73,6 +82,31 @@ async def test_what_is_no_judgement_is_a_failure_that_says_why(gives, case, reas
     assert len(made.result) == len(case.candidates)
     assert all(reason in one.reason for one in made.result)
     assert made.coverage == 0
+
+
+@pytest.mark.parametrize("soon", [False, True], ids=["plain", "async"])
+@pytest.mark.parametrize(
+    "error", [StopIteration("no more"), ValueError("no \ud83d"), SystemExit(2), CancelledError()]
+)
+async def test_whatever_a_judge_raises_comes_as_an_error_that_names_it(error, soon):
+    def judge(_case):
+        raise error
+
+    async def judge_soon(case):
+        judge(case)
+
+    async with asyncio.timeout(30):
+        with pytest.raises(UserCodeError) as caught:
+            await as_evaluator(judge_soon if soon else judge)(ONE)
+    assert f".judge{'_soon' * soon} raised " in str(caught.value)
+    assert type(error).__name__ in str(caught.value)
+    str(caught.value).encode()
+
+
+async def test_half_a_surrogate_pair_of_the_users_code_is_a_replacement_character():
+    said = EvaluationResult(0.5, True, "no \ud83d", {"why": ["\ud83d", "\ud83d\ude00"]})
+    made = (await as_evaluator(lambda _: said)(ONE)).result[0]
+    assert (made.feedback, made.metadata) == ("no \ufffd", {"why": ["\ufffd", "😀"]})
 
 
 async def test_a_plain_function_keeps_nothing_else_waiting():

@@ -318,6 +318,6 @@ def test_what_is_no_score_from_0_to_1_is_none(score):
     async def judge(case):
         return Judgement(EvaluationResult(score, True))
 
-    with pytest.raises(AnswerError, match="not one from 0 to 1"):
+    with pytest.raises(AnswerError, match="outside 0 to 1"):
         textevolve.as_metric(judge)("Q?", "A.")
     assert textevolve.as_metric(judge, missing=0.5)("Q?", "A.") == 0.5

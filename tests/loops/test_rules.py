@@ -214,6 +214,9 @@ def test_a_file_brings_its_schema_and_its_own_functions(tmp_path):
         "def half(text, strict=True):\n    return 0.5\n"
         "def wrong(text):\n    raise ValueError('no idea')\n"
         "def odd(text):\n    return [text]\n"
+        "def high(text):\n"
+        "    from textevolve import EvaluationResult\n"
+        "    return EvaluationResult(85.0, True)\n"
     )
 
     def load(*rules):
@@ -231,7 +234,11 @@ def test_a_file_brings_its_schema_and_its_own_functions(tmp_path):
         "Repeat this.",
         "Keep to the rule own.py:half.",
     ]
-    for name, reason in (("wrong", "ValueError: no idea"), ("odd", "returned ['x']")):
+    for name, reason in (
+        ("wrong", "ValueError: no idea"),
+        ("odd", "returned ['x']"),
+        ("high", "the score 85.0 is outside 0 to 1"),
+    ):
         broken = load(f"{{kind: call, function: 'own.py:{name}'}}").judge("x")
         assert isinstance(
             broken, Failure

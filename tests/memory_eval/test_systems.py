@@ -195,7 +195,7 @@ def test_a_module_that_cannot_be_loaded(tmp_path, monkeypatch):
         ([{"memory": "a", "score": 0.5}, {"text": "b"}], ("a", "b")),
         ({"results": [{"memory": "a"}]}, ("a",)),
         ({"memories": ["a"]}, ("a",)),
-        (["half \ud83d"], ("half ?",)),
+        (["half \ud83d"], ("half \ufffd",)),
     ],
 )
 def test_memories_in_the_forms_they_come_in(given, texts):

@@ -193,12 +193,16 @@ OWN = """
 
     def test_error():
         assert_text("Q", "A", judge=lambda case: 1 / 0)
+
+    def test_percent():
+        assert_text("Q", "A", judge=lambda case: 85.0, min_score=0.8)
 """
 
 
 def test_evaluators_of_your_own_judge_and_are_kept_without_the_program(session, kept, cli, home):
     ran = session(OWN)
-    ran.assert_outcomes(passed=1, failed=2)
+    ran.assert_outcomes(passed=1, failed=3)
+    ran.stdout.fnmatch_lines(["E*the score 85.0 is outside 0 to 1"])
     ran.stdout.fnmatch_lines(["E*score 0.250, which the judge does not let pass", "E*it is long"])
     ran.stdout.fnmatch_lines([">*1 / 0*", "E *ZeroDivisionError*"])
     assert "callables.py" not in ran.stdout.str()
@@ -210,7 +214,7 @@ def test_evaluators_of_your_own_judge_and_are_kept_without_the_program(session, 
         store.finish_run(run.id, "interrupted")
     assert cli("runs", "show", run.id).code == 0
     ((_, after),) = kept()
-    assert [one.score for one in after] == [one.score for one in before] == [0.25, 0.9, 0.1]
+    assert [one.score for one in after] == [one.score for one in before] == [0.25, 0.9, 0.1, None]
     assert after[0].result.feedback == "it is long"
 
 

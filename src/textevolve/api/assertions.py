@@ -34,7 +34,7 @@ from textevolve.studies.assertions import (
 )
 from textevolve.studies.keeping import keep_record
 from textevolve.studies.stored import StoredSpec
-from textevolve.user_code import OWN
+from textevolve.user_code import OWN, UserCodeError
 from textevolve.wiring import Limits, Setting, Workbench, choose_model, open_workbench
 
 if TYPE_CHECKING:
@@ -175,6 +175,9 @@ class AssertionRun:
                     demand = replace(demand, model=await self._find_model(demand.model, opened))
                 made = await judge_case(case, demand, opened.bench)
             except (ModelError, BudgetError, SettingsError) as error:
+                cause = error.__cause__ if isinstance(error, UserCodeError) else None
+                if isinstance(cause, Exception):  # the test shows where in the user's code
+                    raise cause from None
                 made = Assertion(case, demand, failure_of(error))
         failure = made.result if isinstance(made.result, Failure) else None
         if self._offline and failure is not None and failure.kind == "skipped":

@@ -19,7 +19,15 @@ from textevolve.bench.card_cases import CardCase
 from textevolve.bench.credit import TIED, winner_of
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, failure_of
+from textevolve.evaluation import (
+    Case,
+    EvaluationResult,
+    Evaluator,
+    Failure,
+    Usage,
+    check_results,
+    failure_of,
+)
 from textevolve.events import Listener, StepFinished
 from textevolve.llm.usage_meter import DistinctCalls, NotedCall, note_calls
 from textevolve.statistics.intervals import TIE
@@ -185,16 +193,12 @@ async def _ask(judge: Evaluator, case: Case, question: CardQuestion) -> tuple[Ca
 
 
 def _read(results: Sequence[EvaluationResult | Failure], question: CardQuestion) -> CardOutcome:
+    results = check_results(results, len(question.texts))
     failure = next((r for r in results if isinstance(r, Failure)), None)
     if failure is not None:
         return failure
     scored = [r for r in results if isinstance(r, EvaluationResult)]
-    if len(scored) != len(question.texts):
-        wanted = len(question.texts)
-        return Failure("failed", f"the judge gave {len(scored)} results for {wanted} candidates")
     good, *others = scored[question.turn :] + scored[: question.turn]
-    if not all(0 <= result.score <= 1 for result in scored):
-        return Failure("failed", "the judge gave a score outside of [0, 1]")
     odds = [r.metadata.get("log_odds") for r in (good, *others)]
     known = [float(o) for o in odds if isinstance(o, int | float) and math.isfinite(o)]
     whole = len(known) == len(scored)

@@ -27,7 +27,15 @@ from textevolve.bench.credit import top_credit, winner_of
 from textevolve.bench.items import Item
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, Evaluation, Evaluator, Failure, Usage, failure_of
+from textevolve.evaluation import (
+    Case,
+    Evaluation,
+    Evaluator,
+    Failure,
+    Usage,
+    check_results,
+    failure_of,
+)
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.judges.judged import has_log_odds, ranks_of
 from textevolve.llm.usage_meter import DistinctCalls, NotedCall, note_calls
@@ -222,15 +230,8 @@ def _read_scores(
     evaluation: Evaluation, candidates: int
 ) -> tuple[tuple[float | None, ...], Failure | None]:
     """A number for each candidate as it was shown, and the first reason why one is missing."""
-    results = evaluation.result
-    nothing: tuple[float | None, ...] = (None,) * candidates
-    if len(results) != candidates:
-        reason = f"the judge gave {len(results)} results for {candidates} candidates"
-        return nothing, Failure("failed", reason)
-    scores = ranks_of(results)
-    if any(score is not None and not math.isfinite(score) for score in scores):
-        return nothing, Failure("failed", "the judge gave a score that is no number")
-    return scores, next((r for r in results if isinstance(r, Failure)), None)
+    results = check_results(evaluation.result, candidates)
+    return ranks_of(results), next((r for r in results if isinstance(r, Failure)), None)
 
 
 def _spend(verdict: Verdict, calls: Sequence[NotedCall], counted: DistinctCalls) -> Verdict:

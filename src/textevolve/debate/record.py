@@ -19,6 +19,7 @@ from textevolve.debate.profile import Profile, explain
 from textevolve.debate.result import DebateResult, Sanitized, Stop, Turn
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
+from textevolve.rows import mend_halves
 
 FORMAT = 1
 
@@ -52,7 +53,10 @@ def write_result(result: DebateResult, *, metrics: bool = True) -> str:
     """`metrics`: with the values computed from it, which are not read back."""
     computed = result_metrics(result) if metrics else {}
     record = _Record(**{name: getattr(result, name) for name in _KEPT}, metrics=computed)
-    return _adapter().dump_json(record).decode()
+    try:
+        return _adapter().dump_json(record).decode()
+    except ValueError:  # half a surrogate pair, as in a memory that the user's code recalled
+        return mend_halves(json.dumps(_adapter().dump_python(record, mode="json")))[0]
 
 
 def read_result(text: str | bytes) -> DebateResult:

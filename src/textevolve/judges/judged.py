@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,7 @@ def ranks_of(results: Sequence[EvaluationResult | Failure]) -> tuple[float | Non
 
 
 def has_log_odds(results: Sequence[EvaluationResult | Failure]) -> bool:
-    """Whether all that have a score have log-odds, too."""
+    """Whether all that have a score have log-odds, too, which are finite."""
     scored = [one for one in results if isinstance(one, EvaluationResult)]
-    return bool(scored) and all(isinstance(r.metadata.get("log_odds"), float) for r in scored)
+    odds = [r.metadata.get("log_odds") for r in scored]
+    return bool(odds) and all(isinstance(one, float) and math.isfinite(one) for one in odds)

@@ -18,6 +18,8 @@ from pydantic import (
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import int_schema, union_schema, with_default_schema
 
+from textevolve.evaluation import mend_text
+
 Read = TypeVar("Read")
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
 
@@ -73,7 +75,7 @@ def read_loosely(read: Callable[[bytes], Read], body: bytes) -> Read:
         # Bytes that are not UTF-8 and lone surrogates come from tokens that are parts of characters
         # and must not cost the whole answer.
         loose = json.loads(body.decode("utf-8", "replace"))
-        whole = json.dumps(loose, ensure_ascii=False).encode("utf-8", "replace")
+        whole = mend_text(json.dumps(loose, ensure_ascii=False)).encode()
     try:
         return read(whole)
     except (LookupError, TypeError, AttributeError) as error:

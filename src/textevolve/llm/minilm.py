@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from textevolve.errors import FatalModelError, SettingsError
-from textevolve.evaluation import Usage
+from textevolve.evaluation import Usage, mend_text
 from textevolve.llm.hardware import free_cores
 from textevolve.llm.model import Request, Response
 from textevolve.llm.refusals import embeds_only
@@ -122,7 +122,7 @@ class MiniLM:
 
     def _read(self, text: str) -> tuple[Tokens, int]:
         """The tokens of the part that is read, and how many characters that part has."""
-        text = text.encode("utf-8", "replace").decode()  # half a surrogate pair is no character
+        text = mend_text(text)
         look = FIRST_LOOK
         while True:
             encoded = self._tokenizer.encode(text[:look])

@@ -29,6 +29,7 @@ from textevolve.errors import AnswerError
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.template import Template, load_template
+from textevolve.rows import mend_halves
 
 T = TypeVar("T", bound=BaseModel)
 ParseMode = Literal["strict", "tolerant", "asked-again"]
@@ -148,7 +149,7 @@ def read_answer(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
 
 
 def _read(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
-    text = response.text.strip()
+    text = mend_halves(response.text.strip())[0]
     if response.finish_reason == "length" and (text or not response.reasoning):
         raise AnswerError("the answer was cut at the token limit")
     if not text:

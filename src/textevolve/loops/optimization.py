@@ -22,7 +22,15 @@ from textevolve.errors import (
     SettingsError,
     StoreError,
 )
-from textevolve.evaluation import Case, Evaluation, EvaluationResult, Evaluator, Failure, Usage
+from textevolve.evaluation import (
+    Case,
+    Evaluation,
+    EvaluationResult,
+    Evaluator,
+    Failure,
+    Usage,
+    mend_texts,
+)
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.loops.attempt import TIME_IS_UP, Attempt, Generator, Made, StopReason
 from textevolve.loops.controller import Stopping, notice_degenerate
@@ -267,7 +275,7 @@ class _Loop:
                 )
             )
             if isinstance(made, str | Failure):
-                return made
+                return mend_texts(made)
             return Failure("failed", f"the generator gave no text but {type(made).__name__}")
 
         made = await ask(None)

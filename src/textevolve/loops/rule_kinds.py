@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from textevolve.errors import InputError
-from textevolve.evaluation import EvaluationResult
+from textevolve.evaluation import EvaluationResult, find_score_fault
 from textevolve.llm.token_count import count_tokens
 from textevolve.reach import allowed_path
 from textevolve.texts.patterns import compile_pattern, is_found, may_be_slow
@@ -288,6 +288,8 @@ class Call(_Rule):
         assert self._found is not None
         made = self._found(*(subject.text, subject.input)[: _takes(self._found)])
         if isinstance(made, EvaluationResult):
+            if fault := find_score_fault(made.score):
+                raise InputError(f"{self.function} returned a result that cannot be used: {fault}")
             return self._judged(made.score, *filter(str.strip, made.feedback.splitlines()))
         if isinstance(made, str):
             return self._judged(0.0, made) if made.strip() else HELD

@@ -113,7 +113,7 @@ class Rules:
                 findings.append(rule.check(subject))
             except TextEvolveError as error:
                 return Failure("failed", f"rule '{name}': {error}")
-            except Exception as error:  # noqa: BLE001  a callable of the user's may raise anything
+            except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code
                 kind = type(error).__name__
                 return Failure("failed", f"rule '{name}': {kind}: {error}".rstrip(": "))
         return self._sum_up(findings)

@@ -12,7 +12,15 @@ from itertools import pairwise
 from typing import Any, cast
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, Evaluation, EvaluationResult, Evaluator, Failure, Usage
+from textevolve.evaluation import (
+    Case,
+    Evaluation,
+    EvaluationResult,
+    Evaluator,
+    Failure,
+    Usage,
+    check_result,
+)
 from textevolve.llm.choice_logprobs import probability
 
 MOST_INSTRUCTIONS = 10
@@ -132,10 +140,7 @@ def outcome_of(evaluation: Evaluation, index: int = 0) -> EvaluationResult | Fai
     """What is said of a candidate; a judge of the user's own may say nothing, or no score."""
     if index >= len(evaluation.result):
         return Failure("failed", "the judge gave no result")
-    outcome = evaluation.result[index]
-    if isinstance(outcome, EvaluationResult) and not 0 <= outcome.score <= 1:
-        return Failure("failed", f"the judge gave the score {outcome.score}, not one from 0 to 1")
-    return outcome
+    return check_result(evaluation.result[index])
 
 
 @dataclass(frozen=True, slots=True)

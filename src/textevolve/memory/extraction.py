@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import TooLongError
+from textevolve.evaluation import mend_text
 from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import UnusableAnswer, ask_structured
@@ -254,7 +255,7 @@ def _show(piece: DialoguePiece, nonce: str) -> str:
 
 def clean(text: str) -> str:
     """Without what no request and no store can hold: NUL, and halves of surrogate pairs."""
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    return mend_text(text.replace("\0", "\ufffd"))
 
 
 def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialoguePoint:

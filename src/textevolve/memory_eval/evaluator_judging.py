@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from math import isfinite
 
 import yaml
 
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, ModelError
-from textevolve.evaluation import Case, Evaluator, Failure, Usage
+from textevolve.evaluation import Case, Evaluator, Failure, Usage, check_results
 from textevolve.llm.fence import draw_nonce, sanitize
 from textevolve.memory_eval.judgement import Label, MemoryJudgement, MemoryVerdict, Subject
 from textevolve.memory_eval.judging import OWN, SHARED, TITLES, clean, prompt, read_verdicts, settle
@@ -71,7 +70,8 @@ class _NoVerdict(AnswerError):
 async def _ask(evaluator: Evaluator, subject: Subject, asked: str) -> tuple[Label, str, Usage]:
     labels = tuple(read_statements(asked))
     made = await evaluator(case_of(subject, asked))
-    failures = [one for one in made.result if isinstance(one, Failure)]
+    results = check_results(made.result, len(labels))
+    failures = [one for one in results if isinstance(one, Failure)]
     if any(failure.kind == "skipped" for failure in failures):
         raise BudgetError(next(one.reason for one in failures if one.kind == "skipped"))
     if failures:
@@ -79,11 +79,9 @@ async def _ask(evaluator: Evaluator, subject: Subject, asked: str) -> tuple[Labe
         raise _NoVerdict(f"{missing}: {failures[0].reason}", made.usage)
     scored = [
         (one.score, label, one.feedback)
-        for one, label in zip(made.result, labels, strict=False)
+        for one, label in zip(results, labels, strict=True)
         if not isinstance(one, Failure)
     ]
-    if len(made.result) != len(labels) or not all(isfinite(score) for score, _, _ in scored):
-        raise _NoVerdict(f"the judge gave no score for each of {len(labels)} verdicts", made.usage)
     highest = max(score for score, _, _ in scored)
     best = [(label, feedback) for score, label, feedback in scored if score >= highest - TIE]
     if len(best) > 1:

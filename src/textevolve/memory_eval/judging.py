@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
 from textevolve.errors import FatalModelError, ModelError
-from textevolve.evaluation import Failure
+from textevolve.evaluation import Failure, mend_text
 from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request, text_hash
 from textevolve.llm.structured import ask_structured
@@ -200,5 +200,5 @@ def fence_text(title: str, text: str, nonce: str) -> str:
 
 def clean(text: str) -> str:
     """Without what no request and no store can hold: NUL, and halves of surrogate pairs."""
-    whole = text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    whole = mend_text(text.replace("\0", "\ufffd"))
     return whole if whole.strip() else ""

@@ -153,5 +153,5 @@ def grade(
         return read_score(call_metric(metric, output, label, row), passes)
     except InputError as error:
         return Failure("failed", str(error))
-    except Exception as error:  # noqa: BLE001  the user's code, on a text that may be anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code, on any text
         return Failure("failed", f"the metric raised {type(error).__name__}: {error}")

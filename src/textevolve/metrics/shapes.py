@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
-from textevolve.evaluation import EvaluationResult
+from textevolve.evaluation import EvaluationResult, Failure, check_result
 
 LabelMetric: TypeAlias = Callable[..., Any]
 """From an output, its row's label (None without one) and the row's values by column to what this
@@ -129,10 +128,9 @@ def read_score(given: Any, passes: float) -> EvaluationResult:
         number, text = _parts_of(given)
         result = EvaluationResult(_number(number, given), False, text)
         result = EvaluationResult(result.score, result.score >= passes, text)
-    score = _number(result.score, given)
-    if not math.isfinite(score) or not 0 <= score <= 1:
+    if isinstance(checked := check_result(result), Failure):
         raise InputError(f"the metric gave {result.score!r}, which is no score from 0 to 1")
-    return result
+    return checked
 
 
 def _parts_of(given: Any) -> tuple[Any, str]:

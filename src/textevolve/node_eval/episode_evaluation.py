@@ -134,7 +134,7 @@ async def judge_node(history: History, evaluator: NodeEvaluator) -> NodeOutcome:
                 made = await made
     except (FatalModelError, StoreError):
         raise
-    except Exception as error:  # noqa: BLE001  an evaluator of the user's may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001  an evaluator of the user's
         if limit is not None and limit.expired():
             return Failure("failed", f"no answer within {evaluator.timeout:g} s")
         return as_failure(error)

@@ -13,7 +13,7 @@ from numbers import Real
 from typing import Any, cast
 
 from textevolve.errors import InputError, TextEvolveError
-from textevolve.evaluation import EvaluationResult, Failure, failure_of
+from textevolve.evaluation import EvaluationResult, Failure, failure_of, find_score_fault
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.snapshots import SnapshotLimits, is_flat, take_snapshot
@@ -196,10 +196,9 @@ def _read_outcome(outcome: Any, limits: SnapshotLimits) -> EvaluationResult:
     if not all(hasattr(outcome, part) for part in ("score", "passed", "feedback", "metadata")):
         raise _UnusableError(f"it returned {kind}, not an EvaluationResult")
     score: Any = outcome.score
-    if type(score) is bool or not isinstance(score, Real):
-        raise _UnusableError(f"the score is not a number but {type(score).__name__}")
-    if not 0 <= float(score) <= 1:  # NaN is neither
-        raise _UnusableError(f"the score {score} is outside 0 to 1")
+    fault = find_score_fault(score)
+    if fault or type(score) is bool:
+        raise _UnusableError(fault or "the score is not a number but bool")
     passed: Any = outcome.passed
     if not isinstance(passed, bool):
         if type(passed).__module__ != "numpy":

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from pydantic import TypeAdapter
-from pydantic_core import to_json
 
 from textevolve.debate.context import memory_prompts, prompts_version
 from textevolve.debate.profile import Profile, load_profile, override
@@ -31,6 +30,7 @@ from textevolve.evaluation import (
     Failure,
     check_case,
     failure_of,
+    mend_texts,
     refer_to_images,
 )
 from textevolve.evaluators import say_limit
@@ -68,7 +68,7 @@ from textevolve.studies.judged_rows import (
     turn_rows,
     write_line,
 )
-from textevolve.studies.study import Asks, Row, Study, always_independent
+from textevolve.studies.study import Asks, Row, Study, always_independent, write_json
 from textevolve.user_code import OWN, own_object
 from textevolve.wiring import Workbench
 
@@ -302,7 +302,7 @@ def encode(judged: Judged) -> bytes:
     judged = replace(judged, case=refer_to_images(_storable(judged.case)))
     if isinstance(judged, DebateResult):
         return write_result(judged, metrics=False).encode()
-    return _OTHER + to_json(judged, inf_nan_mode="constants", fallback=str) + b"}"
+    return _OTHER + write_json(judged) + b"}"
 
 
 def decode(body: bytes) -> Judged:
@@ -320,6 +320,7 @@ def _storable(case: Case) -> Case:
         candidates=tuple(plain_text(str(text)) for text in case.candidates),
         reference=None if case.reference is None else plain_text(str(case.reference)),
         context=None if case.context is None else plain_text(str(case.context)),
+        parameters=mend_texts(dict(case.parameters)),
     )
 
 

@@ -5,7 +5,6 @@ What is asked in which order is in `textevolve.loops.guidance`; who debates is d
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -46,7 +45,7 @@ from textevolve.studies.study import (
     StudySpec,
     json_codec,
 )
-from textevolve.user_code import OWN, own_object
+from textevolve.user_code import OWN, call_function, own_object
 from textevolve.wiring import Workbench
 
 
@@ -192,7 +191,7 @@ def _open_recall(spec: GuideSpec, bench: Workbench) -> Recall:
     function = find_callable(spec.recall, Path())
 
     async def recall(cue: Cue, /) -> tuple[Memory, ...]:
-        return tuple(cast("Iterable[Memory]", await asyncio.to_thread(function, cue)))
+        return tuple(cast("Iterable[Memory]", await call_function(function, cue)))
 
     return recall
 

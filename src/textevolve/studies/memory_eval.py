@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any, ClassVar, cast
 
 from pydantic import TypeAdapter, field_validator, model_validator
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from textevolve.engine.pipeline import pipe
 from textevolve.errors import InputError
@@ -52,7 +52,7 @@ from textevolve.spec import option
 from textevolve.studies.memory_report import compare, report
 from textevolve.studies.memory_stages import Stages
 from textevolve.studies.own_memory_system import open_own
-from textevolve.studies.study import Asks, Row, Study, StudySpec
+from textevolve.studies.study import Asks, Row, Study, StudySpec, write_json
 from textevolve.user_code import OWN, own_object
 from textevolve.wiring import Workbench, choose_model
 
@@ -324,7 +324,7 @@ _CODECS: Mapping[str, TypeAdapter[Any]] = {n: TypeAdapter(kind) for n, kind in _
 
 
 def encode(record: EvaluationRecord) -> bytes:
-    return to_json({_NAMES[type(record)]: record})
+    return write_json({_NAMES[type(record)]: record})
 
 
 def decode(body: bytes) -> EvaluationRecord:

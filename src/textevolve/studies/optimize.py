@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from pydantic import model_validator
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
@@ -44,7 +44,15 @@ from textevolve.spec import option
 from textevolve.studies.chained import ChainWriter, chains_among, open_chain_named, refuse_estimate
 from textevolve.studies.datasets import MappedSpec
 from textevolve.studies.optimize_report import make_report, say_minimum
-from textevolve.studies.study import Asks, LoopSteps, RecordStatus, Row, Study, json_codec
+from textevolve.studies.study import (
+    Asks,
+    LoopSteps,
+    RecordStatus,
+    Row,
+    Study,
+    json_codec,
+    write_json,
+)
 from textevolve.texts.columns import find_roles, is_text_column
 from textevolve.user_code import OWN, own_object
 from textevolve.wiring import Workbench
@@ -241,7 +249,7 @@ _, decode = json_codec(Optimization)
 
 def encode(made: Optimization) -> bytes:
     """The fields of the record, and what they amount to."""
-    return to_json(describe(made), inf_nan_mode="null", serialize_unknown=True)
+    return write_json(describe(made), "null")
 
 
 def describe(made: Optimization) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 from textevolve.errors import InputError
-from textevolve.llm.chains.callables import call_function, callable_name, take_callee
+from textevolve.llm.chains.callables import take_callee
 from textevolve.llm.chains.chat_template import value_text
 from textevolve.llm.chains.prompt_set import PromptSet
 from textevolve.llm.chains.prompt_uses import PromptUse, Trying
+from textevolve.user_code import call_function, callable_name
 
 ProgramRun: TypeAlias = Callable[[Mapping[str, str], Mapping[str, Any], Trying], Awaitable[Any]]
 """What a program gives for its templates' texts and a row."""

@@ -6,13 +6,15 @@ driver. Nothing here runs one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 
+from textevolve.rows import mend_halves
 from textevolve.spec import Frozen, option
 from textevolve.user_code import names_chain
 
@@ -267,10 +269,23 @@ class Study(Generic[S, R, T]):
 def json_codec(record: type[R]) -> tuple[Callable[[R], bytes], Callable[[bytes], R]]:
     """From records of plain dataclasses to JSON and back; NaN and infinity come back as such, and
     what a judge of the user's own noted that JSON does not know comes back as its text."""
-    adapter = TypeAdapter(record)
-    return (
-        lambda one: to_json(one, inf_nan_mode="constants", serialize_unknown=True)
-    ), adapter.validate_json
+    return write_json, TypeAdapter(record).validate_json
+
+
+def write_json(value: Any, inf_nan_mode: Literal["constants", "null"] = "constants") -> bytes:
+    """A record as JSON. A half of a surrogate pair, which UTF-8 cannot express, is U+FFFD: one text
+    must not keep a whole run from being kept."""
+    try:
+        return to_json(value, inf_nan_mode=inf_nan_mode, serialize_unknown=True)
+    except ValueError:
+        return mend_halves(json.dumps(value, default=_open_up))[0].encode()
+
+
+def _open_up(value: Any) -> Any:
+    """A value that JSON does not know, as one that it may know."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return value.model_dump() if isinstance(value, BaseModel) else str(value)
 
 
 AnyStudy: TypeAlias = Study[Any, Any, Any]

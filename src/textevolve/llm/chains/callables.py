@@ -7,7 +7,6 @@ given, give, raise, and are cancelled by, passes through as it is.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import inspect
 import json
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, cast, get_type_hints
 
 from textevolve.errors import InputError, TextEvolveError
+from textevolve.user_code import call_function, callable_name
 
 CalleeKind: TypeAlias = Literal["code", "chain", "runnable", "module"]
 
@@ -158,21 +158,6 @@ def take_callee(given: object) -> Callee:
     if not callable(given):
         raise InputError(f"a step cannot call {given!r:.60}: it is no function, Runnable or module")
     return Code(given, *_signature_of(given), _returns(given))
-
-
-def callable_name(function: object) -> str:
-    named: Any = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}:{named.__qualname__}"
-
-
-async def call_function(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """What a function gives; a plain one is called in a thread, and what it returns awaited."""
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004  of an object, it is the method that tells
-    ):
-        return await function(*arguments, **named)
-    made = await asyncio.to_thread(function, *arguments, **named)
-    return await made if inspect.isawaitable(made) else made
 
 
 def hash_source(given: Any) -> str:

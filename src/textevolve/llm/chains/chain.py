@@ -17,7 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from textevolve.engine import sync
 from textevolve.errors import AnswerError, InputError
-from textevolve.llm.chains.callables import CalleeKind, callable_name, hash_source
+from textevolve.llm.chains.callables import CalleeKind, hash_source
 from textevolve.llm.chains.chat_template import ChatTemplate, value_text
 from textevolve.llm.chains.names import check_names
 from textevolve.llm.chains.steps import (
@@ -31,6 +31,7 @@ from textevolve.llm.chains.steps import (
     last_name,
 )
 from textevolve.spec import explain, suggest
+from textevolve.user_code import callable_name
 
 Values: TypeAlias = Mapping[str, Any]
 NamesGiven: TypeAlias = Mapping[str, Any] | Iterable[str] | str

@@ -24,7 +24,8 @@ from textevolve.errors import (
     TextEvolveError,
     UnavailableError,
 )
-from textevolve.llm.chains.callables import Callee, Runnable, call_function
+from textevolve.evaluation import mend_texts
+from textevolve.llm.chains.callables import Callee, Runnable
 from textevolve.llm.chains.chain import Chain, ChainCallee, Values, inner_lanes, walk_steps
 from textevolve.llm.chains.chat_template import find_value, value_text
 from textevolve.llm.chains.prompt_uses import note_use
@@ -48,6 +49,7 @@ from textevolve.llm.chains.trace import TraceRecorder, recording
 from textevolve.llm.model import Model, Request
 from textevolve.llm.streaming import AnswerPiece, ask_streaming
 from textevolve.llm.structured import ask_structured
+from textevolve.user_code import call_function
 
 
 async def perform_chain(
@@ -109,7 +111,7 @@ async def _run_steps(steps: Sequence[ChainStep], known: dict[str, Any], scope: S
         token = current_scope.set(inner)
         try:
             with _record(recorder, scope.context):
-                known.update(await _run_step(step, known, inner))
+                known.update(mend_texts(dict(await _run_step(step, known, inner))))
         finally:
             current_scope.reset(token)
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, cast
 
 from textevolve.errors import AnswerError, InputError, UnavailableError
+from textevolve.evaluation import mend_text
 from textevolve.memory_eval.dialogues import DialogueTurn
 from textevolve.memory_eval.system import Capabilities
 from textevolve.memory_eval.systems.worker import Worker
@@ -93,7 +94,7 @@ def read_memories(given: Any, what: str) -> tuple[str, ...]:
         text = _unwrap(each, _TEXTS)
         if not isinstance(text, str):
             raise AnswerError(f"{what}: number {place} of its list is {_kind(text)}, not a text")
-        texts.append(_whole(text))
+        texts.append(mend_text(text))
     return tuple(text for text in texts if text.strip())
 
 
@@ -112,12 +113,7 @@ def read_answer(given: Any, what: str) -> str:
     """
     if not isinstance(given, str):
         raise AnswerError(f"{what}: gave {_kind(given)}, not a text")
-    return _whole(given)
-
-
-def _whole(text: str) -> str:
-    """Half a surrogate pair cannot be kept or sent."""
-    return text.encode("utf-8", "replace").decode()
+    return mend_text(given)
 
 
 def _kind(given: Any) -> str:
