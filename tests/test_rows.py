@@ -38,6 +38,16 @@ def test_cases_and_labelled_items_are_kept(tmp_path, caplog):
     assert all("cases.jsonl:1: half a surrogate pair" in said for said in caplog.messages)
 
 
+@pytest.mark.parametrize(
+    "line", ['{"input": "a", "input": "b"}', '{"input": "a", "parameters": {"x": 1, "x": 2}}']
+)
+def test_a_key_that_is_there_twice_is_refused_with_its_line(tmp_path, line):
+    path = tmp_path / "cases.jsonl"
+    path.write_text('{"input": "q", "candidates": ["a"]}\n' + line)
+    with pytest.raises(InputError, match=r"cases\.jsonl:2: '(input|x)' is there twice"):
+        list(read_rows(str(path), "case", lambda _: True))
+
+
 def test_a_backslash_that_is_itself_escaped_begins_no_escape():
     given = r'{"a": "\\ud800 \" \\\\ud800 \n"}'
     assert mend_halves(given) == (given, False)

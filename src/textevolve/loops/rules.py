@@ -9,9 +9,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from textevolve.errors import InputError, TextEvolveError
@@ -237,7 +236,6 @@ def parse_rules(
     node, data = parse_yaml(text, f"rules {source}")
     if not isinstance(data, Mapping):
         raise InputError(f"rules {source}:1: must be a mapping with a list of 'rules'")
-    _refuse_doubles(node, source)
     try:
         file = RulesFile.model_validate(data)
     except ValidationError as error:
@@ -254,21 +252,6 @@ def parse_rules(
                 line = line_of(node, ("rules", n))
                 raise InputError(f"rules {source}:{line}: {error}") from None
     return Rules(file, count_tokens)
-
-
-def _refuse_doubles(node: yaml.Node | None, source: str) -> None:
-    """Of a field that the file, or a rule, has twice YAML would drop the first without a word."""
-    if not isinstance(node, yaml.MappingNode):
-        return
-    pairs = cast("list[tuple[yaml.Node, yaml.Node]]", node.value)
-    names = [str(key.value) for key, _ in pairs]
-    for n, (key, value) in enumerate(pairs):
-        if names[n] in names[:n]:
-            line = key.start_mark.line + 1
-            raise InputError(f"rules {source}:{line}: '{names[n]}' is there twice; keep one")
-        if names[n] == "rules" and isinstance(value, yaml.SequenceNode):
-            for rule in cast("list[yaml.Node]", value.value):
-                _refuse_doubles(rule, source)
 
 
 def _place(location: tuple[int | str, ...]) -> tuple[int | str, ...]:

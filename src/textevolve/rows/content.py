@@ -91,8 +91,23 @@ def _standard_input(errors: str) -> IO[str]:
 
 
 def parse_json(text: str, where: str, noun: str) -> Any:
+    """The JSON value in a text.
+
+    Raises:
+        InputError: it is not JSON, or one of its objects has a key twice, of which JSON would drop
+            the first without a word; names `where`.
+    """
+
+    def take_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        row = dict(pairs)
+        if len(row) < len(pairs):
+            names = [name for name, _ in pairs]
+            double = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"{where}: '{double:.60}' is there twice in one object; keep one")
+        return row
+
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=take_pairs)
     except json.JSONDecodeError as error:
         raise InputError(f"{where}: not valid JSON: {error.msg} at column {error.colno}") from None
     except ValueError as error:  # a number of thousands of digits

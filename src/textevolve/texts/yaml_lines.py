@@ -7,6 +7,7 @@ from typing import Any, cast
 import yaml
 
 from textevolve.errors import InputError
+from textevolve.evaluation import mend_text
 
 
 class _Dumper(yaml.SafeDumper):
@@ -27,13 +28,17 @@ def dump_yaml(data: Any) -> str:
 
 
 def parse_yaml(text: str, source: str) -> tuple[yaml.Node | None, Any]:
-    """The nodes of a text and its data; `source` names it in messages.
+    """The nodes of a text and its data; `source` names it in messages. Half a surrogate pair, which
+    an escape can make, is U+FFFD.
 
     Raises:
-        InputError: it is not valid YAML; names the line.
+        InputError: it is not valid YAML, or a mapping has a key twice; names the line.
     """
     try:
-        return yaml.compose(text, Loader=yaml.SafeLoader), yaml.safe_load(text)
+        loader = yaml.SafeLoader(text)
+        node = cast("yaml.Node | None", loader.get_single_node())
+        _check_nodes(node, source, set())
+        return node, None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
@@ -43,6 +48,26 @@ def parse_yaml(text: str, source: str) -> tuple[yaml.Node | None, Any]:
         raise InputError(f"{source}: nested too deeply") from None
     except ValueError as error:  # an impossible date or number without quotes
         raise InputError(f"{source}: not valid YAML: {error}; put texts into quotes") from None
+
+
+def _check_nodes(node: yaml.Node | None, source: str, seen: set[int]) -> None:
+    """Mend the texts, and refuse a key that a mapping has twice, of which YAML would drop the first
+    without a word. `seen`: the nodes that were looked at; an alias is the same node again."""
+    if isinstance(node, yaml.ScalarNode):
+        node.value = mend_text(str(node.value))
+    if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
+        return
+    seen.add(id(node))
+    names = set[tuple[str, str]]()
+    for part in cast("list[Any]", node.value):
+        key, value = part if isinstance(part, tuple) else (None, part)
+        if isinstance(key, yaml.ScalarNode):
+            name = (key.tag, str(key.value))
+            if name in names and key.value != "<<":
+                line = key.start_mark.line + 1
+                raise InputError(f"{source}:{line}: '{key.value}' is there twice; keep one")
+            names.add(name)
+        _check_nodes(cast(yaml.Node, value), source, seen)
 
 
 def line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
