@@ -165,10 +165,10 @@ async def spread_cases(
         lost=driver.lose,
         notice=lambda workers: Notice(workers, driver.halted),
     )
-    async with ray.join_cluster(run.settings.on or ""):
+    async with ray.join_cluster(run.settings.on or "") as head:
         halting = asyncio.ensure_future(driver.watch_halt())
         try:
-            source = ray.spread(enumerate(cases), crew, ordered=launch.ordered)
+            source = ray.spread(enumerate(cases), crew, head, ordered=launch.ordered)
             async with aclosing(source) as found:
                 async for records in found:
                     for record in records:

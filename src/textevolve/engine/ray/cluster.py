@@ -69,8 +69,9 @@ def unpickled(packed: bytes) -> Any:
 
 
 @asynccontextmanager
-async def join_cluster(address: str) -> AsyncGenerator[None]:
-    """Be a driver of the cluster, unless this process is one already. Ray has to be loaded.
+async def join_cluster(address: str) -> AsyncGenerator[str]:
+    """Be a driver of the cluster, unless this process is one already; gives the address of its
+    head, for `refuse_silent`. Ray has to be loaded.
     `address`: "ray" is the cluster that RAY_ADDRESS names, or else one that is started on this
     machine and stopped after it; ray://HOST:PORT is that of a cluster's client server.
 
@@ -79,9 +80,9 @@ async def join_cluster(address: str) -> AsyncGenerator[None]:
     """
     named, ray = _named(address), loaded()
     if named:
-        await _refuse_silent(named)
+        await refuse_silent(named)
     if ray.is_initialized():
-        yield
+        yield _head(named)
         return
     try:
         await asyncio.wait_for(asyncio.to_thread(_join, ray, named), START_SECONDS)
@@ -90,9 +91,13 @@ async def join_cluster(address: str) -> AsyncGenerator[None]:
     except Exception as error:
         raise _unreached(named, f"{type(error).__name__}: {error}") from error
     try:
-        yield
+        yield _head(named)
     finally:
         await asyncio.shield(asyncio.to_thread(ray.shutdown))
+
+
+def _head(named: str) -> str:
+    return named if "://" in named else loaded().get_runtime_context().gcs_address
 
 
 def _join(ray: Any, named: str) -> None:
@@ -124,8 +129,12 @@ def _start(ray: Any, options: Mapping[str, Any]) -> None:
                 raise
 
 
-async def _refuse_silent(address: str) -> None:
-    """Ray waits long for an address where nobody is."""
+async def refuse_silent(address: str) -> None:
+    """Ray waits long for an address where nobody is.
+
+    Raises:
+        SettingsError: nothing answers there.
+    """
     parts = urlsplit(address if "://" in address else f"//{address}")
     try:
         host, port = parts.hostname, parts.port

@@ -5,6 +5,7 @@ A cluster has to be joined before (`cluster`)."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -12,9 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from textevolve.engine.local import cancel
-from textevolve.engine.ray.cluster import START_SECONDS, loaded, pickled, unpickled
+from textevolve.engine.ray.cluster import (
+    START_SECONDS,
+    loaded,
+    pickled,
+    refuse_silent,
+    unpickled,
+)
 from textevolve.engine.ray.worker import GATHER_SECONDS, Letter, RayWorker, portable
-from textevolve.errors import ClusterError
+from textevolve.errors import ClusterError, SettingsError
 
 BATCH = 100
 """Items at most that a worker has waiting beside those that it works on, as many as these else."""
@@ -24,6 +31,8 @@ LOOK_SECONDS = 1.0
 """Between two looks at which nodes there are, and at what there is to notify."""
 OPEN_SECONDS, END_SECONDS = 300.0, 10.0
 """How long is waited for a worker to be ready, and for one to put away its things."""
+HEAD_SECONDS = 15.0
+"""How long the head of the cluster may be silent; Ray ends this process after 60."""
 MOST_LOSSES = 6
 """Workers that may die one after the other while no result comes."""
 
@@ -45,18 +54,23 @@ class Crew:
     notice: Callable[[int], Any]
 
 
-async def spread(items: Iterable[Any], crew: Crew, *, ordered: bool = True) -> AsyncGenerator[Any]:
+async def spread(
+    items: Iterable[Any], crew: Crew, head: str, *, ordered: bool = True
+) -> AsyncGenerator[Any]:
     """The results of all items, each worked on at some worker; items are read lazily.
 
-    `ordered`: in the order of the items, else as they come. What a worker had in hand that died is
-    worked on again elsewhere. The first error cancels the rest and is raised; nothing runs on when
-    this ends. The process has to have joined a cluster.
+    `head`: the address of the cluster's head, which has to answer all the time: Ray ends this
+    process, without a word of ours, a minute after it has gone. `ordered`: in the order of the
+    items, else as they come. What a worker had in hand that died is worked on again elsewhere. The
+    first error cancels the rest and is raised; nothing runs on when this ends. The process has to
+    have joined a cluster.
 
     Raises:
-        ClusterError: workers die, one after the other, or there are no nodes to work on.
+        ClusterError: workers die, one after the other, there are no nodes to work on, or the head
+            does not answer any more.
     """
     driver = _Driver(iter(items), crew, ordered)
-    watching = asyncio.ensure_future(driver.watch())
+    watching = asyncio.ensure_future(driver.watch(head))
     watching.add_done_callback(lambda _: driver.wake.set())
     try:
         while True:
@@ -139,10 +153,21 @@ class _Driver:
             return item
         return None
 
-    async def watch(self) -> None:
+    async def watch(self, head: str) -> None:
         """Keep a worker on each node, and tell all of them what there is to know."""
-        idle = 0.0
+        idle, answered = 0.0, time.monotonic()
         while True:
+            try:
+                await refuse_silent(head)
+                answered = time.monotonic()
+            except SettingsError:
+                if (silent := time.monotonic() - answered) >= HEAD_SECONDS:
+                    raise ClusterError(
+                        f"the head of the Ray cluster, {head}, has not answered for {silent:.0f} s:"
+                        " start the cluster again; what was answered is kept"
+                    ) from None
+                await asyncio.sleep(LOOK_SECONDS)
+                continue
             nodes = await asyncio.to_thread(_find_nodes)
             for node in nodes:
                 if node not in self._serving:
