@@ -203,7 +203,7 @@ def check_result(given: Any) -> EvaluationResult | Failure:
             f"the judge gave {type(given).__name__} for a candidate: it must give a number from 0"
             " to 1, an EvaluationResult or a Failure, or an Evaluation of all",
         )
-    result = given if isinstance(given, EvaluationResult) else EvaluationResult(given, False)
+    result = given if isinstance(given, EvaluationResult) else EvaluationResult(float(given), False)
     if fault := find_score_fault(result.score):
         return Failure("failed", f"the judge's result cannot be used: {fault}")
     score = float(result.score)

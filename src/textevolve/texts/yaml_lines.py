@@ -36,9 +36,9 @@ def parse_yaml(text: str, source: str) -> tuple[yaml.Node | None, Any]:
     """
     try:
         loader = yaml.SafeLoader(text)
-        node = cast("yaml.Node | None", loader.get_single_node())
+        node = loader.get_single_node()
         _check_nodes(node, source, set())
-        return node, None if node is None else loader.construct_document(node)
+        return node, None if node is None else cast(Any, loader).construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
@@ -60,14 +60,14 @@ def _check_nodes(node: yaml.Node | None, source: str, seen: set[int]) -> None:
     seen.add(id(node))
     names = set[tuple[str, str]]()
     for part in cast("list[Any]", node.value):
-        key, value = part if isinstance(part, tuple) else (None, part)
+        key, value = cast("tuple[Any, Any]", part if isinstance(part, tuple) else (None, part))
         if isinstance(key, yaml.ScalarNode):
             name = (key.tag, str(key.value))
             if name in names and key.value != "<<":
                 line = key.start_mark.line + 1
                 raise InputError(f"{source}:{line}: '{key.value}' is there twice; keep one")
             names.add(name)
-        _check_nodes(cast(yaml.Node, value), source, seen)
+        _check_nodes(value, source, seen)
 
 
 def line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
