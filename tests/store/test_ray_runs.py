@@ -238,11 +238,11 @@ async def test_a_head_that_answers_no_more_ends_the_run_with_a_line_of_ours(monk
 
 
 def test_a_cluster_that_fails_tells_how_to_resume(cli, cases, model, monkeypatch):
-    async def work(*_):
+    async def work(*_, **__):
         raise ClusterError("the head is gone")
         yield
 
-    monkeypatch.setattr("textevolve.studies.driver.perform", work)
+    monkeypatch.setattr("textevolve.studies.driver._work", work)
     run = cli("evaluate", cases, "-m", model)
     assert run.code == 1
     assert "the head is gone. Go on with: textevolve runs resume 2" in run.err
