@@ -167,7 +167,9 @@ class Usage:
     """What was spent. `cost` is in US dollars, None as soon as one part of it is unknown.
     `cached_tokens` are a part of the prompt's, `reasoning_tokens` a part of the completion's.
     `saved`: how much more it would have cost without prompt caching, with what writing into the
-    cache costs taken off; None as soon as one part of it is unknown."""
+    cache costs taken off; None as soon as one part of it is unknown. `estimated`: calls whose
+    endpoint reported no tokens, so that these are counted by their texts. `models`: answers that
+    named another model than the request, by `answering_name`."""
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -176,6 +178,8 @@ class Usage:
     cost: float | None = 0.0
     reasoning_tokens: int = 0
     saved: float | None = 0.0
+    estimated: int = 0
+    models: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
 
     @property
     def tokens(self) -> int:
@@ -192,6 +196,8 @@ class Usage:
             (self.cost or 0.0) + (other.cost or 0.0) if known else None,
             self.reasoning_tokens + other.reasoning_tokens,
             (self.saved or 0.0) + (other.saved or 0.0) if priced else None,
+            self.estimated + other.estimated,
+            _add_counts(self.models, other.models),
         )
 
     def __sub__(self, before: Usage) -> Usage:
@@ -206,7 +212,24 @@ class Usage:
             (self.cost or 0.0) - (before.cost or 0.0) if known else None,
             self.reasoning_tokens - before.reasoning_tokens,
             (self.saved or 0.0) - (before.saved or 0.0) if priced else None,
+            self.estimated - before.estimated,
+            _add_counts(self.models, {name: -n for name, n in before.models.items()}),
         )
+
+
+def _add_counts(first: Mapping[str, int], second: Mapping[str, int]) -> Mapping[str, int]:
+    if not second:
+        return first
+    sums = {name: first.get(name, 0) + second.get(name, 0) for name in {**first, **second}}
+    return {name: number for name, number in sums.items() if number}
+
+
+ANSWERED_BY = " answered by "
+
+
+def answering_name(requested: str, answering: str) -> str:
+    """The key of `Usage.models`: the model that was asked, and the one that the answer names."""
+    return f"{requested}{ANSWERED_BY}{answering}"
 
 
 class Evaluation(Protocol):

@@ -357,6 +357,7 @@ class BatchProgress:
             parts.append(f"{self.spent.replayed:,} replayed")
         if self.spent.retries:
             parts.append(wording.count(self.spent.retries, "retry").replace("retrys", "retries"))
+        parts += filter(None, [wording.other_models(self.spent.usage)])
         left = self.seconds_left()
         if final:
             parts.append(wording.duration(now - self.began))

@@ -17,6 +17,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from yarl import URL
 
 from textevolve.errors import AnswerError, ModelError, RejectedError, TooLongError, UnavailableError
+from textevolve.evaluation import answering_name
 from textevolve.events import Listener
 from textevolve.llm.connections import CONNECTIONS, Http
 from textevolve.llm.decision_calls import DecisionCalls
@@ -60,6 +61,7 @@ from textevolve.llm.wires import CHAT, TextWire
 from textevolve.settings import LARGEST_ANSWER, Decisions, Price, PromptCache, Timeouts
 
 Shape = TypeVar("Shape", bound=BaseModel)
+UNNAMED_FALLBACK = "a fallback that is not named"
 
 
 class OpenAIClient:
@@ -190,12 +192,19 @@ class OpenAIClient:
             if status == 200:
                 completion = (events and events.completion()) or self._read_completion(raw)
                 if not completion.error:
+                    self._read_gateway_headers(completion, headers)
                     return completion, perf_counter() - started
                 refusal = error_object(completion.error)
                 status = status_of(refusal, 502)
             else:
                 refusal = read_refusal(raw)
             self._leave_out(status, refusal, body.keys(), request, retry_after(headers))
+
+    def _read_gateway_headers(self, completion: Completion, headers: Mapping[str, str]) -> None:
+        """Add what LiteLLM's proxy reports beside an answer: whether a fallback gave it."""
+        fallbacks = headers.get("x-litellm-attempted-fallbacks", "")
+        if fallbacks.strip("0").isdecimal() and (completion.model or self.model) == self.model:
+            completion.model = UNNAMED_FALLBACK
 
     def _leave_out(
         self,
@@ -361,6 +370,9 @@ class OpenAIClient:
         if request.top_logprobs and completion.choices[0].logprobs is UNREADABLE:
             raise UnavailableError(f"{self._name}: log-probabilities came that cannot be read")
         response = as_response(completion, seconds, self._price)
+        if completion.model not in (None, "", self.model) and self._watch is None:
+            name = answering_name(self._name, self._http.scrub(completion.model))
+            response = replace(response, usage=replace(response.usage, models={name: 1}))
         if request.top_logprobs and response.text and not response.logprobs:
             raise without_logprobs(self._name, "asked for, and left out of the answer")
         if request.schema is not None and request.schema not in self._refused_schemas:

@@ -135,6 +135,7 @@ class _Choice(BaseModel):
 class Completion(BaseModel):
     """A chat completion as far as it is read here. `error`: some endpoints send one with a 200."""
 
+    model: KnownText = None
     choices: Annotated[list[_Choice], BeforeValidator(_first)] = []
     usage: Annotated[ReportedUsage | None, READABLE] = None
     timings: Annotated[ReportedTimings | None, READABLE] = None
@@ -161,6 +162,7 @@ class CompletionChunk(BaseModel):
     """A part of a streamed completion. The last ones may have the usage and no choice. `whole`: the
     answer that the stream was of, where an event has it, as on the wire of responses."""
 
+    model: KnownText = None
     choices: Annotated[list[_ChunkChoice], BeforeValidator(_own_choices)] = []
     usage: Annotated[ReportedUsage | None, READABLE] = None
     timings: Annotated[ReportedTimings | None, READABLE] = None
@@ -229,6 +231,7 @@ def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) 
         logprobs=_join_logprobs([one.logprobs for one in choices if one.logprobs]),
     )
     return Completion(
+        model=next((chunk.model for chunk in chunks if chunk.model), None),
         choices=[choice] if choices else [],
         usage=usage[-1] if usage else None,
         timings=timings[-1] if timings else None,

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from textevolve.evaluation import Usage
+from textevolve.evaluation import ANSWERED_BY, Usage
 
 DASH = "–"
 """What stands where there is no figure."""
@@ -103,6 +103,34 @@ def spent(usage: Usage) -> str:
         parts += f", {percent(usage.cached_tokens / usage.prompt_tokens)} of them cached"
     cost = f"{money(usage.cost)}{saved_by_caching(usage)}"
     return f"{tokens} ({parts}; {usage.completion_tokens:,} completion), {cost}"
+
+
+_VERSION = re.compile(r"[-@:](\d{3,8}|\d{4}-\d\d-\d\d|\d\d-\d{4}|\d\d-\d\d|latest)")
+_VARIANT = re.compile(r"[-:]latest$|:(free|nitro|floor|online)$")
+
+
+def is_same_model(requested: str, answering: str) -> bool:
+    """Whether an answer names the model that was requested: the provider before the name does not
+    count, nor the version of an alias, such as a date."""
+    name, other = (re.split("[/#]", one.casefold())[-1] for one in (requested, answering))
+    alias = _VARIANT.sub("", name)
+    dated = other.startswith(alias) and _VERSION.fullmatch(other, len(alias))
+    return other in (name, alias) or bool(dated)
+
+
+def other_models(usage: Usage) -> str:
+    """Which other models answered, or which versions where they changed; empty where none did."""
+    answered: dict[str, dict[str, int]] = {}
+    for key, number in usage.models.items():
+        requested, _, answering = key.partition(ANSWERED_BY)
+        answered.setdefault(requested, {})[answering] = number
+    parts: list[str] = []
+    for requested, names in answered.items():
+        others = {name: n for name, n in names.items() if not is_same_model(requested, name)}
+        if others or len(names) > 1:
+            counts = (f"{name} ({count(n, 'call')})" for name, n in (others or names).items())
+            parts.append(f"{requested} was answered by {', '.join(counts)}")
+    return "; ".join(parts)
 
 
 def saved_by_caching(usage: Usage) -> str:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from textevolve.debate.context import memory_prompts
 from textevolve.engine import sync
 from textevolve.errors import InputError, MismatchError
-from textevolve.evaluation import Case, refer_to_images, with_images
-from textevolve.events import Listener, silence
+from textevolve.evaluation import Case, Usage, refer_to_images, with_images
+from textevolve.events import CallFinished, Event, Listener, silence
 from textevolve.judge_specs import judge_models
 from textevolve.judge_texts import collections_of, describe_judge
 from textevolve.llm.batches.batched import refuse_unbatched
@@ -285,6 +285,24 @@ def _describe(asks: Asks) -> dict[str, Any]:
     return {judge: found for judge in asks.judges if (found := describe_judge(judge))}
 
 
+class AnswerTally:
+    """A listener that counts which calls had no reported tokens or another model, and passes every
+    event on. Calls that the journal answers count too, so that a resumed run has all of them."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener, self._usage = listener, Usage()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, CallFinished) and (event.usage.estimated or event.usage.models):
+            self._usage += event.usage
+        self._listener(event)
+
+    @property
+    def noted(self) -> dict[str, Any]:
+        found = {"estimated": self._usage.estimated, "models": dict(self._usage.models)}
+        return {name: value for name, value in found.items() if value}
+
+
 async def perform(
     store: Store, run: RunRecord, settings: Settings, launch: Launch = Launch()
 ) -> AsyncGenerator[Any]:
@@ -299,14 +317,17 @@ async def perform(
     study = find_study(stored.kind)
     async with hold(store, run.id, ends=launch.ends):
         refuse_changed(run, study, stored, launch.objects)
-        keeper = RecordKeeper(study, store, run.id)
+        keeper, answers = RecordKeeper(study, store, run.id), AnswerTally(launch.listener)
+        heard = launch.heard_by(answers)
         try:
-            async with aclosing(_work(study, stored, store, run, settings, launch)) as found:
+            async with aclosing(_work(study, stored, store, run, settings, heard)) as found:
                 async for record in found:
                     await keeper.add(record)
                     yield record
         finally:
             await keeper.flush()
+            if (noted := answers.noted) != dict(stored.answers):
+                store.respecify(run.id, {"answers": noted})
         store.finish_run(run.id, "interrupted" if keeper.skipped else "finished")
 
 

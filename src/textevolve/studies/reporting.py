@@ -54,9 +54,11 @@ def make_report(
     result, sums = _summarise(study, spec, records, gated)
     made = study.report(spec, result)
     totals = store.run_totals(run.id)
+    spent = replace(totals.spent, **stored.answers)
     facts = {
         "Model": f"{stored.model} ({stored.why})" if stored.why else stored.model,
-        "Spent": wording.spent(totals.spent),
+        "Other models": wording.other_models(spent),
+        "Spent": wording.spent(spent),
         "Costs": "; ".join(stored.prices),
         "From other runs": wording.count(totals.reused.calls, "answer"),
         "Run": run.id if is_confined() else f"{run.id} in {store.place}",
@@ -77,6 +79,7 @@ def make_data(
     result, sums = _summarise(study, spec, records, gated)
     found = {"kind": stored.kind, "run": run.id, "model": stored.model, **study.data(spec, result)}
     found |= {"costs": "; ".join(stored.prices)} if stored.prices else {}
+    found |= {"answers": dict(stored.answers)} if stored.answers else {}
     found |= {"aggregates": aggregates_data(sums)} if sums else {}
     return found | ({"gates": gated.outcomes} if gated.outcomes else {})
 
