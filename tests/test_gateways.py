@@ -75,3 +75,17 @@ def test_a_debate_with_fallbacks_is_told_by_its_report_and_when_shown(cli, home,
     server.script = Fault.NOT_FOUND
     assert told in flat(cli("runs", "show").out)
     assert json.loads(cli("runs", "show", "--json").out)
+
+
+def test_a_limit_of_tokens_holds_where_no_usage_is_reported(cli, home, server, model, caplog):
+    server.script = lambda body, number: Answer(usage={})
+    (home / "cases.jsonl").write_text(
+        "".join(json.dumps({"input": f"Say {n}.", "output": "Hm."}) + "\n" for n in range(40))
+    )
+    ended = cli("evaluate", "cases.jsonl", "-m", model, "--judge", "probe", "--max-tokens", "1500")
+    assert ended.code == 3
+    assert "the limit of 1500 tokens is reached (about" in flat(ended.err)
+    assert server.calls < 40
+    assert "Spent about 1," in flat(ended.out)
+    assert caplog.text.count("the endpoint reports no tokens") == 1
+    assert "Spent about 1," in flat(cli("runs", "show").out)

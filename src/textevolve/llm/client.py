@@ -7,6 +7,7 @@ Its HTTP connections are those of `connections`.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,6 +20,7 @@ from yarl import URL
 from textevolve.errors import AnswerError, ModelError, RejectedError, TooLongError, UnavailableError
 from textevolve.evaluation import answering_name
 from textevolve.events import Listener
+from textevolve.llm.case_images import prompt_tokens
 from textevolve.llm.connections import CONNECTIONS, Http
 from textevolve.llm.decision_calls import DecisionCalls
 from textevolve.llm.forcing import (
@@ -61,6 +63,7 @@ from textevolve.llm.wires import CHAT, TextWire
 from textevolve.settings import LARGEST_ANSWER, Decisions, Price, PromptCache, Timeouts
 
 Shape = TypeVar("Shape", bound=BaseModel)
+_LOG = logging.getLogger("textevolve")
 UNNAMED_FALLBACK = "a fallback that is not named"
 
 
@@ -125,6 +128,7 @@ class OpenAIClient:
             decision_price or self._price,
         )
         self._prompt_cache: PromptCache = prompt_cache
+        self._warned: set[str] = set()
         self._refused: set[str] = set()
         self._refused_schemas: set[str] = set()
         self._followed: bool | None = None
@@ -165,9 +169,10 @@ class OpenAIClient:
         if request.embeds:
             started = perf_counter()
             found = await self._embed([request.messages[-1].text])
-            return as_vector(found, perf_counter() - started, self._price)
+            seconds, prompt = perf_counter() - started, prompt_tokens(request)
+            return self._note_usage(as_vector(found, seconds, self._price, prompt))
         if request.questions is not None:
-            return await self._decide(request)
+            return self._note_usage(await self._decide(request))
         if not self.chats:
             raise decides_only(self._name, "it answers typed questions alone")
         tokens = await self._find_tokens(request.forced)
@@ -369,7 +374,7 @@ class OpenAIClient:
     def _response(self, completion: Completion, request: Request, seconds: float) -> Response:
         if request.top_logprobs and completion.choices[0].logprobs is UNREADABLE:
             raise UnavailableError(f"{self._name}: log-probabilities came that cannot be read")
-        response = as_response(completion, seconds, self._price)
+        response = as_response(completion, seconds, self._price, prompt_tokens(request))
         if completion.model not in (None, "", self.model) and self._watch is None:
             name = answering_name(self._name, self._http.scrub(completion.model))
             response = replace(response, usage=replace(response.usage, models={name: 1}))
@@ -377,6 +382,16 @@ class OpenAIClient:
             raise without_logprobs(self._name, "asked for, and left out of the answer")
         if request.schema is not None and request.schema not in self._refused_schemas:
             self._followed = True
+        return self._note_usage(response)
+
+    def _note_usage(self, response: Response) -> Response:
+        """Warn, once, that the endpoint does not report what its calls take."""
+        if response.usage.estimated and "usage" not in self._warned:
+            self._warned.add("usage")
+            _LOG.warning(
+                "%s: the endpoint reports no tokens; limits count them by an estimate of the texts",
+                self._name,
+            )
         return response
 
     def _failure(self, status: int, headers: Mapping[str, str], raw: bytes) -> ModelError:

@@ -95,14 +95,22 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def tokens(usage: Usage) -> str:
+    """`1,200 tokens`, or `about 1,200 tokens` where some are estimated."""
+    return f"{about(usage)}{count(usage.tokens, 'token')}"
+
+
+def about(usage: Usage) -> str:
+    return "about " if usage.estimated else ""
+
+
 def spent(usage: Usage) -> str:
     """Tokens in parts, and cost."""
-    tokens = count(usage.tokens, "token")
     parts = f"{usage.prompt_tokens:,} prompt"
     if usage.prompt_tokens and usage.cached_tokens:
         parts += f", {percent(usage.cached_tokens / usage.prompt_tokens)} of them cached"
-    cost = f"{money(usage.cost)}{saved_by_caching(usage)}"
-    return f"{tokens} ({parts}; {usage.completion_tokens:,} completion), {cost}"
+    cost = f"{about(usage) if usage.cost else ''}{money(usage.cost)}{saved_by_caching(usage)}"
+    return f"{tokens(usage)} ({parts}; {usage.completion_tokens:,} completion), {cost}"
 
 
 _VERSION = re.compile(r"[-@:](\d{3,8}|\d{4}-\d\d-\d\d|\d\d-\d{4}|\d\d-\d\d|latest)")
