@@ -2,6 +2,7 @@
 words, headers other names."""
 
 import json
+import socket
 
 import pytest
 
@@ -37,6 +38,9 @@ def test_versions_that_change_within_a_run_are_told():
         other_models(both) == "gw/m was answered by m-2026-10-01 (3 calls), m-2026-11-01 (1 call)"
     )
     assert (both - Usage(models={second: 1})).models == {first: 3}
+
+
+CASES = "".join(json.dumps({"input": f"Say {n}.", "output": "Hm."}) + "\n" for n in range(120))
 
 
 def falls_back(body, number):
@@ -79,13 +83,30 @@ def test_a_debate_with_fallbacks_is_told_by_its_report_and_when_shown(cli, home,
 
 def test_a_limit_of_tokens_holds_where_no_usage_is_reported(cli, home, server, model, caplog):
     server.script = lambda body, number: Answer(usage={})
-    (home / "cases.jsonl").write_text(
-        "".join(json.dumps({"input": f"Say {n}.", "output": "Hm."}) + "\n" for n in range(40))
-    )
+    (home / "cases.jsonl").write_text(CASES)
     ended = cli("evaluate", "cases.jsonl", "-m", model, "--judge", "probe", "--max-tokens", "1500")
     assert ended.code == 3
     assert "the limit of 1500 tokens is reached (about" in flat(ended.err)
-    assert server.calls < 40
+    assert server.calls < 120
     assert "Spent about 1," in flat(ended.out)
     assert caplog.text.count("the endpoint reports no tokens") == 1
     assert "Spent about 1," in flat(cli("runs", "show").out)
+
+
+@pytest.fixture
+def free_address():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{free.getsockname()[1]}"  # bound, and nobody listens
+
+
+def test_a_server_that_cannot_be_reached_ends_the_run(cli, home, free_address):
+    (home / "textevolve.toml").write_text("[retries]\nattempts = 2\nfirst = 0.001\n")
+    (home / "cases.jsonl").write_text(CASES)
+    ended = cli("evaluate", "cases.jsonl", "-m", f"http://{free_address}#m", "--judge", "probe")
+    assert ended.code == 1
+    run = json.loads(cli("runs", "list", "--json").out)
+    assert run["status"] == "interrupted"
+    assert f"cannot connect to {free_address}: the first 8 calls all failed" in ended.err
+    assert f"Go on with: textevolve runs resume {run['id']}" in ended.err
+    assert 8 <= run["failed_calls"] < 120

@@ -365,6 +365,8 @@ class BatchProgress:
             parts.append(f"{wording.duration(left)} left")
         if not final:
             parts += [said for said in (self.doing, self._slow.text(now)) if said]
+            if self._notes and self._live is None:
+                parts.append(f"last retry: {self._notes[-1][1]}")
         return ", ".join(parts)
 
     def _of_total(self) -> str:

@@ -247,18 +247,20 @@ class Http:
         return True
 
     def unreachable(self, error: Exception) -> ModelError:
-        where, said = f"{self.name}: {self._base.authority}", self.scrub(str(error))
+        address, said = self._base.authority, self.scrub(str(error))
+        where = f"{self.name}: {address}"
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return AccessError(f"{where}: its certificate is not trusted: {said}")
         if isinstance(error, aiohttp.ConnectionTimeoutError):
-            return UnavailableError(f"{where}: no connection in {self._timeouts.connect:g} s")
+            reason = f"no connection in {self._timeouts.connect:g} s"
+            return UnavailableError(f"{where}: {reason}", address=address)
         if isinstance(error, TimeoutError):
             read, total = self._timeouts.read, self._timeouts.total
             return UnavailableError(
                 f"{where}: no whole answer in time (read {read:g} s, total {total:g} s)"
             )
         if isinstance(error, aiohttp.ClientConnectorError):
-            return UnavailableError(f"{where}: cannot connect: {said}")
+            return UnavailableError(f"{where}: cannot connect: {said}", address=address)
         if isinstance(error, aiohttp.ClientPayloadError):
             return UnavailableError(f"{where}: the answer broke off")
         return UnavailableError(f"{where}: the connection failed: {said or type(error).__name__}")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from time import perf_counter, time
 
-from textevolve.errors import ModelError, UnavailableError
+from textevolve.errors import AccessError, ModelError, UnavailableError
 from textevolve.evaluation import Usage
 from textevolve.events import CallFinished, CallRetried, Listener, silence
 from textevolve.llm.journal import Journal, JournalEntry
@@ -64,12 +64,25 @@ def backoff(retries: Retries, attempt: int, asked: float | None, rng: Random) ->
     return (asked or 0.0) + rng.uniform(0.0, most)
 
 
+UNCONNECTED = 8
+"""Calls that fail to connect, with no other before them, after which a server counts as absent."""
+
+
+@dataclass(slots=True)
+class Contact:
+    """Whether a server has ever answered, and how many calls could not connect to it."""
+
+    made: bool = False
+    failed: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Retrying:
     """Tries again what raised `UnavailableError`, up to `deadline` seconds for all attempts.
 
     Time that a call waits for its place in a `Limited` inside does not count. The error that is
-    raised in the end has the number of attempts in `attempts`.
+    raised in the end has the number of attempts in `attempts`. It is an `AccessError`, so that the
+    run ends, where none of the first `UNCONNECTED` calls could connect.
     """
 
     model: Model
@@ -77,6 +90,7 @@ class Retrying:
     deadline: float = 900.0
     listener: Listener = silence
     rng: Random = field(default_factory=Random)
+    contact: Contact = field(default_factory=Contact)
 
     @property
     def name(self) -> str:
@@ -92,8 +106,10 @@ class Retrying:
                     attempt += 1
                     try:
                         response = await self.model(request)
+                        self.contact.made = True
                     except UnavailableError as error:
                         failed = error
+                        self.contact.made |= error.status is not None
                     except ModelError as error:
                         error.attempts += made
                         raise
@@ -130,14 +146,22 @@ class Retrying:
 
     def _given_up(
         self, attempt: int, last: str, why: str | None, failed: UnavailableError | None = None
-    ) -> UnavailableError:
+    ) -> ModelError:
         tried = "1 attempt" if attempt == 1 else f"{attempt} attempts"
         reason = f" ({why})" if why else ""
-        error = UnavailableError(
+        error: AccessError | UnavailableError = UnavailableError(
             f"no answer after {tried}{reason}; the last: {last}",
             status=failed.status if failed else None,
             retry_after=failed.retry_after if failed else None,
+            address=failed.address if failed else "",
         )
+        if error.address and not self.contact.made:
+            self.contact.failed += 1
+            if self.contact.failed >= UNCONNECTED:
+                error = AccessError(
+                    f"{self.name}: cannot connect to {error.address}: the first {UNCONNECTED} calls"
+                    " all failed; start the server or correct its address, then resume the run"
+                )
         error.attempts = attempt
         return error
 
