@@ -6,8 +6,14 @@ import socket
 
 import pytest
 
+from textevolve.errors import AccessError, UnavailableError
 from textevolve.evaluation import Usage, answering_name
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.model import Message, Request
+from textevolve.llm.rate_limits import RateWindow, read_windows
+from textevolve.llm.refusals import Refusal, failure, read_refusal, retry_after
 from textevolve.llm.testing import Answer, Fault
+from textevolve.llm.wires import completions
 from textevolve.report.wording import is_same_model, other_models
 
 DEBATE = ("evaluate", "Say hello.", "Hello!", "--rounds", "1", "--readout", "verbalized")
@@ -76,7 +82,7 @@ def test_a_debate_with_fallbacks_is_told_by_its_report_and_when_shown(cli, home,
     ended = cli(*DEBATE, "-m", model)
     told = f"{model} was answered by a fallback that is not named (1 call)"
     assert told in flat(ended.out)
-    server.script = Fault.NOT_FOUND
+    server.script = lambda body, number: Fault.NOT_FOUND
     assert told in flat(cli("runs", "show").out)
     assert json.loads(cli("runs", "show", "--json").out)
 
@@ -110,3 +116,125 @@ def test_a_server_that_cannot_be_reached_ends_the_run(cli, home, free_address):
     assert f"cannot connect to {free_address}: the first 8 calls all failed" in ended.err
     assert f"Go on with: textevolve runs resume {run['id']}" in ended.err
     assert 8 <= run["failed_calls"] < 120
+
+
+def refused(status, message, **more):
+    error = {"error": {"message": message, "type": None, "code": str(status), **more}}
+    return Answer(status=status, body=json.dumps(error).encode())
+
+
+LITELLM = "litellm.{0}: {0}: OpenAIException - "
+PERMANENT = {
+    "no such model": refused(
+        400,
+        "litellm.BadRequestError: You passed in model=nope. There are no healthy deployments for"
+        " this model. Received Model Group=nope",
+    ),
+    "the endpoint refuses the key": refused(400, "No connected db.", type="no_db_connection"),
+    "the account has no credit left (422)": refused(
+        422, "Budget has been exceeded! Current cost: 2, Max budget: 1", type="budget_exceeded"
+    ),
+    "the account has no credit left (429)": refused(
+        429, LITELLM.format("RateLimitError") + "You exceeded your current quota, please check"
+    ),
+    "the provider behind it refuses its key (401)": refused(
+        401, LITELLM.format("AuthenticationError") + "Incorrect API key provided: sk-9. "
+    ),
+}
+
+
+@pytest.mark.parametrize("meaning", PERMANENT)
+def test_a_permanent_refusal_stops_the_run(cli, home, server, model, meaning):
+    server.script = lambda body, number: PERMANENT[meaning]
+    (home / "cases.jsonl").write_text(CASES)
+    ended = cli("evaluate", "cases.jsonl", "-m", model, "--judge", "probe")
+    assert (ended.code, "stopped; every answer so far is kept" in ended.err) == (1, True)
+    assert meaning in ended.err
+    assert server.calls <= 40  # those that were in flight
+    assert json.loads(cli("runs", "list", "--json").out)["status"] == "interrupted"
+
+
+def test_what_a_refusal_repeats_of_a_case_stops_nothing():
+    body = json.dumps({"detail": [{"msg": "bad", "input": "budget_exceeded"}]}).encode()
+    for status, refusal in (
+        (422, read_refusal(body)),
+        (500, Refusal("exceeded your current quota")),
+    ):
+        assert not isinstance(failure("m", status, refusal), AccessError)
+    limit = failure("m", 429, Refusal("You exceeded your current quota. Please retry in 23.5s."))
+    assert (type(limit), limit.retry_after) == (UnavailableError, 23.5)
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [
+        ("Rate limit reached. Please try again in 23s.", 23.0),
+        ("Please try again in 1m2.5s. Visit", 62.5),
+        ("No deployments available, Try again in 5 seconds. Passed", 5.0),
+        ("try again in 120ms", 0.12),
+        ("Please try again in a moment", None),
+    ],
+)
+def test_a_wait_is_read_from_the_words_of_a_refusal(words, seconds):
+    assert failure("m", 429, Refusal(words)).retry_after == seconds
+
+
+def test_headers_under_the_names_of_litellm_are_read():
+    assert retry_after({"llm_provider-retry-after": "23"}) == 23.0
+    limits = {
+        "x-ratelimit-api_key-limit-requests": "10",
+        "x-ratelimit-api_key-remaining-requests": "0",
+        "x-ratelimit-remaining-requests": "5",
+        "x-ratelimit-api_key-remaining-tokens": "7",
+    }
+    windows = {one.kind: one for one in read_windows(limits, lambda: 0.0)}
+    own = RateWindow("api_key-requests", "requests", 10.0, 0.0, None)
+    assert windows["api_key-requests"] == own
+    assert (windows["requests"].remaining, windows["api_key-tokens"].unit) == (5.0, "tokens")
+
+
+async def test_an_argument_that_a_gateway_does_not_expect_is_left_out(server, caplog):
+    words = "AsyncCompletions.create() got an unexpected keyword argument 'response_format'"
+    server.script = lambda body, n: refused(500, words) if "response_format" in body else "fine"
+    async with OpenAIClient(server.url, "m", wire=completions("chatml")) as client:
+        request = Request(messages=(Message("user", ("Hm?",)),), schema='{"type": "object"}')
+        assert [(await client(request)).text for _ in range(2)] == ["fine", "fine"]
+    assert (server.calls, client.schema) == (3, False)
+    assert caplog.text.count("the endpoint refuses a JSON schema") == 1
+
+
+def test_a_refused_seed_is_told_in_the_run(cli, home, server, model, caplog):
+    refusal = refused(400, "seed is not supported", param="seed")
+    server.script = lambda body, number: refusal if "seed" in body else None
+    assert cli(*DEBATE, "-m", model).code == 0
+    assert caplog.text.count("the endpoint refuses a seed, so that another run may") == 1
+
+
+def test_an_unknown_model_is_answered_with_those_that_there_are(cli, home, server):
+    server.models = ("small", "large")
+    server.script = lambda body, number: Fault.NOT_FOUND
+    ended = cli(*DEBATE, "-m", f"{server.url}#smal")
+    assert "it serves:\n  small\n  large\n" in ended.err
+    assert "it serves:\n  small\n  large\n" in cli("doctor", f"{server.url}#smal").out
+    server.script = None
+    told = cli("doctor", f"{server.url}#small").out
+    assert [" ".join(line.split()) for line in told.splitlines() if "serves" in line] == [
+        "serves small",
+        "serves large",
+    ]
+
+
+def test_the_readout_is_named_only_where_there_is_one(cli, home, server, model):
+    server.script = lambda body, n: Fault.NO_LOGPROBS if body.get("logprobs") else None
+    debate = cli(*DEBATE[:-1], "pointwise", "-m", model)
+    assert debate.err.rstrip().endswith("or use --readout verbalized")
+    probe = cli("evaluate", "Say hello.", "Hello!", "--judge", "probe", "-m", model)
+    assert (probe.code, "readout" in probe.err) == (1, False)
+
+
+def test_a_comparison_names_all_its_models(cli, home, server):
+    (home / "p.txt").write_text("What is {n}?")
+    (home / "rows.csv").write_text("n,sum\n1,1\n")
+    models = ("-m", f"{server.url}#first", "-m", f"{server.url}#second")
+    ended = cli("compare", "-p", "p.txt", *models, "-d", "rows.csv", "--label", "sum", *METRIC)
+    assert f"{server.url}#second" in flat(ended.out).partition("Model ")[2].partition("Spent")[0]

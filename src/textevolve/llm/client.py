@@ -17,7 +17,14 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, SecretStr, ValidationError
 from yarl import URL
 
-from textevolve.errors import AnswerError, ModelError, RejectedError, TooLongError, UnavailableError
+from textevolve.errors import (
+    AccessError,
+    AnswerError,
+    ModelError,
+    RejectedError,
+    TooLongError,
+    UnavailableError,
+)
 from textevolve.evaluation import answering_name
 from textevolve.events import Listener
 from textevolve.llm.case_images import prompt_tokens
@@ -64,6 +71,14 @@ from textevolve.settings import LARGEST_ANSWER, Decisions, Price, PromptCache, T
 
 Shape = TypeVar("Shape", bound=BaseModel)
 _LOG = logging.getLogger("textevolve")
+LISTED = 20
+"""Models of an endpoint that a message lists."""
+LEFT_OUT = {
+    "seed": "a seed, so that another run may give other answers",
+    "temperature": "a temperature, so that answers are drawn at its own",
+    "schema": "a JSON schema, so that the prompt alone asks for the form of an answer",
+}
+"""What is told, once, of fields that a model is asked without."""
 UNNAMED_FALLBACK = "a fallback that is not named"
 
 
@@ -203,7 +218,21 @@ class OpenAIClient:
                 status = status_of(refusal, 502)
             else:
                 refusal = read_refusal(raw)
-            self._leave_out(status, refusal, body.keys(), request, retry_after(headers))
+            try:
+                self._leave_out(status, refusal, body.keys(), request, retry_after(headers))
+            except AccessError as error:
+                raise await self._with_models(error) from None
+
+    async def _with_models(self, error: AccessError) -> AccessError:
+        """The error, with the models that the endpoint lists where it does not know this one."""
+        names: list[str] = []
+        if error.no_model:
+            with suppress(ModelError):
+                names = [self._http.scrub(name) for name in await self.models()]
+        if not names:
+            return error
+        more = [f"and {len(names) - LISTED} more"] if len(names) > LISTED else []
+        return AccessError("\n  ".join([f"{error}; it serves:", *names[:LISTED], *more]))
 
     def _read_gateway_headers(self, completion: Completion, headers: Mapping[str, str]) -> None:
         """Add what LiteLLM's proxy reports beside an answer: whether a fallback gave it."""
@@ -235,9 +264,16 @@ class OpenAIClient:
         if field == "logprobs":
             raise without_logprobs(self._name, self._http.scrub(refusal.message))
         self._refused.add(field)
+        self._warn_left_out("schema" if field in self._wire.schema_fields else field, refusal)
         if field in self._wire.schema_fields and request.schema is not None:
             self._refused.update(self._wire.schema_fields)
             self._refused_schemas.add(request.schema)
+
+    def _warn_left_out(self, kind: str, refusal: Refusal) -> None:
+        if kind in LEFT_OUT and kind not in self._warned:
+            self._warned.add(kind)
+            reason = self._http.scrub(refusal.message)
+            _LOG.warning("%s: the endpoint refuses %s (%s)", self._name, LEFT_OUT[kind], reason)
 
     def batch_line(self, request: Request) -> tuple[str, dict[str, Any]]:
         """The path and the body with which a request is asked, for a line of a batch job."""

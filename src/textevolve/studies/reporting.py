@@ -23,6 +23,7 @@ from textevolve.report.html import write_html
 from textevolve.report.images import put_images
 from textevolve.report.markdown import write_markdown
 from textevolve.studies.aggregates import Aggregates, aggregates_data, draw_aggregates
+from textevolve.studies.driver import models_asked
 from textevolve.studies.gates import UNGATED, Gated, draw_gates
 from textevolve.studies.keeping import Records
 from textevolve.studies.stored import StoredSpec, read_spec, read_stored
@@ -55,8 +56,11 @@ def make_report(
     made = study.report(spec, result)
     totals = store.run_totals(run.id)
     spent = replace(totals.spent, **stored.answers)
+    same = (stored.model, stored.model.partition("/")[0])
+    others = [one for one in models_asked(study.asks(spec), stored) if one not in same]
+    own = f"{stored.model} ({stored.why})" if stored.why else stored.model
     facts = {
-        "Model": f"{stored.model} ({stored.why})" if stored.why else stored.model,
+        "Model": ", ".join(filter(None, [own, *others])),
         "Other models": wording.other_models(spent),
         "Spent": wording.spent(spent),
         "Costs": "; ".join(stored.prices),
