@@ -15,6 +15,7 @@ from textevolve.llm.refusals import Refusal, failure, read_refusal, retry_after
 from textevolve.llm.testing import Answer, Fault
 from textevolve.llm.wires import completions
 from textevolve.report.wording import is_same_model, other_models
+from textevolve.settings import Price
 
 DEBATE = ("evaluate", "Say hello.", "Hello!", "--rounds", "1", "--readout", "verbalized")
 
@@ -238,3 +239,42 @@ def test_a_comparison_names_all_its_models(cli, home, server):
     models = ("-m", f"{server.url}#first", "-m", f"{server.url}#second")
     ended = cli("compare", "-p", "p.txt", *models, "-d", "rows.csv", "--label", "sum", *METRIC)
     assert f"{server.url}#second" in flat(ended.out).partition("Model ")[2].partition("Spent")[0]
+
+
+def test_headers_of_a_provider_are_sent_and_kept_secret(cli, home, server, monkeypatch):
+    secret, literal = "vk-secret", "pc-config-of-mine-1234"
+    monkeypatch.setenv("GATEWAY_SECRET", secret)
+    (home / "textevolve.toml").write_text(
+        f'[providers.gw]\nbase_url = "{server.url}"\nkeyless = true\nreports_cost = true\n'
+        'headers = {x-provider = "openai", x-key = "env:GATEWAY_SECRET", '
+        f'x-config = "{literal}"}}\n'
+    )
+
+    def repeats(body, number):
+        said = f"openai error: {secret} {literal}"
+        return refused(400, said) if number == 1 else Answer(text=said, headers=COST)
+
+    server.script = repeats
+    failed, kept = (cli(*DEBATE, "-m", "gw/m") for _ in range(2))
+    sent = server.headers[-1]
+    assert (sent["x-provider"], sent["x-key"], sent["x-config"]) == ("openai", secret, literal)
+    assert "openai error: [key] [key]" in failed.err + failed.out
+    shown = cli("config", "--json").out + cli("doctor", "gw/m").out + cli("runs", "show").out
+    stored = b"".join(path.read_bytes() for path in home.rglob("*.db*"))
+    for text in (secret, literal):
+        assert text not in failed.err + failed.out + kept.err + kept.out + shown
+        assert text.encode() not in stored
+
+
+COST = {"x-litellm-response-cost": "0.25"}
+
+
+async def test_the_cost_that_litellm_reports_is_taken_where_a_provider_reports_costs(server):
+    server.script = lambda body, number: Answer(headers=COST)
+    request, price = Request(messages=(Message("user", ("Hm?",)),)), Price(input=1, output=1)
+    async with (
+        OpenAIClient(server.url, "m", price=price, reports_cost=True) as reporting,
+        OpenAIClient(server.url, "m", price=price) as reckoning,
+    ):
+        assert (await reporting(request)).usage.cost == 0.25
+        assert (await reckoning(request)).usage.cost < 0.01

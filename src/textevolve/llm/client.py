@@ -56,6 +56,7 @@ from textevolve.llm.refusals import (
     status_of,
     without_logprobs,
 )
+from textevolve.llm.reported_usage import ReportedUsage
 from textevolve.llm.streaming import EventStream, telling
 from textevolve.llm.wire import (
     UNREADABLE,
@@ -92,7 +93,8 @@ class OpenAIClient:
     `decisions`: the wire for requests with questions, if it is known. `chats`: False for a model
     that only decides. `decision_price`: of decisions, where it is not that of chats. `wire`: the
     one on which text is asked for. `prompt_cache`: how it is told which beginnings of prompts come
-    again.
+    again. `headers`: as of `Http`. `reports_cost`: what LiteLLM's proxy says of a call's cost is
+    taken.
 
     Each call raises `UnavailableError` (worth another try), `AccessError`, `CapabilityError`,
     `TooLongError`, `RejectedError`, or `AnswerError` where more than `largest_answer` MiB come.
@@ -116,12 +118,17 @@ class OpenAIClient:
         decision_price: Price | None = None,
         wire: TextWire = CHAT,
         prompt_cache: PromptCache = "none",
+        headers: Mapping[str, Key] | None = None,
+        reports_cost: bool = False,
     ) -> None:
         self.base_url = normalise_url(base_url)
         self.model = model
         self._name = name or f"{self.base_url}#{model}"
         limits = timeouts or Timeouts()
-        self._http = Http(self._name, self.base_url, key, limits, CONNECTIONS, largest_answer)
+        self._http = Http(
+            self._name, self.base_url, key, limits, CONNECTIONS, largest_answer, headers
+        )
+        self._reports_cost = reports_cost
         self._watch: ProgressWatch | None = None
         if watched is not None:
             self._watch = ProgressWatch(self._name, self._look, limits.read, watched)
@@ -235,10 +242,15 @@ class OpenAIClient:
         return AccessError("\n  ".join([f"{error}; it serves:", *names[:LISTED], *more]))
 
     def _read_gateway_headers(self, completion: Completion, headers: Mapping[str, str]) -> None:
-        """Add what LiteLLM's proxy reports beside an answer: whether a fallback gave it."""
+        """Add what LiteLLM's proxy reports beside an answer: whether a fallback gave it, and what
+        it cost."""
         fallbacks = headers.get("x-litellm-attempted-fallbacks", "")
         if fallbacks.strip("0").isdecimal() and (completion.model or self.model) == self.model:
             completion.model = UNNAMED_FALLBACK
+        if self._reports_cost and (cost := headers.get("x-litellm-response-cost")):
+            reported = ReportedUsage.model_validate({"cost": cost})
+            completion.usage = completion.usage or reported
+            completion.usage.cost = completion.usage.cost or reported.cost
 
     def _leave_out(
         self,

@@ -253,8 +253,8 @@ def _permanent(
     name: str, status: int, refusal: Refusal, said: str, wait: float | None
 ) -> AccessError | None:
     """The error of a refusal that no later call gets around, by `_PERMANENT`. Words count where
-    they are the endpoint's: validators (422) repeat what was sent. A 429 that says when to come back is
-    a limit."""
+    they are the endpoint's: validators (422) repeat what was sent. A 429 that says when to come
+    back is a limit."""
     words = refusal.message[:SHOWN] if status in (400, 402, 403, 404, 429) else ""
     if status == 429 and wait is not None:
         words = ""
