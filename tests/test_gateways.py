@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from textevolve.errors import AccessError, UnavailableError
-from textevolve.evaluation import Usage, answering_name
+from textevolve.evaluation import ANSWERED_BY, Usage
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Message, Request
 from textevolve.llm.rate_limits import RateWindow, read_windows
@@ -38,12 +38,10 @@ def test_the_version_of_an_alias_is_no_other_model(requested, answering, same):
 
 
 def test_versions_that_change_within_a_run_are_told():
-    first, second = (answering_name("gw/m", f"m-2026-{month}-01") for month in (10, 11))
+    first, second = (f"gw/m{ANSWERED_BY}m-2026-{month}-01" for month in (10, 11))
     assert other_models(Usage(models={first: 2})) == ""
     both = Usage(models={first: 2}) + Usage(models={first: 1, second: 1})
-    assert (
-        other_models(both) == "gw/m was answered by m-2026-10-01 (3 calls), m-2026-11-01 (1 call)"
-    )
+    assert other_models(both) == f"{first} (3 calls); {second} (1 call)"
     assert (both - Usage(models={second: 1})).models == {first: 3}
 
 
@@ -67,7 +65,7 @@ def test_a_variant_that_another_model_answered_is_told(cli, home, server):
     shown = cli("runs", "show", "--json")
     first, second = json.loads(shown.out)["variants"]
     assert first["usage"]["models"] == {}
-    assert second["usage"]["models"] == {answering_name(dead, "small"): 2}
+    assert second["usage"]["models"] == {told.removesuffix(" (2 calls)"): 2}
 
 
 METRIC = ("--metric", "exact")

@@ -88,11 +88,7 @@ class FatalModelError(ModelError):
 
 
 class AccessError(FatalModelError):
-    """`no_model`: the endpoint does not know the model."""
-
-    def __init__(self, message: str, *, no_model: bool = False) -> None:
-        super().__init__(message)
-        self.no_model = no_model
+    pass
 
 
 class CapabilityError(FatalModelError):

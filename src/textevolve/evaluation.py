@@ -169,7 +169,7 @@ class Usage:
     `saved`: how much more it would have cost without prompt caching, with what writing into the
     cache costs taken off; None as soon as one part of it is unknown. `estimated`: calls whose
     endpoint reported no tokens, so that these are counted by their texts. `models`: answers that
-    named another model than the request, by `answering_name`."""
+    named another model than the request, by both names (`ANSWERED_BY`)."""
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -224,12 +224,8 @@ def _add_counts(first: Mapping[str, int], second: Mapping[str, int]) -> Mapping[
     return {name: number for name, number in sums.items() if number}
 
 
-ANSWERED_BY = " answered by "
-
-
-def answering_name(requested: str, answering: str) -> str:
-    """The key of `Usage.models`: the model that was asked, and the one that the answer names."""
-    return f"{requested}{ANSWERED_BY}{answering}"
+ANSWERED_BY = " was answered by "
+"""In the keys of `Usage.models`, between the model that was asked and the one that is named."""
 
 
 class Evaluation(Protocol):

@@ -76,9 +76,8 @@ class Debate:
         try:
             result = await _debate(context)
         except CapabilityError as error:
-            if NO_LOGPROBS not in str(error):
-                raise
-            raise CapabilityError(f"{error}, or use --readout verbalized") from error
+            hint = ", or use --readout verbalized" if NO_LOGPROBS in str(error) else ""
+            raise CapabilityError(f"{error}{hint}") from error
         self.listener(StepFinished(case.id, "debate", result))
         return result
 

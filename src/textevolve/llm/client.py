@@ -25,7 +25,7 @@ from textevolve.errors import (
     TooLongError,
     UnavailableError,
 )
-from textevolve.evaluation import answering_name
+from textevolve.evaluation import ANSWERED_BY
 from textevolve.events import Listener
 from textevolve.llm.case_images import prompt_tokens
 from textevolve.llm.connections import CONNECTIONS, Http
@@ -46,6 +46,7 @@ from textevolve.llm.progress_timeout import ProgressWatch
 from textevolve.llm.prompt_cache import MARK_FIELD, add_hints
 from textevolve.llm.providers import is_loopback, normalise_url
 from textevolve.llm.refusals import (
+    NO_MODEL,
     Refusal,
     decides_only,
     error_object,
@@ -233,7 +234,7 @@ class OpenAIClient:
     async def _with_models(self, error: AccessError) -> AccessError:
         """The error, with the models that the endpoint lists where it does not know this one."""
         names: list[str] = []
-        if error.no_model:
+        if NO_MODEL in str(error):
             with suppress(ModelError):
                 names = [self._http.scrub(name) for name in await self.models()]
         if not names:
@@ -276,16 +277,17 @@ class OpenAIClient:
         if field == "logprobs":
             raise without_logprobs(self._name, self._http.scrub(refusal.message))
         self._refused.add(field)
-        self._warn_left_out("schema" if field in self._wire.schema_fields else field, refusal)
+        kind = "schema" if field in self._wire.schema_fields else field
+        if kind in LEFT_OUT:
+            self._warn_once(kind, f"refuses {LEFT_OUT[kind]} ({self._http.scrub(refusal.message)})")
         if field in self._wire.schema_fields and request.schema is not None:
             self._refused.update(self._wire.schema_fields)
             self._refused_schemas.add(request.schema)
 
-    def _warn_left_out(self, kind: str, refusal: Refusal) -> None:
-        if kind in LEFT_OUT and kind not in self._warned:
+    def _warn_once(self, kind: str, text: str) -> None:
+        if kind not in self._warned:
             self._warned.add(kind)
-            reason = self._http.scrub(refusal.message)
-            _LOG.warning("%s: the endpoint refuses %s (%s)", self._name, LEFT_OUT[kind], reason)
+            _LOG.warning("%s: the endpoint %s", self._name, text)
 
     def batch_line(self, request: Request) -> tuple[str, dict[str, Any]]:
         """The path and the body with which a request is asked, for a line of a batch job."""
@@ -424,7 +426,7 @@ class OpenAIClient:
             raise UnavailableError(f"{self._name}: log-probabilities came that cannot be read")
         response = as_response(completion, seconds, self._price, prompt_tokens(request))
         if completion.model not in (None, "", self.model) and self._watch is None:
-            name = answering_name(self._name, self._http.scrub(completion.model))
+            name = f"{self._name}{ANSWERED_BY}{self._http.scrub(completion.model)}"
             response = replace(response, usage=replace(response.usage, models={name: 1}))
         if request.top_logprobs and response.text and not response.logprobs:
             raise without_logprobs(self._name, "asked for, and left out of the answer")
@@ -434,11 +436,9 @@ class OpenAIClient:
 
     def _note_usage(self, response: Response) -> Response:
         """Warn, once, that the endpoint does not report what its calls take."""
-        if response.usage.estimated and "usage" not in self._warned:
-            self._warned.add("usage")
-            _LOG.warning(
-                "%s: the endpoint reports no tokens; limits count them by an estimate of the texts",
-                self._name,
+        if response.usage.estimated:
+            self._warn_once(
+                "usage", "reports no tokens; limits count them by an estimate of the texts"
             )
         return response
 

@@ -77,8 +77,8 @@ _PERMANENT: tuple[tuple[re.Pattern[str], str, str], ...] = (
     ),
     (
         re.compile(
-            r"insufficient_quota|budget_exceeded|budget has been exceeded|credit balance is too low"
-            r"|exceeded your current quota"
+            r"^402|insufficient_quota|budget_exceeded|budget has been exceeded"
+            r"|credit balance is too low|exceeded your current quota"
         ),
         "the account has no credit left",
         "raise its budget, then resume the run",
@@ -244,8 +244,7 @@ def failure(
         return decides_only(name, said)
     if status in (404, 405) or 300 <= status < 400:
         hint = "check the model's name and the endpoint's address"
-        told = f"{name}: no such model or address ({status}): {said}; {hint}"
-        return AccessError(told, no_model=True)
+        return AccessError(f"{name}: {NO_MODEL} or address ({status}): {said}; {hint}")
     return RejectedError(f"{name}: the endpoint rejects the request ({status}): {said}")
 
 
@@ -255,16 +254,11 @@ def _permanent(
     """The error of a refusal that no later call gets around, by `_PERMANENT`. Words count where
     they are the endpoint's: validators (422) repeat what was sent. A 429 that says when to come
     back is a limit."""
-    words = refusal.message[:SHOWN] if status in (400, 402, 403, 404, 429) else ""
-    if status == 429 and wait is not None:
-        words = ""
-    text = f"{refusal.code} {words}".lower()
+    plain = status in (400, 402, 403, 404) or (status == 429 and wait is None)
+    text = f"{status} {refusal.code} {refusal.message[:SHOWN] if plain else ''}".lower()
     for pattern, meaning, hint in _PERMANENT if status != 401 else ():
         if pattern.search(text):
-            told = f"{name}: {meaning} ({status}): {said}; {hint}"
-            return AccessError(told, no_model=meaning == NO_MODEL)
-    if status == 402:
-        return AccessError(f"{name}: the account has no credit left ({status}): {said}")
+            return AccessError(f"{name}: {meaning} ({status}): {said}; {hint}")
     return None
 
 

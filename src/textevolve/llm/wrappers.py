@@ -9,6 +9,7 @@ place among those in flight.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -68,21 +69,14 @@ UNCONNECTED = 8
 """Calls that fail to connect, with no other before them, after which a server counts as absent."""
 
 
-@dataclass(slots=True)
-class Contact:
-    """Whether a server has ever answered, and how many calls could not connect to it."""
-
-    made: bool = False
-    failed: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Retrying:
     """Tries again what raised `UnavailableError`, up to `deadline` seconds for all attempts.
 
     Time that a call waits for its place in a `Limited` inside does not count. The error that is
     raised in the end has the number of attempts in `attempts`. It is an `AccessError`, so that the
-    run ends, where none of the first `UNCONNECTED` calls could connect.
+    run ends, where none of the first `UNCONNECTED` calls could connect. `calls` counts those that
+    the server "answered", in whatever way, and those that ended "unconnected".
     """
 
     model: Model
@@ -90,7 +84,7 @@ class Retrying:
     deadline: float = 900.0
     listener: Listener = silence
     rng: Random = field(default_factory=Random)
-    contact: Contact = field(default_factory=Contact)
+    calls: Counter[str] = field(default_factory=Counter[str])
 
     @property
     def name(self) -> str:
@@ -106,10 +100,10 @@ class Retrying:
                     attempt += 1
                     try:
                         response = await self.model(request)
-                        self.contact.made = True
+                        self.calls["answered"] += 1
                     except UnavailableError as error:
                         failed = error
-                        self.contact.made |= error.status is not None
+                        self.calls["answered"] += error.status is not None
                     except ModelError as error:
                         error.attempts += made
                         raise
@@ -155,13 +149,12 @@ class Retrying:
             retry_after=failed.retry_after if failed else None,
             address=failed.address if failed else "",
         )
-        if error.address and not self.contact.made:
-            self.contact.failed += 1
-            if self.contact.failed >= UNCONNECTED:
-                error = AccessError(
-                    f"{self.name}: cannot connect to {error.address}: the first {UNCONNECTED} calls"
-                    " all failed; start the server or correct its address, then resume the run"
-                )
+        self.calls["unconnected"] += bool(error.address)
+        if self.calls["unconnected"] >= UNCONNECTED and not self.calls["answered"]:
+            error = AccessError(
+                f"{self.name}: cannot connect to {error.address}: the first {UNCONNECTED} calls"
+                " all failed; start the server or correct its address, then resume the run"
+            )
         error.attempts = attempt
         return error
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from textevolve.evaluation import ANSWERED_BY, Usage
@@ -97,11 +98,7 @@ def count(number: int, noun: str) -> str:
 
 def tokens(usage: Usage) -> str:
     """`1,200 tokens`, or `about 1,200 tokens` where some are estimated."""
-    return f"{about(usage)}{count(usage.tokens, 'token')}"
-
-
-def about(usage: Usage) -> str:
-    return "about " if usage.estimated else ""
+    return f"{'about ' if usage.estimated else ''}{count(usage.tokens, 'token')}"
 
 
 def spent(usage: Usage) -> str:
@@ -109,7 +106,7 @@ def spent(usage: Usage) -> str:
     parts = f"{usage.prompt_tokens:,} prompt"
     if usage.prompt_tokens and usage.cached_tokens:
         parts += f", {percent(usage.cached_tokens / usage.prompt_tokens)} of them cached"
-    cost = f"{about(usage) if usage.cost else ''}{money(usage.cost)}{saved_by_caching(usage)}"
+    cost = f"{money(usage.cost)}{saved_by_caching(usage)}"
     return f"{tokens(usage)} ({parts}; {usage.completion_tokens:,} completion), {cost}"
 
 
@@ -128,16 +125,13 @@ def is_same_model(requested: str, answering: str) -> bool:
 
 def other_models(usage: Usage) -> str:
     """Which other models answered, or which versions where they changed; empty where none did."""
-    answered: dict[str, dict[str, int]] = {}
-    for key, number in usage.models.items():
-        requested, _, answering = key.partition(ANSWERED_BY)
-        answered.setdefault(requested, {})[answering] = number
-    parts: list[str] = []
-    for requested, names in answered.items():
-        others = {name: n for name, n in names.items() if not is_same_model(requested, name)}
-        if others or len(names) > 1:
-            counts = (f"{name} ({count(n, 'call')})" for name, n in (others or names).items())
-            parts.append(f"{requested} was answered by {', '.join(counts)}")
+    names = {key: key.partition(ANSWERED_BY)[::2] for key in usage.models}
+    versions = Counter(requested for requested, _ in names.values())
+    parts = (
+        f"{key} ({count(number, 'call')})"
+        for key, number in usage.models.items()
+        if versions[names[key][0]] > 1 or not is_same_model(*names[key])
+    )
     return "; ".join(parts)
 
 

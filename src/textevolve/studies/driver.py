@@ -285,24 +285,6 @@ def _describe(asks: Asks) -> dict[str, Any]:
     return {judge: found for judge in asks.judges if (found := describe_judge(judge))}
 
 
-class AnswerTally:
-    """A listener that counts which calls had no reported tokens or another model, and passes every
-    event on. Calls that the journal answers count too, so that a resumed run has all of them."""
-
-    def __init__(self, listener: Listener) -> None:
-        self._listener, self._usage = listener, Usage()
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, CallFinished) and (event.usage.estimated or event.usage.models):
-            self._usage += event.usage
-        self._listener(event)
-
-    @property
-    def noted(self) -> dict[str, Any]:
-        found = {"estimated": self._usage.estimated, "models": dict(self._usage.models)}
-        return {name: value for name, value in found.items() if value}
-
-
 async def perform(
     store: Store, run: RunRecord, settings: Settings, launch: Launch = Launch()
 ) -> AsyncGenerator[Any]:
@@ -317,16 +299,24 @@ async def perform(
     study = find_study(stored.kind)
     async with hold(store, run.id, ends=launch.ends):
         refuse_changed(run, study, stored, launch.objects)
-        keeper, answers = RecordKeeper(study, store, run.id), AnswerTally(launch.listener)
-        heard = launch.heard_by(answers)
+        keeper, answers = RecordKeeper(study, store, run.id), Usage()
+
+        def count(event: Event) -> None:
+            nonlocal answers  # those of the journal count too: a resumed run hears of all
+            if isinstance(event, CallFinished) and (event.usage.estimated or event.usage.models):
+                answers += event.usage
+            launch.listener(event)
+
+        counted = launch.heard_by(count)
         try:
-            async with aclosing(_work(study, stored, store, run, settings, heard)) as found:
+            async with aclosing(_work(study, stored, store, run, settings, counted)) as found:
                 async for record in found:
                     await keeper.add(record)
                     yield record
         finally:
             await keeper.flush()
-            if (noted := answers.noted) != dict(stored.answers):
+            parts = {"estimated": answers.estimated, "models": dict(answers.models)}
+            if (noted := {name: value for name, value in parts.items() if value}) != stored.answers:
                 store.respecify(run.id, {"answers": noted})
         store.finish_run(run.id, "interrupted" if keeper.skipped else "finished")
 
