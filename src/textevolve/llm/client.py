@@ -81,7 +81,6 @@ LEFT_OUT = {
     "schema": "a JSON schema, so that the prompt alone asks for the form of an answer",
 }
 """What is told, once, of fields that a model is asked without."""
-UNNAMED_FALLBACK = "a fallback that is not named"
 
 
 class OpenAIClient:
@@ -247,7 +246,7 @@ class OpenAIClient:
         it cost."""
         fallbacks = headers.get("x-litellm-attempted-fallbacks", "")
         if fallbacks.strip("0").isdecimal() and (completion.model or self.model) == self.model:
-            completion.model = UNNAMED_FALLBACK
+            completion.model = "a fallback that is not named"
         if self._reports_cost and (cost := headers.get("x-litellm-response-cost")):
             reported = ReportedUsage.model_validate({"cost": cost})
             completion.usage = completion.usage or reported

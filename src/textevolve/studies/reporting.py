@@ -58,9 +58,10 @@ def make_report(
     spent = replace(totals.spent, **stored.answers)
     same = (stored.model, stored.model.partition("/")[0])
     others = [one for one in models_asked(study.asks(spec), stored) if one not in same]
-    own = f"{stored.model} ({stored.why})" if stored.why else stored.model
     facts = {
-        "Model": ", ".join(filter(None, [own, *others])),
+        "Model": ", ".join(
+            [f"{stored.model} ({stored.why})" if stored.why else stored.model, *others]
+        ),
         "Other models": wording.other_models(spent),
         "Spent": wording.spent(spent),
         "Costs": "; ".join(stored.prices),
