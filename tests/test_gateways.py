@@ -226,7 +226,7 @@ def test_an_unknown_model_is_answered_with_those_that_there_are(cli, home, serve
 def test_the_readout_is_named_only_where_there_is_one(cli, home, server, model):
     server.script = lambda body, n: Fault.NO_LOGPROBS if body.get("logprobs") else None
     debate = cli(*DEBATE[:-1], "pointwise", "-m", model)
-    assert debate.err.rstrip().endswith("or use --readout verbalized")
+    assert debate.err.rstrip().endswith("or choose the readout `verbalized`")
     probe = cli("evaluate", "Say hello.", "Hello!", "--judge", "probe", "-m", model)
     assert (probe.code, "readout" in probe.err) == (1, False)
 

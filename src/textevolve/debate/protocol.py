@@ -76,7 +76,7 @@ class Debate:
         try:
             result = await _debate(context)
         except CapabilityError as error:
-            hint = ", or use --readout verbalized" if NO_LOGPROBS in str(error) else ""
+            hint = ", or choose the readout `verbalized`" if NO_LOGPROBS in str(error) else ""
             raise CapabilityError(f"{error}{hint}") from error
         self.listener(StepFinished(case.id, "debate", result))
         return result
