@@ -291,7 +291,7 @@ def test_a_store_that_cannot_be_used_is_named(files, cli, server, model, kind):
 REFUSALS = {
     Fault.UNAUTHORISED: r"refuses the key \(401\).*check the key",
     Fault.FORBIDDEN: r"no right to use this model \(403\)",
-    Fault.NOT_FOUND: r"no such model or address \(404\).*check the model's name",
+    Fault.NOT_FOUND: r"no such model \(404\).*check the model's name",
     Fault.NO_CREDIT: "the account has no credit left",
 }
 
