@@ -54,14 +54,21 @@ class ModelError(TextEvolveError):
 
 
 class UnavailableError(ModelError):
-    """`status` is the HTTP status if there was one; `retry_after` is in seconds."""
+    """`status` is the HTTP status if there was one; `retry_after` is in seconds. `address`: the
+    host and port that could not be connected to, where that was the reason."""
 
     def __init__(
-        self, message: str, *, status: int | None = None, retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        address: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
+        self.address = address
 
 
 class RejectedError(ModelError):

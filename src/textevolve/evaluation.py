@@ -225,7 +225,9 @@ class Usage:
     """What was spent. `cost` is in US dollars, None as soon as one part of it is unknown.
     `cached_tokens` are a part of the prompt's, `reasoning_tokens` a part of the completion's.
     `saved`: how much more it would have cost without prompt caching, with what writing into the
-    cache costs taken off; None as soon as one part of it is unknown."""
+    cache costs taken off; None as soon as one part of it is unknown. `estimated`: calls whose
+    endpoint reported no tokens, so that these are counted by their texts. `models`: answers that
+    named another model than the request, by both names (`ANSWERED_BY`)."""
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -234,6 +236,8 @@ class Usage:
     cost: float | None = 0.0
     reasoning_tokens: int = 0
     saved: float | None = 0.0
+    estimated: int = 0
+    models: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
 
     @property
     def tokens(self) -> int:
@@ -250,6 +254,8 @@ class Usage:
             (self.cost or 0.0) + (other.cost or 0.0) if known else None,
             self.reasoning_tokens + other.reasoning_tokens,
             (self.saved or 0.0) + (other.saved or 0.0) if priced else None,
+            self.estimated + other.estimated,
+            _add_counts(self.models, other.models),
         )
 
     def __sub__(self, before: Usage) -> Usage:
@@ -264,7 +270,20 @@ class Usage:
             (self.cost or 0.0) - (before.cost or 0.0) if known else None,
             self.reasoning_tokens - before.reasoning_tokens,
             (self.saved or 0.0) - (before.saved or 0.0) if priced else None,
+            self.estimated - before.estimated,
+            _add_counts(self.models, {name: -n for name, n in before.models.items()}),
         )
+
+
+def _add_counts(first: Mapping[str, int], second: Mapping[str, int]) -> Mapping[str, int]:
+    if not second:
+        return first
+    sums = {name: first.get(name, 0) + second.get(name, 0) for name in {**first, **second}}
+    return {name: number for name, number in sums.items() if number}
+
+
+ANSWERED_BY = " was answered by "
+"""In the keys of `Usage.models`, between the model that was asked and the one that is named."""
 
 
 class Evaluation(Protocol):

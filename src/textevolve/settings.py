@@ -23,6 +23,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    SecretStr,
     ValidationError,
     model_validator,
 )
@@ -97,6 +98,9 @@ class Provider(_Frozen):
     much a model thinks before it answers, in the provider's own words, such as "low". The journal
     knows a model by its name: where one is asked in two ways, give each a provider of its own.
 
+    `headers`: sent with each request, such as a gateway's own. A value may name where a secret is,
+    as keys do (`env:NAME`, `file:PATH`, `cmd:PROGRAM`, `keyring:SERVICE/USER`).
+
     `reports_cost`: its answers say what they cost, so a limit of cost needs no price. `deciders`:
     beginnings of the names of those models that decide by `decisions`, where the others only chat;
     none are all. `chats`: False where no model does. `context`: tokens that a state and a question
@@ -110,6 +114,7 @@ class Provider(_Frozen):
     base_url: str
     key_env: str | None = None
     default_model: str | None = None
+    headers: dict[str, SecretStr] = {}
     max_tokens_field: str = "max_tokens"
     keyless: bool = False
     reports_cost: bool = False

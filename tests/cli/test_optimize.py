@@ -373,7 +373,7 @@ def test_a_refusal_of_every_call_is_an_error(cli, server, model):
     server.script = lambda _body, _number: Fault.UNAUTHORISED
     ended = cli(*asked(model))
     assert ended.code == 1
-    assert len(ended.err.strip().splitlines()) == 2  # the run, and the error
+    assert len(ended.err.strip().splitlines()) == 3  # the run, how to resume it, and the error
     assert "Traceback" not in ended.err
 
 

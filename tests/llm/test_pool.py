@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -228,6 +229,17 @@ async def test_all_down_is_one_error_that_names_each(servers: Servers) -> None:
     assert caught.value.attempts == 3
     with pytest.raises(UnavailableError, match="after 4 attempts"):
         await Retrying(model, QUICK.model_copy(update={"attempts": 2}))(ask())
+
+
+async def test_a_pool_that_cannot_be_reached_names_its_addresses(servers: Servers) -> None:
+    await die(servers[0])
+    await die(servers[1])
+    model = await servers.pool(1, 1)
+    for _ in range(4):  # by the last they are left out
+        with pytest.raises(UnavailableError) as caught:
+            await model(ask())
+        places = [urlsplit(server.url).netloc for server in servers[:2]]
+        assert caught.value.address == ", ".join(places)
 
 
 async def test_where_no_member_can_answer_the_run_stops(servers: Servers) -> None:

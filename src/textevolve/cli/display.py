@@ -194,7 +194,7 @@ class LiveDebate:
             lines.append(Padding(slow, (0, 0, 0, 2)))
         calls = self.spent.usage.calls + self.spent.replayed
         state = (
-            f"  {wording.count(calls, 'call')}, {wording.count(self.spent.usage.tokens, 'token')}, "
+            f"  {wording.count(calls, 'call')}, {wording.tokens(self.spent.usage)}, "
             f"{self.spent.cost}, {wording.duration(now - self.began)}"
         )
         return Group("", *lines, Text(state, "dim"))
@@ -240,7 +240,7 @@ class LiveDebate:
 
 
 def _turn_note(turn: Turn) -> str:
-    parts = [turn.model, wording.duration(turn.seconds), wording.count(turn.usage.tokens, "token")]
+    parts = [turn.model, wording.duration(turn.seconds), wording.tokens(turn.usage)]
     if turn.parse_mode not in (None, "strict"):
         parts.append("answer read tolerantly" if turn.parse_mode == "tolerant" else "asked twice")
     if turn.memories:
@@ -348,7 +348,7 @@ class BatchProgress:
         parts += [f"{n:,} {what}" for what, n in self.counts.items() if n and what != "scored"]
         if final:
             parts.append(wording.count(self.spent.usage.calls, "call"))
-            parts.append(wording.count(self.spent.usage.tokens, "token"))
+            parts.append(wording.tokens(self.spent.usage))
         else:
             parts.append(f"{self._calls.rate(now):.1f} calls/s")
             parts.append(f"{self._tokens.rate(now):,.0f} tokens/s")
@@ -357,6 +357,7 @@ class BatchProgress:
             parts.append(f"{self.spent.replayed:,} replayed")
         if self.spent.retries:
             parts.append(wording.count(self.spent.retries, "retry").replace("retrys", "retries"))
+        parts += filter(None, [wording.other_models(self.spent.usage)])
         left = self.seconds_left()
         if final:
             parts.append(wording.duration(now - self.began))
@@ -364,6 +365,8 @@ class BatchProgress:
             parts.append(f"{wording.duration(left)} left")
         if not final:
             parts += [said for said in (self.doing, self._slow.text(now)) if said]
+            if self._notes and self._live is None:
+                parts.append(f"last retry: {self._notes[-1][1]}")
         return ", ".join(parts)
 
     def _of_total(self) -> str:

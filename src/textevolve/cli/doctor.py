@@ -213,6 +213,9 @@ def _print(report: dict[str, Any]) -> None:
         why = f" ({row['why']})" if row.get("why") else ""
         typer.echo(f"  {row['model'] or 'no model'}{why}")
         typer.echo(f"    {'answers':20} {_SIGNS[row['answers']]:8} {row.get('note', '')}")
+        if row["answers"] is True:  # else its note lists them
+            for name in row.get("serves", ()):
+                typer.echo(f"    {'serves':20} {name}")
         for name, finding in row.get("capabilities", {}).items():
             typer.echo(f"    {name:20} {_SIGNS[finding['value']]:8} {finding['note']}")
         if row.get("refused"):

@@ -19,7 +19,7 @@ from textevolve.cli.execution import calm_collector, fetch_models
 from textevolve.cli.progress import open_progress
 from textevolve.cli.results import print_json, write_line, write_outputs, write_tests
 from textevolve.engine import sync
-from textevolve.errors import ClusterError
+from textevolve.errors import ClusterError, FatalModelError
 from textevolve.report import wording
 from textevolve.report.terminal import print_report
 from textevolve.settings import Settings
@@ -84,8 +84,10 @@ def execute(
         _hand_over(study, store, run, wanted, UNGATED)
         say(f"\n{_say_stopped(store, run)}")
         return INTERRUPTED
-    except ClusterError as error:
-        raise ClusterError(f"{error}. {go_on(run)}") from error
+    except (ClusterError, FatalModelError):
+        if store.has_journal:
+            say(_say_stopped(store, run))
+        raise
     gated = check_run(store, rows.values(), wanted.gates, baseline)
     _hand_over(study, store, run, wanted, gated)
     if closed is not None:

@@ -34,10 +34,12 @@ from textevolve.debate.result import DebateResult, Turn
 from textevolve.debate.tensor import Array
 from textevolve.debate.turn import quote_turn, sum_up, take_turn
 from textevolve.engine.local import gather_bounded
+from textevolve.errors import CapabilityError
 from textevolve.evaluation import Case, Failure, Usage, check_case
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Model
+from textevolve.llm.refusals import NO_LOGPROBS
 from textevolve.memory.cue import Recall, nothing
 from textevolve.settings import today as this_day
 
@@ -71,7 +73,11 @@ class Debate:
         context = self._open_context(case, profile)
         begun = {"case": case, "profile": context.profile}
         self.listener(StepStarted(case.id, "debate", begun))
-        result = await _debate(context)
+        try:
+            result = await _debate(context)
+        except CapabilityError as error:
+            hint = ", or choose the readout `verbalized`" if NO_LOGPROBS in str(error) else ""
+            raise CapabilityError(f"{error}{hint}") from error
         self.listener(StepFinished(case.id, "debate", result))
         return result
 

@@ -20,6 +20,7 @@ from textevolve.debate.result import Points
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.model import Response, TokenLogprobs
+from textevolve.llm.refusals import NO_LOGPROBS
 from textevolve.llm.structured import find_object
 from textevolve.texts.numbers import take_decimal
 
@@ -133,8 +134,7 @@ def read_weighted(
     """
     if not response.logprobs:
         raise CapabilityError(
-            "the endpoint gives no log-probabilities, which the readout 'logprob-weighted' needs;"
-            " use --readout verbalized"
+            f"{NO_LOGPROBS}, which the readout 'logprob-weighted' needs; take a model that does"
         )
     starts: list[int] = []
     text = ""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from textevolve.errors import BudgetError, ModelError, SettingsError
 from textevolve.evaluation import Usage
-from textevolve.llm.case_images import image_tokens
+from textevolve.llm.case_images import prompt_tokens
 from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.prices import find_price, say_unlisted
 from textevolve.llm.providers import Endpoint
@@ -113,8 +113,9 @@ class Budget:
         if self.spent.calls + self.in_flight >= self.calls:
             raise BudgetError(f"the limit of {self.calls} calls is reached; raise it to go on")
         if self.spent.tokens + claim.least_tokens > self.tokens:
+            spent = f"{'about ' if self.spent.estimated else ''}{self.spent.tokens}"
             raise BudgetError(
-                f"the limit of {self.tokens} tokens is reached ({self.spent.tokens} are spent, the "
+                f"the limit of {self.tokens} tokens is reached ({spent} are spent, the "
                 f"next call needs {claim.least_tokens} or more); raise it to go on"
             )
         if math.isinf(self.cost):
@@ -209,9 +210,7 @@ class Budgeted:
         return self.model.name
 
     async def __call__(self, request: Request, /) -> Response:
-        characters = sum(len(part) for message in request.messages for part in message.parts)
-        characters += len(request.questions or "")
-        characters += CHARACTERS_A_TOKEN * image_tokens(request)
+        characters = CHARACTERS_A_TOKEN * prompt_tokens(request)
         async with self._allowance.claimed(characters, request.max_tokens) as spent:
             response = await self.model(request)
             spent.usage = response.usage

@@ -25,6 +25,13 @@ def image_tokens(request: Request) -> int:
     return sum(image_facts(url).tokens for url in urls)
 
 
+def prompt_tokens(request: Request) -> int:
+    """About how many tokens a request's texts and images take."""
+    texts = [part for message in request.messages for part in message.parts]
+    length = sum(map(len, texts)) + len(request.questions or "")
+    return -(-length // CHARACTERS_A_TOKEN) + image_tokens(request)
+
+
 def images_as_text(case: Case) -> Case:
     """The case with a text of as many tokens in the place of each image, to count by."""
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.llm.model import Response, TokenLogprobs
 from textevolve.llm.reasoning import why_without_text
+from textevolve.llm.refusals import NO_LOGPROBS
 
 TOP_LOGPROBS = 20
 
@@ -40,8 +41,7 @@ def first_token(response: Response) -> TokenLogprobs:
         raise AnswerError(why_without_text(response, what))
     if not response.logprobs:
         raise CapabilityError(
-            "the endpoint gives no log-probabilities, which reading a choice needs;"
-            " use --readout verbalized, or a judge that states its scores"
+            f"{NO_LOGPROBS}, which reading a choice needs; take a model that does"
         )
     return response.logprobs[0]
 

@@ -7,6 +7,7 @@ Its HTTP connections are those of `connections`.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,8 +17,17 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, SecretStr, ValidationError
 from yarl import URL
 
-from textevolve.errors import AnswerError, ModelError, RejectedError, TooLongError, UnavailableError
+from textevolve.errors import (
+    AccessError,
+    AnswerError,
+    ModelError,
+    RejectedError,
+    TooLongError,
+    UnavailableError,
+)
+from textevolve.evaluation import ANSWERED_BY
 from textevolve.events import Listener
+from textevolve.llm.case_images import prompt_tokens
 from textevolve.llm.connections import CONNECTIONS, Http
 from textevolve.llm.decision_calls import DecisionCalls
 from textevolve.llm.forcing import (
@@ -36,6 +46,7 @@ from textevolve.llm.progress_timeout import ProgressWatch
 from textevolve.llm.prompt_cache import MARK_FIELD, add_hints
 from textevolve.llm.providers import is_loopback, normalise_url
 from textevolve.llm.refusals import (
+    NO_MODEL,
     Refusal,
     decides_only,
     error_object,
@@ -46,6 +57,7 @@ from textevolve.llm.refusals import (
     status_of,
     without_logprobs,
 )
+from textevolve.llm.reported_usage import ReportedUsage
 from textevolve.llm.streaming import EventStream, telling
 from textevolve.llm.wire import (
     UNREADABLE,
@@ -60,6 +72,15 @@ from textevolve.llm.wires import CHAT, TextWire
 from textevolve.settings import LARGEST_ANSWER, Decisions, Price, PromptCache, Timeouts
 
 Shape = TypeVar("Shape", bound=BaseModel)
+_LOG = logging.getLogger("textevolve")
+LISTED = 20
+"""Models of an endpoint that a message lists."""
+LEFT_OUT = {
+    "seed": "a seed, so that another run may give other answers",
+    "temperature": "a temperature, so that answers are drawn at its own",
+    "schema": "a JSON schema, so that the prompt alone asks for the form of an answer",
+}
+"""What is told, once, of fields that a model is asked without."""
 
 
 class OpenAIClient:
@@ -72,7 +93,8 @@ class OpenAIClient:
     `decisions`: the wire for requests with questions, if it is known. `chats`: False for a model
     that only decides. `decision_price`: of decisions, where it is not that of chats. `wire`: the
     one on which text is asked for. `prompt_cache`: how it is told which beginnings of prompts come
-    again.
+    again. `headers`: as of `Http`. `reports_cost`: what LiteLLM's proxy says of a call's cost is
+    taken.
 
     Each call raises `UnavailableError` (worth another try), `AccessError`, `CapabilityError`,
     `TooLongError`, `RejectedError`, or `AnswerError` where more than `largest_answer` MiB come.
@@ -96,12 +118,17 @@ class OpenAIClient:
         decision_price: Price | None = None,
         wire: TextWire = CHAT,
         prompt_cache: PromptCache = "none",
+        headers: Mapping[str, Key] | None = None,
+        reports_cost: bool = False,
     ) -> None:
         self.base_url = normalise_url(base_url)
         self.model = model
         self._name = name or f"{self.base_url}#{model}"
         limits = timeouts or Timeouts()
-        self._http = Http(self._name, self.base_url, key, limits, CONNECTIONS, largest_answer)
+        self._http = Http(
+            self._name, self.base_url, key, limits, CONNECTIONS, largest_answer, headers
+        )
+        self._reports_cost = reports_cost
         self._watch: ProgressWatch | None = None
         if watched is not None:
             self._watch = ProgressWatch(self._name, self._look, limits.read, watched)
@@ -123,6 +150,7 @@ class OpenAIClient:
             decision_price or self._price,
         )
         self._prompt_cache: PromptCache = prompt_cache
+        self._warned: set[str] = set()
         self._refused: set[str] = set()
         self._refused_schemas: set[str] = set()
         self._followed: bool | None = None
@@ -163,9 +191,10 @@ class OpenAIClient:
         if request.embeds:
             started = perf_counter()
             found = await self._embed([request.messages[-1].text])
-            return as_vector(found, perf_counter() - started, self._price)
+            seconds, prompt = perf_counter() - started, prompt_tokens(request)
+            return self._note_usage(as_vector(found, seconds, self._price, prompt))
         if request.questions is not None:
-            return await self._decide(request)
+            return self._note_usage(await self._decide(request))
         if not self.chats:
             raise decides_only(self._name, "it answers typed questions alone")
         tokens = await self._find_tokens(request.forced)
@@ -190,12 +219,38 @@ class OpenAIClient:
             if status == 200:
                 completion = (events and events.completion()) or self._read_completion(raw)
                 if not completion.error:
+                    self._read_gateway_headers(completion, headers)
                     return completion, perf_counter() - started
                 refusal = error_object(completion.error)
                 status = status_of(refusal, 502)
             else:
                 refusal = read_refusal(raw)
-            self._leave_out(status, refusal, body.keys(), request, retry_after(headers))
+            try:
+                self._leave_out(status, refusal, body.keys(), request, retry_after(headers))
+            except AccessError as error:
+                raise await self._with_models(error) from None
+
+    async def _with_models(self, error: AccessError) -> AccessError:
+        """The error, with the models that the endpoint lists where it does not know this one."""
+        names: list[str] = []
+        if NO_MODEL in str(error):
+            with suppress(ModelError):
+                names = [self._http.scrub(name) for name in await self.models()]
+        if not names:
+            return error
+        more = [f"and {len(names) - LISTED} more"] if len(names) > LISTED else []
+        return AccessError("\n  ".join([f"{error}; it serves:", *names[:LISTED], *more]))
+
+    def _read_gateway_headers(self, completion: Completion, headers: Mapping[str, str]) -> None:
+        """Add what LiteLLM's proxy reports beside an answer: whether a fallback gave it, and what
+        it cost."""
+        fallbacks = headers.get("x-litellm-attempted-fallbacks", "")
+        if fallbacks.strip("0").isdecimal() and (completion.model or self.model) == self.model:
+            completion.model = "a fallback that is not named"
+        if self._reports_cost and (cost := headers.get("x-litellm-response-cost")):
+            reported = ReportedUsage.model_validate({"cost": cost})
+            completion.usage = completion.usage or reported
+            completion.usage.cost = completion.usage.cost or reported.cost
 
     def _leave_out(
         self,
@@ -221,9 +276,17 @@ class OpenAIClient:
         if field == "logprobs":
             raise without_logprobs(self._name, self._http.scrub(refusal.message))
         self._refused.add(field)
+        kind = "schema" if field in self._wire.schema_fields else field
+        if kind in LEFT_OUT:
+            self._warn_once(kind, f"refuses {LEFT_OUT[kind]} ({self._http.scrub(refusal.message)})")
         if field in self._wire.schema_fields and request.schema is not None:
             self._refused.update(self._wire.schema_fields)
             self._refused_schemas.add(request.schema)
+
+    def _warn_once(self, kind: str, text: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            _LOG.warning("%s: the endpoint %s", self._name, text)
 
     def batch_line(self, request: Request) -> tuple[str, dict[str, Any]]:
         """The path and the body with which a request is asked, for a line of a batch job."""
@@ -360,11 +423,22 @@ class OpenAIClient:
     def _response(self, completion: Completion, request: Request, seconds: float) -> Response:
         if request.top_logprobs and completion.choices[0].logprobs is UNREADABLE:
             raise UnavailableError(f"{self._name}: log-probabilities came that cannot be read")
-        response = as_response(completion, seconds, self._price)
+        response = as_response(completion, seconds, self._price, prompt_tokens(request))
+        if completion.model not in (None, "", self.model) and self._watch is None:
+            name = f"{self._name}{ANSWERED_BY}{self._http.scrub(completion.model)}"
+            response = replace(response, usage=replace(response.usage, models={name: 1}))
         if request.top_logprobs and response.text and not response.logprobs:
             raise without_logprobs(self._name, "asked for, and left out of the answer")
         if request.schema is not None and request.schema not in self._refused_schemas:
             self._followed = True
+        return self._note_usage(response)
+
+    def _note_usage(self, response: Response) -> Response:
+        """Warn, once, that the endpoint does not report what its calls take."""
+        if response.usage.estimated:
+            self._warn_once(
+                "usage", "reports no tokens; limits count them by an estimate of the texts"
+            )
         return response
 
     def _failure(self, status: int, headers: Mapping[str, str], raw: bytes) -> ModelError:

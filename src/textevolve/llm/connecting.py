@@ -36,4 +36,6 @@ def connect(
         wire=text_wire(endpoint),
         extra=effort_fields(endpoint),
         prompt_cache=endpoint.prompt_cache,
+        headers=endpoint.headers,
+        reports_cost=endpoint.reports_cost,
     )

@@ -23,7 +23,7 @@ from textevolve.errors import (
     SettingsError,
     UnavailableError,
 )
-from textevolve.llm.keys import Key
+from textevolve.llm.keys import SETTINGS, Key
 from textevolve.llm.providers import is_loopback
 from textevolve.llm.refusals import one_line
 from textevolve.settings import LARGEST_ANSWER, Timeouts
@@ -34,6 +34,8 @@ LARGE = MIB
 CONNECTIONS = 1024
 REAL_KEY = 8
 """Shorter keys are placeholders ("none", "EMPTY"), which an answer may well hold as words."""
+LONG_VALUE = 16
+"""Characters from which a header's value in the settings counts as a secret."""
 RENEWED_AFTER = 10.0
 """Seconds in which a key that is refused is not looked for again where it was the same."""
 
@@ -51,11 +53,20 @@ class Http:
         timeouts: Timeouts,
         connections: int,
         largest_answer: int = LARGEST_ANSWER,
+        headers: Mapping[str, Key] | None = None,
     ) -> None:
+        """`headers`: sent with each request. Their values are secrets unless they stand in the
+        settings and are short, as a provider's name is, which answers may well hold as a word."""
         self.name = name
+        self._headers = {n: _header_text(name, one, n) for n, one in (headers or {}).items()}
         self._key = Key(key, "given") if isinstance(key, SecretStr) else key
         self.secrets: tuple[str, ...] = (
             () if self._key is None else (_header_text(name, self._key),)
+        )
+        self.secrets += tuple(
+            self._headers[n]
+            for n, one in (headers or {}).items()
+            if one.source != SETTINGS or len(self._headers[n]) >= LONG_VALUE
         )
         self._renewing = asyncio.Lock()
         self._looked = float("-inf")
@@ -202,6 +213,7 @@ class Http:
         headers = {"Content-Type": "application/json", "User-Agent": "textevolve"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {_header_text(self.name, self._key)}"
+        headers |= self._headers
         limits = self._timeouts
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=30),
@@ -247,18 +259,20 @@ class Http:
         return True
 
     def unreachable(self, error: Exception) -> ModelError:
-        where, said = f"{self.name}: {self._base.authority}", self.scrub(str(error))
+        address, said = self._base.authority, self.scrub(str(error))
+        where = f"{self.name}: {address}"
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return AccessError(f"{where}: its certificate is not trusted: {said}")
         if isinstance(error, aiohttp.ConnectionTimeoutError):
-            return UnavailableError(f"{where}: no connection in {self._timeouts.connect:g} s")
+            reason = f"no connection in {self._timeouts.connect:g} s"
+            return UnavailableError(f"{where}: {reason}", address=address)
         if isinstance(error, TimeoutError):
             read, total = self._timeouts.read, self._timeouts.total
             return UnavailableError(
                 f"{where}: no whole answer in time (read {read:g} s, total {total:g} s)"
             )
         if isinstance(error, aiohttp.ClientConnectorError):
-            return UnavailableError(f"{where}: cannot connect: {said}")
+            return UnavailableError(f"{where}: cannot connect: {said}", address=address)
         if isinstance(error, aiohttp.ClientPayloadError):
             return UnavailableError(f"{where}: the answer broke off")
         return UnavailableError(f"{where}: the connection failed: {said or type(error).__name__}")
@@ -319,12 +333,14 @@ class BegunAnswer:
         self._answer.close()
 
 
-def _header_text(name: str, key: Key) -> str:
-    """The key, checked to be fit for a header."""
+def _header_text(name: str, key: Key, header: str = "") -> str:
+    """The key, or the value of another header, checked to be fit for one."""
     text = key.secret.get_secret_value().strip()
-    if not text or not text.isascii() or not text.isprintable() or " " in text:
+    fit = text and text.isascii() and text.isprintable() and (header or " " not in text)
+    if not fit:
+        what = f"the header {header}" if header else "the key"
         raise SettingsError(
-            f"{name}: the key is empty or has characters that a key cannot have; copy it again"
+            f"{name}: {what} is empty or has characters that it cannot have; copy it again"
         )
     return text
 

@@ -45,6 +45,7 @@ from textevolve.llm.refusals import (
     status_of,
 )
 from textevolve.llm.reported_usage import usage_of
+from textevolve.llm.token_count import count_tokens
 from textevolve.llm.wire import encode
 from textevolve.settings import Decisions, Price
 
@@ -115,7 +116,7 @@ class DecisionCalls:
         if answer is not None and answer.error:
             status = status_of(error_object(answer.error), 404)
         elif answer is not None and answer.answers:
-            return self._usage(answer)
+            return self._usage(answer, TRIAL_STATE)
         if status in NOT_SPOKEN or status == 200 or 300 <= status < 400:
             return None
         raise self._failure(status, headers, raw)
@@ -136,7 +137,7 @@ class DecisionCalls:
         return Response(
             text=read_answers(wire, answer.answers, questions),
             finish_reason="stop",
-            usage=self._usage(answer),
+            usage=self._usage(answer, state),
             seconds=perf_counter() - started,
         )
 
@@ -146,12 +147,12 @@ class DecisionCalls:
         body = encode(decision_body(wire, self.model, state, questions))
         return await self.post(URL(self.base_url + PATHS[wire]), body)
 
-    def _usage(self, answer: DecisionAnswer) -> Usage:
+    def _usage(self, answer: DecisionAnswer, state: str) -> Usage:
         """No text is written, so where no output is counted there was none."""
         said = answer.usage
         if said is not None and said.completion_tokens is None:
             said = said.model_copy(update={"completion_tokens": 0})
-        return usage_of(said, self.price)
+        return usage_of(said, self.price, estimate=(count_tokens(state), 0))
 
     def _failure(self, status: int, headers: Mapping[str, str], raw: bytes) -> ModelError:
         refusal, wait = read_refusal(raw), retry_after(headers)

@@ -13,7 +13,7 @@ import shlex
 import stat
 import subprocess
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -60,6 +60,21 @@ def find_key(provider: str, variable: str, *, ask_keyring: bool = True) -> Key |
     if found := _from_file(path, provider):
         return _follow(found, str(path), again)
     return None
+
+
+SETTINGS = "the settings"
+
+
+def find_headers(headers: Mapping[str, SecretStr]) -> dict[str, Key]:
+    """The values of a provider's headers, those that are kept elsewhere from there.
+
+    Raises:
+        SettingsError: there is none where a header says that it is.
+    """
+    return {
+        name: _follow(value.get_secret_value(), SETTINGS, lambda: None)
+        for name, value in headers.items()
+    }
 
 
 def _find_again(provider: str, variable: str, ask_keyring: bool) -> Key | None:

@@ -194,8 +194,12 @@ class Pool:
             errors = [one for one in tried.values() if isinstance(one, UnavailableError)]
             limited = bool(errors) and all(one.status == 429 for one in errors)
             wait = min(self._wait_of(one, now) for one in self.members)
+            unconnected = [getattr(one.failed, "address", "") for one in self.members]
             error = UnavailableError(
-                message, status=429 if limited else None, retry_after=wait or None
+                message,
+                status=429 if limited else None,
+                retry_after=wait or None,
+                address=", ".join(unconnected) if all(unconnected) else "",
             )
         error.attempts = max(1, sum(one.attempts for one in tried.values()))
         return error

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -18,7 +18,7 @@ from textevolve.errors import SettingsError
 from textevolve.llm.catalogue import PROVIDER as LOCAL
 from textevolve.llm.catalogue import locate
 from textevolve.llm.gguf import read_header
-from textevolve.llm.keys import Key, find_key, keys_file
+from textevolve.llm.keys import Key, find_headers, find_key, keys_file
 from textevolve.llm.provider_table import PROVIDERS
 from textevolve.reach import check_model, confine
 from textevolve.settings import (
@@ -49,7 +49,7 @@ class Endpoint:
     `chat_format`, `reasoning_effort` and `prompt_cache`. `embeds`: whether it gives embeddings, and
     does nothing else; None where it has to be asked. The limits a minute are its provider's.
     `members`: those of a pool, which has no address. `batches` and `batch_discount`: as `Provider`
-    has them.
+    has them. `headers`: those of its provider, sent with each request.
     """
 
     spec: str
@@ -73,6 +73,7 @@ class Endpoint:
     members: tuple[Endpoint, ...] = ()
     batches: BatchWire = "openai"
     batch_discount: float | None = None
+    headers: Mapping[str, Key] = field(default_factory=dict[str, Key])
 
     @property
     def is_local(self) -> bool:
@@ -131,6 +132,7 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         tokens_per_minute=provider.tokens_per_minute,
         batches=provider.batches,
         batch_discount=provider.batch_discount,
+        headers=find_headers(provider.headers) if asks else {},
     )
 
 

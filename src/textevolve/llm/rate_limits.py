@@ -1,6 +1,7 @@
 """What an endpoint tells of its rate limits with each answer: from headers to `RateWindow`s.
 
-Read are `x-ratelimit-{limit,remaining,reset}-KIND` (OpenAI, Groq, Cerebras, Mistral),
+Read are `x-ratelimit-{limit,remaining,reset}-KIND` (OpenAI, Groq, Cerebras, Mistral), the same with
+whose limit it is (`x-ratelimit-api_key-remaining-requests`, LiteLLM's proxy),
 `anthropic-ratelimit-KIND-{limit,remaining,reset}`, and these without a kind (OpenRouter, Together
 with `x-tokenlimit-...`, drafts of the IETF). Not here: what is done about them, which is
 `pacing`'s.
@@ -19,7 +20,7 @@ Unit = Literal["requests", "tokens"]
 
 _PART = "limit|remaining|reset"
 _NAME = re.compile(
-    rf"(?:x-)?(?:rate-?|(?P<token>token))limit-({_PART})(?:-([a-z-]+))?"
+    rf"(?:x-)?(?:rate-?|(?P<token>token))limit-(?P<whose>[a-z_]+-)??({_PART})(?:-([a-z-]+))?"
     rf"|anthropic-ratelimit-([a-z-]+)-({_PART})"
 )
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|s|m|h|d)")
@@ -59,8 +60,8 @@ def read_windows(headers: Mapping[str, str], clock: Callable[[], float]) -> tupl
     for name in named:
         if matched := _NAME.fullmatch(name.lower()):
             plain = "tokens" if matched["token"] else "requests"
-            kind = matched[3] or matched[4] or plain
-            found.setdefault(kind, {})[matched[2] or matched[5]] = headers[name].strip()
+            kind = (matched["whose"] or "") + (matched[4] or matched[5] or plain)
+            found.setdefault(kind, {})[matched[3] or matched[6]] = headers[name].strip()
     windows: list[RateWindow] = []
     for kind, parts in found.items():
         remaining = _number(parts.get("remaining"))
@@ -81,6 +82,11 @@ def _number(text: str | None) -> float | None:
     return value if 0 <= value < 1e15 else None
 
 
+def sum_spans(text: str) -> float:
+    """Seconds of all spans in a text, such as `1m30s`."""
+    return sum(float(number) * _SPANS[unit] for number, unit in _SPAN.findall(text))
+
+
 def read_reset(text: str, now: float) -> float | None:
     """Seconds from `now` (Unix time) until a reset: `6m0s`, `120ms`, `2.5`, a Unix time in seconds
     or milliseconds, or a date. None where it is none of these."""
@@ -91,7 +97,7 @@ def read_reset(text: str, now: float) -> float | None:
         return max(0.0, value)
     spans = _SPAN.findall(text)
     if spans and "".join(number + unit for number, unit in spans) == text:
-        return sum(float(number) * _SPANS[unit] for number, unit in spans)
+        return sum_spans(text)
     try:
         moment = datetime.fromisoformat(text)
         return max(0.0, moment.timestamp() - now) if moment.tzinfo else None

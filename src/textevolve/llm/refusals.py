@@ -24,6 +24,7 @@ from textevolve.errors import (
 )
 from textevolve.llm.model import Request
 from textevolve.llm.providers import Endpoint
+from textevolve.llm.rate_limits import sum_spans
 
 SHOWN = 300
 HINTS = ("prompt_cache_key", "cache_control")
@@ -61,6 +62,37 @@ _SCHEMA = re.compile(
     r"response_format|text\.format|json.?schema|structured.?output|guided|grammar", re.IGNORECASE
 )
 
+
+NO_MODEL = "no such model"
+_PERMANENT: tuple[tuple[re.Pattern[str], str, str], ...] = (
+    (
+        re.compile(r"no healthy deployments|invalid model name|not a valid model|model_not_found"),
+        NO_MODEL,
+        "check the model's name",
+    ),
+    (
+        re.compile(r"no connected db|api_key_invalid|invalid_api_key|api key not valid"),
+        "the endpoint refuses the key",
+        "check the key",
+    ),
+    (
+        re.compile(
+            r"^402|insufficient_quota|budget_exceeded|budget has been exceeded"
+            r"|credit balance is too low|exceeded your current quota"
+        ),
+        "the account has no credit left",
+        "raise its budget, then resume the run",
+    ),
+)
+"""Words and codes of refusals that no later call gets around, whatever status they come with; what
+it means, and what to do."""
+_UPSTREAM = re.compile(r"litellm\.\w+Error|\w+Exception -|^\w+ error: ")
+"""How gateways begin what the provider behind them said."""
+_WAIT = re.compile(
+    r"(?:try again|retry) (?:in|after) ((?:\d+(?:\.\d+)?\s?(?:ms|s|m(?!illi)|h)[a-z]*\s?)+)",
+    re.IGNORECASE,
+)
+NO_LOGPROBS = "the endpoint gives no log-probabilities"
 
 _SAYS_NO_IMAGES = (400, 404, 415, 422, 500, 501)
 """llama.cpp's server without a projector says it with a 500, which would be tried again."""
@@ -120,8 +152,12 @@ def status_of(refusal: Refusal, default: int) -> int:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the endpoint asks to wait: a number or a date, or milliseconds of their own."""
-    milliseconds, said = headers.get("retry-after-ms"), headers.get("Retry-After")
+    """Seconds that the endpoint asks to wait: a number or a date, or milliseconds of their own.
+    LiteLLM's proxy puts a word before the names of the headers that it passes on."""
+    milliseconds, said = (
+        headers.get(name) or headers.get(f"llm_provider-{name}")
+        for name in ("retry-after-ms", "retry-after")
+    )
     try:
         if milliseconds is not None:
             return max(0.0, float(milliseconds) / 1000)
@@ -132,6 +168,12 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return max(0.0, parsedate_to_datetime(said or "").timestamp() - time())
     except (ValueError, OverflowError):
         return None
+
+
+def _wait_in(message: str) -> float | None:
+    """Seconds of a wait that only the words of a refusal name: `Please try again in 1m2.5s`."""
+    named = _WAIT.search(message[:_READ])
+    return sum_spans(named[1].lower().replace(" ", "")) if named else None
 
 
 def is_too_long(status: int, refusal: Refusal) -> bool:
@@ -150,9 +192,10 @@ def refused_field(
 ) -> str | None:
     """The field of the request that the endpoint does not know, where that is the reason.
     `schema_fields`: those that hold a JSON schema."""
-    if status not in (400, 422, 501) or is_too_long(status, refusal):
-        return None
     said = refusal.message[:_READ]
+    refused = status in (400, 422, 501) or (status == 500 and "unexpected keyword" in said)
+    if not refused or is_too_long(status, refusal):
+        return None
     asks_logprobs = "logprobs" in sent or "top_logprobs" in sent
     if asks_logprobs and ("logprobs" in refusal.param or "logprobs" in said):
         return "logprobs"
@@ -185,10 +228,14 @@ def failure(
         return no_images(name, said)
     if is_too_long(status, refusal):
         return TooLongError(_too_long(name, refusal, said))
-    if status == 402 or "insufficient_quota" in refusal.code:
-        return AccessError(f"{name}: the account has no credit left ({status}): {said}")
+    wait = _wait_in(refusal.message) if wait is None else wait
+    if permanent := _permanent(name, status, refusal, said, wait):
+        return permanent
     if status in (408, 409, 425, 429) or (status >= 500 and status != 501):
         return UnavailableError(f"{name}: {status}: {said}", status=status, retry_after=wait)
+    if status == 401 and _UPSTREAM.search(refusal.message[:_READ]):
+        hint = "your own key is accepted; whoever runs the gateway has to mend it"
+        return AccessError(f"{name}: the provider behind it refuses its key (401): {said}; {hint}")
     if status == 401:
         return AccessError(f"{name}: the endpoint refuses the key (401): {said}; check the key")
     if status == 403 and not re.search("flagged|moderation", refusal.message[:_READ]):
@@ -197,8 +244,22 @@ def failure(
         return decides_only(name, said)
     if status in (404, 405) or 300 <= status < 400:
         hint = "check the model's name and the endpoint's address"
-        return AccessError(f"{name}: no such model or address ({status}): {said}; {hint}")
+        return AccessError(f"{name}: {NO_MODEL} or address ({status}): {said}; {hint}")
     return RejectedError(f"{name}: the endpoint rejects the request ({status}): {said}")
+
+
+def _permanent(
+    name: str, status: int, refusal: Refusal, said: str, wait: float | None
+) -> AccessError | None:
+    """The error of a refusal that no later call gets around, by `_PERMANENT`. Words count where
+    they are the endpoint's: validators (422) repeat what was sent. A 429 that says when to come
+    back is a limit."""
+    plain = status in (400, 402, 403, 404) or (status == 429 and wait is None)
+    text = f"{status} {refusal.code} {refusal.message[:SHOWN] if plain else ''}".lower()
+    for pattern, meaning, hint in _PERMANENT if status != 401 else ():
+        if pattern.search(text):
+            return AccessError(f"{name}: {meaning} ({status}): {said}; {hint}")
+    return None
 
 
 def _too_long(name: str, refusal: Refusal, said: str) -> str:
@@ -242,5 +303,4 @@ def embeds_only(name: str) -> CapabilityError:
 
 
 def without_logprobs(name: str, said: str) -> CapabilityError:
-    hint = "choose the readout `verbalized`, or a model that gives them"
-    return CapabilityError(f"{name}: the endpoint gives no log-probabilities ({said}); {hint}")
+    return CapabilityError(f"{name}: {NO_LOGPROBS} ({said}); take a model that gives them")

@@ -56,6 +56,7 @@ class Relay:
         self._http = Http(
             *(endpoint.spec, endpoint.base_url, endpoint.key, timeouts, CONNECTIONS),
             largest_answer,
+            endpoint.headers,
         )
         self.price = find_price(endpoint)
         if self.price is None and endpoint.key is None and is_loopback(endpoint.base_url):

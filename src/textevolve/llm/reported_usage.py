@@ -55,16 +55,25 @@ class ReportedTimings(BaseModel):
 
 
 def usage_of(
-    reported: ReportedUsage | None, price: Price | None, timings: ReportedTimings | None = None
+    reported: ReportedUsage | None,
+    price: Price | None,
+    timings: ReportedTimings | None = None,
+    estimate: tuple[int, int] = (0, 0),
 ) -> Usage:
-    """A cost is known only where the endpoint says it, or all that it is made of."""
+    """A cost is known only where the endpoint says it, or all that it is made of. `estimate`:
+    tokens of the prompt and of the answer by their texts, counted where none are reported; what
+    they cost stays unknown."""
     said = reported or ReportedUsage()
     details = said.prompt_tokens_details
     cached = details.cached_tokens if details else None
     if cached is None:
         cached = timings.cache_n if timings else said.prompt_cache_hit_tokens
     written = (details and details.cache_write_tokens) or said.cache_creation_input_tokens or 0
-    prompt, answered, thought = said.prompt_tokens, said.completion_tokens, _thinking(said)
+    # No prompt has 0 tokens, so that a 0 is not a count.
+    prompt = said.prompt_tokens or estimate[0] or said.prompt_tokens
+    answered = said.completion_tokens or estimate[1] or said.completion_tokens
+    estimated = (prompt, answered) != (said.prompt_tokens, said.completion_tokens)
+    thought = _thinking(said)
     if thought and said.total_tokens == (prompt or 0) + (answered or 0) + thought:
         answered = (answered or 0) + thought  # some count thoughts beside the answer, none twice
     cached = cached or 0
@@ -73,10 +82,10 @@ def usage_of(
     cost, saved = said.cost, 0.0 if not (cached or written) else None
     if price is not None:
         free = not (price.input or price.output or price.cached_input)
-        if cost is None and (free or (prompt is not None and answered is not None)):
+        if cost is None and (free or not (estimated or prompt is None or answered is None)):
             cost = cost_of(price, prompt or 0, cached, answered or 0, written)
         saved = saved_of(price, prompt or 0, cached, written)
-    return Usage(1, prompt or 0, cached, answered or 0, cost, thought, saved)
+    return Usage(1, prompt or 0, cached, answered or 0, cost, thought, saved, int(estimated))
 
 
 def _thinking(said: ReportedUsage) -> int:

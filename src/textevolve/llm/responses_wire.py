@@ -139,7 +139,8 @@ def _as_completion(said: Mapping[str, Any]) -> Completion:
         "finish_reason": _finish_reason(said, bool(calls)),
         "logprobs": {"content": logprobs} if logprobs else None,
     }
-    return Completion.model_validate({"choices": [choice], "usage": said.get("usage")})
+    kept = {name: said.get(name) for name in ("model", "usage")}
+    return Completion.model_validate({"choices": [choice], **kept})
 
 
 def _finish_reason(said: Mapping[str, Any], calls: bool) -> str:

@@ -27,6 +27,7 @@ from textevolve.llm.lenient import KNOWN, READABLE, KnownText, read_loosely
 from textevolve.llm.model import Request, Response, TokenLogprobs
 from textevolve.llm.reasoning import split_reasoning, tokens_of_end
 from textevolve.llm.reported_usage import ReportedTimings, ReportedUsage, usage_of
+from textevolve.llm.token_count import count_tokens
 from textevolve.llm.tool_calls import SentToolCall, as_tool_calls, join_tool_calls
 from textevolve.settings import Price
 
@@ -135,6 +136,7 @@ class _Choice(BaseModel):
 class Completion(BaseModel):
     """A chat completion as far as it is read here. `error`: some endpoints send one with a 200."""
 
+    model: KnownText = None
     choices: Annotated[list[_Choice], BeforeValidator(_first)] = []
     usage: Annotated[ReportedUsage | None, READABLE] = None
     timings: Annotated[ReportedTimings | None, READABLE] = None
@@ -161,6 +163,7 @@ class CompletionChunk(BaseModel):
     """A part of a streamed completion. The last ones may have the usage and no choice. `whole`: the
     answer that the stream was of, where an event has it, as on the wire of responses."""
 
+    model: KnownText = None
     choices: Annotated[list[_ChunkChoice], BeforeValidator(_own_choices)] = []
     usage: Annotated[ReportedUsage | None, READABLE] = None
     timings: Annotated[ReportedTimings | None, READABLE] = None
@@ -229,6 +232,7 @@ def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) 
         logprobs=_join_logprobs([one.logprobs for one in choices if one.logprobs]),
     )
     return Completion(
+        model=next((chunk.model for chunk in chunks if chunk.model), None),
         choices=[choice] if choices else [],
         usage=usage[-1] if usage else None,
         timings=timings[-1] if timings else None,
@@ -255,8 +259,11 @@ def _thoughts_of(message: _Message) -> str:
     return "".join(one.text or "" for part in parts for one in part.thinking or ())
 
 
-def as_response(completion: Completion, seconds: float, price: Price | None) -> Response:
-    """What the rooms see of a completion that has a choice.
+def as_response(
+    completion: Completion, seconds: float, price: Price | None, prompt: int = 0
+) -> Response:
+    """What the rooms see of a completion that has a choice. `prompt`: about how many tokens the
+    prompt has.
 
     An answer that the model declined to give is an empty text with the finish reason "refusal".
     """
@@ -270,23 +277,25 @@ def as_response(completion: Completion, seconds: float, price: Price | None) -> 
     in_text, text = split_reasoning(content, finish_reason)
     if in_text:
         logprobs = tokens_of_end(logprobs, len(content) - len(text))
+    calls = as_tool_calls(message.tool_calls) if message.tool_calls else ()
+    answered = count_tokens(content + thoughts + "".join(call.arguments for call in calls))
     return Response(
         text=text,
         finish_reason=finish_reason,
-        usage=usage_of(completion.usage, price, completion.timings),
+        usage=usage_of(completion.usage, price, completion.timings, (prompt, answered)),
         logprobs=logprobs,
         seconds=seconds,
         reasoning=thoughts or in_text,
-        tool_calls=as_tool_calls(message.tool_calls) if message.tool_calls else (),
+        tool_calls=calls,
     )
 
 
-def as_vector(found: Embeddings, seconds: float, price: Price | None) -> Response:
-    """What the rooms see of the embedding of one text."""
+def as_vector(found: Embeddings, seconds: float, price: Price | None, prompt: int) -> Response:
+    """What the rooms see of the embedding of one text. `prompt`: as in `as_response`."""
     (vector,) = found.data
     said = (found.usage or ReportedUsage()).model_copy(update={"completion_tokens": 0})
     text = dump_vector(vector.embedding)
-    return Response(text, "stop", usage_of(said, price), seconds=seconds)
+    return Response(text, "stop", usage_of(said, price, None, (prompt, 0)), seconds=seconds)
 
 
 def dump_vector(vector: Sequence[float], **more: Any) -> str:

@@ -9,6 +9,7 @@ place among those in flight.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from time import perf_counter, time
 
-from textevolve.errors import ModelError, UnavailableError
+from textevolve.errors import AccessError, ModelError, UnavailableError
 from textevolve.evaluation import Usage
 from textevolve.events import CallFinished, CallRetried, Listener, silence
 from textevolve.llm.journal import Journal, JournalEntry
@@ -64,12 +65,18 @@ def backoff(retries: Retries, attempt: int, asked: float | None, rng: Random) ->
     return (asked or 0.0) + rng.uniform(0.0, most)
 
 
+UNCONNECTED = 8
+"""Calls that fail to connect, with no other before them, after which a server counts as absent."""
+
+
 @dataclass(frozen=True, slots=True)
 class Retrying:
     """Tries again what raised `UnavailableError`, up to `deadline` seconds for all attempts.
 
     Time that a call waits for its place in a `Limited` inside does not count. The error that is
-    raised in the end has the number of attempts in `attempts`.
+    raised in the end has the number of attempts in `attempts`. It is an `AccessError`, so that the
+    run ends, where none of the first `UNCONNECTED` calls could connect. `calls` counts those that
+    the server "answered", in whatever way, and those that ended "unconnected".
     """
 
     model: Model
@@ -77,6 +84,7 @@ class Retrying:
     deadline: float = 900.0
     listener: Listener = silence
     rng: Random = field(default_factory=Random)
+    calls: Counter[str] = field(default_factory=Counter[str])
 
     @property
     def name(self) -> str:
@@ -92,8 +100,10 @@ class Retrying:
                     attempt += 1
                     try:
                         response = await self.model(request)
+                        self.calls["answered"] += 1
                     except UnavailableError as error:
                         failed = error
+                        self.calls["answered"] += error.status is not None
                     except ModelError as error:
                         error.attempts += made
                         raise
@@ -130,14 +140,21 @@ class Retrying:
 
     def _given_up(
         self, attempt: int, last: str, why: str | None, failed: UnavailableError | None = None
-    ) -> UnavailableError:
+    ) -> ModelError:
         tried = "1 attempt" if attempt == 1 else f"{attempt} attempts"
         reason = f" ({why})" if why else ""
-        error = UnavailableError(
+        error: AccessError | UnavailableError = UnavailableError(
             f"no answer after {tried}{reason}; the last: {last}",
             status=failed.status if failed else None,
             retry_after=failed.retry_after if failed else None,
+            address=failed.address if failed else "",
         )
+        self.calls["unconnected"] += bool(error.address)
+        if self.calls["unconnected"] >= UNCONNECTED and not self.calls["answered"]:
+            error = AccessError(
+                f"{self.name}: cannot connect to {error.address}: the first {UNCONNECTED} calls"
+                " all failed; start the server or correct its address, then resume the run"
+            )
         error.attempts = attempt
         return error
 

@@ -66,6 +66,7 @@ def record_of(told: RunDetail, address: str) -> RunRecord:
     """A run of a server, as a store has runs: its source is the server."""
     spec: dict[str, Any] = {"version": VERSION, "kind": told.kind, "spec": dict(told.spec)}
     spec |= {"model": told.model, "why": told.why, "prices": list(told.prices)}
+    spec["answers"] = dict(told.answers)
     spec["described"] = dict(told.described)
     return RunRecord(
         id=told.id,

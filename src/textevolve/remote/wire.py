@@ -105,7 +105,8 @@ class RunSummary(Frozen):
 class RunDetail(RunSummary):
     """One run. `spec`: its fields that are no defaults. `records`: how many there are, by status.
     `spent`: what it asked; `reused`: what it found in the journal; `failed_calls`: errors. `why`:
-    how its model was found; `prices`: where its costs come from."""
+    how its model was found; `prices`: where its costs come from; `answers`: calls without reported
+    tokens, and answers of other models."""
 
     spec: Mapping[str, Any]
     described: Mapping[str, Any]
@@ -117,6 +118,7 @@ class RunDetail(RunSummary):
     time_limit: float | None
     why: str = ""
     prices: tuple[str, ...] = ()
+    answers: Mapping[str, Any] = {}
 
 
 class WireRecord(Frozen):

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 
-from textevolve.evaluation import Usage
+from textevolve.evaluation import ANSWERED_BY, Usage
 
 DASH = "–"
 """What stands where there is no figure."""
@@ -95,14 +96,43 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def tokens(usage: Usage) -> str:
+    """`1,200 tokens`, or `about 1,200 tokens` where some are estimated."""
+    return f"{'about ' if usage.estimated else ''}{count(usage.tokens, 'token')}"
+
+
 def spent(usage: Usage) -> str:
     """Tokens in parts, and cost."""
-    tokens = count(usage.tokens, "token")
     parts = f"{usage.prompt_tokens:,} prompt"
     if usage.prompt_tokens and usage.cached_tokens:
         parts += f", {percent(usage.cached_tokens / usage.prompt_tokens)} of them cached"
     cost = f"{money(usage.cost)}{saved_by_caching(usage)}"
-    return f"{tokens} ({parts}; {usage.completion_tokens:,} completion), {cost}"
+    return f"{tokens(usage)} ({parts}; {usage.completion_tokens:,} completion), {cost}"
+
+
+_VERSION = re.compile(r"[-@:](\d{3,8}|\d{4}-\d\d-\d\d|\d\d-\d{4}|\d\d-\d\d|latest)")
+_VARIANT = re.compile(r"[-:]latest$|:(free|nitro|floor|online)$")
+
+
+def is_same_model(requested: str, answering: str) -> bool:
+    """Whether an answer names the model that was requested: the provider before the name does not
+    count, nor the version of an alias, such as a date."""
+    name, other = (re.split("[/#]", one.casefold())[-1] for one in (requested, answering))
+    alias = _VARIANT.sub("", name)
+    dated = other.startswith(alias) and _VERSION.fullmatch(other, len(alias))
+    return other in (name, alias) or bool(dated)
+
+
+def other_models(usage: Usage) -> str:
+    """Which other models answered, or which versions where they changed; empty where none did."""
+    names = {key: key.partition(ANSWERED_BY)[::2] for key in usage.models}
+    versions = Counter(requested for requested, _ in names.values())
+    parts = (
+        f"{key} ({count(number, 'call')})"
+        for key, number in usage.models.items()
+        if versions[names[key][0]] > 1 or not is_same_model(*names[key])
+    )
+    return "; ".join(parts)
 
 
 def saved_by_caching(usage: Usage) -> str:

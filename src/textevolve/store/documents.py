@@ -204,6 +204,10 @@ def restore_request(document: bytes, texts: Sequence[str]) -> Request:
     return Request(messages=tuple(messages), **extra, **stored)
 
 
+USED = ("reasoning_tokens", "estimated", "models")
+"""Parts of the usage that stand in a response's document, where there are any."""
+
+
 def dump_response(response: Response) -> bytes:
     """The response without its tokens, its cost and what was saved, which have columns of their
     own."""
@@ -222,8 +226,9 @@ def dump_response(response: Response) -> bytes:
         document["tool_calls"] = [[c.id, c.name, c.arguments] for c in response.tool_calls]
     if response.member:
         document["member"] = response.member
-    if response.usage.reasoning_tokens:
-        document["reasoning_tokens"] = response.usage.reasoning_tokens
+    for name in USED:
+        if value := getattr(response.usage, name):
+            document[name] = value
     return pack(_dump(document))
 
 
@@ -257,8 +262,8 @@ def load_response(
             cached_tokens,
             completion_tokens,
             cost,
-            stored.get("reasoning_tokens", 0),
-            saved,
+            saved=saved,
+            **{name: stored[name] for name in USED if name in stored},
         ),
         logprobs=tuple(
             TokenLogprobs(token, logprob, tuple((other, value) for other, value in top))

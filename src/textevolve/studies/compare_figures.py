@@ -85,6 +85,9 @@ class Comparison(Shown):
         said = say_differences(self.differences, self.baseline)
         if len(self.variants) == 1 and (mean := self.variants[0].mean.value) == mean:
             said = f"{self.baseline} scores {mean:.3f} in the mean; there is nothing beside it."
+        replaced = (wording.other_models(one.usage) for one in self.variants)
+        if others := "; ".join(dict.fromkeys(filter(None, replaced))):
+            said += f" Not every output is its variant's own: {others}."
         failed = wording.count(self.failed, "output")
         return f"{said} {failed} without a score left out." if self.failed else said
 

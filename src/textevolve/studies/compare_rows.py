@@ -193,7 +193,10 @@ def take_again(output: Output) -> Case:
     """An output of an earlier run as a case of this one."""
     kept = {name: getattr(output, name) for name in _KEPT}
     failed = output.failure.reason if output.failure and not output.text else None
-    parameters = {**kept, "usage": asdict(output.usage), "failed": failed}
+    # What a run is known by: fields that came later stand in it only where they hold something.
+    used = asdict(output.usage)
+    usage = {n: v for n, v in used.items() if v or n not in ("estimated", "models")}
+    parameters = {**kept, "usage": usage, "failed": failed}
     return Case(
         *(output.input, (output.text,), output.row, parameters, output.reference, output.context),
         images=output.images,

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from textevolve.debate.context import memory_prompts
 from textevolve.engine import sync
 from textevolve.errors import InputError, MismatchError
-from textevolve.evaluation import Case, refer_to_images, with_images
-from textevolve.events import Listener, silence
+from textevolve.evaluation import Case, Usage, refer_to_images, with_images
+from textevolve.events import CallFinished, Event, Listener, silence
 from textevolve.judge_specs import judge_models
 from textevolve.judge_texts import collections_of, describe_judge
 from textevolve.llm.batches.batched import refuse_unbatched
@@ -299,14 +299,25 @@ async def perform(
     study = find_study(stored.kind)
     async with hold(store, run.id, ends=launch.ends):
         refuse_changed(run, study, stored, launch.objects)
-        keeper = RecordKeeper(study, store, run.id)
+        keeper, answers = RecordKeeper(study, store, run.id), Usage()
+
+        def count(event: Event) -> None:
+            nonlocal answers  # those of the journal count too: a resumed run hears of all
+            if isinstance(event, CallFinished) and (event.usage.estimated or event.usage.models):
+                answers += event.usage
+            launch.listener(event)
+
+        counted = launch.heard_by(count)
         try:
-            async with aclosing(_work(study, stored, store, run, settings, launch)) as found:
+            async with aclosing(_work(study, stored, store, run, settings, counted)) as found:
                 async for record in found:
                     await keeper.add(record)
                     yield record
         finally:
             await keeper.flush()
+            parts = {"estimated": answers.estimated, "models": dict(answers.models)}
+            if (noted := {name: value for name, value in parts.items() if value}) != stored.answers:
+                store.respecify(run.id, {"answers": noted})
         store.finish_run(run.id, "interrupted" if keeper.skipped else "finished")
 
 

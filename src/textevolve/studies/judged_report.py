@@ -297,7 +297,7 @@ def _utter(result: DebateResult, turn: Turn) -> Utterance:
 
 def _note(turn: Turn) -> str:
     shown = ", ".join(wording.letter(j) for j in turn.order)
-    parts = [turn.model, wording.count(turn.usage.tokens, "token"), wording.duration(turn.seconds)]
+    parts = [turn.model, wording.tokens(turn.usage), wording.duration(turn.seconds)]
     parts += [f"shown in the order {shown}"] if shown else []
     parts += [f"answer read: {turn.parse_mode}"] if turn.parse_mode else []
     parts += [debate_words.decided(turn.decided_by)] if turn.decided_by else []

@@ -23,6 +23,7 @@ from textevolve.report.html import write_html
 from textevolve.report.images import put_images
 from textevolve.report.markdown import write_markdown
 from textevolve.studies.aggregates import Aggregates, aggregates_data, draw_aggregates
+from textevolve.studies.driver import models_asked
 from textevolve.studies.gates import UNGATED, Gated, draw_gates
 from textevolve.studies.keeping import Records
 from textevolve.studies.stored import StoredSpec, read_spec, read_stored
@@ -54,9 +55,15 @@ def make_report(
     result, sums = _summarise(study, spec, records, gated)
     made = study.report(spec, result)
     totals = store.run_totals(run.id)
+    spent = replace(totals.spent, **stored.answers)
+    same = (stored.model, stored.model.partition("/")[0])
+    others = [one for one in models_asked(study.asks(spec), stored) if one not in same]
     facts = {
-        "Model": f"{stored.model} ({stored.why})" if stored.why else stored.model,
-        "Spent": wording.spent(totals.spent),
+        "Model": ", ".join(
+            [f"{stored.model} ({stored.why})" if stored.why else stored.model, *others]
+        ),
+        "Other models": wording.other_models(spent),
+        "Spent": wording.spent(spent),
         "Costs": "; ".join(stored.prices),
         "From other runs": wording.count(totals.reused.calls, "answer"),
         "Run": run.id if is_confined() else f"{run.id} in {store.place}",
@@ -77,6 +84,7 @@ def make_data(
     result, sums = _summarise(study, spec, records, gated)
     found = {"kind": stored.kind, "run": run.id, "model": stored.model, **study.data(spec, result)}
     found |= {"costs": "; ".join(stored.prices)} if stored.prices else {}
+    found |= {"answers": dict(stored.answers)} if stored.answers else {}
     found |= {"aggregates": aggregates_data(sums)} if sums else {}
     return found | ({"gates": gated.outcomes} if gated.outcomes else {})
 

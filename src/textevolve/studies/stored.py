@@ -31,7 +31,8 @@ class StoredSpec(BaseModel):
 
     `model` is the one that was named or found, and `why` says how; `judges` holds what was read
     from the files behind the judges' names; `described` what the study found of the world;
-    `prices` where its costs come from; `fresh` sets a run apart from one that is the same
+    `prices` where its costs come from; `answers` what its calls found beside the answers, as
+    `Usage` has it (`estimated`, `models`); `fresh` sets a run apart from one that is the same
     otherwise, so that everything is asked anew.
     """
 
@@ -47,6 +48,7 @@ class StoredSpec(BaseModel):
     prompts: Mapping[str, str] = {}
     described: Mapping[str, Any] = {}
     prices: tuple[str, ...] = ()
+    answers: Mapping[str, Any] = {}
     fresh: str = ""
 
     @property

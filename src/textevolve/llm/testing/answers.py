@@ -40,6 +40,7 @@ class Answer:
     packets. `streams`: False is a server that ignores that a stream was asked for. `tool_calls`:
     functions that are called, each with its arguments as text. `reasoning`: what was thought before
     the answer, told in `reasoning_field`; "text" is between tags before the text.
+    `model`: the one that the answer names, where it is not the one that was asked.
     """
 
     text: str | None = None
@@ -59,6 +60,7 @@ class Answer:
     tool_calls: tuple[tuple[str, str], ...] = ()
     reasoning: str | None = None
     reasoning_field: Literal["reasoning_content", "reasoning", "text"] = "reasoning_content"
+    model: str = ""
 
 
 OBLIGING = Answer()
@@ -96,7 +98,7 @@ def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) ->
         "id": f"chatcmpl-{seed:016x}",
         "object": "chat.completion",
         "created": 0,
-        "model": body.get("model", ""),
+        "model": answer.model or body.get("model", ""),
         "choices": [choice],
         "usage": answer.usage if answer.usage is not None else _usage(body, text, answer),
     }

@@ -105,6 +105,7 @@ def run_detail(server: ServerState, seen: Seen) -> RunDetail:
         time_limit=launch.get("time_limit"),
         why=str(run.spec.get("why", "")),
         prices=tuple(run.spec.get("prices", ())),
+        answers=run.spec.get("answers", {}),
     )
 
 

@@ -1,0 +1,278 @@
+"""Behind gateways such as LiteLLM's proxy and Portkey's: another model answers, refusals have other
+words, headers other names."""
+
+import json
+import socket
+
+import pytest
+
+from textevolve.errors import AccessError, UnavailableError
+from textevolve.evaluation import ANSWERED_BY, Usage
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.model import Message, Request
+from textevolve.llm.rate_limits import RateWindow, read_windows
+from textevolve.llm.refusals import Refusal, failure, read_refusal, retry_after
+from textevolve.llm.testing import Answer, Fault
+from textevolve.llm.wires import completions
+from textevolve.report.wording import is_same_model, other_models
+from textevolve.settings import Price
+
+DEBATE = ("evaluate", "Say hello.", "Hello!", "--rounds", "1", "--readout", "verbalized")
+
+
+@pytest.mark.parametrize(
+    ("requested", "answering", "same"),
+    [
+        ("gw/m", "m", True),
+        ("openai/m", "m-2026-10-01", True),
+        ("gw/m-latest", "m-2506", True),
+        ("http://h:1/v1#m", "org/M:latest", True),
+        ("router/org/m:free", "org/m", True),
+        ("gw/m-2025-01-01", "m-2026-10-01", False),
+        ("gw/m", "m-mini", False),
+        ("gw/gpt-4", "gpt-4-1", False),
+    ],
+)
+def test_the_version_of_an_alias_is_no_other_model(requested, answering, same):
+    assert is_same_model(requested, answering) is same
+
+
+def test_versions_that_change_within_a_run_are_told():
+    first, second = (f"gw/m{ANSWERED_BY}m-2026-{month}-01" for month in (10, 11))
+    assert other_models(Usage(models={first: 2})) == ""
+    both = Usage(models={first: 2}) + Usage(models={first: 1, second: 1})
+    assert other_models(both) == f"{first} (3 calls); {second} (1 call)"
+    assert (both - Usage(models={second: 1})).models == {first: 3}
+
+
+CASES = "".join(json.dumps({"input": f"Say {n}.", "output": "Hm."}) + "\n" for n in range(120))
+
+
+def falls_back(body, number):
+    return Answer(model="small") if body["model"] == "dead" else None
+
+
+def test_a_variant_that_another_model_answered_is_told(cli, home, server):
+    server.script = falls_back
+    (home / "p.txt").write_text("What is {n}?")
+    (home / "rows.csv").write_text("n,sum\n1,1\n2,2\n")
+    small, dead = f"{server.url}#small", f"{server.url}#dead"
+    models = ("-m", small, "-m", dead)
+    ended = cli("compare", "-p", "p.txt", *models, "-d", "rows.csv", "--label", "sum", *METRIC)
+    told = f"{dead} was answered by small (2 calls)"
+    assert f"Not every output is its variant's own: {told}." in flat(ended.out)
+    assert told in flat(ended.err)  # the display
+    shown = cli("runs", "show", "--json")
+    first, second = json.loads(shown.out)["variants"]
+    assert first["usage"]["models"] == {}
+    assert second["usage"]["models"] == {told.removesuffix(" (2 calls)"): 2}
+
+
+METRIC = ("--metric", "exact")
+
+
+def flat(text):
+    return " ".join(text.split())
+
+
+def test_a_debate_with_fallbacks_is_told_by_its_report_and_when_shown(cli, home, server, model):
+    header = {"x-litellm-attempted-fallbacks": "1"}
+    server.script = lambda body, number: Answer(headers=header) if number == 2 else None
+    ended = cli(*DEBATE, "-m", model)
+    told = f"{model} was answered by a fallback that is not named (1 call)"
+    assert told in flat(ended.out)
+    server.script = lambda body, number: Fault.NOT_FOUND
+    assert told in flat(cli("runs", "show").out)
+    assert json.loads(cli("runs", "show", "--json").out)
+
+
+def test_a_limit_of_tokens_holds_where_no_usage_is_reported(cli, home, server, model, caplog):
+    server.script = lambda body, number: Answer(usage={})
+    (home / "cases.jsonl").write_text(CASES)
+    ended = cli("evaluate", "cases.jsonl", "-m", model, "--judge", "probe", "--max-tokens", "1500")
+    assert ended.code == 3
+    assert "the limit of 1500 tokens is reached (about" in flat(ended.err)
+    assert server.calls < 120
+    assert "Spent about 1," in flat(ended.out)
+    assert caplog.text.count("the endpoint reports no tokens") == 1
+    assert "Spent about 1," in flat(cli("runs", "show").out)
+
+
+@pytest.fixture
+def free_address():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{free.getsockname()[1]}"  # bound, and nobody listens
+
+
+def test_a_server_that_cannot_be_reached_ends_the_run(cli, home, free_address):
+    (home / "textevolve.toml").write_text("[retries]\nattempts = 2\nfirst = 0.001\n")
+    (home / "cases.jsonl").write_text(CASES)
+    ended = cli("evaluate", "cases.jsonl", "-m", f"http://{free_address}#m", "--judge", "probe")
+    assert ended.code == 1
+    run = json.loads(cli("runs", "list", "--json").out)
+    assert run["status"] == "interrupted"
+    assert f"cannot connect to {free_address}: the first 8 calls all failed" in ended.err
+    assert f"Go on with: textevolve runs resume {run['id']}" in ended.err
+    assert 8 <= run["failed_calls"] < 120
+
+
+def refused(status, message, **more):
+    error = {"error": {"message": message, "type": None, "code": str(status), **more}}
+    return Answer(status=status, body=json.dumps(error).encode())
+
+
+LITELLM = "litellm.{0}: {0}: OpenAIException - "
+PERMANENT = {
+    "no such model": refused(
+        400,
+        "litellm.BadRequestError: You passed in model=nope. There are no healthy deployments for"
+        " this model. Received Model Group=nope",
+    ),
+    "the endpoint refuses the key": refused(400, "No connected db.", type="no_db_connection"),
+    "the account has no credit left (422)": refused(
+        422, "Budget has been exceeded! Current cost: 2, Max budget: 1", type="budget_exceeded"
+    ),
+    "the account has no credit left (429)": refused(
+        429, LITELLM.format("RateLimitError") + "You exceeded your current quota, please check"
+    ),
+    "the provider behind it refuses its key (401)": refused(
+        401, LITELLM.format("AuthenticationError") + "Incorrect API key provided: sk-9. "
+    ),
+}
+
+
+@pytest.mark.parametrize("meaning", PERMANENT)
+def test_a_permanent_refusal_stops_the_run(cli, home, server, model, meaning):
+    server.script = lambda body, number: PERMANENT[meaning]
+    (home / "cases.jsonl").write_text(CASES)
+    ended = cli("evaluate", "cases.jsonl", "-m", model, "--judge", "probe")
+    assert (ended.code, "stopped; every answer so far is kept" in ended.err) == (1, True)
+    assert meaning in ended.err
+    assert server.calls <= 40  # those that were in flight
+    assert json.loads(cli("runs", "list", "--json").out)["status"] == "interrupted"
+
+
+def test_what_a_refusal_repeats_of_a_case_stops_nothing():
+    body = json.dumps({"detail": [{"msg": "bad", "input": "budget_exceeded"}]}).encode()
+    for status, refusal in (
+        (422, read_refusal(body)),
+        (500, Refusal("exceeded your current quota")),
+    ):
+        assert not isinstance(failure("m", status, refusal), AccessError)
+    limit = failure("m", 429, Refusal("You exceeded your current quota. Please retry in 23.5s."))
+    assert (type(limit), limit.retry_after) == (UnavailableError, 23.5)
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [
+        ("Rate limit reached. Please try again in 23s.", 23.0),
+        ("Please try again in 1m2.5s. Visit", 62.5),
+        ("No deployments available, Try again in 5 seconds. Passed", 5.0),
+        ("try again in 120ms", 0.12),
+        ("Please try again in a moment", None),
+    ],
+)
+def test_a_wait_is_read_from_the_words_of_a_refusal(words, seconds):
+    assert failure("m", 429, Refusal(words)).retry_after == seconds
+
+
+def test_headers_under_the_names_of_litellm_are_read():
+    assert retry_after({"llm_provider-retry-after": "23"}) == 23.0
+    limits = {
+        "x-ratelimit-api_key-limit-requests": "10",
+        "x-ratelimit-api_key-remaining-requests": "0",
+        "x-ratelimit-remaining-requests": "5",
+        "x-ratelimit-api_key-remaining-tokens": "7",
+    }
+    windows = {one.kind: one for one in read_windows(limits, lambda: 0.0)}
+    own = RateWindow("api_key-requests", "requests", 10.0, 0.0, None)
+    assert windows["api_key-requests"] == own
+    assert (windows["requests"].remaining, windows["api_key-tokens"].unit) == (5.0, "tokens")
+
+
+async def test_an_argument_that_a_gateway_does_not_expect_is_left_out(server, caplog):
+    words = "AsyncCompletions.create() got an unexpected keyword argument 'response_format'"
+    server.script = lambda body, n: refused(500, words) if "response_format" in body else "fine"
+    async with OpenAIClient(server.url, "m", wire=completions("chatml")) as client:
+        request = Request(messages=(Message("user", ("Hm?",)),), schema='{"type": "object"}')
+        assert [(await client(request)).text for _ in range(2)] == ["fine", "fine"]
+    assert (server.calls, client.schema) == (3, False)
+    assert caplog.text.count("the endpoint refuses a JSON schema") == 1
+
+
+def test_a_refused_seed_is_told_in_the_run(cli, home, server, model, caplog):
+    refusal = refused(400, "seed is not supported", param="seed")
+    server.script = lambda body, number: refusal if "seed" in body else None
+    assert cli(*DEBATE, "-m", model).code == 0
+    assert caplog.text.count("the endpoint refuses a seed, so that another run may") == 1
+
+
+def test_an_unknown_model_is_answered_with_those_that_there_are(cli, home, server):
+    server.models = ("small", "large")
+    server.script = lambda body, number: Fault.NOT_FOUND
+    ended = cli(*DEBATE, "-m", f"{server.url}#smal")
+    assert "it serves:\n  small\n  large\n" in ended.err
+    assert "it serves:\n  small\n  large\n" in cli("doctor", f"{server.url}#smal").out
+    server.script = None
+    told = cli("doctor", f"{server.url}#small").out
+    assert [" ".join(line.split()) for line in told.splitlines() if "serves" in line] == [
+        "serves small",
+        "serves large",
+    ]
+
+
+def test_the_readout_is_named_only_where_there_is_one(cli, home, server, model):
+    server.script = lambda body, n: Fault.NO_LOGPROBS if body.get("logprobs") else None
+    debate = cli(*DEBATE[:-1], "pointwise", "-m", model)
+    assert debate.err.rstrip().endswith("or choose the readout `verbalized`")
+    probe = cli("evaluate", "Say hello.", "Hello!", "--judge", "probe", "-m", model)
+    assert (probe.code, "readout" in probe.err) == (1, False)
+
+
+def test_a_comparison_names_all_its_models(cli, home, server):
+    (home / "p.txt").write_text("What is {n}?")
+    (home / "rows.csv").write_text("n,sum\n1,1\n")
+    models = ("-m", f"{server.url}#first", "-m", f"{server.url}#second")
+    ended = cli("compare", "-p", "p.txt", *models, "-d", "rows.csv", "--label", "sum", *METRIC)
+    assert f"{server.url}#second" in flat(ended.out).partition("Model ")[2].partition("Spent")[0]
+
+
+def test_headers_of_a_provider_are_sent_and_kept_secret(cli, home, server, monkeypatch):
+    secret, literal = "vk-secret", "pc-config-of-mine-1234"
+    monkeypatch.setenv("GATEWAY_SECRET", secret)
+    (home / "textevolve.toml").write_text(
+        f'[providers.gw]\nbase_url = "{server.url}"\nkeyless = true\nreports_cost = true\n'
+        'headers = {x-provider = "openai", x-key = "env:GATEWAY_SECRET", '
+        f'x-config = "{literal}"}}\n'
+    )
+
+    def repeats(body, number):
+        said = f"openai error: {secret} {literal}"
+        return refused(400, said) if number == 1 else Answer(text=said, headers=COST)
+
+    server.script = repeats
+    failed, kept = (cli(*DEBATE, "-m", "gw/m") for _ in range(2))
+    sent = server.headers[-1]
+    assert (sent["x-provider"], sent["x-key"], sent["x-config"]) == ("openai", secret, literal)
+    assert "openai error: [key] [key]" in failed.err + failed.out
+    shown = cli("config", "--json").out + cli("doctor", "gw/m").out + cli("runs", "show").out
+    stored = b"".join(path.read_bytes() for path in home.rglob("*.db*"))
+    for text in (secret, literal):
+        assert text not in failed.err + failed.out + kept.err + kept.out + shown
+        assert text.encode() not in stored
+
+
+COST = {"x-litellm-response-cost": "0.25"}
+
+
+async def test_the_cost_that_litellm_reports_is_taken_where_a_provider_reports_costs(server):
+    server.script = lambda body, number: Answer(headers=COST)
+    request, price = Request(messages=(Message("user", ("Hm?",)),)), Price(input=1, output=1)
+    async with (
+        OpenAIClient(server.url, "m", price=price, reports_cost=True) as reporting,
+        OpenAIClient(server.url, "m", price=price) as reckoning,
+    ):
+        assert (await reporting(request)).usage.cost == 0.25
+        assert (await reckoning(request)).usage.cost < 0.01
