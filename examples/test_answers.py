@@ -1,6 +1,6 @@
 """Tests of a program's answers, judged by a model; see docs/pytest.md. Run them with
 
-pytest examples/test_answers.py --textevolve-model openai/gpt-5-mini --textevolve-report out.html
+pytest examples/test_answers.py --textevolve-model openai/gpt-6-luna --textevolve-report out.html
 """
 
 import pytest

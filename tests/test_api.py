@@ -157,7 +157,7 @@ def test_results_come_as_they_finish_unless_order_is_asked_for(model, server):
         ({"colour": "red"}, InputError, "unknown parameter 'colour'"),
         ({"profile": "nobody"}, InputError, "profile 'nobody'"),
         ({"model": "nobody/m"}, SettingsError, "there is no provider 'nobody'"),
-        ({"model": "openai/gpt-5-mini"}, SettingsError, "needs a key"),
+        ({"model": "openai/gpt-6-luna"}, SettingsError, "needs a key"),
     ],
 )
 def test_what_cannot_be_used_is_refused(model, server, options, error, reason):

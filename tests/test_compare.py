@@ -397,6 +397,7 @@ def test_outputs_cut_at_the_limit_are_told(cli, files, server, model):
         (("--metric", "exact", "--metric", "exact"), "a metric is named twice"),
         (("--judge", "faithfulness"), "name its column with --context; columns: n, sum, old"),
         (("--outputs", "new"), "--outputs: no row has the column 'new'; columns: n, sum, old"),
+        (("--system", "It was {Old}."), "prompt short: {Old} is not a column; write {old}"),
         (("--outputs-of", "last"), "leave out --prompt"),
         (("--threshold", "7"), "threshold must be from 0 to 1, not '7'"),
     ],

@@ -234,7 +234,7 @@ def test_what_a_chain_is_changes_with_all_that_it_is_made_of():
         for steps, model in (
             ([ask("a", "x")], None),
             ([ask("a", "y")], None),
-            ([ask("a", "x")], "openai/gpt-5-mini"),
+            ([ask("a", "x")], "openai/gpt-6-luna"),
             ([ask("a", "x", temperature=0.1)], None),
             ([ask("a", "x", parse=Verdict)], None),
             ([ask("a", "x", parse=first)], None),

@@ -102,7 +102,7 @@ def test_chains_and_functions_are_found_by_import_path(folder, monkeypatch):
     for name, told in (
         ("code.py:none", "there is nothing of that name"),
         ("nowhere.chains:x", "cannot be loaded"),
-        ("openai/gpt-5-mini", "names no chain"),
+        ("openai/gpt-6-luna", "names no chain"),
     ):
         with pytest.raises(InputError, match=told):
             load_chain(name, folder)
@@ -117,7 +117,7 @@ def test_a_chain_that_calls_itself_is_refused(tmp_path):
 
 
 def test_models_are_not_taken_for_chains():
-    models = "openai/gpt-5-mini", "http://h:8000/v1#m", "ollama/llama3:8b", "local/x.gguf", "openai"
+    models = "openai/gpt-6-luna", "http://h:8000/v1#m", "ollama/llama3:8b", "local/x.gguf", "openai"
     assert not any(map(names_chain, models))
     chains = "chain.yaml", "a/b.YML", "my.module:chain", "x/code.py:chain", "python:mine"
     assert all(map(names_chain, chains))

@@ -163,10 +163,10 @@ BAD = {
     "output in no folder": ([*CASE, "-o", "gone/x.csv"], "gone/x.csv: cannot be written"),
     "output a folder": ([*CASE, "-o", "folder.csv"], "folder.csv: is a folder; name a file in it"),
     "no such provider": ([*CASE, "-m", "opnai/x"], "no provider 'opnai'; did you mean 'openai'"),
-    "model without provider": ([*CASE, "-m", "gpt-5-mini"], "did you mean 'openai/gpt-5-mini'"),
+    "model without provider": ([*CASE, "-m", "gpt-6-luna"], "did you mean 'openai/gpt-6-luna'"),
     "address without model": ([*CASE, "-m", "http://127.0.0.1:1/v1"], "no model is named; write "),
     "no address": ([*CASE, "-m", "ftp://x#m"], "not of the form http"),
-    "no key": ([*CASE, "-m", "openai/gpt-5-mini"], "needs a key: set OPENAI_API_KEY"),
+    "no key": ([*CASE, "-m", "openai/gpt-6-luna"], "needs a key: set OPENAI_API_KEY"),
     "unknown local weights": ([*CASE, "-m", "local/nothing"], "nothing: .*qwen2.5-coder-1.5b"),
     "nothing to go on with": ([*CASE, "--resume", "nothing"], "run nothing: is not in this store"),
 }

@@ -302,10 +302,10 @@ def test_a_cost_that_is_not_known_is_said_to_be(cli, monkeypatch):
 
 def test_a_cost_comes_with_the_date_of_its_prices(cli, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-only-for-a-dry-run")
-    ended = cli("evaluate", *CASE, "-m", "openai/gpt-5-mini", "--dry-run")
+    ended = cli("evaluate", *CASE, "-m", "openai/gpt-6-luna", "--dry-run")
     assert re.search(r"cost +\$0\.\d+ .*at most", ended.out)
     assert re.search(r"prices of 20\d\d-\d\d-\d\d \(genai-prices \S+\)", ended.out)
-    data = cli("evaluate", *CASE, "-m", "openai/gpt-5-mini", "--dry-run", "--json").rows[0]
+    data = cli("evaluate", *CASE, "-m", "openai/gpt-6-luna", "--dry-run", "--json").rows[0]
     assert data["costs"].startswith("prices of 20")
 
 
@@ -413,7 +413,7 @@ def test_a_run_that_is_finished_needs_no_price_for_its_limit(cli, monkeypatch):
 def test_why_a_model_was_taken_is_said(cli, model, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-only-for-a-dry-run")
     taken = cli("evaluate", *CASE, "--dry-run").out
-    assert "openai/gpt-5-mini (OPENAI_API_KEY is set)" in taken
+    assert "openai/gpt-6-luna (OPENAI_API_KEY is set)" in taken
     monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
     assert f"{model} (configured)" in cli("evaluate", *CASE, "--dry-run").out
     assert f"{model} (configured)" in cli("evaluate", *CASE).out
@@ -494,7 +494,7 @@ def test_doctor_tells_what_an_endpoint_can_do(cli, server, model):
 def test_doctor_ends_with_1_where_a_model_does_not_answer(cli):
     with ScriptedServer() as gone:
         url = gone.url
-    ended = cli("doctor", f"{url}#m", "openai/gpt-5-mini", "nobody/m")
+    ended = cli("doctor", f"{url}#m", "openai/gpt-6-luna", "nobody/m")
     assert ended.code == 1
     assert "cannot connect" in ended.out
     assert "needs a key: set OPENAI_API_KEY" in ended.out

@@ -372,7 +372,7 @@ def test_batch_progress_counts_without_a_terminal() -> None:
         "5 of 10 done, 4 calls, 400 tokens, at least $1.50, 1 replayed, 1 retry, 30 s"
     )
     assert "calls/s" in lines[0]
-    assert lines[0].endswith("left")
+    assert lines[1].endswith("left")
 
 
 def test_pace_follows_the_present() -> None:
@@ -405,6 +405,20 @@ def test_time_left_comes_from_the_pace() -> None:
     left = progress.seconds_left()
     assert left is not None
     assert left == pytest.approx(80, rel=0.1)
+
+
+def test_cases_that_the_journal_answers_do_not_count_for_the_time_left() -> None:
+    now, usage = [0.0], Usage(1, 90, 0, 10, 0.5)
+    progress = BatchProgress(100, console=a_console(), clock=lambda: now[0])
+    for _ in range(50):
+        progress(CallFinished("m", usage, 0.1, replayed=True))
+        progress.count("scored")
+    assert progress.seconds_left() is None
+    for _ in range(10):
+        now[0] += 5
+        progress(CallFinished("m", usage, 5.0, replayed=False))
+        progress.count("scored")
+    assert progress.seconds_left() == pytest.approx(200, rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,21 @@
 """`textevolve models`: what is listed, checked and refused, without fetching anything."""
 
+import asyncio
 import json
+import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from textevolve.cli.app import app
+from textevolve.cli.execution import fetch_weights
 from textevolve.cli.models import draw_transfer
 from textevolve.errors import FatalModelError, SettingsError
+from textevolve.llm.opening import open_model
 from textevolve.llm.transfer import Progress
+from textevolve.settings import Settings
 
 RUN = CliRunner()
 
@@ -59,3 +65,34 @@ def test_notes_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]):
         report(Progress("m", "wheel", 5, 10))
         report(Progress("m", "hub", 0, 10, "another"))
     assert capsys.readouterr().err == "m: a [bold]note[/bold]\nm: another\n"
+
+
+@pytest.mark.parametrize(
+    ("package", "model", "extra"),
+    [
+        ("xllamacpp", "local/qwen2.5-coder-1.5b", "local"),
+        ("onnxruntime", "local/minilm", "memory"),
+        ("tokenizers", "local/minilm", "memory"),
+    ],
+)
+def test_a_missing_package_is_told_before_weights_are_fetched(
+    package: str, model: str, extra: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def fetched() -> None:
+        async with AsyncExitStack() as stack:
+            await open_model(model, settings, stack)
+
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr("textevolve.llm.weights.fetch_file", lambda *_: pytest.fail("fetched"))
+    settings, said = Settings(), rf"{model} needs {package}.*textevolve\[{extra}\]"
+    with pytest.raises(SettingsError, match=said):
+        fetch_weights([model], settings)
+    with pytest.raises(SettingsError, match=said):
+        asyncio.run(fetched())
+
+
+def test_a_dry_run_tells_a_missing_package(caplog: pytest.LogCaptureFixture, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    command = ["evaluate", "Say a.", "A.", "-m", "local/qwen2.5-coder-1.5b", "--dry-run"]
+    assert RUN.invoke(app, command).exit_code == 0
+    assert "xllamacpp, which is not installed" in caplog.text

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from parameter_sets import slow_but_first
+from textevolve.cli import process as process_state
 from textevolve.llm.testing import ScriptedServer
 from textevolve.memory_eval.dataset import user_to_line
 from textevolve.memory_eval.synthesis import synthesise
@@ -177,6 +178,17 @@ def test_a_command_that_waits_for_its_input_says_that_it_was_stopped(home, spawn
     process.send_signal(sign)
     _, said = process.communicate(timeout=LIMIT)
     assert (process.returncode, said) == (128 + sign, "stopped\n")
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
+def test_a_closed_terminal_interrupts_as_sigterm_does():
+    before = signal.getsignal(signal.SIGHUP)
+    with process_state.begin() as state:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)  # a shell repeats it
+    assert state.exit_code(130, 130) == process_state.TERMINATED
+    assert signal.getsignal(signal.SIGHUP) == before
 
 
 STUCK = """

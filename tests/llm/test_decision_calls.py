@@ -299,7 +299,7 @@ async def test_a_refusal_to_chat_says_that_the_model_decides(message: str):
     [
         ("typesafe", "systemone", False),
         ("openai/gpt-6-luna", "decisions", True),
-        ("openai/gpt-5-mini", None, True),
+        ("openai/gpt-6.1-terra", None, True),
         ("upstage/solar-decide", "systemone", True),
         ("upstage/solar-pro3", None, True),
         ("anthropic/some", None, True),

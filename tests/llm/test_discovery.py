@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -6,6 +7,7 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.discovery import SERVERS, discover_model, probe_endpoint
 from textevolve.llm.provider_table import PROVIDERS
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
+from textevolve.llm.wire import ModelList
 from textevolve.settings import Provider, Settings
 
 NOBODY = "http://127.0.0.1:9/v1"
@@ -75,6 +77,26 @@ async def test_an_able_endpoint(client: OpenAIClient) -> None:
     assert found.seed.value
     assert found.prefix_cache.value
     assert found.refused == ()
+
+
+@pytest.mark.parametrize(
+    ("day", "warns"),
+    [("2026-03-01", True), ("2025-12-01", True), ("2027-03-01", False), (None, False), (7, False)],
+)
+async def test_a_shutdown_that_is_near_is_told(
+    client: OpenAIClient, monkeypatch: pytest.MonkeyPatch, day: object, warns: bool
+) -> None:
+    async def ask(method: str, path: str, sent: Any, kind: Any) -> Any:
+        if path != "/models":
+            return await served(method, path, sent, kind)
+        return ModelList.model_validate({"data": [{"id": client.model, "shutdown_date": day}]})
+
+    served = client._ask
+    monkeypatch.setenv("TEXTEVOLVE_TODAY", "2026-01-15")
+    monkeypatch.setattr(client, "_ask", ask)
+    found = await probe_endpoint(client)
+    assert found.answers.value
+    assert (f"shuts it down on {day}" in found.answers.note) == warns
 
 
 async def test_an_endpoint_that_can_little(server: ScriptedServer, client: OpenAIClient) -> None:

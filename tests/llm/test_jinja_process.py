@@ -116,6 +116,16 @@ def test_limits_say_which_they_are() -> None:
     assert len(str(found.value)) < 600
 
 
+def test_filters_that_import_modules_work() -> None:
+    assert render("{{ 'a b' | wordwrap(1) }} {{ '<b>c</b>' | striptags }}") == "a\nb c"
+
+
+def test_a_refusal_cannot_write_to_the_terminal() -> None:
+    with pytest.raises(InputError) as refused:
+        render("{{ raise_exception('a\\x1b]0;b\\x07 \\x1b[2J') }}")
+    assert str(refused.value).isprintable()
+
+
 def test_what_is_within_the_limits_is_rendered() -> None:
     assert len(render("{{ 'a' * 1000000 }}")) == 1_000_000
     assert len(render("{% for i in range(100000) %}{% endfor %}x" * 3)) == 3

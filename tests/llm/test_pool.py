@@ -305,7 +305,7 @@ def test_a_pool_is_a_model_by_its_spec() -> None:
         ((at(1, "big"), at(2, "small")), r"different names \(big, small\).*`serves`"),
         ((at(1), at(1)), "stands twice"),
         ((at(1), PoolMember(model="pool/m")), "is a pool"),
-        ((PoolMember(model="openai/gpt-5-mini"),), "pool/m: openai/gpt-5-mini needs a key"),
+        ((PoolMember(model="openai/gpt-6-luna"),), "pool/m: openai/gpt-6-luna needs a key"),
     ],
 )
 def test_what_a_pool_may_not_be(members: tuple[PoolMember, ...], said: str) -> None:

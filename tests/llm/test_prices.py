@@ -34,9 +34,9 @@ def endpoint(spec, **settings):
 @pytest.mark.parametrize(
     "spec",
     [
-        *("openai/gpt-5-mini", "openai/gpt-4o", "anthropic/claude-sonnet-4-5", "mistral"),
-        *("gemini/gemini-2.5-flash", "groq/llama-3.3-70b-versatile", "xai/grok-4"),
-        *("deepseek/deepseek-chat", "openrouter/openai/gpt-4o", "cerebras/llama3.1-8b"),
+        *("openai/gpt-6-luna", "openai/gpt-4o", "anthropic/claude-sonnet-4-5", "mistral"),
+        *("gemini/gemini-3.5-flash-lite", "groq/llama-3.3-70b-versatile", "xai/grok-4"),
+        *("deepseek/deepseek-flash", "openrouter/openai/gpt-4o", "cerebras/llama3.1-8b"),
     ],
 )
 def test_known_models_have_a_price(spec):

@@ -226,12 +226,12 @@ def test_the_list_of_prices_knows_what_writing_costs() -> None:
 @pytest.mark.parametrize(
     ("spec", "how"),
     [
-        ("openai/gpt-5-mini", "key"),
+        ("openai/gpt-6-luna", "key"),
         ("mistral/mistral-small-latest", "key"),
         ("openrouter/anthropic/claude-sonnet-4.5", "breakpoints"),
-        ("openrouter/openai/gpt-5-mini", "none"),
+        ("openrouter/openai/gpt-6-luna", "none"),
         ("anthropic/claude-sonnet-4-5", "none"),
-        ("deepseek/deepseek-chat", "none"),
+        ("deepseek/deepseek-flash", "none"),
     ],
 )
 def test_each_provider_is_told_in_its_own_way(spec: str, how: str) -> None:

@@ -81,9 +81,9 @@ def test_an_address_keeps_its_path() -> None:
 
 def test_only_its_own_key_is_sent_to_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-you")
-    assert resolve("https://host.example/v1#gpt-5-mini", SETTINGS).key is None
+    assert resolve("https://host.example/v1#gpt-6-luna", SETTINGS).key is None
     monkeypatch.setenv("TEXTEVOLVE_API_KEY", "sk-for-you")
-    key = resolve("https://host.example/v1#gpt-5-mini", SETTINGS).key
+    key = resolve("https://host.example/v1#gpt-6-luna", SETTINGS).key
     assert key is not None
     assert key.secret.get_secret_value() == "sk-for-you"
 
@@ -115,8 +115,8 @@ def test_a_missing_key_says_how_to_give_it() -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("opnai/gpt-5-mini", "did you mean 'openai'"),
-        ("gpt-5-mini", "did you mean 'openai/gpt-5-mini'"),
+        ("opnai/gpt-6-luna", "did you mean 'openai'"),
+        ("gpt-6-luna", "did you mean 'openai/gpt-6-luna'"),
         ("gpt-4o", "PROVIDER/MODEL"),
         ("nonsense/m", r"providers\.nonsense"),
         ("anthropic", "anthropic/MODEL"),

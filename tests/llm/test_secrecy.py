@@ -126,7 +126,7 @@ async def test_nobody_listens() -> None:
 
 async def test_what_is_shown_of_a_client_and_an_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    endpoint = resolve("openai/gpt-5-mini", Settings())
+    endpoint = resolve("openai/gpt-6-luna", Settings())
     async with connect(endpoint, Timeouts()) as client:
         shown = f"{endpoint!r} {endpoint} {client!r} {client} {client.name} {client.refused}"
     assert KEY not in shown

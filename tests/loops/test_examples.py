@@ -66,6 +66,7 @@ def test_rows_that_are_the_same_are_kept_once():
         ("{a}", [{"a": 1}, {"a": 2}], "y", "no row has the label 'y'"),
         ("{a} {y}", [{"a": 1, "y": 1}, {"a": 2, "y": 2}], "y", "shows the label"),
         ("{c}", [{"a": 1}, {"a": 2}], None, "no placeholder"),
+        ("{a} {contxt}", [{"a": 1, "context": 2}], None, "write {context}"),
         ("{a}", [{"a": "\ud800"}, {"a": 2}], None, "surrogate"),
     ],
 )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from textevolve.errors import InputError
 from textevolve.loops.placeholders import (
+    check_spelling,
     fill,
     find_fault,
     find_placeholders,
@@ -103,3 +104,31 @@ def test_a_template_must_show_something_of_the_data():
         require_placeholders("Hello {c}", ["b", "a"])
     with pytest.raises(InputError, match="blank"):
         require_placeholders(" \n", ["a"])
+
+
+MISSPELT = ["{contxt}", "{{ contxt }}", "{Context}", "{first_name}", "{firstname}", '["{contxt}"]']
+TEXT = [
+    '{"contxt": "a", "list": [{"n": 1}]}',
+    "{ contxt }",
+    "\\boxed{contxt} \\frac{a}{contxt}",
+    "{{ contxt | upper }} {% raw %}",
+    "{contxt.a} {0} {}",
+]
+
+
+@pytest.mark.parametrize("written", MISSPELT)
+def test_a_misspelt_placeholder_is_refused_with_the_column_that_it_resembles(written):
+    with pytest.raises(InputError, match=r"write \{(context|first name)\}"):
+        check_spelling(f"{{question}} {written}", ["question", "context", "first name"], "a.txt")
+
+
+@pytest.mark.parametrize("written", TEXT)
+def test_braces_that_are_no_placeholder_may_resemble_a_column(written, caplog):
+    check_spelling(written, ["context"], "a.txt")
+    assert not caplog.messages
+
+
+def test_a_name_that_resembles_no_column_is_text_with_a_warning(caplog):
+    check_spelling("{context}: {score}", ["context"], "a.txt")
+    [message] = caplog.messages
+    assert "a.txt: no column for {score}" in message

@@ -20,7 +20,7 @@ from textevolve.loops.calibration.examples import Example, take_material
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
 from textevolve.loops.calibration.rewriting import RewritingRules
-from textevolve.loops.calibration.spending import BudgetLimit, read_budget
+from textevolve.loops.calibration.spending import BudgetLimit, SearchBudget, read_budget
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.studies.calibrate import compare_scores
 from textevolve.wiring import Limits
@@ -314,6 +314,12 @@ async def test_a_search_that_is_stopped_goes_on_and_asks_nothing_twice(strategy,
 def test_how_a_budget_is_written(text, limit):
     assert read_budget(text) == limit
     assert CalibrationPlan(budget=text).budget == str(limit).removesuffix(" calls")
+
+
+def test_a_budget_that_is_too_small_is_told_a_larger_one():
+    budget = SearchBudget(BudgetLimit(24), Usage, lambda _: 13.0, least_reserved=12)
+    with pytest.raises(InputError, match=r"a budget of 24 calls is too small.* take 25 calls"):
+        budget.check()
 
 
 @pytest.mark.parametrize("text", ["", "0", "-3", "2.5", "$", "$0", "20 calls", "1e3"])

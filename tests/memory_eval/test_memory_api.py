@@ -198,7 +198,7 @@ def test_the_examples_of_the_page_run(model, monkeypatch):
     assert len(code) == 3
     monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
     namespace = {}
-    for block in (code[0], code[2].replace("openai/gpt-5-mini", model), code[1]):
+    for block in (code[0], code[2].replace("openai/gpt-6-luna", model), code[1]):
         exec(compile(block, str(page), "exec"), namespace)
     assert namespace["made"].metadata["judge"] == "probe"
 

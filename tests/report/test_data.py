@@ -6,9 +6,11 @@ import csv
 import io
 import json
 import math
+import re
 import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from textevolve.report.data import (
     report_data,
     write_rows,
 )
+from textevolve.rows import read_rows
 
 from .conftest import MakeBlocks, hostile
 
@@ -76,7 +79,8 @@ def test_csv_holds_every_cell(rows: list[dict[str, Any]]) -> None:
             value = row.get(name)
             if isinstance(value, str):
                 assert cell in (value, f"'{value}")
-                assert not cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+                number = re.fullmatch(r"[-+]?[\d.,]+(e[-+]?\d+)?\s?%?", cell, re.IGNORECASE)
+                assert number or not cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
             else:
                 plain = str(value).lower() if isinstance(value, bool) else str(value)
                 assert cell == ("" if value is None else plain)
@@ -146,6 +150,23 @@ def test_a_spreadsheet_takes_no_text_for_a_formula(start: str) -> None:
         [f"'{start}name", "n"],
         [f"'{start}cmd()", "-1.5"],
     ]
+
+
+@pytest.mark.parametrize(
+    "text", ["-45", "+1,234.5", "-.5e3", "-45 %", "- a", "-1+2", "'=x", "''-1"]
+)
+def test_an_exported_text_is_read_as_it_was(tmp_path: Path, text: str) -> None:
+    row = {"id": "1", "text": text, "status": "scored", "reason": "'quoted' -"}
+    (tmp_path / "own.csv").write_bytes(data := written([row], ".csv"))
+    assert [found for _, found in read_rows(str(tmp_path / "own.csv"), "row", bool)] == [row]
+    cell = read_csv(data)[0]["text"]
+    assert cell == (text if re.fullmatch(r"[-+\d.,e %]+", text) and text != "-1+2" else f"'{text}")
+
+
+def test_an_apostrophe_in_a_table_of_others_stays(tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("text,status\n'-ing' is a suffix,1\n")
+    ((_, row),) = read_rows(str(tmp_path / "other.csv"), "row", bool)
+    assert row["text"] == "'-ing' is a suffix"
 
 
 def test_no_rows_are_an_empty_file_of_their_format() -> None:

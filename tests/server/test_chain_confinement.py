@@ -41,7 +41,7 @@ async def specify(home, kind, allowed=lambda _: True, /, **fields):
     with confine(Reach(folder=home / "sent", models=allowed)):
         spec = study.spec(**fields)
         return await driver.specify(
-            study, spec, Settings(store=home / "s.db", model="openai/gpt-5-mini"), asks_models=False
+            study, spec, Settings(store=home / "s.db", model="openai/gpt-6-luna"), asks_models=False
         )
 
 
@@ -67,7 +67,7 @@ async def test_a_chain_of_models_alone_may_be_sent_if_its_models_may_be_asked(ma
     stored = await specify(machine, "chain", chain="mine.yaml")
     assert stored.described["chains"]["mine.yaml"]["models"] == ["openai/gpt-5"]
     with pytest.raises(InputError, match="openai/gpt-5: is not served to clients"):
-        await specify(machine, "chain", lambda name: name == "openai/gpt-5-mini", chain="mine.yaml")
+        await specify(machine, "chain", lambda name: name == "openai/gpt-6-luna", chain="mine.yaml")
 
 
 def fields_of(kind, name):

@@ -68,7 +68,7 @@ def test_the_four_are_made_changed_and_deleted(acme, ask, model):
 def test_fields_within_fields_are_changed_alone(acme, ask):
     ask(f"{acme}/agents", {"name": "ada", "persona": "Brief.", "memory": {"budget": 100}})
     # Alone `summarize` would be refused: it needs a budget, which the agent has.
-    changes = {"memory": {"summarize": True}, "model": "openai/gpt-5-mini"}
+    changes = {"memory": {"summarize": True}, "model": "openai/gpt-6-luna"}
     _, changed = ask(f"{acme}/agents/ada", changes, "PATCH")
     assert (changed["memory"]["budget"], changed["memory"]["summarize"]) == (100, True)
     assert changed["persona"] == "Brief."

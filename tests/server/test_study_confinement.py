@@ -71,8 +71,8 @@ def machine(home, monkeypatch):
 @pytest.fixture
 def confined(machine):
     """What a client with a key may reach who sent two files."""
-    settings = Settings(store=machine / "store.db", model="openai/gpt-5-mini")
-    options = ServerOptions(model=("openai/gpt-5-mini",))
+    settings = Settings(store=machine / "store.db", model="openai/gpt-6-luna")
+    options = ServerOptions(model=("openai/gpt-6-luna",))
     with open_store(settings.store) as store:
         files = {"cases.jsonl": CASE, "link.jsonl": CASE}
         sent = keep_files(machine / "store.db.files", files)
@@ -138,7 +138,7 @@ def fill(spec):
     usual = {"data": "cases.jsonl", "cases": "cases.jsonl", "trace": "cases.jsonl"}
     usual |= {"items": ["cases.jsonl"], "files": ["cases.jsonl"], "template": "Say {input}."}
     usual |= {"judged": "cases.jsonl", "labelled": "cases.jsonl", "collection": "notes"}
-    usual |= {"judge": "probe", "models": ["openai/gpt-5-mini"], "task": "A task."}
+    usual |= {"judge": "probe", "models": ["openai/gpt-6-luna"], "task": "A task."}
     required = [name for name, field in spec.model_fields.items() if field.is_required()]
     return {name: usual.get(name, "x") for name in required}
 

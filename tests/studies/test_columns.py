@@ -9,11 +9,18 @@ from hypothesis import strategies as st
 
 from textevolve.bench.items import load_items
 from textevolve.errors import InputError
+from textevolve.llm.chains.trace import StepTrace
+from textevolve.loops.guidance import Answer, Guided
+from textevolve.report.data import write_rows
 from textevolve.rows import names_rows, read_rows
 from textevolve.rows.tables import find_delimiter
 from textevolve.studies.case_rows import RowReading
 from textevolve.studies.columns import Columns
+from textevolve.studies.compare_cells import Output
 from textevolve.studies.datasets import read_cases, take_case, take_cases
+from textevolve.studies.guide import GuidedAnswer
+from textevolve.studies.kinds import find_study
+from textevolve.studies.run_chain import ChainRun
 from textevolve.texts.chats import ChatTurn, read_chat, write_chat
 
 CHAT = [
@@ -193,3 +200,39 @@ def test_labelled_items_have_the_same_names(tmp_path):
     (item,) = load_items(file, renamed={"question": "frage"})
     assert (item.input, item.candidates, item.human) == ("Why?", ("x", "y"), (1.0, 0.0))
     assert (item.reference, item.context) == ("z", "c")
+
+
+def chain_run():
+    inputs = {"question": "=Why?", "context": "c"}
+    return ChainRun(0, "1", inputs, StepTrace("adder", "chain"), {"score": "-4"})
+
+
+def guided():
+    answer = Answer("-4")
+    return GuidedAnswer(Guided("=Why?", ("a",), "", answer, answer, "done"), None)
+
+
+def compared():
+    return Output(0, "1", "short", "short", "m", input="=Why?", reference="r", text="-4")
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+@pytest.mark.parametrize(
+    ("kind", "record", "others"),
+    [
+        ("chain", chain_run(), (None, "c")),
+        ("compare", compared(), ("r", None)),
+        ("guide", guided(), (None, None)),
+    ],
+)
+def test_an_export_is_read_without_names_of_columns(tmp_path, kind, record, others, ending):
+    with (tmp_path / f"out{ending}").open("wb") as target:
+        write_rows(lambda: find_study(kind).flat(record), target, ending)
+    case = next(read_cases(str(tmp_path / f"out{ending}")))
+    assert (case.input, case.candidates) == ("=Why?", ("-4",))
+    assert (case.reference, case.context) == others
+
+
+def test_a_line_of_an_evaluation_is_its_case():
+    case = take_case({"case": {"id": "7", "input": "a", "candidates": ["b", "c"]}, "metrics": {}})
+    assert (case.id, case.input, case.candidates) == ("7", "a", ("b", "c"))

@@ -175,7 +175,7 @@ def test_a_rehearsal_expects_something_between_the_bounds(home, cli, server, jud
 def test_a_dry_run_needs_no_key(cli, home):
     """What something may cost is asked before there is an account."""
     (home / "outputs.csv").write_text("prompt,response\nWhy tides?,The moon.\n")
-    asked = ("evaluate", "outputs.csv", "--judge", "probe", "-m", "openai/gpt-5-mini")
+    asked = ("evaluate", "outputs.csv", "--judge", "probe", "-m", "openai/gpt-6-luna")
     planned = cli(*asked, "--dry-run")
     assert (planned.code, "\ncost " in planned.out) == (0, True)
     assert "needs a key" in cli(*asked).err

@@ -240,7 +240,7 @@ async def arun_chain(
 ) -> ChainRuns:
     """Run a chain once on `values`, or on each row of `data`, and keep outputs and traces.
 
-        found = run_chain(chain, {"question": "..."}, model="openai/gpt-5-mini")
+        found = run_chain(chain, {"question": "..."}, model="openai/gpt-6-luna")
         found.runs[0].outputs["answer"], found.runs[0].trace
 
     What fails is a run with a `failure`. The other names are those of `ChainSpec` and

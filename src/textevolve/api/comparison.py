@@ -32,7 +32,7 @@ async def acompare(
 ) -> Comparison:
     """Run prompts and models over rows, score every output, and say which is better.
 
-        found = compare("rows.csv", {"short": "Sum: {a} + {b}"}, models=["openai/gpt-5-mini"],
+        found = compare("rows.csv", {"short": "Sum: {a} + {b}"}, models=["openai/gpt-6-luna"],
                         label="sum", metric="exact")
         found.sentence, found.variants[0].mean, found.to_frame()
 

@@ -327,7 +327,8 @@ class BatchProgress:
         """Count one more case, or whatever else is worked on, by how it ended."""
         now = self.clock()
         self.counts[status] = self.counts.get(status, 0) + 1
-        self._cases.note(now)
+        if self.spent.usage.calls or not self.spent.replayed:
+            self._cases.note(now)  # those of a resumed run that ask nothing say nothing of the rest
         self._print_line(now)
 
     @property

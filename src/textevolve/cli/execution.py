@@ -29,9 +29,12 @@ def fetch_weights(names: Iterable[str], settings: Settings) -> None:
     """Fetch what models lack, by their specs, with a progress bar, before anything else is drawn;
     those that are not local need nothing."""
     from textevolve.cli.models import draw_transfer
+    from textevolve.llm.catalogue import require_packages
     from textevolve.llm.weights import fetch
 
     local = [name.removeprefix("local/") for name in names if name.startswith("local/")]
+    for name in local:
+        require_packages(f"local/{name}")
     if local:
         with draw_transfer() as report:
             for name in local:

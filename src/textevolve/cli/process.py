@@ -1,9 +1,10 @@
 """How a command's process ends from outside: by a signal, or because nobody reads what it prints.
 
-SIGTERM does what Ctrl-C does: it interrupts the command, which lets go of what it holds and says
-how to go on. A second signal ends the process at once. Where the reader of what is printed has
-gone, as `head` does, the command ends in silence; one that is to write files goes on in silence.
-What the terminal's encoding cannot show is written as an escape and ends nothing.
+SIGTERM, and SIGHUP of a closed terminal, do what Ctrl-C does: they interrupt the command, which
+lets go of what it holds and says how to go on. A second signal ends the process at once. Where the
+reader of what is printed has gone, as `head` does, the command ends in silence; one that is to
+write files goes on in silence. What the terminal's encoding cannot show is written as an escape and
+ends nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from typing import TextIO
 
 READER_GONE, TERMINATED = 141, 143
 """As a shell says it of a program that a signal ended: 128 and the number of SIGPIPE, SIGTERM."""
+
+ENDING = [sign for sign in signal.Signals if sign.name in ("SIGINT", "SIGTERM", "SIGHUP")]
+"""The signals that end a command. Windows has no SIGHUP."""
 
 SHOW_CURSOR = b"\x1b[?25h"
 
@@ -74,12 +78,10 @@ def begin() -> Generator[ProcessState]:
     _print_everything()
     before = {
         sign: signal.signal(sign, _stop)
-        for sign, usual in (
-            (signal.SIGINT, signal.default_int_handler),
-            (signal.SIGTERM, signal.SIG_DFL),
-        )
+        for sign in ENDING
         # Who started it may want it to be ignored; and only the main thread may ask.
-        if signal.getsignal(sign) is usual and threading.current_thread() is threading.main_thread()
+        if signal.getsignal(sign) in (signal.default_int_handler, signal.SIG_DFL)
+        and threading.current_thread() is threading.main_thread()
     }
     try:
         yield _state
@@ -90,9 +92,10 @@ def begin() -> Generator[ProcessState]:
 
 def _stop(number: int, _frame: FrameType | None) -> None:
     """Interrupt what is done. Another signal ends the process: no ending can hold it up."""
-    for sign in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(sign, signal.SIG_DFL)
-    _state.terminated = number == signal.SIGTERM
+    for sign in ENDING:  # a shell whose terminal closes may repeat SIGHUP
+        again = sign in (signal.SIGINT, signal.SIGTERM)
+        signal.signal(sign, signal.SIG_DFL if again else signal.SIG_IGN)
+    _state.terminated = number != signal.SIGINT
     for stream in (sys.stdout, sys.stderr):
         # A display that is still moving has hidden it, and may not come to show it again.
         with suppress(OSError, ValueError):
@@ -102,7 +105,7 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 
 
 def is_terminated() -> bool:
-    """Whether SIGTERM, and not Ctrl-C, ends the command."""
+    """Whether SIGTERM or SIGHUP, and not Ctrl-C, ends the command."""
     return _state.terminated
 
 

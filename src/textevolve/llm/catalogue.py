@@ -10,6 +10,7 @@ import difflib
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,8 @@ from textevolve.errors import SettingsError
 PROVIDER = "local"
 """What specs of the models here begin with."""
 SUFFIX = ".gguf"
+RUNS_WITH, EMBEDS_WITH = ("xllamacpp",), ("onnxruntime", "tokenizers")
+"""Packages that local models need, those that answer and those that embed."""
 
 # What is read from the catalogue becomes file names, addresses and arguments of pip.
 _Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -154,6 +157,29 @@ def embedder_of(spec: str) -> Weights | None:
     provider, _, name = spec.strip().partition("/")
     found = _find_entry(name) if provider == PROVIDER else None
     return found if found is not None and found.embeds else None
+
+
+def find_missing_package(spec: str) -> str:
+    """A sentence about the package that a local model needs and that is not installed; empty for
+    models that can be opened."""
+    provider, _, _ = spec.strip().partition("/")
+    if provider != PROVIDER:
+        return ""
+    embeds = embedder_of(spec) is not None
+    packages, extra = (EMBEDS_WITH, "memory") if embeds else (RUNS_WITH, "local")
+    missing = next((package for package in packages if find_spec(package) is None), None)
+    if missing is None:
+        return ""
+    return f'{spec} needs {missing}, which is not installed: pip install "textevolve[{extra}]"'
+
+
+def require_packages(spec: str) -> None:
+    """
+    Raises:
+        SettingsError: a package that the model needs is not installed.
+    """
+    if missing := find_missing_package(spec):
+        raise SettingsError(missing)
 
 
 def _find_entry(name: str) -> Weights | None:

@@ -151,6 +151,7 @@ class OpenAIClient:
         )
         self._prompt_cache: PromptCache = prompt_cache
         self._warned: set[str] = set()
+        self.shutdown_date = ""
         self._refused: set[str] = set()
         self._refused_schemas: set[str] = set()
         self._followed: bool | None = None
@@ -392,9 +393,12 @@ class OpenAIClient:
         return await self._http.exchange("GET" if sent is None else "POST", url, sent)
 
     async def models(self) -> list[str]:
-        """The names of the models that the endpoint serves."""
+        """The names of the models that the endpoint serves. Notes when this model is shut down."""
         found = await self._ask("GET", "/models", None, ModelList)
-        return [listed.id for listed in found.data or found.models or ()]
+        listed = found.data or found.models or ()
+        dates = (one.shutdown_date for one in listed if one.id == self.model)
+        self.shutdown_date = str(next(dates, None) or "")[:10]
+        return [one.id for one in listed]
 
     def _body(self, request: Request) -> dict[str, Any]:
         swap = self._max_tokens_field == "max_tokens" and "max_tokens" in self._refused

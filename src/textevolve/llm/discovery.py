@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import TYPE_CHECKING
 
 from textevolve.errors import CapabilityError, FatalModelError, ModelError, RejectedError
@@ -24,7 +25,7 @@ from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.provider_table import PROVIDERS
 from textevolve.llm.providers import LOCAL, Endpoint, known_providers
 from textevolve.llm.reasoning import why_without_text
-from textevolve.settings import Provider, Settings, Timeouts
+from textevolve.settings import Provider, Settings, Timeouts, today
 
 if TYPE_CHECKING:
     from textevolve.llm.client import OpenAIClient
@@ -36,6 +37,8 @@ DIGIT = (
 SERVERS = ("ollama", "vllm", "llamacpp", "lmstudio")
 QUICK = Timeouts(connect=0.3, read=0.3, total=0.3)
 UNHURRIED = Timeouts(connect=5.0, read=10.0, total=15.0)
+SHUTDOWN_NEAR = 90
+"""Days before a model's shutdown from which on the user is warned."""
 NOT_FOR_CHAT = ("embed", "rerank", "whisper", "bge-", "minilm")
 """Parts of the names of models that a server lists and that cannot answer a question."""
 
@@ -115,9 +118,20 @@ async def check_members(pool: Endpoint) -> list[MemberHealth]:
                 return MemberHealth(one.spec, False, str(error))
         known = one.model in listed or not listed
         note = "it answers" if known else f"it answers, but does not list {one.model}"
+        note += describe_shutdown(client.shutdown_date)
         return MemberHealth(one.spec, True, note)
 
     return list(await asyncio.gather(*(check(one) for one in pool.members)))
+
+
+def describe_shutdown(day: str) -> str:
+    """A warning that a model is shut down within `SHUTDOWN_NEAR` days, or was; else empty."""
+    try:
+        left = (date.fromisoformat(day) - date.fromisoformat(today())).days
+    except ValueError:
+        return ""
+    warning = f"; its provider shuts it down on {day}, so choose another model"
+    return warning if left <= SHUTDOWN_NEAR else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +182,7 @@ async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
         return EndpointCapabilities(Finding(False, str(error)), tuple(models))
     logprobs = await _probe_logprobs(client)
     said = "it answers" if answered.text else why_without_text(answered)
+    said += describe_shutdown(client.shutdown_date)
     return EndpointCapabilities(
         answers=Finding(True, said),
         models=tuple(models),

@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from textevolve.errors import SettingsError
+from textevolve.llm.catalogue import require_packages
 from textevolve.llm.gguf import read_header
 from textevolve.llm.hardware import available_memory, free_cores
 from textevolve.settings import Local
@@ -117,7 +118,7 @@ def serve(
         SettingsError: xllamacpp is missing, or the file, the context or the memory will not do.
     """
     weights = Path(path).expanduser().resolve()
-    module = _import_engine()
+    module = _import_engine(name or weights.stem)
     context = min(_choose_context(weights, local), most or sys.maxsize)
     key = (weights, local.slots, context, local.threads)
     with _lock:
@@ -137,15 +138,11 @@ def serve(
     )
 
 
-def _import_engine() -> ModuleType:
+def _import_engine(name: str) -> ModuleType:
+    require_packages(f"local/{name}")
     try:
         return import_module("xllamacpp")
     except ImportError as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "xllamacpp":
-            raise SettingsError(
-                "local models need xllamacpp, which is not installed:"
-                ' pip install "textevolve[local]"'
-            ) from error
         raise SettingsError(
             f"xllamacpp is installed but does not load here ({error}): reinstall it, or name an"
             " endpoint as the model"

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from textevolve.errors import FatalModelError, SettingsError
 from textevolve.evaluation import Usage, mend_text
+from textevolve.llm.catalogue import require_packages
 from textevolve.llm.hardware import free_cores
 from textevolve.llm.model import Request, Response
 from textevolve.llm.refusals import embeds_only
@@ -67,6 +68,7 @@ class MiniLM:
         Raises:
             SettingsError: onnxruntime or tokenizers is missing, or cannot read the files.
         """
+        require_packages(name)
         self._name = name
         self.context = context
         self._session = _open_session(weights, threads or free_cores())
@@ -208,11 +210,6 @@ def _import(package: str) -> Any:
     try:
         return import_module(package)
     except ImportError as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == package:
-            raise SettingsError(
-                f"local embeddings need {package}, which is not installed:"
-                ' pip install "textevolve[memory]"'
-            ) from error
         raise SettingsError(
             f"{package} is installed but does not load here ({error}): reinstall it, or name an"
             " endpoint as the embedder"

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 from textevolve.errors import CapabilityError
 from textevolve.events import Listener, silence
 from textevolve.llm.batches.opening import open_gatherer as open_gatherer
-from textevolve.llm.catalogue import Weights, embedder_of
+from textevolve.llm.catalogue import Weights, embedder_of, require_packages
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.connecting import connect
 from textevolve.llm.keys import Key
@@ -138,7 +138,7 @@ async def _start_server(
     endpoint: Endpoint, settings: Settings, stack: AsyncExitStack
 ) -> tuple[Endpoint, int]:
     """A local model's endpoint once its server runs, and how many slots that has."""
-    path = await _fetch_weights(endpoint.model, settings)
+    path = await _fetch_weights(endpoint, settings)
     server = await asyncio.to_thread(
         serve, path, settings.local, name=endpoint.model, most=endpoint.context
     )
@@ -150,7 +150,7 @@ async def _start_server(
 async def _open_embedder(
     endpoint: Endpoint, weights: Weights, settings: Settings, stack: AsyncExitStack
 ) -> tuple[MiniLM, int, int]:
-    first = await _fetch_weights(endpoint.model, settings)
+    first = await _fetch_weights(endpoint, settings)
     assert weights.tokenizer is not None  # the catalogue is read with a check of that
     assert weights.context is not None
     second, threads = first.with_name(weights.tokenizer.file), settings.local.threads
@@ -158,8 +158,9 @@ async def _open_embedder(
     return await stack.enter_async_context(model), IN_FLIGHT, IN_FLIGHT
 
 
-async def _fetch_weights(name: str, settings: Settings) -> Path:
+async def _fetch_weights(endpoint: Endpoint, settings: Settings) -> Path:
     """The weights' file, fetched where it is missing; its notes go to the log."""
+    require_packages(endpoint.spec)
     # Threads cannot be had at the end of a program, and this module has to be loaded there, too.
     from textevolve.llm.weights import fetch
 
@@ -170,6 +171,6 @@ async def _fetch_weights(name: str, settings: Settings) -> Path:
             log.info("%s: %s", now.name, now.note)
 
     try:
-        return await asyncio.to_thread(fetch, name, settings, report, stop)
+        return await asyncio.to_thread(fetch, endpoint.model, settings, report, stop)
     finally:
         stop.set()

@@ -15,12 +15,17 @@ from textevolve.settings import Provider
 # decisions, it depends on the model or the server's version, and the endpoint is asked. Those
 # without `prompt_cache` find recurring beginnings of prompts by themselves, or cache none
 # (docs/prompt-caching.md).
+# Default models are those that the providers' pages named on 24 November 2026:
+# developers.openai.com/api/docs/deprecations has gpt-6-luna in the place of the small GPT-4 models
+# (gpt-5-mini is shut down on 11 December 2026), ai.google.dev/gemini-api/docs/deprecations has
+# gemini-3.5-flash-lite in that of gemini-2.5-flash (1 December), api-docs.deepseek.com names
+# deepseek-flash (deepseek-chat was withdrawn on 24 July). genai-prices 0.2.3 has prices of all.
 # Discounts of batch jobs are those that the providers' pages say of all models (read in 2026).
 PROVIDERS: Mapping[str, Provider] = {
     "openai": Provider(
         base_url="https://api.openai.com/v1",
         key_env="OPENAI_API_KEY",
-        default_model="gpt-5-mini",
+        default_model="gpt-6-luna",
         max_tokens_field="max_completion_tokens",
         decisions="decisions",
         deciders=("gpt-6-luna",),
@@ -36,7 +41,7 @@ PROVIDERS: Mapping[str, Provider] = {
     "gemini": Provider(
         base_url="https://generativelanguage.googleapis.com/v1beta/openai",
         key_env="GEMINI_API_KEY",
-        default_model="gemini-2.5-flash",
+        default_model="gemini-3.5-flash-lite",
         decisions="none",
         batches="none",
     ),
@@ -52,7 +57,7 @@ PROVIDERS: Mapping[str, Provider] = {
     "deepseek": Provider(
         base_url="https://api.deepseek.com/v1",
         key_env="DEEPSEEK_API_KEY",
-        default_model="deepseek-chat",
+        default_model="deepseek-flash",
         decisions="none",
         batches="none",
     ),

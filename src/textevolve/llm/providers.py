@@ -1,4 +1,4 @@
-"""Where a model is reached: from a spec such as `openai/gpt-5-mini` to an `Endpoint`.
+"""Where a model is reached: from a spec such as `openai/gpt-6-luna` to an `Endpoint`.
 
 A spec is `PROVIDER/MODEL`, a provider's name alone where it has a default model, or an address
 `http://host:8000/v1#MODEL`. The table of providers is extended and overridden by the settings.
@@ -37,7 +37,7 @@ ADDRESS_KEY = "TEXTEVOLVE_API_KEY"
 POOL = "pool"
 """In place of a provider's name: several endpoints of one model, see `settings.PoolSettings`."""
 
-FORMS = "PROVIDER/MODEL such as openai/gpt-5-mini, or http://host:8000/v1#MODEL"
+FORMS = "PROVIDER/MODEL such as openai/gpt-6-luna, or http://host:8000/v1#MODEL"
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,7 @@ class Embeddings(BaseModel):
 
 class _ModelName(BaseModel):
     id: str = Field(validation_alias=AliasChoices("id", "name"))
+    shutdown_date: Any = None
 
 
 class ModelList(BaseModel):

@@ -2,18 +2,28 @@
 
 `{name}` and `{{ name }}` are placeholders where `name` is a column of the data. Every other brace
 is text and stays as it is, so a template may hold JSON, code, or Jinja that is meant for someone
-else. Nothing is ever evaluated, and a value that is filled in is not read for placeholders again.
+else. A name that resembles a column is refused as misspelt. Nothing is ever evaluated, and a value
+that is filled in is not read for placeholders again.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
 from functools import lru_cache
 
 from textevolve.errors import InputError
 
 _LOOKS_LIKE_ONE = re.compile(r"\{\{\s*([^\W\d]\w*)\s*\}\}|\{([^\W\d]\w*)\}")
+
+_LATEX = re.compile(r"\\[A-Za-z]+(?:\{[^{}]*\})+")
+r"""A command with its arguments, such as `\boxed{answer}`: their braces are not placeholders."""
+
+_RESEMBLANCE = 0.8
+"""From this ratio on, two names count as one that is misspelt: `contxt` and `context` have 0.92,
+`titel` and `title` 0.8, `text` and `context` 0.73."""
 
 
 def find_placeholders(text: str, columns: Collection[str]) -> tuple[str, ...]:
@@ -36,6 +46,30 @@ def require_placeholders(text: str, columns: Collection[str]) -> tuple[str, ...]
         return found
     named = ", ".join(f"{{{name}}}" for name in sorted(columns)) or "none: the data has no columns"
     raise InputError(f"the template has no placeholder; with these data there can be: {named}")
+
+
+def check_spelling(text: str, columns: Collection[str], source: str) -> None:
+    """Refuse names in braces that resemble a column, and warn of those that resemble none.
+
+    Raises:
+        InputError: a name is probably misspelt; suggests the column.
+    """
+    by_key = {_plain(column): column for column in columns}
+    others = [name for name in placeholders_of(_LATEX.sub("", text)) if name not in columns]
+    for name in others:
+        for key in get_close_matches(_plain(name), by_key, 1, _RESEMBLANCE):
+            raise InputError(
+                f"{source}: {{{name}}} is not a column; write {{{by_key[key]}}}, or {{ {name} }}"
+                " with spaces if the braces are meant as text"
+            )
+    if others:
+        told = "%s: no column for %s, so the model gets the braces as they stand"
+        logging.getLogger("textevolve").warning(told, source, _spell(others))
+
+
+def _plain(name: str) -> str:
+    """The name without case and separators, by which misspelt names are compared."""
+    return re.sub(r"[\W_]+", "", name).casefold()
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:

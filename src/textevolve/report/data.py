@@ -23,12 +23,12 @@ from typing import IO, Any, cast
 from textevolve.errors import InputError, SettingsError
 from textevolve.report.blocks import Block, Entry, Images, Matrix, MatrixRow, Report, Section
 from textevolve.report.images import shorten_images
+from textevolve.rows.tables import defuse
 
 FlatRow = Mapping[str, Any]
 Scalar = str | int | float | bool | None
 
 ROWS_AT_ONCE = 2000
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 EXACT = 2**53
 """Whole numbers up to this one are exact as floats."""
 
@@ -231,10 +231,9 @@ def _text(target: IO[bytes]) -> Generator[IO[str]]:
 
 
 def _csv_cell(value: Scalar) -> Scalar:
-    """A spreadsheet must not take a text for a formula; numbers stay what they are."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    return defuse(value) if isinstance(value, str) else value
 
 
 def _import_pyarrow() -> tuple[Any, Any]:

@@ -17,15 +17,37 @@ from textevolve.rows.content import Mender, Placed
 DELIMITERS = ",;\t"
 """What may stand between cells. European spreadsheets write semicolons: commas are in numbers."""
 
+_NUMBER = re.compile(r"[-+]?(\d[\d.,]*|\.\d+)(e[-+]?\d+)?\s?%?", re.IGNORECASE | re.ASCII)
+_FORMULA = re.compile(r"'*[-=+@\t\r\n]")
+"""How a text begins that a spreadsheet may run, or one that `defuse` made of it."""
+_EXPORTS: tuple[set[str], ...] = (
+    *({"status", "reason"}, {"failure", "seconds"}, {"failure", "feedback"}),
+    *({"superseded_by"}, {"labeller"}, {"human", "output"}, {"candidate_1", "scores"}),
+)
+"""Columns by which a table of ours is known: of cases, of chains and innovated inputs, of guided
+answers, of memories, of labels."""
+
 Header = Callable[[Sequence[str]], None]
 """Told the names of a table's columns, before its rows."""
+
+
+def defuse(text: str) -> str:
+    """The text as a cell that no spreadsheet runs as a formula: with an apostrophe in front if it
+    begins like one. Numbers stay as they are."""
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def _restore(cell: str) -> str:
+    """The text that `defuse` made the cell of."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def read_csv(
     file: IO[str], name: str, is_text: Callable[[str], bool], header: Header
 ) -> Iterator[Placed]:
     """The rows of a table whose first line names its columns; that line also shows what stands
-    between cells: the one of `DELIMITERS` that is most often in it."""
+    between cells: the one of `DELIMITERS` that is most often in it. Cells of our own exports are
+    those that were written: the apostrophes of `defuse` go."""
     csv.field_size_limit(sys.maxsize)
     lines: list[str] = []  # of the row that is being read; "" where it asks for more than there is
     first = next(iter(file), "")
@@ -40,6 +62,8 @@ def read_csv(
     reader, mend = csv.DictReader(watch(), delimiter=delimiter), Mender()
     try:
         columns = list(reader.fieldnames or ())
+        restore = _restore if any(map(set(columns).issuperset, _EXPORTS)) else str
+        reader.fieldnames = columns = [restore(name) for name in columns]
         _refuse_open_quote(lines, name, reader.line_num, delimiter)
         if double := [one for one in columns if one.strip() and columns.count(one) > 1]:
             raise InputError(f"{name}:1: two columns have the name '{double[0]}'; rename one")
@@ -49,7 +73,7 @@ def read_csv(
             where = f"{name}:{reader.line_num}"
             if None in row:
                 raise InputError(f"{where}: more cells than the header has columns")
-            filled = {k: v for k, v in row.items() if v not in (None, "")}
+            filled = {k: restore(v) for k, v in row.items() if v not in (None, "")}
             yield where, {k: v if is_text(k) else _cell(v, where, mend) for k, v in filled.items()}
     except csv.Error as error:
         raise InputError(f"{name}:{reader.line_num}: not valid CSV: {error}") from None

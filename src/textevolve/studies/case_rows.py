@@ -80,6 +80,8 @@ def cases_of_row(
         *(reading.images.columns or (IMAGES,)),
         *(reading.images.candidate_columns or (CANDIDATE_IMAGES,)),
     )
+    if isinstance(case := row.get("case"), Mapping) and "candidates" in case:
+        row = cast("Mapping[str, Any]", case)  # a line of an exported evaluation
     given = _Row(row, where, columns.roles_in(row, where, of_images), columns)
     id = next((str(v) for name in given.roles.ids if (v := given.get(name)) is not None), number)
     images, shown = _take_images(given, reading.images)

@@ -14,6 +14,7 @@ from typing import Any
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.judge_specs import parse_evaluator, split_rules
+from textevolve.loops.placeholders import check_spelling
 from textevolve.rows import Placed, Renaming, read_rows
 from textevolve.rows.images import ImageReading, read_images
 from textevolve.studies.chained import chains_among, open_chain_named
@@ -166,6 +167,8 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
         if not name.startswith(OWN):
             open_chain_named(name, {}).take_inputs(dict.fromkeys(own, ""), others=True)
     for prompt in spec.prompts:
+        texts = [spec.system, *(text for _, text in prompt.templates)]
+        check_spelling("\n".join(texts), own, f"prompt {prompt.name}")
         if not prompt.placeholders(own) and not spec.images:
             raise InputError(
                 f"prompt {prompt.name}: has no placeholder that the rows have a value for; columns:"

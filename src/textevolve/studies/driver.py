@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import secrets
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
@@ -24,6 +25,7 @@ from textevolve.events import CallFinished, Event, Listener, silence
 from textevolve.judge_specs import judge_models
 from textevolve.judge_texts import collections_of, describe_judge
 from textevolve.llm.batches.batched import refuse_unbatched
+from textevolve.llm.catalogue import find_missing_package
 from textevolve.llm.prices import sources_of_prices
 from textevolve.llm.replay import Salted, replay_models
 from textevolve.memory_snapshots import pin_collections
@@ -125,6 +127,8 @@ async def specify(
         },
     )
     models = models_asked(asks, stored)
+    for missing in () if asks_models else filter(None, map(find_missing_package, models)):
+        logging.getLogger("textevolve").warning(missing)
     if settings.batch:
         refuse_unbatched(models, settings)
     check_spread(study, spec, settings, models, stored.described)

@@ -36,7 +36,7 @@ class StudySpec(Frozen):
 
     model: str | None = option(
         None,
-        "The model to ask, such as openai/gpt-5-mini or local/qwen2.5-coder-1.5b. Where none is"
+        "The model to ask, such as openai/gpt-6-luna or local/qwen2.5-coder-1.5b. Where none is"
         " named, one is looked for.",
         short="-m",
         group="Models",

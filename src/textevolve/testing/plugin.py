@@ -23,7 +23,7 @@ ENDINGS = (".html", ".md", ".json", ".jsonl", ".csv", ".parquet")
 
 OPTIONS = {
     "judge": "The judge of texts where a test names none, such as probe+rules.",
-    "model": "The model that judges ask, such as openai/gpt-5-mini.",
+    "model": "The model that judges ask, such as openai/gpt-6-luna.",
     "min-score": "From which score a text passes where a test does not say it, from 0 to 1.",
     "max-cost": "Most US dollars that the judges of the session may spend.",
     "store": "The file, or the postgresql:// address, that keeps what was asked and answered.",

@@ -37,6 +37,10 @@ _MEASURES = (
 """Endings of columns that are about an output and hold none, as in output_tokens."""
 _BLANK = re.compile(r"\n\s*\n")
 _BREAKS = re.compile(r"[\s_-]+")
+_CHAIN_INPUT, _CHAIN_OUTPUT = "input.", "output."
+"""How columns begin that `chains run` exports; behind it stands the name of the value."""
+_COMPARED, _GUIDED = {"variant", "input", "text"}, {"answer", "text", "failure", "feedback"}
+"""Columns of our exports of comparisons and of guided answers, in which `text` is the output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +72,15 @@ def fold_name(name: object) -> str:
 def find_roles(columns: tuple[object, ...]) -> Roles:
     """What each column holds, by the names of all of them."""
     folded: dict[str, str] = {}
-    for column in columns:
-        if isinstance(column, str):
-            folded.setdefault(fold_name(column), column)
+    named = [column for column in columns if isinstance(column, str)]
+    for column in named:
+        folded.setdefault(fold_name(column.removeprefix(_CHAIN_INPUT)), column)
+    if folded.keys() >= _COMPARED or folded.keys() >= _GUIDED:
+        folded["output"] = folded["text"]
+        folded.pop(ANSWER, None)
     lists = _named(LISTS, folded)
-    outputs = next(filter(None, (_family(stem, folded) for stem in OUTPUTS)), ())
+    outputs = tuple(name for name in named if name.startswith(_CHAIN_OUTPUT))
+    outputs = outputs or next(filter(None, (_family(stem, folded) for stem in OUTPUTS)), ())
     answer = folded.get(ANSWER)
     references = _named(REFERENCES, folded)
     if answer is not None and not (lists or outputs):
@@ -80,7 +88,8 @@ def find_roles(columns: tuple[object, ...]) -> Roles:
         references = tuple(name for name in references if name != answer)
     both = {"instruction", "input"} <= folded.keys()
     return Roles(
-        inputs=_named(INPUTS, folded),
+        inputs=_named(INPUTS, folded)
+        or tuple(name for name in named if name.startswith(_CHAIN_INPUT)),
         chats=_named(CHATS, folded),
         lists=lists,
         outputs=outputs,
@@ -110,7 +119,9 @@ def _family(stem: str, folded: Mapping[str, str]) -> tuple[str, ...]:
 def is_text_column(column: str) -> bool:
     """Whether a cell of a table is to be read as it stands, and not as JSON."""
     name = fold_name(column)
-    if name in (*INPUTS, *CHATS, *REFERENCES, *CONTEXTS, "id"):
+    if name in (*INPUTS, *CHATS, *REFERENCES, *CONTEXTS, "id", "text"):
+        return True
+    if column.startswith((_CHAIN_INPUT, _CHAIN_OUTPUT)):
         return True
     return name not in LISTS and any(re.fullmatch(rf"{stem}(_.*|\d+)?", name) for stem in OUTPUTS)
 

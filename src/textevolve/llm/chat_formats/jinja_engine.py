@@ -224,7 +224,8 @@ def _line(error: Exception) -> int | None:
 
 
 def _shorten(text: str) -> str:
-    plain = " ".join(text[: 4 * LONGEST_REASON].split())
+    words = " ".join(text[: 4 * LONGEST_REASON].split())
+    plain = "".join(c if c.isprintable() else "\ufffd" for c in words)  # no codes for terminals
     return plain if len(plain) <= LONGEST_REASON else plain[: LONGEST_REASON - 3] + "..."
 
 
@@ -232,7 +233,8 @@ def _warm_up() -> None:
     """Everything that would be read from files later, which is not possible any more then."""
     time.localtime()
     pprint.pformat([generate_lorem_ipsum(1)])
-    for source in ("{{ 'a' | tojson(indent=1) }}{{ none.x.y }}", "{% if %}"):
+    filters = "{{ 'a b' | wordwrap(1) | striptags }}"
+    for source in (filters, "{{ 'a' | tojson(indent=1) }}{{ none.x.y }}", "{% if %}"):
         with contextlib.suppress(jinja2.TemplateError):
             render_source(source, {}, [[]], datetime.now(), 10)
 

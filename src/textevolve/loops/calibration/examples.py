@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from textevolve.errors import InputError
-from textevolve.loops.placeholders import require_placeholders
+from textevolve.loops.placeholders import check_spelling, require_placeholders
 from textevolve.statistics.sequential import fewest_units
 
 TRAINING_ROWS = 25
@@ -100,6 +100,8 @@ def take_material(
         raise InputError(f"no row has the label '{label}'; columns: {', '.join(columns)}")
     if group is not None and group not in columns:
         raise InputError(f"no row has the column '{group}'; columns: {', '.join(columns)}")
+    if program is None:
+        check_spelling(template, columns, "the template")
     names = require_names(template, columns, program)
     needed = names if program is None else program.inputs
     takes_all = needed is None

@@ -144,7 +144,8 @@ class SearchBudget:
         decision, by what is known of the cost of an output."""
         cost = self.output_cost
         if self.limit is not None and self.left + self.spent < LEAST_SEARCH * cost:
-            least = (LEAST_SEARCH + self.least_reserved) * cost
+            kept = self.limit.most - self.spent - self.left
+            least = LEAST_SEARCH * cost + max(kept, self.least_reserved * cost)
             said = BudgetLimit(math.ceil(least * 100) / 100, True) if self.limit.dollars else None
             raise InputError(
                 f"a budget of {self.limit} is too small: the shortest search and a decision take"
