@@ -10,8 +10,10 @@ import pytest
 
 from parameter_sets import slow_but_first
 from postgres_server import BOTH
+from textevolve.errors import StoreAwayError
 from textevolve.llm.testing import Answer, ScriptedBatches, ScriptedServer
 from textevolve.server.studies.uploads import keep_files, sweep_files
+from textevolve.store import Store
 from textevolve.studies.kinds import kinds
 
 CASES = "".join(
@@ -299,6 +301,31 @@ def test_the_command_line_goes_on_with_a_clients_run(serve, ask, wait, spawn):
     out, err = process.communicate()
     assert process.returncode == 0, err
     assert run["id"] in out
+
+
+def test_a_store_that_is_away_is_a_503_without_its_address(serve, ask, monkeypatch):
+    url = serve()
+    monkeypatch.setattr(Store, "get_run", no_store)
+    paths = ("", "/records", "/report", "/events")
+    for path in (*(f"/v1/studies/x{path}" for path in paths), "/runs/x", "/compare?a=x&b=y"):
+        status, said = ask(f"{url}{path}")
+        assert status == 503, path
+        assert "try again later" in said["error"]["message"], path
+        assert "db.internal" not in json.dumps(said), path
+
+
+def no_store(*_given):
+    raise StoreAwayError("store postgresql://somebody@db.internal/runs: there is no connection")
+
+
+def test_a_run_goes_on_after_the_store_was_away(serve, ask, wait, monkeypatch):
+    url = serve()
+    with monkeypatch.context() as away:
+        away.setattr(Store, "keep_records", no_store)
+        run = ask(f"{url}/v1/studies", study())[1]
+        left = wait(url, run["id"], "interrupted", "failed")
+    assert (left["status"], left["reason"]) == ("interrupted", "")
+    assert wait(url, run["id"])["records"] == {"scored": 7}
 
 
 def test_files_that_no_run_needs_are_swept(home):

@@ -8,6 +8,7 @@ a body that cannot be used (422). OpenAI, and every other path below /v1: `{"err
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,14 +21,17 @@ from textevolve.errors import (
     BusyError,
     ConflictError,
     InputError,
+    MismatchError,
     ModelError,
     NotFoundError,
     RejectedError,
     SettingsError,
+    StoreAwayError,
     StoreError,
     TakenError,
     TooLongError,
     UnavailableError,
+    public_message,
 )
 
 SYSTEM_ONE, DECISIONS, MODELS = "/v1/systemone", "/v1/decisions", "/v1/models"
@@ -36,6 +40,9 @@ INVALID = "invalid_request"
 TOO_LONG = "max_tokens_exceeded"
 """As DeepEval's client knows a request that does not fit into the model's context."""
 ERRORS_SHOWN = 20
+STORE_WAIT = 5.0
+"""Seconds after which a client may ask again where the store was away."""
+log = logging.getLogger("textevolve.server")
 
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _OPENAI_CODES = {TOO_LONG: "context_length_exceeded", "authentication_error": "invalid_api_key"}
@@ -61,7 +68,7 @@ class ApiError(Exception):
 
 def as_api_error(error: Exception) -> ApiError:
     """What a client is told of an error of ours, with the status that fits its cause."""
-    said = str(error)
+    said = public_message(error)
     match error:
         case ApiError():
             return error
@@ -77,12 +84,15 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(502, "upstream_error", said)
         case NotFoundError():
             return ApiError(404, "not_found", said)
-        case TakenError() | ConflictError() | BusyError():
+        case TakenError() | ConflictError() | BusyError() | MismatchError():
             return ApiError(409, "conflict", said)
         case InputError():
             return ApiError(400, INVALID, said)
         case RecursionError():
             return ApiError(400, INVALID, "the JSON is nested too deeply")
+        case StoreAwayError():
+            log.warning("the store cannot be used: %s", error)
+            return ApiError(503, "server_unavailable", said, retry_after=STORE_WAIT)
         case SettingsError() | StoreError():
             return ApiError(503, "server_unavailable", said)
         case _:

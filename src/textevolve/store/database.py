@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from textevolve.errors import StoreError
+from textevolve.errors import StoreAwayError, StoreError
 from textevolve.settings import StoreAddress, StoreLocation, store_location
 from textevolve.store.backend import Backend
 from textevolve.store.documents import DAMAGES
@@ -112,7 +112,7 @@ class SQLiteDatabase:
 
     def _explain(self, error: Exception) -> StoreError:
         if self._reader.closed:
-            return StoreError(f"store {self.path}: is closed")
+            return StoreAwayError(f"store {self.path}: is closed")
         return explain(error, self.path)
 
 

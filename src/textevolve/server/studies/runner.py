@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from textevolve.errors import BusyError, StoreError, TextEvolveError
+from textevolve.errors import BusyError, StoreAwayError, StoreError, TextEvolveError, public_message
 from textevolve.events import CallFinished, Event
 from textevolve.reach import confine
 from textevolve.remote.wire import StudyStatus, WireLimits
@@ -33,6 +34,8 @@ DRAIN_SECONDS = 30.0
 """How long calls that are in flight may take when the server ends."""
 LOOK_SECONDS = 1.0
 """How often it is looked whether a run was cancelled, or another process has let go of it."""
+MOST_OUTAGES = 5
+"""How often a run is gone on with by itself after the store was away."""
 ENDING = "the server is ending, and goes on with it at its next start"
 
 log = logging.getLogger("textevolve.server")
@@ -49,6 +52,7 @@ class Runner:
     ending: bool = False
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]])
     _begun: set[str] = field(default_factory=set[str])
+    _outages: Counter[str] = field(default_factory=Counter[str])
 
     def __post_init__(self) -> None:
         self._places = asyncio.Semaphore(self.options.studies)
@@ -158,7 +162,9 @@ class Runner:
                 await asyncio.sleep(LOOK_SECONDS)
         except TextEvolveError as error:
             log.warning("run %s failed: %s", run_id, error)
-            await self._note_failure(run_id, str(error))
+            self._outages[run_id] += isinstance(error, StoreAwayError)
+            if not isinstance(error, StoreAwayError) or self._outages[run_id] > MOST_OUTAGES:
+                await self._note_failure(run_id, public_message(error))
         except Exception:
             log.exception("run %s failed", run_id)
             await self._note_failure(run_id, "the server failed; its log says why")
