@@ -143,6 +143,8 @@ def test_files_may_be_binary_and_stand_for_texts(serve, ask, wait):
         ({"judge": "nobody"}, "no judge 'nobody'"),
         ({"wrong": 1}, "unknown field 'wrong'"),
         ({"cases": ["others.jsonl"]}, "no file that was sent"),
+        ({"model": "nobody/gpt"}, "nobody/gpt: there is no such model here"),
+        ({"model": "pool/nobody"}, "pool/nobody: there is no such model here"),
         ({"run": {"wrong": 1}}, "run: unknown field 'wrong'"),
         ({"run": {"limits": {"cost": -1}}}, "run: "),
         ({"run": 3}, "run: must be an object"),
@@ -155,6 +157,7 @@ def test_what_is_wrong_with_a_study_is_said(serve, ask, changed, said):
     status, found = ask(f"{serve()}/v1/studies", {**study(), **changed})
     assert status == 400
     assert said in found["error"]["message"]
+    assert "anthropic" not in json.dumps(found)
 
 
 @BOTH

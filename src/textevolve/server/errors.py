@@ -99,6 +99,11 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(500, "internal_error", "the server failed; its log says why")
 
 
+def no_model(name: str) -> ApiError:
+    said = f"the model '{name:.200}' does not exist, or you may not use it; see GET /v1/models"
+    return ApiError(404, "model_not_found", said, param="model")
+
+
 def respond(data: Mapping[str, Any], status: int = 200, **headers: str) -> Response:
     """A response with JSON in ASCII, since what clients send may hold half a surrogate pair."""
     body = json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
