@@ -12,6 +12,7 @@ from parameter_sets import slow_but_first
 from postgres_server import BOTH
 from textevolve.errors import StoreAwayError
 from textevolve.llm.testing import Answer, ScriptedBatches, ScriptedServer
+from textevolve.server.studies import uploads
 from textevolve.server.studies.uploads import keep_files, sweep_files
 from textevolve.store import Store
 from textevolve.studies.kinds import kinds
@@ -205,6 +206,27 @@ def test_a_run_is_cancelled_and_gone_on_with(serve, ask, wait, stalling):
 
 
 @BOTH
+def test_the_files_of_a_run_are_private_and_removed_with_the_last_that_needs_them(
+    serve, ask, wait, home
+):
+    url, kept = serve(), home / "store.db.files"
+    files = {"cases.jsonl": CASES, "deep/er/b.md": "b"}
+    runs = [ask(f"{url}/v1/studies", study({"files": files}, threshold=t))[1] for t in (0.4, 0.5)]
+    assert {p.stat().st_mode & 0o777 for p in kept.rglob("*") if p.is_file()} == {0o600}
+    assert {p.stat().st_mode & 0o777 for p in (kept, *kept.rglob("*")) if p.is_dir()} == {0o700}
+    for run, left in zip(runs, (True, False), strict=True):
+        wait(url, run["id"])
+        assert ask(f"{url}/v1/studies/{run['id']}", method="DELETE")[0] == 204
+        assert any(kept.iterdir()) == left
+
+
+def test_files_that_no_room_is_left_for_are_refused(serve, ask, monkeypatch):
+    monkeypatch.setattr(uploads, "MOST_BYTES", 100)
+    status, said = ask(f"{serve()}/v1/studies", study())
+    assert status == 400
+    assert "delete runs" in said["error"]["message"]
+
+
 def test_a_run_is_removed(serve, ask, wait):
     url = serve()
     run = wait(url, ask(f"{url}/v1/studies", study())[1]["id"])

@@ -217,12 +217,14 @@ async def resume_study(
 
 @router.delete("/studies/{run_id}", status_code=204)
 async def delete_study(request: Request, caller: Runs, run_id: str) -> Response:
-    """Remove a run, with the answers that no other run uses."""
+    """Remove a run, with the files that came with it and the answers that no other run uses."""
     server = server_of(request)
     seen = await find_run(server, caller, run_id)
     if server.runner.works_on(run_id) or seen.run.status == "running":
         raise ApiError(409, "in_work", f"run {run_id} is in work; cancel it first")
     await asyncio.to_thread(server.store.delete_run, run_id)
+    if seen.served is not None:
+        await asyncio.to_thread(server.runner.drop_files, seen.served.launch.get("files", ""))
     return Response(status_code=204)
 
 
