@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import time
+import urllib.error
 import urllib.request
 
 import pytest
@@ -23,6 +24,7 @@ CASES = "".join(
 )
 
 
+JSON = {"Content-Type": "application/json"}
 CALLS = 42
 """Of the probe: three questions about each candidate."""
 
@@ -109,6 +111,8 @@ def test_reports_in_every_format(serve, ask, wait, format, home):
     run = wait(url, ask(f"{url}/v1/studies", study())[1]["id"])
     headers, body = fetch(f"{url}/v1/studies/{run['id']}/report?format={format}")
     assert run["id"] in headers["content-disposition"]
+    opened = format in ("json", "md")  # HTML has style of its own, which our pages may not have
+    assert headers["content-disposition"].startswith("inline" if opened else "attachment")
     if format == "parquet":
         assert body[:4] == b"PAR1"
     elif format == "jsonl":
@@ -281,6 +285,10 @@ def test_every_kind_says_its_schema(serve, ask):
         one for one in found["data"] if one["kind"] == "compare"
     )
     assert ask(f"{url}/v1/kinds/nothing")[0] == 404
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(urllib.request.Request(f"{url}/v1/kinds", b"{}", JSON))
+    with refused.value as answer:
+        assert (answer.code, answer.headers["allow"]) == (405, "GET")
 
 
 @BOTH

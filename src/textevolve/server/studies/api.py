@@ -143,7 +143,8 @@ async def get_report(
     server = server_of(request)
     seen = await find_run(server, caller, run_id)
     file = await asyncio.to_thread(write_report, server, seen, format, turns=turns)
-    shown = "inline" if format in ("html", "md", "json") else "attachment"
+    # The style of an HTML report stands within it, which pages of the server may not have.
+    shown = "inline" if format in ("md", "json") else "attachment"
     headers = {"content-disposition": f'{shown}; filename="{run_id}.{format}"'}
     return StreamingResponse(read_chunks(file), 200, headers, MEDIA[format])
 
