@@ -40,8 +40,6 @@ INVALID = "invalid_request"
 TOO_LONG = "max_tokens_exceeded"
 """As DeepEval's client knows a request that does not fit into the model's context."""
 ERRORS_SHOWN = 20
-STORE_WAIT = 5.0
-"""Seconds after which a client may ask again where the store was away."""
 log = logging.getLogger("textevolve.server")
 
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -94,7 +92,7 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(400, INVALID, "a number is too large")
         case StoreAwayError():
             log.warning("the store cannot be used: %s", error)
-            return ApiError(503, "server_unavailable", said, retry_after=STORE_WAIT)
+            return ApiError(503, "server_unavailable", said, retry_after=5)
         case SettingsError() | StoreError():
             return ApiError(503, "server_unavailable", said)
         case _:

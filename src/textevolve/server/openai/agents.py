@@ -36,10 +36,7 @@ SESSION, MEMORY, RECALL, NOTICE = "session", "memory", "memory.", "notice"
 """Names in the metadata of a request, and of an answer."""
 NEW = "new"
 """In place of a session's id: one is begun, and its id is told."""
-UNNAMED = (
-    "this request has no user and no metadata, so nothing is kept of whose conversation it is; a"
-    " gateway may have dropped both: send them in extra_body"
-)
+UNNAMED = "no user and no metadata came; behind a gateway put both into a field extra_body"
 USES: Mapping[str, MemoryUse] = {"on": "on", "recall": "recall", "off": "off"}
 
 
