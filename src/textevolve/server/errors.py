@@ -88,8 +88,6 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(400, INVALID, said)
         case RecursionError():
             return ApiError(400, INVALID, "the JSON is nested too deeply")
-        case StoreAwayError() if isinstance(error.__cause__, OverflowError):
-            return ApiError(400, INVALID, "a number is too large")
         case StoreAwayError():
             log.warning("the store cannot be used: %s", error)
             return ApiError(503, "server_unavailable", said, retry_after=5)
