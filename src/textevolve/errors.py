@@ -17,6 +17,7 @@
     ├── BudgetError           the run's limit of money, tokens or calls is reached
     ├── ClusterError          the machines that a run is spread over keep failing
     └── StoreError            the journal cannot be read or written, or is in use
+        ├── StoreAwayError    its database cannot be reached or used; names where it is
         ├── MismatchError     a run cannot be resumed as asked: something has changed
         ├── BusyError         another process works on the run, or has taken it over
         └── ConflictError     somebody else changed meanwhile what was to be changed
@@ -111,6 +112,10 @@ class StoreError(TextEvolveError):
     pass
 
 
+class StoreAwayError(StoreError):
+    pass
+
+
 class MismatchError(StoreError):
     pass
 
@@ -121,3 +126,9 @@ class BusyError(StoreError):
 
 class ConflictError(StoreError):
     pass
+
+
+def public_message(error: Exception) -> str:
+    """The message for somebody else than the operator: it does not say where the store is."""
+    away = isinstance(error, StoreAwayError)
+    return "the store cannot be used now; try again later" if away else str(error)

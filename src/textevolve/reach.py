@@ -223,6 +223,15 @@ def check_model(spec: str) -> None:
         )
 
 
+def check_known_model(spec: str, known: bool) -> None:
+    """
+    Raises:
+        InputError: there is no such model, in words that list none of the operator's.
+    """
+    if not known and is_confined():
+        raise InputError(f"{spec}: there is no such model here; see GET /v1/models")
+
+
 def allow_namespace(name: str) -> None:
     """
     Raises:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.loops.rules import FAILED_GATES, Hybrid, RulesJudgement, load_rules, parse_rules
+from textevolve.metrics.label_metrics import grade_output, open_metric
 from textevolve.texts import patterns
 from textevolve.texts.prose import LANGUAGES, reading_ease, split_words, tell_language
 from textevolve.texts.schema_check import check_schema, find_faults
@@ -272,17 +274,42 @@ def test_an_installed_rule_is_found_by_its_name(monkeypatch):
     ("pattern", "slow"),
     [
         ("abc", False),
-        (r"\d+", False),
-        ("[+*]+", False),
-        (r"a\+b+", False),
+        (r"\b(as an ai|i am sorry|i cannot)\b", False),
+        (r"\d{4}-\d{2}-\d{2}", False),
+        (r"\d+", 5_000),
+        ("[+*]+", 5_000),
+        (r"a\+b+", 5_000),
+        ("a+b", 5_000),
+        ("a{1000}b", 5_000),
+        ("(ab)?c+", 5_000),
+        (".*.*=", 500),
+        (r"(a+)\1b", 500),
         ("(a+)+$", True),
-        (".*.*=", True),
         ("(a|aa){2,}", True),
-        ("(ab)?c+", False),
+        ("(?x)(a+) +$", True),
+        ("a?" * 30 + "b", True),
+        ("(a|a)" * 30 + "b", True),
     ],
 )
 def test_patterns_that_may_be_slow_are_known(pattern, slow):
-    assert patterns.may_be_slow(patterns.compile_pattern(pattern)) == slow
+    """`slow`: on a text of any length, of none, or from so many characters on."""
+    for length in (50, 500, 5_000):
+        assert patterns.may_be_slow(pattern, length) == (slow and length >= int(slow))
+
+
+@pytest.mark.parametrize("pattern", ["a+b", "a?" * 28 + "b"])
+async def test_a_pattern_without_nested_repeats_is_ended_too(pattern, monkeypatch):
+    monkeypatch.setattr(patterns, "SECONDS", 0.3)
+    rules = one_rule(f"{{kind: must_not, pattern: '{pattern}'}}")
+    metric, text = open_metric(f"regex:{pattern}"), "a" * 99_000
+    waiting = [asyncio.create_task(rules(Case("?", (text,)))) for _ in range(8)]
+    waiting.append(asyncio.create_task(grade_output(metric, text, None)))
+    began = time.monotonic()
+    await asyncio.to_thread(str)  # neither the loop nor its threads are held up
+    assert time.monotonic() - began < 0.3
+    *judged, graded = await asyncio.gather(*waiting)
+    for outcome in (graded, *(one.result[0] for one in judged)):
+        assert "took more than 0.3 s" in outcome.reason
 
 
 async def test_a_pattern_that_takes_for_ever_is_ended(monkeypatch):

@@ -10,9 +10,10 @@ import time
 import pytest
 
 from textevolve import evaluate, evaluate_batch, optimize
-from textevolve.errors import InputError
+from textevolve.errors import InputError, StoreAwayError
 from textevolve.evaluation import Case
 from textevolve.llm.testing import Answer, ScriptedBatches, ScriptedServer
+from textevolve.store import Store
 from textevolve.store.repository import open_store
 
 CASES = [{"id": f"c{n}", "input": f"Question {n}?", "output": f"Answer {n}."} for n in range(4)]
@@ -254,6 +255,28 @@ def test_a_server_that_comes_back_is_watched_on(served_at, home):
             watching.join(120)
         assert sorted(one.index for one in found) == list(range(5))
         assert 15 <= scripted.calls <= 18  # what was in flight is asked once more
+
+
+def test_a_run_is_watched_on_while_the_store_of_the_server_is_away(serve, monkeypatch):
+    get_run, until = Store.get_run, [0.0]
+
+    def look(store, which):
+        if time.monotonic() < until[0]:
+            raise StoreAwayError("store postgresql://somebody@db.internal/runs: no connection")
+        return get_run(store, which)
+
+    def answer(_body, call):
+        if call == 3:
+            until[0] = time.monotonic() + 1.5
+        return Answer(delay=0.1)
+
+    monkeypatch.setattr(Store, "get_run", look)
+    with ScriptedServer(answer) as scripted:
+        named = f"{scripted.url}#any"
+        same = {"model": named, "rounds": 1, "server": serve(model=named), "concurrency": 1}
+        given = [Case(f"Question {n}?", ("yes",), f"k{n}") for n in range(5)]
+        found = list(evaluate_batch(given, **same))
+    assert sorted(one.index for one in found) == list(range(5))
 
 
 def test_batch_jobs_are_asked_for_there(there, server, cases, model):

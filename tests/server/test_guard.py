@@ -161,6 +161,7 @@ def test_only_what_was_named_is_served(serve, ask, server, home):
     for name in (*named, "http://169.254.169.254/latest#x", "file:///etc/passwd", "local/../x"):
         status, said = ask(f"{url}/v1/systemone", {**BODY, "model": name})
         assert (status, said["detail"]["error_type"]) == (404, "model_not_found")
+        assert "probe" not in said["detail"]["message"]
     texts = {"state": "@rules.yaml", "questions": {"q": {"type": "noul", "instructions": "@/etc"}}}
     assert ask(f"{url}/v1/systemone", {**BODY, **texts})[0] == 200
     assert "@rules.yaml" in json.dumps(

@@ -1,5 +1,7 @@
 """Pages of jobs."""
 
+import time
+
 import pytest
 from agent_world import Browser
 
@@ -58,6 +60,7 @@ def test_a_job_has_its_history(browser_of, resources):
     _, page = browser_of.get("/jobs/acme/nightly")
     said = Outline(page).text
     assert "for the reason 59." in said
+    assert f"time zone, {time.strftime('%Z')}." in said
     assert "for the reason 9." not in said
     assert "paused" in said
     assert "kind: evaluate" in said

@@ -292,6 +292,7 @@ def test_a_session_is_gone_on_with(serve, ask, server, agents):
         wrong = {"model": name, "messages": HELLO, "user": user, "metadata": {"session": given}}
         status, said = ask(url, wrong)
         assert (status, said["error"]["param"]) == (404, "metadata.session")
+        assert "ann" not in said["error"]["message"].replace(given, "")
     assert len(agents.sessions("acme").messages(session)) == 4
 
 
@@ -396,6 +397,14 @@ def test_a_judge_judges_the_last_exchange(serve, ask, server):
     messages.append({"role": "user", "content": "Is the reply cheerful?"})
     assert ask(url, {"model": "judge/probe", "messages": messages})[0] == 200
     assert "Is the reply cheerful?" in str(server.requests[-1])
+
+
+def test_a_chat_of_nobody_is_said_once(serve, ask, agents):
+    url = f"{serve()}/v1/chat/completions"
+    asked = {"model": "acme/plain", "messages": HELLO}
+    assert "metadata" not in ask(url, {**asked, "user": "ann"})[1]
+    assert "extra_body" in ask(url, asked)[1]["metadata"]["notice"]
+    assert "metadata" not in ask(url, asked)[1]
 
 
 @pytest.mark.parametrize("where", ["message", "metadata"])

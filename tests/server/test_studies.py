@@ -4,14 +4,18 @@ import base64
 import json
 import os
 import time
+import urllib.error
 import urllib.request
 
 import pytest
 
 from parameter_sets import slow_but_first
 from postgres_server import BOTH
+from textevolve.errors import StoreAwayError
 from textevolve.llm.testing import Answer, ScriptedBatches, ScriptedServer
+from textevolve.server.studies import uploads
 from textevolve.server.studies.uploads import keep_files, sweep_files
+from textevolve.store import Store
 from textevolve.studies.kinds import kinds
 
 CASES = "".join(
@@ -20,6 +24,7 @@ CASES = "".join(
 )
 
 
+JSON = {"Content-Type": "application/json"}
 CALLS = 42
 """Of the probe: three questions about each candidate."""
 
@@ -106,6 +111,8 @@ def test_reports_in_every_format(serve, ask, wait, format, home):
     run = wait(url, ask(f"{url}/v1/studies", study())[1]["id"])
     headers, body = fetch(f"{url}/v1/studies/{run['id']}/report?format={format}")
     assert run["id"] in headers["content-disposition"]
+    opened = format in ("json", "md")  # HTML has style of its own, which our pages may not have
+    assert headers["content-disposition"].startswith("inline" if opened else "attachment")
     if format == "parquet":
         assert body[:4] == b"PAR1"
     elif format == "jsonl":
@@ -141,6 +148,8 @@ def test_files_may_be_binary_and_stand_for_texts(serve, ask, wait):
         ({"judge": "nobody"}, "no judge 'nobody'"),
         ({"wrong": 1}, "unknown field 'wrong'"),
         ({"cases": ["others.jsonl"]}, "no file that was sent"),
+        ({"model": "nobody/gpt"}, "nobody/gpt: there is no such model here"),
+        ({"model": "pool/nobody"}, "pool/nobody: there is no such model here"),
         ({"run": {"wrong": 1}}, "run: unknown field 'wrong'"),
         ({"run": {"limits": {"cost": -1}}}, "run: "),
         ({"run": 3}, "run: must be an object"),
@@ -153,6 +162,7 @@ def test_what_is_wrong_with_a_study_is_said(serve, ask, changed, said):
     status, found = ask(f"{serve()}/v1/studies", {**study(), **changed})
     assert status == 400
     assert said in found["error"]["message"]
+    assert "anthropic" not in json.dumps(found)
 
 
 @BOTH
@@ -200,6 +210,27 @@ def test_a_run_is_cancelled_and_gone_on_with(serve, ask, wait, stalling):
 
 
 @BOTH
+def test_the_files_of_a_run_are_private_and_removed_with_the_last_that_needs_them(
+    serve, ask, wait, home
+):
+    url, kept = serve(), home / "store.db.files"
+    files = {"cases.jsonl": CASES, "deep/er/b.md": "b"}
+    runs = [ask(f"{url}/v1/studies", study({"files": files}, threshold=t))[1] for t in (0.4, 0.5)]
+    assert {p.stat().st_mode & 0o777 for p in kept.rglob("*") if p.is_file()} == {0o600}
+    assert {p.stat().st_mode & 0o777 for p in (kept, *kept.rglob("*")) if p.is_dir()} == {0o700}
+    for run, left in zip(runs, (True, False), strict=True):
+        wait(url, run["id"])
+        assert ask(f"{url}/v1/studies/{run['id']}", method="DELETE")[0] == 204
+        assert any(kept.iterdir()) == left
+
+
+def test_files_that_no_room_is_left_for_are_refused(serve, ask, monkeypatch):
+    monkeypatch.setattr(uploads, "MOST_BYTES", 100)
+    status, said = ask(f"{serve()}/v1/studies", study())
+    assert status == 400
+    assert "delete runs" in said["error"]["message"]
+
+
 def test_a_run_is_removed(serve, ask, wait):
     url = serve()
     run = wait(url, ask(f"{url}/v1/studies", study())[1]["id"])
@@ -254,6 +285,10 @@ def test_every_kind_says_its_schema(serve, ask):
         one for one in found["data"] if one["kind"] == "compare"
     )
     assert ask(f"{url}/v1/kinds/nothing")[0] == 404
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(urllib.request.Request(f"{url}/v1/kinds", b"{}", JSON))
+    with refused.value as answer:
+        assert (answer.code, answer.headers["allow"]) == (405, "GET")
 
 
 @BOTH
@@ -299,6 +334,31 @@ def test_the_command_line_goes_on_with_a_clients_run(serve, ask, wait, spawn):
     out, err = process.communicate()
     assert process.returncode == 0, err
     assert run["id"] in out
+
+
+def test_a_store_that_is_away_is_a_503_without_its_address(serve, ask, monkeypatch):
+    url = serve()
+    monkeypatch.setattr(Store, "get_run", no_store)
+    paths = ("", "/records", "/report", "/events")
+    for path in (*(f"/v1/studies/x{path}" for path in paths), "/runs/x", "/compare?a=x&b=y"):
+        status, said = ask(f"{url}{path}")
+        assert status == 503, path
+        assert "try again later" in said["error"]["message"], path
+        assert "db.internal" not in json.dumps(said), path
+
+
+def no_store(*_given):
+    raise StoreAwayError("store postgresql://somebody@db.internal/runs: there is no connection")
+
+
+def test_a_run_goes_on_after_the_store_was_away(serve, ask, wait, monkeypatch):
+    url = serve()
+    with monkeypatch.context() as away:
+        away.setattr(Store, "keep_records", no_store)
+        run = ask(f"{url}/v1/studies", study())[1]
+        left = wait(url, run["id"], "interrupted", "failed")
+    assert (left["status"], left["reason"]) == ("interrupted", "")
+    assert wait(url, run["id"])["records"] == {"scored": 7}
 
 
 def test_files_that_no_run_needs_are_swept(home):

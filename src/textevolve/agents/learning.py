@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from textevolve.agents.session import FinishedTurn
-from textevolve.errors import TextEvolveError
+from textevolve.errors import TextEvolveError, public_message
 from textevolve.llm.model import Model, Request, Response
 
 Learn: TypeAlias = Callable[[FinishedTurn], Awaitable[tuple[str, ...]]]
@@ -61,7 +61,7 @@ class Learner:
             try:
                 learned = Learned(turn, await self._learn(turn))
             except TextEvolveError as error:
-                learned = Learned(turn, error=str(error))
+                learned = Learned(turn, error=public_message(error))
             self._told.append(learned)
             self._waiting.popleft()
 

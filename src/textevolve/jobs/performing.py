@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
 from dataclasses import dataclass
 
-from textevolve.errors import BusyError, StoreError, TextEvolveError
+from textevolve.errors import BusyError, StoreError, TextEvolveError, public_message
 from textevolve.jobs.job_spec import SentBy, read_job
 from textevolve.jobs.schedules import next_due
 from textevolve.reach import Reach, confine
@@ -181,7 +181,8 @@ async def _attempt(desk: JobDesk, claim: JobClaim) -> JobOutcome:
         with confine_job(desk, claim.job):
             return await _perform(desk, claim, await begin_job_run(desk, claim))
     except TextEvolveError as error:
-        return JobOutcome("failed", str(error), again=True)
+        log.warning("job %s failed: %s", claim.job.name, error)
+        return JobOutcome("failed", public_message(error), again=True)
     except Exception as error:
         log.exception("job %s failed", claim.job.name)
         return JobOutcome("failed", f"{type(error).__name__}: {error}", again=True)

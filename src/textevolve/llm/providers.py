@@ -20,7 +20,7 @@ from textevolve.llm.catalogue import locate
 from textevolve.llm.gguf import read_header
 from textevolve.llm.keys import Key, find_headers, find_key, keys_file
 from textevolve.llm.provider_table import PROVIDERS
-from textevolve.reach import check_model, confine
+from textevolve.reach import check_known_model, check_model, confine
 from textevolve.settings import (
     BatchWire,
     Decisions,
@@ -101,6 +101,7 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         return _pool(model, settings, asks)
     known = known_providers(settings)
     provider = known.get(name)
+    check_known_model(spec, provider is not None)
     if provider is None:
         raise SettingsError(_unknown(spec, name, known))
     model = model or provider.default_model or ""
@@ -144,6 +145,7 @@ def _prompt_cache(provider: Provider, model: str) -> PromptCache:
 def _pool(name: str, settings: Settings, asks: bool) -> Endpoint:
     """What is known of all members. Its price is found from theirs by `prices`."""
     spec, pool = f"{POOL}/{name}", settings.pools.get(name)
+    check_known_model(spec, pool is not None)
     if pool is None:
         known = ", ".join(f"{POOL}/{one}" for one in settings.pools) or "none"
         raise SettingsError(f"{spec}: there is no such pool in the settings; known are: {known}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
@@ -22,7 +22,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, find_score_fault
 from textevolve.llm.token_count import count_tokens
 from textevolve.reach import allowed_path
-from textevolve.texts.patterns import compile_pattern, is_found, may_be_slow
+from textevolve.texts.patterns import compile_pattern, is_found
 from textevolve.texts.prose import (
     LANGUAGES,
     reading_ease,
@@ -120,6 +120,7 @@ class Pattern(_Rule):
     kind: Literal["must", "must_not"]
     pattern: Annotated[str, Field(min_length=1)]
     ignore_case: bool = False
+    blocks: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def _usable(self) -> Self:
@@ -132,10 +133,6 @@ class Pattern(_Rule):
     @property
     def compiled(self) -> re.Pattern[str]:
         return compile_pattern(self.pattern, self.ignore_case)
-
-    @property
-    def blocks(self) -> bool:
-        return may_be_slow(self.compiled)
 
     def check(self, subject: RuleSubject) -> RuleFinding:
         if is_found(self.compiled, subject.text) == (self.kind == "must"):

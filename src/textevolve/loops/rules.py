@@ -5,7 +5,6 @@ Both are `Evaluator`s. The kinds of rules are in `rule_kinds.py`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from textevolve.evaluation import (
 from textevolve.loops.rule_kinds import Call, JsonSchema, Pattern, Rule, RuleFinding, RuleSubject
 from textevolve.loops.scoring import instructions_of
 from textevolve.reach import allowed_path
+from textevolve.texts.patterns import search_apart
 from textevolve.texts.yaml_lines import line_of, parse_yaml
 
 FAILED_GATES = "failed_gates"
@@ -95,10 +95,8 @@ class Rules:
         check_case(case)
         refuse_candidate_images(case, "a judge by rules")
         if any(isinstance(r, Pattern | JsonSchema) and r.blocks for r in self.file.rules):
-            results = await asyncio.to_thread(self._judge_all, case)
-        else:
-            results = self._judge_all(case)
-        return RulesJudgement(results)
+            return RulesJudgement(await search_apart(self._judge_all, case))
+        return RulesJudgement(self._judge_all(case))
 
     def _judge_all(self, case: Case) -> tuple[EvaluationResult | Failure, ...]:
         return tuple(self.judge(text, case.input) for text in case.candidates)

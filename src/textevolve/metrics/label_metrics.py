@@ -35,6 +35,7 @@ from textevolve.metrics.plain import (
 from textevolve.metrics.shapes import LabelMetric, call_metric, check_metric, read_score
 from textevolve.rows import read_text
 from textevolve.spec import suggest
+from textevolve.texts.patterns import search_apart
 from textevolve.user_code import load_function, load_point
 
 GROUP = "textevolve.metrics"
@@ -135,7 +136,9 @@ async def grade_output(
     row: Mapping[str, Any] = NO_ROW,
 ) -> EvaluationResult | Failure:
     """As `grade`; what may take long holds nothing else up."""
-    if getattr(metric, "blocks", False) or len(output) > GRADED_AT_ONCE:
+    if getattr(metric, "blocks", False):
+        return await search_apart(grade, metric, output, label, passes, row)
+    if len(output) > GRADED_AT_ONCE:
         return await asyncio.to_thread(grade, metric, output, label, passes, row)
     return grade(metric, output, label, passes, row)
 

@@ -31,6 +31,7 @@ from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.node_lines import WHOLE
 from textevolve.node_eval.run_records import NodeRunRecord
 from textevolve.node_eval.workers import EvaluationJob
+from textevolve.texts.patterns import search_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,10 @@ async def judge_node(history: History, evaluator: NodeEvaluator) -> NodeOutcome:
     """What an evaluator says of `history.entries[-1][-1]`, or a failure that says why not."""
     limit: asyncio.Timeout | None = None
     try:
-        made: Any = evaluator.evaluate(history)
+        if getattr(evaluator, "blocks", False):
+            made: Any = await search_apart(evaluator.evaluate, history)
+        else:
+            made = evaluator.evaluate(history)
         if inspect.isawaitable(made):
             async with asyncio.timeout(getattr(evaluator, "timeout", None)) as limit:
                 made = await made

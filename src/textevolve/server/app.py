@@ -140,7 +140,9 @@ async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     codes = {404: "not_found", 405: "method_not_allowed"}
     code = codes.get(error.status_code, "invalid_request")
-    return refuse(request, ApiError(error.status_code, code, str(error.detail)))
+    response = refuse(request, ApiError(error.status_code, code, str(error.detail)))
+    response.headers.update(error.headers or {})
+    return response
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

@@ -8,6 +8,7 @@ a body that cannot be used (422). OpenAI, and every other path below /v1: `{"err
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,14 +21,17 @@ from textevolve.errors import (
     BusyError,
     ConflictError,
     InputError,
+    MismatchError,
     ModelError,
     NotFoundError,
     RejectedError,
     SettingsError,
+    StoreAwayError,
     StoreError,
     TakenError,
     TooLongError,
     UnavailableError,
+    public_message,
 )
 
 SYSTEM_ONE, DECISIONS, MODELS = "/v1/systemone", "/v1/decisions", "/v1/models"
@@ -36,6 +40,7 @@ INVALID = "invalid_request"
 TOO_LONG = "max_tokens_exceeded"
 """As DeepEval's client knows a request that does not fit into the model's context."""
 ERRORS_SHOWN = 20
+log = logging.getLogger("textevolve.server")
 
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _OPENAI_CODES = {TOO_LONG: "context_length_exceeded", "authentication_error": "invalid_api_key"}
@@ -61,7 +66,7 @@ class ApiError(Exception):
 
 def as_api_error(error: Exception) -> ApiError:
     """What a client is told of an error of ours, with the status that fits its cause."""
-    said = str(error)
+    said = public_message(error)
     match error:
         case ApiError():
             return error
@@ -77,16 +82,24 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(502, "upstream_error", said)
         case NotFoundError():
             return ApiError(404, "not_found", said)
-        case TakenError() | ConflictError() | BusyError():
+        case TakenError() | ConflictError() | BusyError() | MismatchError():
             return ApiError(409, "conflict", said)
         case InputError():
             return ApiError(400, INVALID, said)
         case RecursionError():
             return ApiError(400, INVALID, "the JSON is nested too deeply")
+        case StoreAwayError():
+            log.warning("the store cannot be used: %s", error)
+            return ApiError(503, "server_unavailable", said, retry_after=5)
         case SettingsError() | StoreError():
             return ApiError(503, "server_unavailable", said)
         case _:
             return ApiError(500, "internal_error", "the server failed; its log says why")
+
+
+def no_model(name: str) -> ApiError:
+    said = f"the model '{name:.200}' does not exist, or you may not use it; see GET /v1/models"
+    return ApiError(404, "model_not_found", said, param="model")
 
 
 def respond(data: Mapping[str, Any], status: int = 200, **headers: str) -> Response:

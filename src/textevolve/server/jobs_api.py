@@ -30,8 +30,7 @@ from textevolve.server.access import Caller, check_namespace, needs
 from textevolve.server.errors import ApiError, respond
 from textevolve.server.state import ServerState, server_of
 from textevolve.server.studies.beginning import read_part
-from textevolve.server.studies.confinement import files_folder, reach_of
-from textevolve.server.studies.uploads import keep_files
+from textevolve.server.studies.confinement import reach_of
 from textevolve.store.jobs import StoredJob, StoredJobRun
 from textevolve.store.served import ServedRun
 from textevolve.studies import driver
@@ -136,8 +135,9 @@ async def update_job(
 async def delete_job(request: Request, caller: JobAdmin, namespace: str, name: str) -> Response:
     """Remove a job with its history; the runs that it made stay."""
     server = _enter(request, caller, namespace)
-    await _require(server, namespace, name)
+    job = await _require(server, namespace, name)
     await asyncio.to_thread(server.resources.delete_job, name, namespace)
+    await asyncio.to_thread(server.runner.drop_files, (read_job(job).sent or SentBy()).files)
     return Response(status_code=204)
 
 
@@ -262,11 +262,10 @@ async def _read_spec(
     fields = {name: value for name, value in given.items() if name not in (FILES, SENT)}
     files = read_part({"run": {FILES: given.get(FILES, {})}}).files
     seen = None if caller.namespaces is None else tuple(sorted(caller.namespaces))
-    folder = files_folder(server.store.location)
     sent = SentBy(
         key=caller.key,
         namespaces=seen,
-        files=await asyncio.to_thread(keep_files, folder, files),
+        files=await asyncio.to_thread(server.runner.take_files, files),
     )
     spec = JobSpec(**fields, sent=sent if old is None else read_job(old).sent)
     check_schedule(spec, time.time())

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from textevolve.errors import InputError, StoreError
+from textevolve.errors import InputError, StoreAwayError, StoreError
 from textevolve.settings import StoreAddress, StoreLocation, store_location
 from textevolve.store.backend import Backend
 from textevolve.store.documents import DAMAGES
@@ -114,7 +114,7 @@ class SQLiteDatabase:
         if isinstance(error, OverflowError):
             return InputError("a number has more than 64 bits, and cannot be kept or looked for")
         if self._reader.closed:
-            return StoreError(f"store {self.path}: is closed")
+            return StoreAwayError(f"store {self.path}: is closed")
         return explain(error, self.path)
 
 

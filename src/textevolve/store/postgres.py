@@ -17,7 +17,7 @@ from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-from textevolve.errors import ConflictError, StoreError
+from textevolve.errors import ConflictError, StoreAwayError, StoreError
 from textevolve.settings import StoreAddress
 from textevolve.store import tables
 from textevolve.store.schema import migrate
@@ -188,7 +188,7 @@ class PostgresDatabase:
         patience = Patience()
         while True:
             if self._closed:
-                raise StoreError(f"store {self.name}: is closed")
+                raise StoreAwayError(f"store {self.name}: is closed")
             connected = ending = False
             try:
                 with _once_more_connected(self._engine, begin) as connection:
@@ -274,12 +274,12 @@ class PostgresDatabase:
         state = error_state(error)
         if state in _UNDONE:
             return ConflictError(
-                f"store {self.name}: others change the same all the time; try again later ({said})"
+                f"the store: others change the same all the time; try again later ({said})"
             )
         for known, advice in _ADVICE.items():
             if state.startswith(known):
-                return StoreError(f"store {self.name}: {advice} ({said})")
-        return StoreError(f"store {self.name}: cannot be used ({type(cause).__name__}: {said})")
+                return StoreAwayError(f"store {self.name}: {advice} ({said})")
+        return StoreAwayError(f"store {self.name}: cannot be used ({type(cause).__name__}: {said})")
 
 
 def _read_address(address: StoreAddress) -> URL:

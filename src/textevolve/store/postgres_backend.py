@@ -73,7 +73,7 @@ class PostgresBackend:
 
     def explain(self, error: Exception, run_id: str = "") -> StoreError:
         said = self._database.explain(error)
-        return StoreError(f"run {run_id}: {said}") if run_id else said
+        return type(said)(f"run {run_id}: {said}") if run_id else said
 
     def judge(self, error: Exception) -> Spoiled:
         """A server that is gone may be back for the next group."""

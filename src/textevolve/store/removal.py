@@ -52,7 +52,7 @@ def _refuse_paid(connection: Connection, run_id: str) -> None:
     query = "SELECT remote_id FROM batches WHERE run_id = :run AND state = 'submitted'"
     job = connection.execute(sql(query), {"run": run_id}).scalar()
     if job is not None:
-        raise StoreError(
+        raise BusyError(
             f"run {run_id}: batch job {job} is still open at its provider; end it first with:"
             f" textevolve runs cancel-batch {run_id}"
         )

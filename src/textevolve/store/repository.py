@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
-from textevolve.errors import StoreError
+from textevolve.errors import StoreAwayError, StoreError
 from textevolve.evaluation import Case
 from textevolve.llm.model import Request
 from textevolve.settings import StoreLocation
@@ -393,7 +393,7 @@ class Store:
     ) -> T:
         with lock:
             if reader.closed:
-                raise StoreError(f"store {self.location}: is closed")
+                raise StoreAwayError(f"store {self.location}: is closed")
             try:
                 return reader.read(query)
             except self._backend.errors as error:

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from textevolve.errors import StoreError
+from textevolve.errors import StoreAwayError, StoreError
 from textevolve.store import memory_tables, server_tables, tables
 from textevolve.store.documents import CHECK, DAMAGES
 from textevolve.store.sqlite import sqlite3
@@ -52,9 +52,9 @@ def explain(error: Exception, path: Path, run_id: str = "") -> StoreError:
     name = str(getattr(cause, "sqlite_errorname", ""))
     for known, advice in _ADVICE.items():
         if name.startswith(known):
-            return StoreError(f"{store}: {advice} ({_line(cause)})")
+            return StoreAwayError(f"{store}: {advice} ({_line(cause)})")
     said = f"{type(cause).__name__}: {_line(cause)}"
-    return StoreError(f"{store}: cannot be used ({said}); {CHECK}")
+    return StoreAwayError(f"{store}: cannot be used ({said}); {CHECK}")
 
 
 def _line(error: BaseException | None) -> str:

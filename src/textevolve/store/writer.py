@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection
 
-from textevolve.errors import BusyError, StoreError
+from textevolve.errors import BusyError, StoreAwayError, StoreError
 from textevolve.store import lease
 from textevolve.store.backend import CALL_COLUMNS, Backend, GroupRows
 from textevolve.store.documents import HASH_BYTES, pack, text_to_bytes
@@ -159,7 +159,7 @@ class Writer:
         """Nothing is queued behind the end, where it would wait for ever."""
         with self._gate:
             if self._closed:
-                raise StoreError(f"store {self._backend.location}: is closed")
+                raise StoreAwayError(f"store {self._backend.location}: is closed")
             self._queue.put(item)
 
     # In the thread
@@ -207,8 +207,7 @@ class Writer:
                     self._write_group((), reuses)
                     return
                 if fault == "row":
-                    said = f"a call cannot be kept: {error}"
-                    failure = StoreError(f"store {self._backend.location}: {said}")
+                    failure = StoreError(f"a call cannot be kept: {error}")
                 else:
                     failure = self._backend.explain(error)
                 if fault == "store":
@@ -316,4 +315,4 @@ def _settle(futures: Iterable[asyncio.Future[None]], failure: StoreError | None)
         if failure is None:
             future.set_result(None)
         else:
-            future.set_exception(StoreError(str(failure)))
+            future.set_exception(type(failure)(str(failure)))

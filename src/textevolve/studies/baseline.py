@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from textevolve.engine import sync
-from textevolve.errors import InputError, StoreError
+from textevolve.errors import InputError, StoreAwayError, StoreError
 from textevolve.settings import Settings
 from textevolve.studies import driver
 from textevolve.studies.gates import LAST, Gated, Gates, check_gates
@@ -52,6 +52,8 @@ def find_baseline(
         named = next((one for one in by_age if one.name == which), None)
         try:
             found = named or store.get_run(which)
+        except StoreAwayError:
+            raise
         except StoreError as error:
             told = f"; variants: {', '.join(variants)}" if variants else ""
             raise InputError(f"--no-worse-than: {error}{told}") from None

@@ -136,7 +136,10 @@ Make = Callable[[str | None, str | None], NodeEvaluator]
 
 class TextFirst(NodeEvaluator):
     """The evaluator that `make` gives, on the fields that are named, or else on the text of states
-    that have one. A node of which nothing was recorded is skipped."""
+    that have one. A node of which nothing was recorded is skipped. `blocks`: a pattern of its rules
+    or its schema may take seconds."""
+
+    blocks = True
 
     def __init__(
         self, name: str, make: Make, spec: NodeChecks, *, needs_input: bool = False

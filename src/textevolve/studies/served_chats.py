@@ -71,7 +71,8 @@ class ChatRequest:
 
 class ServedChats:
     """The chats of one server. Close it at the end; what is then still to be learned of kept
-    sessions is learned another time."""
+    sessions is learned another time. `noticed`: agents of which a client was told that its chat
+    names no user."""
 
     def __init__(self, bench: Workbench) -> None:
         self._bench = bench
@@ -80,6 +81,7 @@ class ServedChats:
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._answering = 0
+        self.noticed: set[str] = set()
 
     async def open(self, asked: ChatRequest) -> AgentChat:
         """A chat for one request.

@@ -1,17 +1,25 @@
 """Searching a text by a regular expression that may take for ever on it.
 
-A pattern with two repeats, or a repeated group, can need time that grows with a power of the text's
-length, or doubles with each character; Python's engine cannot be interrupted. Such a pattern runs
-in a process of its own, which is ended after `SECONDS`.
+A pattern with a repeat can need time that grows with a power of the text's length, one with a
+repeated group or many alternatives time that doubles with each character; Python's engine cannot be
+interrupted. A search that may take more than `STEPS` runs in a process of its own, which is ended
+after `SECONDS`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
+import os
 import re
 import subprocess
 import sys
 import warnings
-from functools import lru_cache
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import cache, lru_cache, partial
+from typing import ParamSpec, TypeVar
 
 from textevolve.errors import InputError, TextEvolveError
 
@@ -19,9 +27,21 @@ SECONDS = 2.0
 TEXT_SEARCHED = 100_000
 """Of a longer text only the first so many characters are searched."""
 
+STEPS = 20_000_000
+"""Comparisons that a search may take within this process: less than a tenth of a second."""
+AT_ONCE = 4
+"""Texts that are searched at the same time, so that slow patterns leave other threads free."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _ESCAPED = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")
-_REPEAT = re.compile(r"[*+]|\{\d*,\d*\}")
-_GROUP_REPEATED = re.compile(r"\)(?:[*+]|\{\d+(?:,\d*)?\})")
+_REPEAT = re.compile(r"[*+]|\{\d*,\}")
+_REFERENCE = re.compile(r"\\[1-9]|\(\?P=")
+_TIMES = re.compile(r"\{(?:\d*,)?(\d+)\}")
+_OPTIONAL = re.compile(r"(?<![(*+?}])\?")
+_GROUP_REPEATED = re.compile(r"\)(?:[*+]|\{\d*,?\d*\})|\(\?(?:#|[a-zA-Z]*x)")
+"""A comment, or white space that is passed over, may stand between a group and its repeat."""
 _SCRIPT = """
 import re, sys
 pattern, flags, text = sys.stdin.buffer.read().decode("utf-8", "surrogatepass").split("\\0", 2)
@@ -50,23 +70,42 @@ def compile_pattern(pattern: str, ignore_case: bool = False) -> re.Pattern[str]:
         raise InputError(f"the pattern '{pattern[:60]}' cannot be used: {error}") from None
 
 
-def may_be_slow(pattern: re.Pattern[str]) -> bool:
-    """Whether a text can be thought of on which the pattern takes more than linear time; said of
-    some that are quick, too."""
-    bare = _ESCAPED.sub("a", pattern.pattern)
-    return len(_REPEAT.findall(bare)) > 1 or _GROUP_REPEATED.search(bare) is not None
+def may_be_slow(pattern: str, length: int) -> bool:
+    """Whether a pattern may take more than `STEPS` on a text of this length; also true of some that
+    are quick: each repeat may end, and each group choose, anywhere."""
+    bare = _ESCAPED.sub("a", pattern)
+    repeats = 1 + len(_REPEAT.findall(bare)) + len(_REFERENCE.findall(pattern))
+    groups = 1 + bare.count("(")
+    steps = repeats * math.log(length + 1) + math.log(len(pattern) + 1)
+    steps += groups * math.log(1 + bare.count("|") / groups)
+    steps += math.log(2) * len(_OPTIONAL.findall(bare))
+    steps += sum(math.log(float(times) + 1) for times in _TIMES.findall(bare))
+    return steps > math.log(STEPS) or _GROUP_REPEATED.search(bare) is not None
+
+
+async def search_apart(search: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function that searches for patterns in one of a few threads that do nothing else:
+    neither the event loop nor the threads that others need wait for a slow pattern."""
+    work = partial(copy_context().run, search, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(_threads(os.getpid()), work)
+
+
+@cache
+def _threads(_process: int) -> ThreadPoolExecutor:
+    """By process, since a fork has no threads of the process that it comes from."""
+    return ThreadPoolExecutor(AT_ONCE, "textevolve-pattern")
 
 
 def is_found(pattern: re.Pattern[str], text: str) -> bool:
     """Whether the pattern is found in the first `TEXT_SEARCHED` characters.
 
-    Blocks, for up to `SECONDS`, where the pattern `may_be_slow`.
+    Blocks, for up to `SECONDS`, where the pattern `may_be_slow`: see `search_apart`.
 
     Raises:
         SlowPatternError: it took longer.
     """
     text = text[:TEXT_SEARCHED]
-    if not may_be_slow(pattern) or not sys.executable:
+    if not may_be_slow(pattern.pattern, len(text)) or not sys.executable:
         return pattern.search(text) is not None
     given = f"{pattern.pattern}\0{int(pattern.flags)}\0{text}".encode("utf-8", "surrogatepass")
     try:

@@ -29,7 +29,7 @@ from textevolve.server.decisions.deciders import (
     opens_with_rubric,
 )
 from textevolve.server.decisions.spending import RequestSpending, note_event, spending
-from textevolve.server.errors import ApiError, as_api_error
+from textevolve.server.errors import ApiError, as_api_error, no_model
 from textevolve.server.options import ServerOptions, check_aliases
 from textevolve.settings import Settings, today
 from textevolve.studies.standing import open_standing_run
@@ -155,9 +155,8 @@ class Serving:
             try:
                 return served, await self._open_any(served)
             except (InputError, SettingsError) as error:
-                raise ApiError(404, "model_not_found", str(error)) from error
-        said = f"no model '{name}' is served here; there are: {', '.join(self.names)}"
-        raise ApiError(404, "model_not_found", said)
+                raise no_model(name) from error
+        raise no_model(name)
 
     async def _open_any(self, name: str) -> Decider:
         if name.startswith(JUDGE):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
@@ -30,10 +31,12 @@ from textevolve.server.state import ServerState
 from textevolve.studies.chats import ChatOptions
 from textevolve.studies.served_chats import ChatRequest, MemoryUse
 
-SESSION, MEMORY, RECALL = "session", "memory", "memory."
-"""Names in the metadata of a request."""
+log = logging.getLogger("textevolve.server")
+SESSION, MEMORY, RECALL, NOTICE = "session", "memory", "memory.", "notice"
+"""Names in the metadata of a request, and of an answer."""
 NEW = "new"
 """In place of a session's id: one is begun, and its id is told."""
+UNNAMED = "no user and no metadata came; behind a gateway put both into a field extra_body"
 USES: Mapping[str, MemoryUse] = {"on": "on", "recall": "recall", "off": "off"}
 
 
@@ -56,17 +59,21 @@ async def answer_as_agent(
     Raises:
         ApiError: the request cannot be used.
     """
-    request = read_chat_request(name, asked)
+    request, chat = read_chat_request(name, asked), None
     try:
         chat = await server.chats.open(request)
-    except InputError as error:
-        if request.options.session is not None:  # there is an agent, as was looked up
-            raise ApiError(404, "not_found", str(error), param="metadata.session") from None
-        raise
-    if request.options.session not in (None, chat.session):
+    except InputError:
+        if request.options.session is None:
+            raise
+    if chat is None or request.options.session not in (None, chat.session):
         said = f"there is no session '{request.options.session}'; give its whole id"
         raise ApiError(404, "not_found", said, param="metadata.session")
-    return _answer(server, chat, request.text, note)
+    notice = dict[str, str]()
+    if not (asked.user or asked.metadata or name in server.chats.noticed):
+        server.chats.noticed.add(name)
+        notice = {NOTICE: UNNAMED}
+        log.warning("a chat with %s: %s", name, UNNAMED)
+    return _answer(server, chat, request.text, note, notice)
 
 
 def read_chat_request(name: str, asked: OwnRequest) -> ChatRequest:
@@ -170,7 +177,7 @@ def _read_recall(given: Mapping[str, str]) -> dict[str, str]:
 
 
 async def _answer(
-    server: ServerState, chat: AgentChat, text: str, note: NoteTokens
+    server: ServerState, chat: AgentChat, text: str, note: NoteTokens, notice: Mapping[str, str]
 ) -> AsyncGenerator[str | AnswerEnd]:
     """The pieces of the answer. What a client has read cannot be taken back: an answer that is
     written anew goes on where the first one ended, or fails where it goes another way."""
@@ -190,4 +197,4 @@ async def _answer(
                     kept = not chat.session.startswith("unkept")
                     session = {SESSION: chat.session} if kept else {}
                     reason, calls = event.finish_reason or "stop", event.tool_calls
-                    yield AnswerEnd(reason, event.usage, session, calls)
+                    yield AnswerEnd(reason, event.usage, {**notice, **session}, calls)

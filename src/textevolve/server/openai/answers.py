@@ -9,7 +9,7 @@ from typing import Any
 from textevolve.errors import InputError
 from textevolve.server.access import Caller
 from textevolve.server.decisions.deciders import DecidingJudge
-from textevolve.server.errors import ApiError
+from textevolve.server.errors import no_model
 from textevolve.server.openai.agents import answer_as_agent, is_agent
 from textevolve.server.openai.completions import NoteTokens, OwnAnswer
 from textevolve.server.openai.judges import answer_as_judge
@@ -50,11 +50,6 @@ def _find_judge(server: ServerState, name: str) -> DecidingJudge | None:
         return server.serving.find_judge(name)
     except InputError:
         return None
-
-
-def no_model(name: str) -> ApiError:
-    said = f"the model '{name:.200}' does not exist, or you may not use it; see GET /v1/models"
-    return ApiError(404, "model_not_found", said, param="model")
 
 
 async def list_names(server: ServerState, caller: Caller) -> list[str]:

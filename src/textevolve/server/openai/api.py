@@ -11,8 +11,8 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from textevolve.server.access import Caller, caller_of, needs
 from textevolve.server.decisions.serving import JUDGE, Serving
-from textevolve.server.errors import respond
-from textevolve.server.openai.answers import find_answer, list_names, no_model
+from textevolve.server.errors import no_model, respond
+from textevolve.server.openai.answers import find_answer, list_names
 from textevolve.server.openai.completions import JsonObject, OwnAnswer
 from textevolve.server.openai.embeddings import EmbeddingRequest, embed_for
 from textevolve.server.openai.relaying import RelayedAnswer

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request, Response
 from textevolve.bench.card import Card
 from textevolve.bench.card_statistics import Check, Rate
 from textevolve.bench.card_wording import explain_card
-from textevolve.errors import TextEvolveError
+from textevolve.errors import TextEvolveError, public_message
 from textevolve.report.blocks import Block, Cell, Column, Estimate, Section, Table
 from textevolve.server.access import Caller
 from textevolve.server.pages.drawing import draw
@@ -85,7 +85,9 @@ def _read_card(state: ServerState, listed: ListedCard, *, read: bool) -> ListedC
         spec = read_spec(STUDY, read_stored(run))
         card = STUDY.summarise(spec, read_records(state.store, run)())
     except (TextEvolveError, ValueError) as error:
-        return ListedCard(run, judge, model, listed.newest, None, f"no card: {error}")
+        return ListedCard(
+            run, judge, model, listed.newest, None, f"no card: {public_message(error)}"
+        )
     return ListedCard(run, judge, model, listed.newest, card)
 
 

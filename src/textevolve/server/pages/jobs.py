@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -104,6 +105,7 @@ async def show_job(
         times=times[:TIMES],
         before=before,
         older=older,
+        zone=time.strftime("%Z"),
     )
 
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 from markupsafe import Markup
 
-from textevolve.errors import TextEvolveError
+from textevolve.errors import TextEvolveError, public_message
 from textevolve.report.html import draw_blocks
 from textevolve.server.access import Caller
 from textevolve.server.errors import ApiError
@@ -175,5 +175,5 @@ def _report(state: ServerState, opened: OpenedRun) -> Iterator[Markup]:
         yield Markup('<p class="sentence">{}</p>\n').format(made.sentence)
         yield from draw_blocks(made.blocks, script=MATRIX_SCRIPT)
     except (TextEvolveError, ValueError) as error:
-        said = f"The report cannot be made: {error}"
+        said = f"The report cannot be made: {public_message(error)}"
         yield Markup('<p class="error">{}</p>\n').format(said)

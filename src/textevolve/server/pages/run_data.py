@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast, get_args
 
-from textevolve.errors import InputError, MismatchError, StoreError
+from textevolve.errors import InputError, MismatchError, StoreAwayError, StoreError
 from textevolve.llm.model import Request as ModelRequest
 from textevolve.report.blocks import Block, MatrixRow, Section
 from textevolve.report.images import put_images
@@ -65,10 +65,13 @@ class OpenedRun:
 def find_run(state: ServerState, caller: Caller, which: str) -> RunRecord:
     """
     Raises:
-        ApiError: there is none, or the caller does not see it.
+        ApiError: there is none, or the caller does not see it. StoreAwayError: the store cannot be
+            read.
     """
     try:
         run = state.store.get_run(which)
+    except StoreAwayError:
+        raise
     except StoreError as error:
         said = f"no run '{which}'" if caller.namespaces is not None else str(error)
         raise ApiError(404, "not_found", said) from None

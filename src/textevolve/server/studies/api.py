@@ -143,7 +143,8 @@ async def get_report(
     server = server_of(request)
     seen = await find_run(server, caller, run_id)
     file = await asyncio.to_thread(write_report, server, seen, format, turns=turns)
-    shown = "inline" if format in ("html", "md", "json") else "attachment"
+    # The style of an HTML report stands within it, which pages of the server may not have.
+    shown = "inline" if format in ("md", "json") else "attachment"
     headers = {"content-disposition": f'{shown}; filename="{run_id}.{format}"'}
     return StreamingResponse(read_chunks(file), 200, headers, MEDIA[format])
 
@@ -217,12 +218,14 @@ async def resume_study(
 
 @router.delete("/studies/{run_id}", status_code=204)
 async def delete_study(request: Request, caller: Runs, run_id: str) -> Response:
-    """Remove a run, with the answers that no other run uses."""
+    """Remove a run, with the files that came with it and the answers that no other run uses."""
     server = server_of(request)
     seen = await find_run(server, caller, run_id)
     if server.runner.works_on(run_id) or seen.run.status == "running":
         raise ApiError(409, "in_work", f"run {run_id} is in work; cancel it first")
     await asyncio.to_thread(server.store.delete_run, run_id)
+    if seen.served is not None:
+        await asyncio.to_thread(server.runner.drop_files, seen.served.launch.get("files", ""))
     return Response(status_code=204)
 
 

@@ -17,7 +17,6 @@ from textevolve.server.errors import ApiError
 from textevolve.server.options import is_here
 from textevolve.server.state import ServerState
 from textevolve.server.studies.confinement import reach_of
-from textevolve.server.studies.uploads import files_folder, keep_files
 from textevolve.settings import Settings
 from textevolve.store import RunRecord
 from textevolve.store.served import ServedRun
@@ -52,8 +51,7 @@ async def read_asked(server: ServerState, caller: Caller, given: Mapping[str, An
     """
     part = read_part(given)
     namespace = choose_namespace(server, caller, part.namespace)
-    folder = files_folder(server.store.location)
-    sent = await asyncio.to_thread(keep_files, folder, part.files)
+    sent = await asyncio.to_thread(server.runner.take_files, part.files)
     launch = part.model_dump(mode="json", exclude={"files", "namespace", "cases"})
     launch |= {"files": sent, **_standing(server, caller)}
     served = ServedRun("", namespace, caller.key, time.time(), "running", launch)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Literal, TypeAlias, cast
 
-from textevolve.errors import InputError, StoreError
+from textevolve.errors import InputError, StoreAwayError, StoreError
 from textevolve.reach import confine
 from textevolve.remote.wire import RunDetail, RunSummary, StudyStatus, WireLimits
 from textevolve.server.access import Caller
@@ -54,10 +54,12 @@ def find_seen(store: Store, caller: Caller, run_id: str) -> Seen:
     """A run by its whole id.
 
     Raises:
-        ApiError: there is none that the caller sees.
+        ApiError: there is none that the caller sees. StoreAwayError: the store cannot be read.
     """
     try:
         run: RunRecord | None = store.get_run(run_id)
+    except StoreAwayError:
+        raise
     except StoreError:
         run = None
     served = None if run is None else store.get_served(run.id)

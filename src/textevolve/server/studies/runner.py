@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+import shutil
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from textevolve.errors import BusyError, StoreError, TextEvolveError
+from textevolve.errors import BusyError, StoreAwayError, StoreError, TextEvolveError, public_message
 from textevolve.events import CallFinished, Event
 from textevolve.reach import confine
-from textevolve.remote.wire import StudyStatus, WireLimits
+from textevolve.remote.wire import Base64File, StudyStatus, WireLimits
 from textevolve.server.options import ServerOptions
 from textevolve.server.studies.accounts import Accounts
 from textevolve.server.studies.confinement import reach_of
-from textevolve.server.studies.uploads import files_folder, sweep_files
+from textevolve.server.studies.uploads import files_folder, keep_files, sweep_files
 from textevolve.settings import Settings
 from textevolve.store import RunRecord, Store
 from textevolve.store.records import Found
@@ -33,6 +35,8 @@ DRAIN_SECONDS = 30.0
 """How long calls that are in flight may take when the server ends."""
 LOOK_SECONDS = 1.0
 """How often it is looked whether a run was cancelled, or another process has let go of it."""
+MOST_OUTAGES = 5
+"""How often a run is gone on with by itself after the store was away."""
 ENDING = "the server is ending, and goes on with it at its next start"
 
 log = logging.getLogger("textevolve.server")
@@ -49,8 +53,10 @@ class Runner:
     ending: bool = False
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]])
     _begun: set[str] = field(default_factory=set[str])
+    _outages: Counter[str] = field(default_factory=Counter[str])
 
     def __post_init__(self) -> None:
+        self._files = files_folder(self.store.location)
         self._places = asyncio.Semaphore(self.options.studies)
 
     def submit(self, run_id: str) -> None:
@@ -60,6 +66,26 @@ class Runner:
             return
         task = self._tasks[run_id] = asyncio.create_task(self._work(run_id), name=f"run {run_id}")
         task.add_done_callback(lambda _task: self._tasks.pop(run_id, None))
+
+    def used_files(self) -> set[str]:
+        """The folders of files that runs and jobs need."""
+        used = {served.launch.get("files", "") for served in self.store.all_served()}
+        return used | self.accounts.resources.files_of_jobs()
+
+    def take_files(self, files: Mapping[str, str | Base64File]) -> str:
+        """Keep what a client sent; returns the name of its folder, empty where it sent nothing.
+
+        Raises:
+            InputError: as `keep_files`.
+        """
+        if files:
+            sweep_files(self._files, self.used_files())
+        return keep_files(self._files, files)
+
+    def drop_files(self, sent: str) -> None:
+        """Remove files whose run or job was removed, unless another one needs them."""
+        if sent and sent not in self.used_files():
+            shutil.rmtree(self._files / sent, ignore_errors=True)
 
     def works_on(self, run_id: str) -> bool:
         """Whether it is worked on here, or waits for its turn."""
@@ -139,10 +165,10 @@ class Runner:
     def _find_left(self) -> list[str]:
         """The runs that nobody works on though they are to go on, oldest first; but for those whose
         files came to a server on another machine."""
-        folder, found = files_folder(self.store.location), list[str]()
+        found = list[str]()
         for served in self.store.unfinished_served():
             sent = served.launch.get("files")
-            here = not sent or (folder / sent).is_dir()
+            here = not sent or (self._files / sent).is_dir()
             if here and served.run_id not in self._tasks:
                 found.append(served.run_id)
         return [one for one in found if self.store.get_run(one).status != "running"]
@@ -158,7 +184,9 @@ class Runner:
                 await asyncio.sleep(LOOK_SECONDS)
         except TextEvolveError as error:
             log.warning("run %s failed: %s", run_id, error)
-            await self._note_failure(run_id, str(error))
+            self._outages[run_id] += isinstance(error, StoreAwayError)
+            if not isinstance(error, StoreAwayError) or self._outages[run_id] > MOST_OUTAGES:
+                await self._note_failure(run_id, public_message(error))
         except Exception:
             log.exception("run %s failed", run_id)
             await self._note_failure(run_id, "the server failed; its log says why")
@@ -240,8 +268,7 @@ async def open_runner(
     if not options.serves:
         yield runner
         return
-    used = {served.launch.get("files", "") for served in await asyncio.to_thread(store.all_served)}
-    used |= await asyncio.to_thread(accounts.resources.files_of_jobs)
+    used = await asyncio.to_thread(runner.used_files)
     await asyncio.to_thread(sweep_files, files_folder(store.location), used)
     for served in await asyncio.to_thread(store.unfinished_served):
         runner.submit(served.run_id)

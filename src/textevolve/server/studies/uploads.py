@@ -22,7 +22,10 @@ from textevolve.remote.wire import Base64File
 from textevolve.settings import StoreLocation, folder_beside
 
 LONGEST_NAME = 200
-SWEPT_SECONDS = 86_400.0
+SWEPT_SECONDS = 3600.0
+"""After which files that no run needs are removed, such as those that came for an estimate."""
+MOST_BYTES = 8 * 2**30
+"""Of all files that clients sent."""
 
 
 def files_folder(store: StoreLocation) -> Path:
@@ -37,7 +40,7 @@ def keep_files(folder: Path, files: Mapping[str, str | Base64File]) -> str:
     Empty where there are none.
 
     Raises:
-        InputError: a name cannot be that of a file, or what is sent is no Base64.
+        InputError: a name cannot be that of a file, what is sent is no Base64, or there is no room.
     """
     contents = _place({name: _read(name, given) for name, given in files.items()})
     if not contents:
@@ -47,13 +50,22 @@ def keep_files(folder: Path, files: Mapping[str, str | Base64File]) -> str:
         name = str(path).encode()
         digest.update(f"{len(name)}:{len(contents[path])}:".encode() + name + contents[path])
     kept = folder / digest.hexdigest()
-    if not kept.is_dir():
-        _write(kept, contents)
+    if kept.is_dir():
+        os.utime(kept)  # so that they are not swept before their run is known
+        return kept.name
+    size = sum(map(len, contents.values()))
+    there = (path.stat() for path in folder.rglob("*")) if folder.is_dir() else ()
+    if size + sum(one.st_size for one in there) > MOST_BYTES:
+        raise InputError(
+            f"run.files: the server keeps at most {MOST_BYTES / 2**30:g} GiB of clients' files, and"
+            " these are too many; delete runs that are not needed any more"
+        )
+    _write(kept, contents)
     return kept.name
 
 
 def sweep_files(folder: Path, used: Collection[str]) -> None:
-    """Remove what no run needs, such as what came for an estimate, once it is a day old."""
+    """Remove what no run needs, once it is old enough."""
     for kept in folder.iterdir() if folder.is_dir() else ():
         if kept.name not in used and time.time() - kept.stat().st_mtime > SWEPT_SECONDS:
             shutil.rmtree(kept, ignore_errors=True)
@@ -89,11 +101,14 @@ def _place(contents: Mapping[str, bytes]) -> dict[Path, bytes]:
 def _write(kept: Path, contents: Mapping[Path, bytes]) -> None:
     """Whole or not at all: the folder gets its name when all is in it."""
     beside = kept.with_name(f".{secrets.token_hex(8)}.part")
+    kept.parent.mkdir(0o700, parents=True, exist_ok=True)
+    kept.parent.chmod(0o700)
     try:
         for place, content in contents.items():
-            path = beside / place
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+            for parent in reversed(place.parents):
+                (beside / parent).mkdir(0o700, exist_ok=True)
+            (beside / place).touch(0o600)
+            (beside / place).write_bytes(content)
         try:
             os.replace(beside, kept)
         except OSError:
