@@ -56,11 +56,12 @@ def make_report(
     made = study.report(spec, result)
     totals = store.run_totals(run.id)
     spent = replace(totals.spent, **stored.answers)
-    same = (stored.model, stored.model.partition("/")[0])
-    others = [one for one in models_asked(study.asks(spec), stored) if one not in same]
     facts = {
         "Model": ", ".join(
-            [f"{stored.model} ({stored.why})" if stored.why else stored.model, *others]
+            [
+                f"{stored.model} ({stored.why})" if stored.why else stored.model,
+                *_list_other_models(study, spec, stored),
+            ]
         ),
         "Other models": wording.other_models(spent),
         "Spent": wording.spent(spent),
@@ -73,6 +74,15 @@ def make_report(
     return replace(
         made, blocks=blocks, facts={**made.facts, **{n: v for n, v in facts.items() if v}}
     )
+
+
+def _list_other_models(study: AnyStudy, spec: StudySpec, stored: StoredSpec) -> list[str]:
+    """Models that the run asks beside its own; those of a judge whose file has gone are unknown."""
+    same = (stored.model, stored.model.partition("/")[0])
+    try:
+        return [model for model in models_asked(study.asks(spec), stored) if model not in same]
+    except InputError:
+        return []
 
 
 def make_data(
