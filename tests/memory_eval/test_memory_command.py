@@ -489,7 +489,6 @@ def test_a_system_that_cannot_be_reached_ends_the_run_and_says_why(
     assert ended.code == 1
     assert server.calls == 0
     assert "cannot connect to 127.0.0.1:9: the first 8 calls all failed" in ended.err
-    assert "The last: add: " in ended.err
     assert not (data / "out.jsonl").exists()
 
 
