@@ -70,10 +70,10 @@ def test_a_run_that_is_taken_up_again_meanwhile_has_been_finished(cli, judged, m
     and the run is in work once more while the first one shows its results."""
     other = ExitStack()
 
-    def meanwhile(store, rows, gates, baseline):
+    def meanwhile(store, run, rows, gates, baseline):
         other.enter_context(store.lease(store.list_runs(limit=1)[0].id))
         other.pop_all()  # it is still in work when this process ends
-        return check_run(store, rows, gates, baseline)
+        return check_run(store, run, rows, gates, baseline)
 
     monkeypatch.setattr("textevolve.cli.working.check_run", meanwhile)
     ended = cli(*command(model))

@@ -19,8 +19,9 @@ from textevolve.bench.verdicts import ItemOutcome
 from textevolve.debate.result import DebateResult
 from textevolve.errors import InputError
 from textevolve.evaluation import Evaluation, Usage
-from textevolve.statistics.comparisons import items_needed
+from textevolve.statistics.comparisons import ALPHA, items_needed
 from textevolve.statistics.intervals import (
+    UNIT,
     Array,
     Groups,
     Interval,
@@ -32,7 +33,6 @@ from textevolve.statistics.intervals import (
 )
 
 MINIMUM_EFFECT = 0.05
-ALPHA = 0.05
 
 PayoffAnswer = Literal["pays", "does not pay", "cannot be told"]
 
@@ -142,7 +142,7 @@ def _bound_difference(difference: Array, questions: int) -> tuple[float, float]:
 
 
 def _accuracy(credits: Array, groups: Groups, seed: int) -> Statistic:
-    found = mean_interval(credits, groups, seed=seed)
+    found = mean_interval(credits, groups, seed=seed, bounds=UNIT)
     if math.isnan(found.low):
         found = wilson_interval(float(credits.sum()), credits.size)
     return Statistic(mean_present(credits), found)

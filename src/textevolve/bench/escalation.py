@@ -19,6 +19,7 @@ import numpy as np
 from textevolve.errors import InputError
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.intervals import (
+    UNIT,
     Array,
     Groups,
     Numbers,
@@ -294,7 +295,7 @@ def mean_figure(
     values: Numbers, groups: Groups | None, level: float = 0.95, seed: int = 0
 ) -> Statistic:
     """A share; where bootstrap draws do not differ, Wilson's interval with the groups as trials."""
-    found = mean_interval(values, groups, level=level, seed=seed)
+    found = mean_interval(values, groups, level=level, seed=seed, bounds=UNIT)
     value = mean_present(values)
     if np.isnan(found.low) and not np.isnan(value):
         present = ~np.isnan(vector(values))
@@ -312,5 +313,7 @@ def _spent_share(
     def share(totals: Array) -> Array:
         return ratio(totals[..., 0], totals[..., 1])
 
-    interval = bootstrap_interval(features, share, groups, level=level, seed=seed)
+    interval = bootstrap_interval(
+        features, share, groups, level=level, seed=seed, bounds=(0.0, math.inf)
+    )
     return Statistic(float(share(features.sum(axis=0))), interval)

@@ -83,7 +83,7 @@ def execute(
         _hand_over(study, store, run, wanted, UNGATED)
         say(f"\n{_say_stopped(store, run)}")
         return INTERRUPTED
-    gated = check_run(store, rows.values(), wanted.gates, baseline)
+    gated = check_run(store, run, rows.values(), wanted.gates, baseline)
     _hand_over(study, store, run, wanted, gated)
     if closed is not None:
         raise closed
