@@ -124,13 +124,15 @@ def mean_interval(
     seed: int = 0,
     bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
-    """Interval of the mean of one figure an item; see `bootstrap_interval`. Shares, in which every
-    figure is 0, 1 or half of it, of fewer than 30 groups have Wilson's, with groups as trials."""
+    """Interval of the mean of one figure an item; see `bootstrap_interval`. Figures within `UNIT`
+    have Wilson's, with groups as trials, where all are the same, or where there are fewer than 30
+    groups and each is 0, 1 or half of it."""
     given = vector(values)
     present = ~np.isnan(given)
     features = np.stack([np.where(present, given, 0.0), present.astype(np.float64)], axis=1)
     trials = len(_sum_by_group(features, groups))
-    if bounds == UNIT and 1 < trials < FEW and np.isin(given[present], (0.0, 0.5, 1.0)).all():
+    shares = trials < FEW and np.isin(given[present], (0.0, 0.5, 1.0)).all()
+    if bounds == UNIT and trials > 1 and (shares or np.ptp(given[present]) <= TIE):
         return wilson_interval(mean_present(given) * trials, trials, level)
     return bootstrap_interval(
         features,
@@ -171,14 +173,14 @@ def betting_interval(
     part = np.random.default_rng(seed).permutation(np.clip(part, 0.0, 1.0))
     stake = -math.log(_tail(level))
     ends = _bet_on_more(part, stake), 1 - _bet_on_more(1 - part, stake)
-    return Interval(*(low + (high - low) * end for end in ends))
+    return Interval(low + (high - low) * ends[0], low + (high - low) * ends[1])
 
 
 def _bet_on_more(values: Array, stake: float) -> float:
     """The least mean in [0, 1] against which bets on larger values have not won as much."""
     bets = _size_bets(values, stake)
     low, high = 0.0, 1.0
-    for _ in range(50):
+    for _ in range(40):
         mean = (low + high) / 2
         refuted = _win_most(values, bets, mean) >= stake
         low, high = (mean, high) if refuted else (low, mean)

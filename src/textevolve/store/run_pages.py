@@ -169,8 +169,6 @@ def _sum_up(groups: Sequence[_Group], revision: int) -> Standing:
         statuses[one.status] = statuses.get(one.status, 0) + one.number
         variants.setdefault(bytes_to_text(one.variant or b""), []).append(one)
     scores = {name: _score(own) for name, own in variants.items()}
-    if len(scores) > 1 and scores.get("") == VariantScore(None, None):
-        del scores[""]
     return Standing(statuses, scores, revision)
 
 

@@ -205,6 +205,10 @@ def _check(
     if excuse:
         yield "no worse than", (True, excuse, None)
         return
+    if baseline is None or not one.case_means().keys() & baseline.case_means():
+        told = f"not compared with {name}: no case is scored in both"
+        yield "no worse than", (False, told, None)
+        return
     if gates.max_regressions is not None:
         yield "max regressions", _check_regressions(one, baseline, name, gates.max_regressions)
     if gates.max_regressions is None or gates.margin is not None:
@@ -249,14 +253,10 @@ def _say(found: Estimate) -> str:
     return f"{wording.number(found.value, 3)} ({ends})"
 
 
-def _check_difference(
-    one: Aggregates, baseline: Aggregates | None, name: str, margin: float
-) -> _Found:
+def _check_difference(one: Aggregates, baseline: Aggregates, name: str, margin: float) -> _Found:
     """Non-inferiority: the lower end of the paired difference's interval is above -margin."""
-    ours, theirs = one.case_means(), {} if baseline is None else baseline.case_means()
+    ours, theirs = one.case_means(), baseline.case_means()
     shared = [case for case in ours if case in theirs]
-    if not shared:
-        return False, f"not compared with {name}: no case is scored in both", None
     gaps = [ours[case] - theirs[case] for case in shared]
     scores = [means[case] for means in (ours, theirs) for case in shared]
     if min(scores) < 0 or max(scores) > 1:
@@ -275,14 +275,10 @@ def _check_difference(
     return False, f"{told}; --max-regressions judges these rows alone", difference
 
 
-def _check_regressions(
-    one: Aggregates, baseline: Aggregates | None, name: str, most: int
-) -> _Found:
+def _check_regressions(one: Aggregates, baseline: Aggregates, name: str, most: int) -> _Found:
     """How many rows passed in the baseline, in all their records, and do not so now."""
-    ours, theirs = one.case_passes(), {} if baseline is None else baseline.case_passes()
+    ours, theirs = one.case_passes(), baseline.case_passes()
     shared = [case for case in ours if case in theirs]
-    if not shared:
-        return False, f"not compared with {name}: no case is scored in both", None
     if unknown := sum(math.isnan(ours[case] + theirs[case]) for case in shared):
         cases = wording.count(unknown, "case")
         return False, f"regressions unknown: {cases} without a verdict; give --pass-threshold", None

@@ -173,7 +173,7 @@ def _mean(scores: list[float], seed: int) -> Statistic:
 
 def difference(before: list[float], after: list[float], seed: int = 0) -> Statistic:
     """The mean of `after` less that of `before`, two samples that have nothing to do with each
-    other, with a bootstrap interval."""
+    other, with its interval."""
     if not before or not after:
         return Statistic()
     rows = [(score, 1.0, 0.0, 0.0) for score in before] + [(0.0, 0.0, s, 1.0) for s in after]
