@@ -203,12 +203,12 @@ async def test_without_labels_judges_are_compared_with_each_other_alone(tmp_path
 
 
 def test_a_comparison_can_be_turned_around():
-    items = items_with(4)
-    verdicts = verdicts_of("a", [1, 1, 1, 0]) + verdicts_of("b", [1, 0, 0, 0])
+    items = items_with(8)
+    verdicts = verdicts_of("a", [1, 1, 1, 0] * 2) + verdicts_of("b", [1, 0, 0, 0] * 2)
     summary = summarise(items, verdicts)
     one, other = summary.compare("a", "b"), summary.compare("b", "a")
     assert one.difference.value == -other.difference.value == 0.5
-    assert (one.better, one.worse) == (other.worse, other.better) == (2, 0)
+    assert (one.better, one.worse) == (other.worse, other.better) == (4, 0)
     ends = one.difference.interval, other.difference.interval
     assert (ends[0].low, ends[0].high) == (-ends[1].high, -ends[1].low)
     with pytest.raises(InputError, match="not compared"):

@@ -70,10 +70,10 @@ def test_a_run_that_is_taken_up_again_meanwhile_has_been_finished(cli, judged, m
     and the run is in work once more while the first one shows its results."""
     other = ExitStack()
 
-    def meanwhile(store, rows, gates, baseline):
+    def meanwhile(store, run, rows, gates, baseline):
         other.enter_context(store.lease(store.list_runs(limit=1)[0].id))
         other.pop_all()  # it is still in work when this process ends
-        return check_run(store, rows, gates, baseline)
+        return check_run(store, run, rows, gates, baseline)
 
     monkeypatch.setattr("textevolve.cli.working.check_run", meanwhile)
     ended = cli(*command(model))
@@ -94,14 +94,20 @@ def test_an_earlier_run_is_named_by_its_name_or_as_the_last(cli, server, judged,
     for which in ("main", "last"):
         ended = cli(*command(model, "--no-worse-than", which))
         assert ended.code == 4
-        said = f"gate fails: difference to {which} -0.117 (95 % -0.350 to +0.000, 6 cases)"
+        said = f"gate fails: difference to {which} -0.117 (95 % -0.642 to +0.431, 6 cases)"
         assert lines(ended)[0].startswith(said)
-    assert cli(*command(model, "--no-worse-than", "main", "--margin", 0.5)).code == 0
+    # Six rows show little of others; of these alone one passed and fails now.
+    few = cli(*command(model, "--no-worse-than", "main", "--margin", 0.5))
+    assert "too few rows: about 8 needed; --max-regressions judges" in lines(few)[0]
+    for most, code in ((0, 4), (1, 0)):
+        ended = cli(*command(model, "--no-worse-than", "main", "--max-regressions", most))
+        assert ended.code == code
+        assert "1 of 5 cases that passed in main fail now (r0)" in lines(ended)[0]
     # The name goes to the run that has it last, even where that was there before.
     cli(*command(model, "--name", "main"))
     assert cli(*command(model, "--no-worse-than", "main")).code == 0
     (judged / "cases.csv").write_text(text)
-    assert cli(*command(model, "--no-worse-than", "main")).code == 0
+    assert cli(*command(model, "--no-worse-than", "main", "--max-regressions", 0)).code == 0
 
 
 def test_what_cannot_be_compared_is_said_before_anything_is_asked(cli, server, judged, model):

@@ -43,7 +43,7 @@ def test_the_refined_input_is_shown_with_before_and_after(asked, home):
         "The refined input Tell a child why there are tides. Level 2",
         "Tuned on 0.300, 0.500, 0.800, ",
         "Ended as converged: no gain of 0.01 in 1 round",
-        "Before 0.300 (no variation between the groups; 3 fresh outputs)",
+        "Before 0.300 (95 %: 0.051 to 0.774; 3 fresh outputs)",
         "After 0.800",
         "Gain 0.500",
         "Judge probe",

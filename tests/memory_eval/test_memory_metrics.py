@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from textevolve.evaluation import Failure
 from textevolve.memory_eval.dialogues import (
@@ -222,24 +223,35 @@ def test_figures_are_those_of_the_published_formulas(people):
     assert set(made.by_type) == present
 
 
-@given(st.lists(st.lists(sessions, max_size=3), min_size=2, max_size=5), st.integers(0, 99))
-def test_intervals_are_those_of_drawing_whole_users(people, seed):
-    """The draws are made again here, one by one, from the users' records."""
-    draws = 40
-    made = compute_metrics(sums_of(people), draws=draws, seed=seed)
-    drawn = np.random.default_rng(seed).integers(0, len(people), (draws, len(people)))
+@given(st.lists(st.lists(sessions, max_size=3), min_size=2, max_size=5))
+def test_intervals_are_those_of_leaving_out_whole_users(people):
+    """So few users are left out one by one; here from their records."""
+    made = compute_metrics(sums_of(people))
     for kind in ("all", "valid"):
-        values = [published([people[index] for index in draw], kind) for draw in drawn]
+        values = [published(people[:out] + people[out + 1 :], kind) for out in range(len(people))]
         for name in METRICS:
             figure = getattr(made.overall[name], kind)
             found = [value[name] for value in values if value[name] is not None]
             if figure.low is None:
-                too_few = len(found) < draws * 0.95
-                assert figure.value is None or too_few or np.ptp(found) < 1e-8
+                assert figure.value is None or len(found) < len(people) or np.ptp(found) < 1e-8
                 assert figure.reason
             else:
-                wanted = np.quantile(found, [0.025, 0.975])
+                error = np.sqrt((len(found) - 1) * np.var(found))
+                half = stats.t.ppf(0.975, len(found) - 1) * error
+                wanted = max(0, figure.value - half), min(1, figure.value + half)
                 assert [figure.low, figure.high] == pytest.approx(wanted, abs=1e-9)
+
+
+def test_many_users_are_drawn_with_replacement():
+    people = [[point(2 if n % 3 else 0, str(n))] for n in range(30)]
+    sums = JudgementSums()
+    for (one,) in people:
+        sums.add(one)
+    figure = compute_metrics(sums, draws=40, seed=7).overall["recall"].all
+    drawn = np.random.default_rng(7).integers(0, 30, (40, 30))
+    names = sorted(str(n) for n in range(30))
+    found = [np.mean([int(names[i]) % 3 > 0 for i in draw]) for draw in drawn]
+    assert [figure.low, figure.high] == pytest.approx(np.quantile(found, [0.025, 0.975]))
 
 
 @given(users, st.randoms(use_true_random=False))

@@ -145,6 +145,18 @@ def test_two_runs_stand_side_by_side(store, get):
     assert "Both runs" not in page.text
 
 
+def test_variants_of_a_comparison_are_never_pooled(store, get):
+    runs = [add_comparison(store, [(0.65, 0.95)] * 6, name=name) for name in ("old", "new")]
+    for path in (f"/runs/{runs[0]}", f"/compare?a={runs[0]}&b={runs[1]}"):
+        text = get(path)[1].text
+        assert "0.650" in text
+        assert "0.950" in text
+        assert "0.800" not in text
+    text = get("/runs")[1].text
+    assert "0.65" in text
+    assert "0.80" not in text
+
+
 def test_what_a_server_asked_has_calls_and_no_rows(get):
     page = get("/runs?kind=server")[1]
     run = next(v for n, v in page.attributes if n == "href" and re.fullmatch(r"/runs/\d+-\w+", v))

@@ -13,26 +13,23 @@ from typing import Literal
 
 import numpy as np
 
+from textevolve.bench.escalation import mean_figure
 from textevolve.bench.items import Item, question_of
 from textevolve.bench.summary import AgreementSummary
 from textevolve.bench.verdicts import ItemOutcome
 from textevolve.debate.result import DebateResult
 from textevolve.errors import InputError
 from textevolve.evaluation import Evaluation, Usage
-from textevolve.statistics.comparisons import items_needed
+from textevolve.statistics.comparisons import ALPHA, items_needed
 from textevolve.statistics.intervals import (
     Array,
-    Groups,
     Interval,
     Statistic,
-    mean_interval,
-    mean_present,
     vector,
     wilson_interval,
 )
 
 MINIMUM_EFFECT = 0.05
-ALPHA = 0.05
 
 PayoffAnswer = Literal["pays", "does not pay", "cannot be told"]
 
@@ -120,8 +117,8 @@ def weigh_debate(
         rival=rival,
         items=seen.items,
         accuracy=(
-            _accuracy(credits[0][both], groups, summary.seed),
-            _accuracy(credits[1][both], groups, summary.seed),
+            mean_figure(credits[0][both], groups, seed=summary.seed),
+            mean_figure(credits[1][both], groups, seed=summary.seed),
         ),
         difference=Statistic(seen.difference.value, Interval(low, high)),
         p=seen.permutation,
@@ -139,13 +136,6 @@ def _bound_difference(difference: Array, questions: int) -> tuple[float, float]:
         for part in (difference, -difference)
     )
     return gained.low - lost.high, gained.high - lost.low
-
-
-def _accuracy(credits: Array, groups: Groups, seed: int) -> Statistic:
-    found = mean_interval(credits, groups, seed=seed)
-    if math.isnan(found.low):
-        found = wilson_interval(float(credits.sum()), credits.size)
-    return Statistic(mean_present(credits), found)
 
 
 def say_payoff(found: Payoff, names: Mapping[str, str], *, equal_tokens: bool = False) -> str:

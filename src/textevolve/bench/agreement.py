@@ -45,13 +45,14 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Usage
 from textevolve.statistics.agreement import ac1_of, kappa_of, kendall_tau
 from textevolve.statistics.comparisons import (
-    difference_interval,
     holm,
+    holm_interval,
     items_needed,
     mcnemar_test,
     sign_flip_test,
 )
 from textevolve.statistics.intervals import (
+    UNIT,
     Array,
     Interval,
     Numbers,
@@ -147,8 +148,9 @@ class _Measure:
             calibration=calibrate_judge(self.items, self.outcomes, self.verdicts, seed=self.seed),
         )
 
-    def mean(self, values: Numbers) -> Statistic:
-        return Statistic(mean_present(values), mean_interval(values, self.groups, seed=self.seed))
+    def mean(self, values: Numbers, bounds: tuple[float, float] = UNIT) -> Statistic:
+        interval = mean_interval(values, self.groups, seed=self.seed, bounds=bounds)
+        return Statistic(mean_present(values), interval)
 
     def agreement(self, measure: Callable[[Array], Array]) -> Statistic:
         """Of the places of the winners, beyond chance."""
@@ -162,6 +164,7 @@ class _Measure:
             lambda sums: measure(sums.reshape(*sums.shape[:-1], places, places)),
             self.groups,
             seed=self.seed,
+            bounds=(-1, 1),
         )
         return Statistic(float(measure(tables.sum(axis=0))), interval)
 
@@ -200,7 +203,7 @@ class _Measure:
             for m in (kendall_tau, pair_accuracy)
         )
         judged = sum(item.labelled and len(outcome.scores) > 2 for item, outcome in beside)
-        return Ranking(judged, self.mean(tau), self.mean(pairs))
+        return Ranking(judged, self.mean(tau, (-1, 1)), self.mean(pairs))
 
     def parts(self) -> tuple[SummaryPart, ...]:
         """A part for each subset, where there is more than one."""
@@ -264,7 +267,12 @@ def _compare_all(
             same=_same(outcomes[a], outcomes[b]),
             difference=Statistic(
                 mean_present(np.subtract(credits[a], credits[b])),
-                difference_interval(credits[a], credits[b], groups, seed=seed),
+                holm_interval(
+                    *(credits[a], credits[b], groups),
+                    p=flips[n].p,
+                    corrected=adjusted[1][n],
+                    seed=seed,
+                ),
             ),
             better=exact[n].first,
             worse=exact[n].second,
@@ -272,7 +280,7 @@ def _compare_all(
             mcnemar_holm=float(adjusted[0][n]),
             permutation=flips[n].p,
             permutation_holm=float(adjusted[1][n]),
-            items_needed=items_needed(credits[a], credits[b]),
+            items_needed=items_needed(credits[a], credits[b], tests=len(pairs)),
         )
         for n, (a, b) in enumerate(pairs)
     )

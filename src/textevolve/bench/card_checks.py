@@ -171,7 +171,7 @@ def _consistency(book: Book) -> CheckFindings:
         title="Self-consistency",
         rates=(count_rate("same-winner", meaning, "high", same),),
         statistics=(
-            average("score-spread", "standard deviation of a score over samples", spreads),
+            average("score-spread", "standard deviation of a score over samples", spreads, 0.0),
         ),
         kinds=(),
         examples=find_worst(book, worst),
@@ -199,9 +199,14 @@ def _content_free(book: Book) -> CheckFindings:
         rates=(count_rate(name, meaning, "low", beats),),
         statistics=(
             average(
-                "content-free-score", "score of a text without content", [s[0] for s in scores]
+                "content-free-score",
+                "score of a text without content",
+                [s[0] for s in scores],
+                0.0,
             ),
-            average("answer-score", "score of the real answer beside it", [s[1] for s in scores]),
+            average(
+                "answer-score", "score of the real answer beside it", [s[1] for s in scores], 0.0
+            ),
         ),
         kinds=count_by_kind(name, meaning, "low", beats),
         examples=find_worst(book, worst),

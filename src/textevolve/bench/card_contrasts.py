@@ -41,7 +41,7 @@ def check_choice_order(book: Book) -> CheckFindings:
             count_rate("choice-flips", meaning, "low", flips),
             count_rate("choice-sound", right, "high", sound),
         ),
-        statistics=(average("choice-spread", spread, spreads),),
+        statistics=(average("choice-spread", spread, spreads, 0.0),),
         kinds=(),
         examples=find_worst(book, worst),
     )
@@ -78,7 +78,7 @@ def check_paraphrases(book: Book, margin: float) -> CheckFindings:
             count_rate("paraphrase-flips", meaning, "low", flips),
             count_rate("paraphrase-moves", moved, "low", moves),
         ),
-        statistics=(average("paraphrase-spread", spread, spreads),),
+        statistics=(average("paraphrase-spread", spread, spreads, 0.0),),
         kinds=(),
         examples=find_worst(book, worst),
     )

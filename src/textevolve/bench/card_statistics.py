@@ -145,8 +145,9 @@ def count_by_kind(
     )
 
 
-def average(name: str, meaning: str, values: Sequence[float]) -> CardStatistic:
-    found = mean_interval(values)
+def average(name: str, meaning: str, values: Sequence[float], least: float = -1.0) -> CardStatistic:
+    """The mean of figures from `least` to 1."""
+    found = mean_interval(values, bounds=(least, 1.0))
     value = fmean(values) if values else None
     return CardStatistic(name, meaning, value, ends_of(found), len(values), found.reason)
 

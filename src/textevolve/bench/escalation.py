@@ -19,6 +19,7 @@ import numpy as np
 from textevolve.errors import InputError
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.intervals import (
+    UNIT,
     Array,
     Groups,
     Numbers,
@@ -30,7 +31,6 @@ from textevolve.statistics.intervals import (
     paired,
     ratio,
     vector,
-    wilson_interval,
 )
 
 THRESHOLDS = tuple(step / 100 for step in range(101))
@@ -293,14 +293,9 @@ def _log_choose(trials: int) -> Array:
 def mean_figure(
     values: Numbers, groups: Groups | None, level: float = 0.95, seed: int = 0
 ) -> Statistic:
-    """A share; where bootstrap draws do not differ, Wilson's interval with the groups as trials."""
-    found = mean_interval(values, groups, level=level, seed=seed)
-    value = mean_present(values)
-    if np.isnan(found.low) and not np.isnan(value):
-        present = ~np.isnan(vector(values))
-        trials = len(np.unique(group_numbers(groups, present.size)[present]))
-        found = wilson_interval(value * trials, trials, level)
-    return Statistic(value, found)
+    """The mean of figures from 0 to 1 with its interval."""
+    interval = mean_interval(values, groups, level=level, seed=seed, bounds=UNIT)
+    return Statistic(mean_present(values), interval)
 
 
 def _spent_share(
@@ -312,5 +307,7 @@ def _spent_share(
     def share(totals: Array) -> Array:
         return ratio(totals[..., 0], totals[..., 1])
 
-    interval = bootstrap_interval(features, share, groups, level=level, seed=seed)
+    interval = bootstrap_interval(
+        features, share, groups, level=level, seed=seed, bounds=(0.0, math.inf)
+    )
     return Statistic(float(share(features.sum(axis=0))), interval)

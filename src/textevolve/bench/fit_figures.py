@@ -12,6 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
+from textevolve.bench.escalation import mean_figure
 from textevolve.bench.fitting import CrossValidation, Problem, split_folds
 from textevolve.bench.fitting import validate_columns as validate
 from textevolve.statistics.clusters import cluster_mean
@@ -20,8 +21,6 @@ from textevolve.statistics.intervals import (
     Groups,
     Interval,
     Statistic,
-    mean_interval,
-    mean_present,
 )
 from textevolve.statistics.resampling import Array
 
@@ -103,7 +102,7 @@ def draw_curve(
             weight[place] += 1
     sizes = learnt_from / weight
     points = tuple(
-        (float(n), Statistic(mean_present(c), mean_interval(c, data.groups, seed=seed)))
+        (float(n), mean_figure(c, data.groups, seed=seed))
         for n, c in zip(sizes, credits, strict=True)
     )
     if len(set(data.groups)) < LEAST_QUESTIONS:

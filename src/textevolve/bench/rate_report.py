@@ -12,9 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from textevolve.bench.judged import JudgedTexts
-from textevolve.bench.rates import UNIT, CorrectedRate, PoweredMean, correct_rate, powered_mean
+from textevolve.bench.rates import CorrectedRate, PoweredMean, correct_rate, powered_mean
 from textevolve.errors import SettingsError
-from textevolve.statistics.intervals import Interval, mean_interval, mean_present, wilson_interval
+from textevolve.statistics.intervals import (
+    UNIT,
+    Interval,
+    mean_interval,
+    mean_present,
+    wilson_interval,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,7 @@ def report_rate(found: JudgedTexts) -> RateReport:
     if found.is_rate:
         interval = wilson_interval(float(seen.sum()), seen.size)
     else:
-        interval = mean_interval(seen)
+        interval = mean_interval(seen, bounds=UNIT)
     return RateReport(
         field=found.field,
         raw=mean_present(seen),

@@ -18,6 +18,7 @@ import numpy as np
 from textevolve.errors import InputError, SettingsError
 from textevolve.statistics.intervals import (
     TIE,
+    UNIT,
     Array,
     Interval,
     Numbers,
@@ -26,8 +27,6 @@ from textevolve.statistics.intervals import (
     quantile,
     vector,
 )
-
-UNIT = (0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

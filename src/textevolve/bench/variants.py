@@ -7,9 +7,7 @@ several outputs of a variant for one row stand in one cluster.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from statistics import fmean
 from typing import TypeAlias
 
@@ -17,16 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.judges.ranking import bradley_terry, strength_errors
-from textevolve.statistics.clusters import clip_interval, cluster_mean, cluster_share, t_quantile
-from textevolve.statistics.comparisons import (
-    PairedDifference,
-    holm,
-    items_needed,
-    sign_flip_test,
-)
-from textevolve.statistics.intervals import TIE, Interval, Statistic
+from textevolve.statistics.clusters import clip_interval, cluster_mean, cluster_share
+from textevolve.statistics.comparisons import ALPHA, PairedDifference, compare_pairs
+from textevolve.statistics.intervals import TIE, Interval, Statistic, t_quantile
 
-ALPHA = 0.05
 LEVEL = 0.95
 
 RowScores: TypeAlias = Mapping[str, Sequence[float]]
@@ -54,33 +46,18 @@ def pass_rate(passes: Mapping[str, Sequence[bool]]) -> Statistic:
 def compare_variants(
     scores: Mapping[str, RowScores], baseline: str, *, seed: int = 0
 ) -> dict[str, PairedDifference]:
-    """Each variant less the baseline on the rows that both have scores of, a row's mean each: a t
-    interval, and a sign-flip test whose p values are corrected for the number of variants (Holm
-    1979)."""
-    base, found = scores.get(baseline, {}), dict[str, PairedDifference]()
+    """Each variant less the baseline on the rows that both have scores of, a row's mean each, by
+    sign flips: p values are corrected for the number of variants (Holm 1979), and intervals are
+    widened as much."""
+    base, pairs = scores.get(baseline, {}), dict[str, tuple[list[float], list[float]]]()
     for variant, own in scores.items():
         shared = [row for row in own if row in base]
         if variant != baseline and shared:
-            ours, theirs = ([fmean(given[row]) for row in shared] for given in (own, base))
-            found[variant] = _compare(ours, theirs, seed)
-    corrected = [float(p) for p in holm([one.p for one in found.values()])] if found else []
-    return {v: replace(one, p=p) for (v, one), p in zip(found.items(), corrected, strict=True)}
-
-
-def _compare(ours: Sequence[float], theirs: Sequence[float], seed: int) -> PairedDifference:
-    gap = cluster_mean(np.subtract(ours, theirs), level=LEVEL)
-    interval = clip_interval(gap, -1.0).interval
-    low, high = (end if math.isfinite(end) else None for end in (interval.low, interval.high))
-    needed = items_needed(ours, theirs)
-    return PairedDifference(
-        len(ours),
-        fmean(ours),
-        fmean(theirs),
-        low,
-        high,
-        sign_flip_test(ours, theirs, seed=seed).p,
-        math.ceil(needed) if math.isfinite(needed) else None,
-    )
+            pairs[variant] = (
+                [fmean(own[row]) for row in shared],
+                [fmean(base[row]) for row in shared],
+            )
+    return dict(zip(pairs, compare_pairs(list(pairs.values()), seed=seed), strict=True))
 
 
 def outcomes_of(scores: Sequence[RowScores]) -> VariantOutcomes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -218,7 +217,7 @@ def compare(
                 say(f"run {run.id}: is not finished; its figures are of what was judged so far")
         compared = compare_stored(opened, runs[0], runs[1])
         if as_json:
-            print_json({**asdict(compared.found), **compared.beside.data})
+            print_json({**compared.found.data, **compared.beside.data})
         else:
             print_report(compared.report, open_console())
 

@@ -88,7 +88,7 @@ def execute(
         if store.has_journal:
             say(_say_stopped(store, run))
         raise
-    gated = check_run(store, rows.values(), wanted.gates, baseline)
+    gated = check_run(store, run, rows.values(), wanted.gates, baseline)
     _hand_over(study, store, run, wanted, gated)
     if closed is not None:
         raise closed

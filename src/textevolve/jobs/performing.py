@@ -254,7 +254,8 @@ async def _perform(desk: JobDesk, claim: JobClaim, run: RunRecord) -> JobOutcome
             break
         except BusyError:  # somebody was faster, or has taken it over: it is waited for once more
             await asyncio.sleep(LOOK_SECONDS)
-    gated = await asyncio.to_thread(check_run, desk.store, rows.values(), spec.gates, baseline)
+    checked = (desk.store, run, rows.values(), spec.gates, baseline)
+    gated = await asyncio.to_thread(check_run, *checked)
     return judge_outcome(rows, gated, known=known)
 
 

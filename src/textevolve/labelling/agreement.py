@@ -187,6 +187,7 @@ def _bootstrap(
         lambda sums: measure(sums.reshape(*sums.shape[:-1], *shape)),
         groups,
         seed=seed,
+        bounds=(-1, 1),
     )
     return Statistic(float(measure(tables.sum(axis=0))), interval)
 

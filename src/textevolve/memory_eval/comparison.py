@@ -159,5 +159,5 @@ def _difference(now: list[Array], drawn: list[Array]) -> Difference:
     difference = tidy(now[1] - now[0])
     if not drawn:
         return Difference(first, second, difference, reason="no interval: one user only")
-    low, high, reason = interval_of(drawn[1] - drawn[0])
+    low, high, reason = interval_of(drawn[1] - drawn[0], -1.0)
     return Difference(first, second, difference, low, high, reason)

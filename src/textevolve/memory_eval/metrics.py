@@ -24,16 +24,13 @@ from textevolve.memory_eval.judgement_sums import (
     Sums,
     totals_at,
 )
+from textevolve.statistics.intervals import DRAWS, resampling_interval
 from textevolve.statistics.resampling import draw_weights
 
 MetricKind = Literal["all", "valid"]
 
 KINDS: tuple[MetricKind, ...] = ("all", "valid")
-DRAWS = 2000
 TABLES_AT_ONCE = 20
-LEVEL = 0.95
-MOST_UNDEFINED = 0.05  # share of draws without a value above which no interval is given
-SAME = 1e-9
 
 METRICS: Mapping[str, Task] = {
     "recall": "integrity",
@@ -275,9 +272,9 @@ def _why_missing(name: str, task: Task, at: Sums, reasons: Mapping[Task, str]) -
 
 
 def draw_tables(tables: Sequence[Array], draws: int, seed: int) -> Iterator[Array | None]:
-    """For each table, all of one shape, the sums (draws, sums) of so many users drawn with
-    replacement, the same ones for every table; None where there is no second user. A few tables at
-    a time, since data may name any number of question types."""
+    """For each table, all of one shape, the sums (resamples, sums) of resampled users, the same
+    ones for every table; None where there is no second user. A few tables at a time, since data may
+    name any number of question types."""
     for start in range(0, len(tables), TABLES_AT_ONCE):
         few = tables[start : start + TABLES_AT_ONCE]
         if len(few[0]) < 2:
@@ -289,19 +286,16 @@ def draw_tables(tables: Sequence[Array], draws: int, seed: int) -> Iterator[Arra
         yield from np.split(found, len(few), axis=1)
 
 
-def interval_of(found: Array) -> tuple[float | None, float | None, str]:
-    """The ends of the percentile interval of a metric's draws, or why there is none."""
-    defined = found[~np.isnan(found)]
-    if defined.size < found.size * (1 - MOST_UNDEFINED):
-        missing = 1 - defined.size / found.size
-        return None, None, f"no interval: undefined in {missing:.0%} of the draws"
-    if np.ptp(defined) <= SAME:
-        return None, None, "no interval: no variation between the users"
-    low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return tidy(low), tidy(high), ""
+def interval_of(found: Array, least: float = 0.0) -> tuple[float | None, float | None, str]:
+    """The ends of the interval of a metric's draws, cut at the `least` that it can be and at 1, or
+    why there is none."""
+    ends = resampling_interval(found)
+    if ends.reason:
+        return None, None, f"no interval: {ends.reason.replace('groups', 'users')}"
+    return tidy(max(least, ends.low)), tidy(min(1.0, ends.high)), ""
 
 
-def tidy(value: Array) -> float:
+def tidy(value: Array | float) -> float:
     """Without the last digits, in which the order of the judgements shows."""
     return round(float(value), 12)
 

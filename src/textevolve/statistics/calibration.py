@@ -17,6 +17,7 @@ from textevolve.errors import InputError
 from textevolve.statistics.clusters import cluster_share
 from textevolve.statistics.intervals import (
     DRAWS,
+    UNIT,
     Array,
     Groups,
     Numbers,
@@ -145,11 +146,11 @@ def measure_calibration(
     clusters = _clusters(probabilities, outcomes, groups).tolist()
     numbers = _numbers_of_bins(said, bins)
     gaps, base = _gaps(said, came, numbers), mean_present(came)
-    ends = bootstrap_interval(gaps, _error_of, clusters, draws=draws, seed=seed)
+    ends = bootstrap_interval(gaps, _error_of, clusters, draws=draws, seed=seed, bounds=UNIT)
     always = np.full(came.shape, base)
     return Calibration(
         items=int(said.size),
-        brier=_mean(_squares(said, came), clusters, draws, seed),
+        brier=_mean(_squares(said, came), clusters, draws, seed, UNIT),
         log_loss=_mean(_losses(said, came), clusters, draws, seed),
         ece=Statistic(float(_error_of(gaps.sum(axis=0))), ends),
         ece_by_chance=_error_by_chance(said, numbers),
@@ -230,8 +231,14 @@ def _error_by_chance(said: Array, numbers: NDArray[np.intp]) -> float:
     return float(np.sqrt(2 / math.pi * variances).sum() / said.size)
 
 
-def _mean(values: Array, groups: Groups, draws: int, seed: int) -> Statistic:
-    found = mean_interval(values, groups, draws=draws, seed=seed)
+def _mean(
+    values: Array,
+    groups: Groups,
+    draws: int,
+    seed: int,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+) -> Statistic:
+    found = mean_interval(values, groups, draws=draws, seed=seed, bounds=bounds)
     return Statistic(mean_present(values), found)
 
 

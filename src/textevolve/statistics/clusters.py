@@ -6,8 +6,6 @@ Closed formulas, so that ten thousand rows take no time; bootstrap intervals are
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 
@@ -20,46 +18,10 @@ from textevolve.statistics.intervals import (
     Statistic,
     group_numbers,
     sum_groups,
+    t_quantile,
     vector,
     wilson_interval,
 )
-
-_SERIES_UP_TO = 200
-
-
-@lru_cache(maxsize=1024)
-def t_quantile(level: float, freedom: int) -> float:
-    """t such that a Student variable with so many degrees of freedom lies within +-t with this
-    probability, to about nine digits.
-
-    Abramowitz and Stegun (1964), 26.7.3 and 26.7.4 for the probability, solved by halving; above
-    200 degrees of freedom the expansion 26.7.5.
-    """
-    if freedom > _SERIES_UP_TO:
-        z = NormalDist().inv_cdf((1 + level) / 2)
-        terms = (
-            z,
-            (z**3 + z) / 4,
-            (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-            (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        )
-        return sum(term / freedom**power for power, term in enumerate(terms))
-    low, high = 0.0, math.pi / 2
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, freedom) < level else (low, middle)
-    return math.sqrt(freedom) * math.tan(low)
-
-
-def _within(angle: float, freedom: int) -> float:
-    """The probability that |t| is at most sqrt(freedom) * tan(angle)."""
-    cosine, odd = math.cos(angle), freedom % 2
-    term, total = (cosine if odd else 1.0), 0.0
-    for k in range(freedom // 2):
-        total += term
-        term *= cosine**2 * ((2 * k + 2) / (2 * k + 3) if odd else (2 * k + 1) / (2 * k + 2))
-    share = math.sin(angle) * total
-    return 2 / math.pi * (angle + share) if odd else share
 
 
 def cluster_mean(

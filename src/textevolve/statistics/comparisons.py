@@ -24,14 +24,17 @@ from textevolve.statistics.intervals import (
     Interval,
     Numbers,
     group_numbers,
-    mean_interval,
     mean_present,
     paired,
     quantile,
+    ratio,
     sum_groups,
     vector,
 )
+from textevolve.statistics.sequential import fewest_units
 
+ALPHA = 0.05
+FLIPS = 10_000
 EXACT_UNITS = 16  # up to 2**16 patterns of signs are counted one by one
 _BLOCK = 4096  # sign patterns held at once,
 _CELLS = 4_000_000  # and signs
@@ -92,7 +95,7 @@ def sign_flip_test(
     second: Numbers,
     groups: Groups | None = None,
     *,
-    draws: int = 10_000,
+    draws: int = FLIPS,
     seed: int = 0,
 ) -> PairedTest:
     """Two-sided permutation test of the mean paired difference, by flipping signs.
@@ -169,9 +172,60 @@ def difference_interval(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Interval:
-    """Bootstrap interval of the mean of first minus second, item by item, clustered by group."""
+    """Interval of the mean of first minus second, item by item: every mean that the sign-flip test
+    does not refute, so that it leaves out 0 where that test finds a difference.
+
+    Its ends are means of subsets: Hartigan (1969), "Using subsample values as typical values"; by
+    random subsets above 16 groups. Exact where differences are spread alike to both sides of their
+    mean. With 5 groups or fewer no test reaches the level of 95 %, and there is no interval.
+    """
+    quantile(level)  # refuses one that is none
     ours, theirs = paired(first, second)
-    return mean_interval(ours - theirs, groups, level=level, draws=draws, seed=seed)
+    present = ~np.isnan(ours - theirs)
+    numbers = np.unique(group_numbers(groups, ours.size)[present], return_inverse=True)[1]
+    pairs = np.stack([(ours - theirs)[present], np.ones(int(present.sum()))], axis=1)
+    sums = sum_groups(pairs, numbers)
+    units, total = len(sums), sums.sum(axis=0)
+    if units < 2:
+        return Interval(math.nan, math.nan, "one group only" if units else "no item")
+    if np.ptp(ratio(sums[:, 0], sums[:, 1])) <= TIE:
+        return Interval(math.nan, math.nan, "no variation between the groups")
+    exact = units <= EXACT_UNITS
+    ends: list[Array] = []  # of each pattern, the means of those that flip and of those that do not
+    for signs in _all_signs(units) if exact else _random_signs(units, draws, seed):
+        flipped = (signs < 0) @ sums
+        sides = np.stack([flipped, total - flipped])
+        ends.append(ratio(sides[..., 0], sides[..., 1]))
+    values = np.concatenate(ends, axis=1)
+    lows = np.sort(np.where(np.isnan(values), -math.inf, values).min(axis=0))
+    highs = np.sort(np.where(np.isnan(values), math.inf, values).max(axis=0))
+    place = math.floor((1 - level) * (lows.size if exact else lows.size + 1) + TIE) - (not exact)
+    low, high = float(lows[max(place, 0)]), float(highs[-1 - max(place, 0)])
+    if math.isinf(low):
+        return Interval(math.nan, math.nan, f"too few groups for {level:.0%}: {units}")
+    return Interval(low, high)
+
+
+def holm_interval(
+    first: Numbers,
+    second: Numbers,
+    groups: Groups | None = None,
+    *,
+    p: float,
+    corrected: float,
+    seed: int = 0,
+) -> Interval:
+    """The `difference_interval` beside a p value of the sign-flip test and what `holm` makes of it:
+    as much wider as the correction is stricter, so that 0 lies within it where the corrected p is
+    above 0.05 and only there."""
+    level = 1 - ALPHA * (p / corrected if corrected > 0 else 1.0)
+    found = difference_interval(first, second, groups, level=level, draws=FLIPS, seed=seed)
+    low, high = found.low, found.high
+    if found.reason:
+        return found
+    if corrected > ALPHA:  # of random patterns the two are not always the same ones
+        return Interval(min(low, 0.0), max(high, 0.0))
+    return Interval(max(low, 0.0), high) if low + high > 0 else Interval(low, min(high, 0.0))
 
 
 def items_needed(
@@ -181,10 +235,13 @@ def items_needed(
     size: float | None = None,
     power: float = 0.8,
     alpha: float = 0.05,
+    tests: int = 1,
 ) -> float:
     """Items, all independent, for a two-sided test to find a difference of this size.
 
-    `size`: that of the difference seen, unless given; then NaN where none was seen.
+    `size`: that of the difference seen, unless given; then NaN where none was seen. `tests`: by
+    whose number `holm` corrects, the first of which has `alpha` divided by it. With as few items as
+    differ, in the same direction all, an exact test could not be below that: 6 at 0.05.
 
     Connor (1987), "Sample size for testing differences in proportions for the paired-sample
     design", p. 209, after Miettinen (1968): n = (z_a sqrt(d2) + z_b sqrt(d2 - d^2))^2 / d^2, where
@@ -196,11 +253,13 @@ def items_needed(
     if not difference.size or abs(mean) <= TIE:
         return float("nan")
     square = float((difference**2).mean())
+    differing = float((np.abs(difference) > TIE).mean())
     if size is not None:  # so large a difference takes at least so many items that differ
-        square = max(square, abs(size))
+        square, differing = max(square, abs(size)), max(differing, abs(size))
     spread = math.sqrt(max(0.0, square - mean**2))
-    z = quantile(1 - alpha) * math.sqrt(square) + NormalDist().inv_cdf(power) * spread
-    return float(math.ceil(z**2 / mean**2 - TIE))
+    z = quantile(1 - alpha / tests) * math.sqrt(square) + NormalDist().inv_cdf(power) * spread
+    reach = fewest_units(alpha / tests / 2) / differing
+    return float(math.ceil(max(z**2 / mean**2, reach) - TIE))
 
 
 def regression_slope(
@@ -281,9 +340,9 @@ def _share_as_far(sums: Array, patterns: Iterator[Array]) -> float:
 @dataclass(frozen=True, slots=True)
 class PairedDifference:
     """The means of two lists of scores over the same `items`, and the first less the second with
-    the ends of its 95 % bootstrap interval, None where all differences are the same; `p`: of a
-    sign-flip test. `needed`: items for a test with 80 % power to find such a difference, None where
-    none was seen."""
+    the ends of its `holm_interval`, None where there is none; `p`: of a sign-flip test, corrected
+    where it is one of several. `needed`: items for a test with 80 % power to find such a
+    difference, None where none was seen."""
 
     items: int
     first: float
@@ -300,16 +359,29 @@ class PairedDifference:
 
 def compare_paired(first: Numbers, second: Numbers, *, seed: int = 0) -> PairedDifference:
     """Two lists of scores of the same items, in the same order, none of them missing."""
-    ours, theirs = paired(first, second)
-    interval = difference_interval(ours, theirs, seed=seed)
-    needed = items_needed(ours, theirs)
-    low, high = (end if math.isfinite(end) else None for end in (interval.low, interval.high))
-    return PairedDifference(
-        len(ours),
-        float(ours.mean()),
-        float(theirs.mean()),
-        low,
-        high,
-        sign_flip_test(ours, theirs, seed=seed).p,
-        math.ceil(needed) if math.isfinite(needed) else None,
-    )
+    return compare_pairs([(first, second)], seed=seed)[0]
+
+
+def compare_pairs(
+    pairs: Sequence[tuple[Numbers, Numbers]], *, seed: int = 0
+) -> list[PairedDifference]:
+    """Several pairs of such lists, corrected for their number (`holm`)."""
+    p_values = [sign_flip_test(*pair, seed=seed).p for pair in pairs]
+    compared: list[PairedDifference] = []
+    for (first, second), p, corrected in zip(pairs, p_values, holm(p_values), strict=True):
+        ours, theirs = paired(first, second)
+        interval = holm_interval(ours, theirs, p=p, corrected=float(corrected), seed=seed)
+        needed = items_needed(ours, theirs, tests=len(pairs))
+        low, high = (end if math.isfinite(end) else None for end in (interval.low, interval.high))
+        compared.append(
+            PairedDifference(
+                len(ours),
+                float(ours.mean()),
+                float(theirs.mean()),
+                low,
+                high,
+                float(corrected),
+                math.ceil(needed) if math.isfinite(needed) else None,
+            )
+        )
+    return compared

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 from typing import TypeAlias
 
@@ -15,14 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.errors import InputError
-from textevolve.statistics.resampling import Array, draw_weights
+from textevolve.statistics.resampling import FEW, Array, draw_weights
 
 Numbers: TypeAlias = Sequence[float] | NDArray[np.float64] | NDArray[np.bool_] | NDArray[np.int_]
 Groups: TypeAlias = Sequence[Hashable]
 
 DRAWS = 2000
 TIE = 1e-9
-MOST_UNDEFINED = 0.05  # share of bootstrap draws without a value above which no interval is given
+UNIT = (0.0, 1.0)
+MOST_UNDEFINED = 0.05  # share of resamples without a value above which no interval is given
+_GREATEST_BET = 0.999  # the share of the capital that one item may cost
+_SERIES_UP_TO = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,41 @@ def quantile(level: float) -> float:
     return NormalDist().inv_cdf(1 - _tail(level))
 
 
+@lru_cache(maxsize=1024)
+def t_quantile(level: float, freedom: int) -> float:
+    """t such that a Student variable with so many degrees of freedom lies within +-t with this
+    probability, to about nine digits.
+
+    Abramowitz and Stegun (1964), 26.7.3 and 26.7.4 for the probability, solved by halving; above
+    200 degrees of freedom the expansion 26.7.5.
+    """
+    if freedom > _SERIES_UP_TO:
+        z = NormalDist().inv_cdf((1 + level) / 2)
+        terms = (
+            z,
+            (z**3 + z) / 4,
+            (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+            (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        )
+        return sum(term / freedom**power for power, term in enumerate(terms))
+    low, high = 0.0, math.pi / 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < level else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+def _within(angle: float, freedom: int) -> float:
+    """The probability that |t| is at most sqrt(freedom) * tan(angle)."""
+    cosine, odd = math.cos(angle), freedom % 2
+    term, total = (cosine if odd else 1.0), 0.0
+    for k in range(freedom // 2):
+        total += term
+        term *= cosine**2 * ((2 * k + 2) / (2 * k + 3) if odd else (2 * k + 1) / (2 * k + 2))
+    share = math.sin(angle) * total
+    return 2 / math.pi * (angle + share) if odd else share
+
+
 def wilson_interval(successes: float, trials: float, level: float = 0.95) -> Interval:
     """Interval of a share of independent trials.
 
@@ -83,11 +122,18 @@ def mean_interval(
     level: float = 0.95,
     draws: int = DRAWS,
     seed: int = 0,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
-    """Bootstrap interval of the mean of one figure an item; see `bootstrap_interval`."""
+    """Interval of the mean of one figure an item; see `bootstrap_interval`. Figures within `UNIT`
+    have Wilson's, with groups as trials, where all are the same, or where there are fewer than 30
+    groups and each is 0, 1 or half of it."""
     given = vector(values)
     present = ~np.isnan(given)
     features = np.stack([np.where(present, given, 0.0), present.astype(np.float64)], axis=1)
+    trials = len(_sum_by_group(features, groups))
+    shares = trials < FEW and np.isin(given[present], (0.0, 0.5, 1.0)).all()
+    if bounds == UNIT and trials > 1 and (shares or np.ptp(given[present]) <= TIE):
+        return wilson_interval(mean_present(given) * trials, trials, level)
     return bootstrap_interval(
         features,
         lambda totals: ratio(totals[..., 0], totals[..., 1]),
@@ -95,7 +141,86 @@ def mean_interval(
         level=level,
         draws=draws,
         seed=seed,
+        bounds=bounds,
     )
+
+
+def betting_interval(
+    values: Numbers,
+    bounds: tuple[float, float] = UNIT,
+    *,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """Interval of the mean of independent figures that cannot leave `bounds`, at its level however
+    few there are and however they are spread.
+
+    Waudby-Smith and Ramdas (2024), "Estimating means of bounded random variables by betting",
+    JRSS B 86: the hedged capital interval with predictable bets for a fixed number of items. A mean
+    is refuted if betting on larger (or smaller) figures would have multiplied a stake by
+    2 / (1 - level) against it, which by Ville's inequality is that rare where it is the true one.
+    Bets depend on the order, so the figures are shuffled by the seed, whatever they were sorted by.
+
+    Raises:
+        InputError: a figure lies outside of the bounds.
+    """
+    low, high = bounds
+    part = (vector(values) - low) / (high - low)
+    if not part.size:
+        return _NONE
+    if not (part.min() >= -TIE and part.max() <= 1 + TIE):
+        raise InputError(f"figures from {low:g} to {high:g} are wanted, and some lie outside")
+    part = np.random.default_rng(seed).permutation(np.clip(part, 0.0, 1.0))
+    stake = -math.log(_tail(level))
+    ends = _bet_on_more(part, stake), 1 - _bet_on_more(1 - part, stake)
+    return Interval(low + (high - low) * ends[0], low + (high - low) * ends[1])
+
+
+def _bet_on_more(values: Array, stake: float) -> float:
+    """The least mean in [0, 1] against which bets on larger values have not won as much."""
+    bets = _size_bets(values, stake)
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        mean = (low + high) / 2
+        refuted = _win_most(values, bets, mean) >= stake
+        low, high = (mean, high) if refuted else (low, mean)
+    return low
+
+
+def _size_bets(values: Array, stake: float) -> Array:
+    """Each by the spread of the values before it."""
+    places = np.arange(2, values.size + 2)
+    middles = (0.5 + np.cumsum(values)) / places
+    spreads = (0.25 + np.cumsum((values - middles) ** 2)) / places
+    return np.sqrt(2 * stake / (values.size * np.append(0.25, spreads[:-1])))
+
+
+def _win_most(values: Array, bets: Array, mean: float) -> float:
+    """The logarithm of the largest capital that the bets against this mean ever make."""
+    gains = np.minimum(bets, _GREATEST_BET / mean) * (values - mean)
+    return float(np.log1p(gains).cumsum().max())
+
+
+def count_needed(
+    values: Numbers,
+    least: float,
+    bounds: tuple[float, float] = UNIT,
+    *,
+    level: float = 0.95,
+    most: int = 100_000,
+) -> int | None:
+    """About how many items like these it takes for their `betting_interval` to lie above `least`;
+    None where `most` do not suffice."""
+    low, high = bounds
+    stake, mean = -math.log(_tail(level)), (least - low) / (high - low)
+    part = np.random.default_rng(0).permutation((vector(values) - low) / (high - low))
+    number = part.size
+    while number <= most:
+        more = np.resize(part, number)
+        if _win_most(more, _size_bets(more, stake), mean) >= stake:
+            return number
+        number += max(1, number // 50)
+    return None
 
 
 def bootstrap_interval(
@@ -106,36 +231,49 @@ def bootstrap_interval(
     level: float = 0.95,
     draws: int = DRAWS,
     seed: int = 0,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
-    """Percentile interval of a statistic of sums over items, drawing whole groups with replacement.
+    """Interval of a statistic of sums over items, resampling whole groups.
 
-    Efron and Tibshirani (1993), "An Introduction to the Bootstrap", section 13.3; groups as
-    the unit drawn: Field and Welsh (2007), "Bootstrapping clustered data". `features`: (items, m),
+    From 30 groups on the percentiles of draws with replacement: Efron and Tibshirani (1993), "An
+    Introduction to the Bootstrap", section 13.3; groups as the unit drawn: Field and Welsh (2007),
+    "Bootstrapping clustered data". With fewer groups these are too narrow, and it is the jackknife
+    with Student's t, cut at `bounds`: Tukey (1958), "Bias and confidence in not quite large
+    samples"; of a mean that is Student's interval. `features`: (items, m),
     what each item adds to the sums, all 0 for a missing one. `statistic`: sums (..., m) to values
     (...).
     `groups`: a name for each item; an item with none ("" or None) is its own group.
 
-    There is no interval where fewer than two groups have data, where all draws give one value (a
-    width of 0 would claim certainty; for a share take `wilson_interval`), or where the statistic
-    is undefined in more than a twentieth of the draws (fewer are left out).
+    There is no interval where fewer than two groups have data, where all resamples give one value
+    (a width of 0 would claim certainty; for a share take `wilson_interval`), or where the statistic
+    is undefined in more than a twentieth of them (fewer are left out).
     """
     if draws < 1:
         raise InputError(f"a bootstrap needs at least one draw, not {draws}")
-    tail = _tail(level)
+    _tail(level)
     sums = _sum_by_group(features, groups)
     if len(sums) < 2:
         return Interval(float("nan"), float("nan"), "one group only" if len(sums) else "no item")
-    found = np.concatenate(
-        [statistic(weights @ sums) for weights in draw_weights(len(sums), draws, seed)]
-    )
-    defined = found[~np.isnan(found)]
-    if defined.size < draws * (1 - MOST_UNDEFINED):
-        share = 1 - defined.size / draws
-        return Interval(float("nan"), float("nan"), f"undefined in {share:.0%} of the draws")
+    values = [statistic(weights @ sums) for weights in draw_weights(len(sums), draws, seed)]
+    found = resampling_interval(np.concatenate(values), level)
+    return found if found.reason else Interval(*np.clip((found.low, found.high), *bounds).tolist())
+
+
+def resampling_interval(values: Array, level: float = 0.95) -> Interval:
+    """The interval that a statistic's values under the weights of `draw_weights` make."""
+    defined = values[~np.isnan(values)]
+    if defined.size < values.size * (1 - MOST_UNDEFINED) or np.isnan(values[0]):
+        share = 1 - defined.size / values.size
+        return Interval(math.nan, math.nan, f"undefined in {share:.0%} of the draws")
     if np.ptp(defined) <= TIE:
-        return Interval(float("nan"), float("nan"), "no variation between the groups")
-    low, high = np.quantile(defined, [tail, 1 - tail])
-    return Interval(float(low), float(high))
+        return Interval(math.nan, math.nan, "no variation between the groups")
+    if values.size > FEW:
+        low, high = np.quantile(defined, [_tail(level), 1 - _tail(level)])
+        return Interval(float(low), float(high))
+    others = defined[1:]
+    error = math.sqrt((others.size - 1) * float(others.var()))
+    half = t_quantile(level, others.size - 1) * error
+    return Interval(float(values[0]) - half, float(values[0]) + half)
 
 
 def group_numbers(groups: Groups | None, items: int) -> NDArray[np.intp]:

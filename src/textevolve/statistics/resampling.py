@@ -1,4 +1,4 @@
-"""Drawing groups with replacement, for every bootstrap. What is made of a draw is decided above."""
+"""Which groups each resample of the data takes, for every interval that is made by resampling."""
 
 from __future__ import annotations
 
@@ -13,8 +13,17 @@ Array: TypeAlias = NDArray[np.float64]
 _CELLS = 1_000_000  # random numbers held at once
 
 
+FEW = 30
+"""With fewer groups the percentiles of a bootstrap are too narrow: a jackknife takes its place."""
+
+
 def draw_weights(groups: int, draws: int, seed: int) -> Iterator[Array]:
-    """How often each draw takes each group, (draws, groups) in blocks that fit into memory."""
+    """How often each resample takes each group, (resamples, groups) in blocks that fit into memory:
+    draws with replacement, or of fewer than `FEW` groups the whole first and then all but one of
+    them in turn. `intervals.resampling_interval` makes an interval of either."""
+    if groups < FEW:
+        yield np.ones((groups + 1, groups)) - np.eye(groups + 1, groups, -1)
+        return
     generator = np.random.default_rng(seed)
     block = max(1, _CELLS // groups)
     for start in range(0, draws, block):

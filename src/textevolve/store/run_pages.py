@@ -46,16 +46,25 @@ class WantedRows:
 
 
 @dataclass(frozen=True, slots=True)
+class VariantScore:
+    """How a variant stands: the mean of its scores, and the share of its records that passed."""
+
+    mean: float | None
+    passed: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
-    """How far a run is: records by status, how many passed and did not, the mean of their scores,
-    the names of their variants in the order in which they came, and the latest revision."""
+    """How far a run is: records by status, the scores of each variant in the order in which they
+    came (of a run without variants under an empty name), and the latest revision."""
 
     statuses: Mapping[str, int] = field(default_factory=dict[str, int])
-    variants: tuple[str, ...] = ()
-    passed: int = 0
-    not_passed: int = 0
-    mean: float | None = None
+    scores: Mapping[str, VariantScore] = field(default_factory=dict[str, VariantScore])
     revision: int = 0
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        return tuple(name for name in self.scores if name)
 
     @property
     def total(self) -> int:
@@ -155,20 +164,21 @@ class _Group(NamedTuple):
 
 
 def _sum_up(groups: Sequence[_Group], revision: int) -> Standing:
-    statuses, variants = dict[str, int](), dict[str, int]()
-    for one in groups:
+    statuses, variants = dict[str, int](), dict[str, list[_Group]]()
+    for one in sorted(groups, key=lambda group: group.first):
         statuses[one.status] = statuses.get(one.status, 0) + one.number
-        if one.variant:
-            name = bytes_to_text(one.variant)
-            variants[name] = min(one.first, variants.get(name, one.first))
+        variants.setdefault(bytes_to_text(one.variant or b""), []).append(one)
+    scores = {name: _score(own) for name, own in variants.items()}
+    return Standing(statuses, scores, revision)
+
+
+def _score(groups: Sequence[_Group]) -> VariantScore:
     scored = sum(one.scored for one in groups)
-    return Standing(
-        statuses,
-        tuple(sorted(variants, key=lambda name: variants[name])),
-        passed=sum(one.number for one in groups if one.passed is True),
-        not_passed=sum(one.number for one in groups if one.passed is False),
-        mean=sum(one.scores or 0.0 for one in groups) / scored if scored else None,
-        revision=revision,
+    passed = sum(one.number for one in groups if one.passed is True)
+    judged = passed + sum(one.number for one in groups if one.passed is False)
+    return VariantScore(
+        sum(one.scores or 0.0 for one in groups) / scored if scored else None,
+        passed / judged if judged else None,
     )
 
 

@@ -53,11 +53,13 @@ class Aggregates:
     _passed: array[float] = field(default_factory=lambda: array("d"))
     _groups: array[int] = field(default_factory=lambda: array("q"))
     _cases: dict[str, int] = field(default_factory=dict[str, int])
+    _unscored: set[str] = field(default_factory=set[str])
     _worst: list[tuple[float, int, str]] = field(default_factory=list[tuple[float, int, str]])
 
     def add(self, row: Row) -> None:
         if row.status != "scored":
             self.counts[row.status] += 1
+            self._unscored.add(row.case)
         elif row.score is not None and math.isfinite(row.score):
             self.counts["scored"] += 1
             passed = row.passed if self.threshold is None else row.score >= self.threshold
@@ -123,9 +125,21 @@ class Aggregates:
 
     def case_means(self) -> dict[str, float]:
         """The mean score of each case that has an id."""
+        return self._average(self._scores)
+
+    def case_passes(self) -> dict[str, float]:
+        """The share of the records of each case with an id that passed; NaN where nobody says."""
+        return self._average(self._passed)
+
+    def count_missing(self, rows: Aggregates) -> int:
+        """How many cases have a score among those rows, and no record here."""
+        named = {case for case in rows._cases if not case.startswith("\0")}
+        return len(named - self._cases.keys() - self._unscored)
+
+    def _average(self, values: array[float]) -> dict[str, float]:
         sums, counts = [0.0] * len(self._cases), [0] * len(self._cases)
-        for number, score in zip(self._groups, self._scores, strict=True):
-            sums[number] += score
+        for number, value in zip(self._groups, values, strict=True):
+            sums[number] += value
             counts[number] += 1
         cases = self._cases.items()
         return {case: sums[n] / counts[n] for case, n in cases if not case.startswith("\0")}

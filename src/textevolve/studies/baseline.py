@@ -78,7 +78,11 @@ def refuse_other_cases(store: Store, one: RunRecord, other: RunRecord) -> None:
 
 
 def check_run(
-    store: Store, rows: Iterable[Row], gates: Gates, baseline: RunRecord | None = None
+    store: Store,
+    run: RunRecord,
+    rows: Iterable[Row],
+    gates: Gates,
+    baseline: RunRecord | None = None,
 ) -> Gated:
     """What comes of the gates of a run with these rows; the intervals are those of its report."""
     earlier = None
@@ -86,4 +90,5 @@ def check_run(
         study = find_study(read_stored(baseline).kind)
         earlier = map(study.row, read_records(store, baseline)())
     in_order = sorted(rows, key=lambda row: (row.position, row.key))
-    return Gated(gates, check_gates(in_order, gates, earlier))
+    itself = baseline is not None and baseline.id == run.id
+    return Gated(gates, check_gates(in_order, gates, earlier, itself=itself))

@@ -207,7 +207,7 @@ async def run(
 
 
 def compare_scores(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Gain:
-    """The mean difference of what has both scores, with its paired bootstrap interval; no test."""
+    """The mean difference of what has both scores, with its paired interval; no test."""
     pairs = [(a, b) for a, b in zip(first, second, strict=True) if not math.isnan(a + b)]
     none, rows = math.nan, len(first)
     scored = [sum(not math.isnan(score) for score in side) for side in (first, second)]

@@ -118,7 +118,7 @@ def _validation(found: CalibrationResult, gain: Gain) -> Table:
         if one is not None
     ]
     test = "a one-sided exact sign-flip test" if gain.planned else "a sign-flip test"
-    note = f"On rows that the search has not seen. Interval: a paired bootstrap. p: {test}"
+    note = f"On rows that the search has not seen. Interval: by sign flips. p: {test}"
     note += f", which may be {gain.level:g} at most for the template to be taken."
     return Table("Validation", columns, rows, note=note)
 

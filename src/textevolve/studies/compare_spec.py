@@ -129,7 +129,7 @@ class CompareSpec(ImagesSpec):
     )
     model: str | None = option(
         None,
-        "The model for a judge that names none; otherwise the first of the models compared.",
+        "The model for judges that name none. Without it they ask the first model compared.",
         flag="--judge-model",
         group="Judging",
         identity=False,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
+from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Report, Table
-from textevolve.statistics.comparisons import PairedDifference, compare_paired
+from textevolve.statistics.comparisons import ALPHA, PairedDifference, compare_pairs
 from textevolve.studies.study import Row
 
-ALPHA = 0.05
 MOST_SHOWN = 20
 """Of how many cases the difference is shown: those that differ most."""
 
@@ -20,35 +20,66 @@ MOST_SHOWN = 20
 @dataclass(frozen=True, slots=True)
 class RunComparison:
     """`scores`: of the second run (`first` in it) beside the first run, over the cases that both
-    scored. `cases`: each case's two scores, the first run's first. `left_out`: cases that only one
-    of the runs scored."""
+    scored, for each variant; its name is empty where each run has one alone. `cases`: each case's
+    two scores by variant, the first run's first. `left_out`: scores that only one of the runs has.
+    """
 
-    scores: PairedDifference
-    cases: Mapping[str, tuple[float, float]]
+    scores: Mapping[str, PairedDifference]
+    cases: Mapping[str, Mapping[str, tuple[float, float]]]
     left_out: int
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """JSON-ready, with `first` and `second` as the runs were named."""
+        scores = {
+            variant: {
+                **asdict(one),
+                "first": one.second,
+                "second": one.first,
+                "difference": one.difference,
+            }
+            for variant, one in self.scores.items()
+        }
+        if list(scores) == [""]:
+            return {"scores": scores[""], "cases": self.cases[""], "left_out": self.left_out}
+        return {"variants": scores, "cases": self.cases, "left_out": self.left_out}
 
 
 def compare_runs(first: Iterable[Row], second: Iterable[Row], seed: int = 0) -> RunComparison:
-    """Where a case has several records in a run, their mean counts.
+    """Variants by their names, or where each run has one alone, these two. Where a case has several
+    records of a variant in a run, their mean counts.
 
     Raises:
-        InputError: the runs share no case that both scored.
+        InputError: the runs share no case of a variant that both scored.
     """
-    ours, theirs = _scores(first), _scores(second)
-    shared = {case: (ours[case], theirs[case]) for case in ours if case in theirs}
+    before, after = _scores(first), _scores(second)
+    if len(before) == len(after) == 1:
+        before, after = {"": next(iter(before.values()))}, {"": next(iter(after.values()))}
+    shared = dict[str, dict[str, tuple[float, float]]]()
+    for variant in before:
+        ours, theirs = before[variant], after.get(variant, {})
+        if cases := {case: (ours[case], theirs[case]) for case in ours if case in theirs}:
+            shared[variant] = cases
     if not shared:
-        raise InputError("the runs share no case with a score, so there is nothing to compare")
-    before, after = zip(*shared.values(), strict=True)
-    left_out = len(set(ours) ^ set(theirs))
-    return RunComparison(compare_paired(after, before, seed=seed), shared, left_out)
+        several = len(before) > 1 or len(after) > 1
+        what = "no case of a variant of one name" if several else "no case"
+        raise InputError(f"the runs share {what} with a score, so there is nothing to compare")
+    sides = [tuple(zip(*cases.values(), strict=True)) for cases in shared.values()]
+    pairs = [(after_scores, before_scores) for before_scores, after_scores in sides]
+    scores = dict(zip(shared, compare_pairs(pairs, seed=seed), strict=True))
+    keys = [{(v, case) for v, cases in side.items() for case in cases} for side in (before, after)]
+    return RunComparison(scores, shared, len(keys[0] ^ keys[1]))
 
 
-def _scores(rows: Iterable[Row]) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
+def _scores(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
+    scores: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         if row.score is not None and row.case:
-            found.setdefault(row.case, []).append(row.score)
-    return {case: fmean(scores) for case, scores in found.items()}
+            scores.setdefault(row.variant, {}).setdefault(row.case, []).append(row.score)
+    return {
+        variant: {case: fmean(values) for case, values in cases.items()}
+        for variant, cases in scores.items()
+    }
 
 
 def report_comparison(found: RunComparison, names: tuple[str, str]) -> Report:
@@ -60,38 +91,44 @@ def report_comparison(found: RunComparison, names: tuple[str, str]) -> Report:
         Column(first, "number", 3),
         Column(second, "number", 3),
         Column("difference", "number", 3),
-        Column("p", "p_value"),
+        Column("p (Holm)" if len(found.scores) > 1 else "p", "p_value"),
     )
-    one = found.scores
-    estimate = Estimate(one.difference, one.low, one.high)
-    row = ("mean score", one.items, one.second, one.first, estimate, one.p)
-    by_size = sorted(found.cases.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
-    most = [
-        (case, before, after, after - before)
-        for case, (before, after) in by_size[:MOST_SHOWN]
+    rows = [
+        (
+            variant or "mean score",
+            *(one.items, one.second, one.first),
+            *(Estimate(one.difference, one.low, one.high), one.p),
+        )
+        for variant, one in found.scores.items()
+    ]
+    differing = [
+        (f"{case}, {variant}" if variant else case, before, after, after - before)
+        for variant, cases in found.cases.items()
+        for case, (before, after) in cases.items()
         if before != after
     ]
-    tables = [Table("Both runs", columns, [row], note=_note(found))]
+    most = sorted(differing, key=lambda row: -abs(row[3]))[:MOST_SHOWN]
+    tables = [Table("Both runs", columns, rows, note=_note(found))]
     if most:
-        differing = (Column("case"), *(Column(n, "number", 3) for n in (*names, "difference")))
-        tables.append(Table("Cases that differ most", differing, most))
-    return Report(f"{first} beside {second}", _sentence(found, names), tables)
+        heads = (Column("case"), *(Column(n, "number", 3) for n in (*names, "difference")))
+        tables.append(Table("Cases that differ most", heads, most))
+    sentences = [_sentence(variant, one, names) for variant, one in found.scores.items()]
+    return Report(f"{first} beside {second}", " ".join(sentences), tables)
 
 
 def _note(found: RunComparison) -> str:
     left = wording.count(found.left_out, "case")
     skipped = f" {left} with a score in one run alone left out." if found.left_out else ""
-    return f"A paired bootstrap over cases (95 %), and a sign-flip test.{skipped}"
+    return f"By sign flips over cases, with 95 % intervals.{skipped}"
 
 
-def _sentence(found: RunComparison, names: tuple[str, str]) -> str:
-    one = found.scores
-    size = f"{abs(one.difference):.3f}"
+def _sentence(variant: str, one: PairedDifference, names: tuple[str, str]) -> str:
+    size, of = f"{abs(one.difference):.3f}", f"{variant}: " if variant else ""
     if one.p > ALPHA:
         number = wording.count(one.items, "case")
-        return f"On {number} the runs cannot be told apart (difference {size}, p {one.p:.3f})."
+        return f"{of}On {number} the runs cannot be told apart (difference {size}, p {one.p:.3f})."
     better, worse = names[::-1] if one.difference > 0 else names
     ends = (
         "" if one.low is None or one.high is None else f"95 % {one.low:+.3f} to {one.high:+.3f}, "
     )
-    return f"{better} scores {size} higher than {worse} ({ends}p {one.p:.3f})."
+    return f"{of}{better} scores {size} higher than {worse} ({ends}p {one.p:.3f})."

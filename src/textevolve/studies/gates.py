@@ -5,7 +5,8 @@ Pure functions over the rows of any study. Which earlier run is meant is found i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeAlias
 
@@ -15,7 +16,7 @@ from textevolve.errors import InputError
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Estimate, Table
 from textevolve.spec import Frozen, option
-from textevolve.statistics.comparisons import difference_interval
+from textevolve.statistics.intervals import betting_interval, count_needed
 from textevolve.studies.aggregates import Aggregates, aggregate
 from textevolve.studies.study import Row
 
@@ -23,6 +24,8 @@ GROUP = "Gates (exit code 4 where one fails)"
 MARGIN = 0.02
 LAST = "last"
 ROUNDING = 1e-9
+DIFFERENCES = (-1.0, 1.0)
+NAMED = 5
 
 
 def _read_most(given: Any) -> Any:
@@ -77,10 +80,18 @@ class Gates(Frozen):
         ge=0,
         le=1,
     )
+    max_regressions: int | None = option(
+        None,
+        "How many rows that passed in the run or variant of --no-worse-than may fail now. Judges"
+        " these rows alone, so that few are enough; the mean is then tested only with --margin.",
+        group=GROUP,
+        ge=0,
+    )
     max_failed: Most | None = option(
         None,
         "How many records may lack a score, as a number or a share: 3, 2% or 0.02. With any other"
-        " gate none may, unless this says so: no gate is passed by leaving out records.",
+        " gate none may, unless this says so: no gate is passed by leaving out records. Rows of the"
+        " run of --no-worse-than that are missing count.",
         group=GROUP,
         metavar="NUMBER|SHARE",
     )
@@ -96,6 +107,8 @@ class Gates(Frozen):
     def _usable(self) -> Gates:
         if self.margin is not None and self.no_worse_than is None:
             raise InputError("--margin: belongs to --no-worse-than, which is missing")
+        if self.max_regressions is not None and self.no_worse_than is None:
+            raise InputError("--max-regressions: belongs to --no-worse-than, which is missing")
         return self
 
     @property
@@ -137,25 +150,35 @@ UNGATED = Gated()
 
 
 def check_gates(
-    rows: Iterable[Row], gates: Gates, earlier: Iterable[Row] | None = None
+    rows: Iterable[Row],
+    gates: Gates,
+    earlier: Iterable[Row] | None = None,
+    *,
+    itself: bool = False,
 ) -> list[GateOutcome]:
-    """What comes of each gate; a record without a score counts against it.
+    """What comes of each gate; a record without a score counts against it, and so does one of the
+    baseline that is missing.
 
     `rows`: those of a run, in which each key stands once. `earlier`: those of the run that
-    `no_worse_than` names, where it names no variant.
+    `no_worse_than` names, where it names no variant; `itself`: that run is this one.
     """
     if not gates.any:
         return []
-    found = aggregate(rows, gates.pass_threshold)
-    before = None if earlier is None else aggregate(earlier)
-    checked = [variant for variant in found if before is not None or variant != gates.no_worse_than]
+    found, name = aggregate(rows, gates.pass_threshold), gates.no_worse_than
+    before = None if earlier is None else aggregate(earlier, gates.pass_threshold)
+    checked = [variant for variant in found if before is not None or variant != name]
+    checked += [variant for variant in before or () if variant not in found]
+    excuse = f"this is the run {name} itself" if itself else ""
+    if name == LAST and before is None and name not in found:
+        excuse = "no earlier run of the kind to compare with"
     outcomes: list[GateOutcome] = []
     for variant in checked or [""]:
-        one = found.get(variant, Aggregates())
-        outcomes += [
-            GateOutcome(gate, holds, said, value, variant)
-            for gate, (holds, said, value) in _check(variant, one, gates, found, before)
-        ]
+        baseline = None
+        if name is not None and not excuse:
+            baseline = found.get(name) if before is None else before.get(variant)
+        rows_of = found.get(variant, Aggregates())
+        for gate, (holds, said, value) in _check(rows_of, gates, baseline, excuse, bool(found)):
+            outcomes.append(GateOutcome(gate, holds, said, value, variant))
     return outcomes
 
 
@@ -163,38 +186,48 @@ _Found: TypeAlias = tuple[bool, str, float | None]
 
 
 def _check(
-    variant: str,
-    one: Aggregates,
-    gates: Gates,
-    found: Mapping[str, Aggregates],
-    before: Mapping[str, Aggregates] | None,
+    one: Aggregates, gates: Gates, baseline: Aggregates | None, excuse: str, others: bool
 ) -> Iterable[tuple[str, _Found]]:
-    coverage = _check_coverage(one, gates.max_failed or 0)
+    """`excuse`: why nothing is compared; `others`: whether the run has rows, maybe of others."""
+    name, missing = gates.no_worse_than, one.count_missing(baseline) if baseline else 0
+    absent = missing > 0 and not one.records
+    coverage = _check_coverage(one, gates.max_failed or 0, missing, absent and others)
     if gates.max_failed is not None or not coverage[0]:
         yield "max failed", coverage
+    if absent:
+        return
     if gates.min_pass_rate is not None:
         yield "min pass rate", _check_pass_rate(one, gates.min_pass_rate)
     if gates.min_mean is not None:
         yield "min mean", _compare("mean", one.mean, gates.min_mean)
-    if gates.no_worse_than is not None:
-        name, margin = gates.no_worse_than, MARGIN if gates.margin is None else gates.margin
-        if before is None and name == LAST and name not in found:
-            yield "no worse than", (True, "no earlier run of the kind to compare with", None)
-            return
-        baseline = found.get(name) if before is None else before.get(variant)
+    if name is None:
+        return
+    if excuse:
+        yield "no worse than", (True, excuse, None)
+        return
+    if baseline is None or not one.case_means().keys() & baseline.case_means():
+        told = f"not compared with {name}: no case is scored in both"
+        yield "no worse than", (False, told, None)
+        return
+    if gates.max_regressions is not None:
+        yield "max regressions", _check_regressions(one, baseline, name, gates.max_regressions)
+    if gates.max_regressions is None or gates.margin is not None:
+        margin = MARGIN if gates.margin is None else gates.margin
         yield "no worse than", _check_difference(one, baseline, name, margin)
 
 
-def _check_coverage(one: Aggregates, most: float) -> _Found:
-    share = isinstance(most, float)
-    allowed = most * one.records if share else most
+def _check_coverage(one: Aggregates, most: float, missing: int, absent: bool) -> _Found:
+    """`missing`: how many rows of the baseline have no record; `absent`: all of a variant's."""
+    share, records, lacking = isinstance(most, float), one.records + missing, one.unscored + missing
+    allowed = most * records if share else most
     said = wording.percent(most, 1) if share else f"{most:,}"
-    lack = f"{one.unscored:,} of {wording.count(one.records, 'record')}"
-    if not one.scored:
-        return False, f"{lack} have no score: there is nothing to judge by", float(one.unscored)
-    holds = one.unscored <= allowed + ROUNDING
-    told = f"{lack} without a score, {'at most' if holds else 'more than'} {said}"
-    return holds, told, float(one.unscored)
+    lack = f"{lacking:,} of {wording.count(records, 'record')}"
+    if not one.scored and not absent:
+        return False, f"{lack} have no score: there is nothing to judge by", float(lacking)
+    holds = lacking <= allowed + ROUNDING
+    left_out = f" ({missing:,} of the baseline {'is' if missing == 1 else 'are'} missing)"
+    told = f"{lack} without a score{left_out if missing else ''}"
+    return holds, f"{told}, {'at most' if holds else 'more than'} {said}", float(lacking)
 
 
 def _check_pass_rate(one: Aggregates, least: float) -> _Found:
@@ -220,25 +253,42 @@ def _say(found: Estimate) -> str:
     return f"{wording.number(found.value, 3)} ({ends})"
 
 
-def _check_difference(
-    one: Aggregates, baseline: Aggregates | None, name: str, margin: float
-) -> _Found:
+def _check_difference(one: Aggregates, baseline: Aggregates, name: str, margin: float) -> _Found:
     """Non-inferiority: the lower end of the paired difference's interval is above -margin."""
-    ours, theirs = one.case_means(), {} if baseline is None else baseline.case_means()
+    ours, theirs = one.case_means(), baseline.case_means()
     shared = [case for case in ours if case in theirs]
-    if len(shared) < 2:
-        number = wording.count(len(shared), "case")
-        return False, f"not compared with {name}: {number} scored in both, of 2 at least", None
-    first, second = [ours[case] for case in shared], [theirs[case] for case in shared]
-    difference = sum(first) / len(first) - sum(second) / len(second)
-    interval = difference_interval(first, second)
-    # Where all differences are the same there is no interval, and no doubt about the mean either.
-    low = difference if interval.reason else interval.low
-    high = difference if interval.reason else interval.high
-    holds = low > -margin - (ROUNDING if interval.reason else 0.0)
+    gaps = [ours[case] - theirs[case] for case in shared]
+    scores = [means[case] for means in (ours, theirs) for case in shared]
+    if min(scores) < 0 or max(scores) > 1:
+        return False, f"not compared with {name}: scores lie outside 0 to 1", None
+    difference = sum(gaps) / len(gaps)
+    interval = betting_interval(gaps, DIFFERENCES)
+    holds = interval.low > -margin
     cases = wording.count(len(shared), "case")
-    told = f"difference to {name} {difference:+.3f} (95 % {low:+.3f} to {high:+.3f}, {cases})"
-    return holds, f"{told}, {'above' if holds else 'not shown to be above'} {-margin:g}", difference
+    ends = f"95 % {interval.low:+.3f} to {interval.high:+.3f}, {cases}"
+    told = f"difference to {name} {difference:+.3f} ({ends})"
+    if holds or difference <= -margin:
+        return holds, f"{told}, {'above' if holds else 'not above'} {-margin:g}", difference
+    needed = count_needed(gaps, -margin, DIFFERENCES)
+    number = "more than 100,000" if needed is None else f"about {needed:,}"
+    told = f"{told}, not shown to be above {-margin:g}: too few rows: {number} needed"
+    return False, f"{told}; --max-regressions judges these rows alone", difference
+
+
+def _check_regressions(one: Aggregates, baseline: Aggregates, name: str, most: int) -> _Found:
+    """How many rows passed in the baseline, in all their records, and do not so now."""
+    ours, theirs = one.case_passes(), baseline.case_passes()
+    shared = [case for case in ours if case in theirs]
+    if unknown := sum(math.isnan(ours[case] + theirs[case]) for case in shared):
+        cases = wording.count(unknown, "case")
+        return False, f"regressions unknown: {cases} without a verdict; give --pass-threshold", None
+    lost = [case for case in shared if theirs[case] == 1 and ours[case] < 1]
+    names = ", ".join(wording.shorten(case, 40) for case in lost[:NAMED])
+    names = f" ({names}{', ...' if len(lost) > NAMED else ''})" if lost else ""
+    passed = wording.count(sum(theirs[case] == 1 for case in shared), "case")
+    told = f"{len(lost):,} of {passed} that passed in {name} fail now{names}"
+    holds = len(lost) <= most
+    return holds, f"{told}, {'at most' if holds else 'more than'} {most:,}", float(len(lost))
 
 
 def draw_gates(outcomes: Sequence[GateOutcome]) -> list[Block]:

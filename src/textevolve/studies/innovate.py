@@ -45,6 +45,7 @@ from textevolve.report.blocks import (
 )
 from textevolve.spec import option
 from textevolve.statistics.intervals import (
+    UNIT,
     Array,
     Statistic,
     bootstrap_interval,
@@ -164,7 +165,7 @@ def summarise(spec: InnovateSpec, records: Iterable[Innovation]) -> Innovated:
 
 def _mean(scores: list[float], seed: int) -> Statistic:
     return (
-        Statistic(float(np.mean(scores)), mean_interval(scores, seed=seed))
+        Statistic(float(np.mean(scores)), mean_interval(scores, seed=seed, bounds=UNIT))
         if scores
         else Statistic()
     )
@@ -172,7 +173,7 @@ def _mean(scores: list[float], seed: int) -> Statistic:
 
 def difference(before: list[float], after: list[float], seed: int = 0) -> Statistic:
     """The mean of `after` less that of `before`, two samples that have nothing to do with each
-    other, with a bootstrap interval."""
+    other, with its interval."""
     if not before or not after:
         return Statistic()
     rows = [(score, 1.0, 0.0, 0.0) for score in before] + [(0.0, 0.0, s, 1.0) for s in after]
@@ -181,7 +182,7 @@ def difference(before: list[float], after: list[float], seed: int = 0) -> Statis
         return ratio(sums[..., 2], sums[..., 3]) - ratio(sums[..., 0], sums[..., 1])
 
     value = float(np.mean(after) - np.mean(before))
-    return Statistic(value, bootstrap_interval(np.array(rows), gap, seed=seed))
+    return Statistic(value, bootstrap_interval(np.array(rows), gap, seed=seed, bounds=(-1, 1)))
 
 
 def report(spec: InnovateSpec, found: Innovated) -> Report:

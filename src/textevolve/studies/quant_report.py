@@ -113,7 +113,7 @@ def _table(found: QuantComparison, judge: str) -> Table:
         add("writes, times", "number", 2, "writing_times")
     rows = list(zip(*(cells for _, cells in columns), strict=True))
     note = (
-        "Intervals of 95 %: bootstrap over parts of the text and over rows, Wilson's of shares,"
+        "Intervals of 95 %: resampled parts of the text and rows, Wilson's of shares,"
         " Student's of speeds. What is beside the original is paired."
     )
     return Table("", [column for column, _ in columns], rows, note=note)

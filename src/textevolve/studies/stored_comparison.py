@@ -55,4 +55,4 @@ def _compare_kind(store: Store, one: RunRecord, other: RunRecord, names: tuple[s
 
 def _read_rows(store: Store, run: RunRecord) -> Iterator[Row]:
     kept = store.iterate_records(run.id)
-    return (Row(one.key, one.position, one.case, one.score) for one in kept)
+    return (Row(one.key, one.position, one.case, one.score, variant=one.variant) for one in kept)

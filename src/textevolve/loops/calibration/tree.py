@@ -69,7 +69,7 @@ class Gain:
     of `planned` that were to be asked at most (0: not known).
 
     `difference` is `first` less `second`, all means over those items, and `low` to `high` its 95 %
-    bootstrap interval, NaN where all differences are the same, so that no draw could vary; it is
+    interval of sign flips, NaN where all differences are the same or are too few for it; it is
     shown and decides nothing. `p` is of an exact sign-flip test, NaN where there is no item, and
     `level` what it may be at most: of runs from before the test was one-sided, 0.05.
     `first_scored` and `second_scored`: how many of the rows have a score under each. `smallest`:
@@ -114,7 +114,7 @@ class Gain:
     def ends(self) -> str:
         """The interval in words."""
         if math.isnan(self.low):
-            return "the same on every row"
+            return "no interval"
         return f"95 % {self.low:+.3f} to {self.high:+.3f}"
 
 
