@@ -17,11 +17,9 @@ from textevolve.loops.calibration.examples import Example
 from textevolve.loops.calibration.program import PROMPT
 from textevolve.loops.calibration.proposals import criticise, part_of, rewrite
 from textevolve.loops.calibration.reflection import (
-    MOST_SHOWN,
-    fit_outcomes,
     write_reflection,
 )
-from textevolve.loops.calibration.rewriting import Rewritten
+from textevolve.loops.calibration.rewriting import MOST_SHOWN, Rewritten, fit_outcomes
 from textevolve.loops.calibration.search import TemplateSearch
 from textevolve.loops.calibration.selection import seeded, shuffle
 from textevolve.loops.calibration.trial_runner import TrialOutcome, stop_if_skipped
@@ -65,7 +63,8 @@ async def reflect(evidence: Evidence, parent: int, number: int, width: int) -> l
     for k in range(width):
         rows = evidence.faults(parent)
         shuffle(rows, search.plan.seed, "reflect", number, k)
-        outcomes = fit_outcomes(await evidence.explain(parent, rows[:MOST_SHOWN]))
+        known = await evidence.explain(parent, rows[:MOST_SHOWN])
+        outcomes = fit_outcomes(known, search.context.shown)
         part = part_of(search, parent, number + k)
         shown.append((part, tuple(rows[: len(outcomes)])))
         work.append(partial(_reflect_once, search, parent, outcomes, part, number * 1000 + k))
@@ -88,6 +87,7 @@ async def _reflect_once(
         return await rewrite(search, parent, instructions, sample, part)
     ahead, rules = front(demos_of(search, parent)), search.rules_of(part)
     body = templates[part].removeprefix(ahead)
+    outcomes = search.fit(outcomes)
     new = await write_reflection(search.editor, body, outcomes, rules, most, sample)
     return _behind(ahead, new)
 
