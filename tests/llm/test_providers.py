@@ -153,6 +153,6 @@ def test_loopback() -> None:
 
 def test_the_context_of_a_model() -> None:
     settings = Settings.model_validate({"local": {"context": 4096}})
-    assert context_of("llamacpp/qwen2.5-coder-1.5b", settings) == 4096
+    assert context_of("local/qwen2.5-coder-1.5b", settings) == 4096
     assert context_of("http://127.0.0.1:8000/v1#m", settings) == CONTEXT
     assert context_of("a function", settings) == CONTEXT
