@@ -25,7 +25,11 @@ skill be left out more often, by the factor `MUDDLED` = .93 each; that counts in
 `World.demos` of them (6) teach each of their skills with probability `World.teaches` (.35), which
 is a property of row and skill, so that it pays to choose demonstrations. A row whose own label
 stands in the prompt is answered right, so an optimiser that tries demonstrations on the same rows
-deceives itself.
+deceives itself. `World.hurts`: each demonstration makes every skill be left out more often, with
+this probability; that counts in true quality, too.
+
+**Long texts.** `World.padding`: characters that stand before and behind what an answer or a label
+says, the same in both.
 
 **The editor** is the same for every optimiser and reads nothing but what stands in the prompt that
 it is asked with. A *fault* is a skill that the label of a shown row has and its answer lacks.
@@ -64,6 +68,7 @@ from random import Random
 SEED_TEMPLATE = "Answer the ticket.\n{ticket}"
 RULE = "Always apply skill K{}."
 DECOY = "Always say that you are sure."
+FILLER = "and so on "
 MUDDLED = 0.93
 PUT_IN = 0.9
 MUDDLES, EMPTIES, SLIPS = 0.15, 0.2, 0.05
@@ -100,6 +105,8 @@ class World:
     misread: float = 0.0
     demos: int = 6
     teaches: float = 0.35
+    hurts: float = 0.0
+    padding: int = 0
     notices: float = 0.3
     mends: int = 2
     forgets: float = 0.06
@@ -131,6 +138,10 @@ WORLDS = {
             omission=0.15,
             misread=0.1,
         ),
+        World("idle demonstrations", binary=True, known=0, teaches=0.0),
+        World("harmful demonstrations", binary=True, known=0, teaches=0.0, hurts=0.15),
+        World("harmful demonstrations, graded", teaches=0.0, hurts=0.15),
+        World("long texts", padding=8000),
         World("decoy", judged=True),
         World("decoy alone", judged=True, known=4, notices=0.0, teaches=0.0),
         World("gain of .2", binary=True, base=0.4, gain=0.2),
@@ -143,6 +154,7 @@ WORLDS = {
 class Row:
     number: int
     needs: tuple[int, ...]
+    padding: int = 0
 
     @property
     def ticket(self) -> str:
@@ -150,11 +162,13 @@ class Row:
 
     @property
     def label(self) -> str:
-        return tell(self.number, self.needs)
+        return tell(self.number, self.needs, self.padding)
 
 
-def tell(number: int, skills: Iterable[int]) -> str:
-    return f"r{number}: " + ("+".join(f"K{k}" for k in sorted(skills)) or "none")
+def tell(number: int, skills: Iterable[int], padding: int = 0) -> str:
+    text = f"r{number}: " + ("+".join(f"K{k}" for k in sorted(skills)) or "none")
+    filler = FILLER * (padding // len(FILLER))
+    return f"{filler}{text}{filler and ' '}{filler}"
 
 
 def _read(text: str) -> frozenset[int]:
@@ -182,14 +196,14 @@ class Simulation:
     def _draw(self, rng: Random, number: int) -> Row:
         world = self.world
         if world.base is not None:
-            return Row(number, (0,))
+            return Row(number, (0,), world.padding)
         skills = list(range(world.skills))
         weights = [2 - k / (world.skills - 1) for k in skills]
         size = rng.randint(*world.needs)
         needs = set[int]()
         while len(needs) < size:
             needs.update(rng.choices(skills, weights))
-        return Row(number, tuple(sorted(needs)))
+        return Row(number, tuple(sorted(needs)), world.padding)
 
     @property
     def spent(self) -> int:
@@ -224,7 +238,7 @@ class Simulation:
             done: Iterable[int] = row.needs
         else:
             done = self._apply(row, prompt, self._carried(prompt, shown, row.number))
-        return f"{tell(row.number, done)}{sure} ~{mark}"
+        return f"{tell(row.number, done, row.padding)}{sure} ~{mark}"
 
     def _carried(
         self, prompt: str, shown: dict[int, frozenset[int]], besides: int = -1
@@ -235,6 +249,11 @@ class Simulation:
         }
         return frozenset({int(k) for k in _SKILL.findall(prompt)} | taught)
 
+    def _clear(self, prompt: str) -> float:
+        """The probability that a skill is not left out for a muddle or a demonstration."""
+        shown = len(set(_LABEL.findall(prompt)))
+        return MUDDLED ** len(_MUDDLE.findall(prompt)) * (1 - self.world.hurts) ** shown
+
     def _apply(self, row: Row, prompt: str, carried: frozenset[int]) -> list[int]:
         world = self.world
         if world.base is not None:
@@ -242,7 +261,7 @@ class Simulation:
             drawn = self.unit("fate", row.number, "" if lasting else prompt)
             right = drawn < world.base + (world.gain if 0 in carried else 0)
             return list(row.needs) if right else []
-        clear = MUDDLED ** len(_MUDDLE.findall(prompt))
+        clear = self._clear(prompt)
         return [
             k
             for k in row.needs
@@ -280,7 +299,7 @@ class Simulation:
         carried = self._carried(prompt, {int(n): _read(s) for n, s in _LABEL.findall(prompt)})
         if world.base is not None:
             return world.base + (world.gain if 0 in carried else 0)
-        clear = MUDDLED ** len(_MUDDLE.findall(prompt))
+        clear = self._clear(prompt)
         total = 0.0
         for row in self.held_out:
             had = [k for k in row.needs if k in carried]

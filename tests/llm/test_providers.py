@@ -3,7 +3,7 @@ import pytest
 from textevolve.errors import SettingsError
 from textevolve.llm.keys import keys_file
 from textevolve.llm.provider_table import PROVIDERS
-from textevolve.llm.providers import is_loopback, normalise_url, resolve
+from textevolve.llm.providers import CONTEXT, context_of, is_loopback, normalise_url, resolve
 from textevolve.settings import Price, Provider, Settings
 
 SETTINGS = Settings()
@@ -149,3 +149,10 @@ def test_loopback() -> None:
         assert is_loopback(inside)
     for outside in ("http://10.0.0.1", "https://api.openai.com/v1", "http://localhost.evil.com"):
         assert not is_loopback(outside)
+
+
+def test_the_context_of_a_model() -> None:
+    settings = Settings.model_validate({"local": {"context": 4096}})
+    assert context_of("local/qwen2.5-coder-1.5b", settings) == 4096
+    assert context_of("http://127.0.0.1:8000/v1#m", settings) == CONTEXT
+    assert context_of("a function", settings) == CONTEXT

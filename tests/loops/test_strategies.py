@@ -19,10 +19,11 @@ from textevolve.loops.calibration.demonstrations import can_show
 from textevolve.loops.calibration.examples import Example, take_material
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
-from textevolve.loops.calibration.rewriting import RewritingRules
+from textevolve.loops.calibration.rewriting import RewritingRules, characters_shown
 from textevolve.loops.calibration.spending import BudgetLimit, SearchBudget, read_budget
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.studies.calibrate import compare_scores
+from textevolve.studies.calibrate_report import report
 from textevolve.wiring import Limits
 
 MOST = 2
@@ -192,7 +193,7 @@ async def test_what_comes_out_does_not_depend_on_the_order_of_answers(strategy):
 async def test_what_operators_took_adds_up():
     result, _ = await search(budget="250")
     phases = dict(result.phases)
-    assert {one.operator for one in result.operators} == {"demos", "reflect"}
+    assert {one.operator for one in result.operators} == {"demos", "reflect", "remove"}
     steps = phases["rewriting"] + phases["gate"] + phases["race"]
     assert sum(one.calls for one in result.operators) == steps
     assert sum(one.gain for one in result.operators) > 0.5
@@ -260,7 +261,7 @@ async def test_without_labels_there_are_no_demonstrations():
     with pytest.raises(InputError, match="labelled rows"):
         await search(strategy="demos", evaluator=Judge())
     result, _ = await search(evaluator=Judge())
-    assert {one.operator for one in result.operators} == {"reflect"}
+    assert {one.operator for one in result.operators} == {"reflect", "remove"}
 
 
 async def test_softmax_draws_other_parents_and_the_same_ones_again():
@@ -326,3 +327,36 @@ def test_a_budget_that_is_too_small_is_told_a_larger_one():
 def test_what_is_no_budget(text):
     with pytest.raises(InputError, match="budget"):
         CalibrationPlan(budget=text)
+
+
+@pytest.mark.parametrize("strategy", ["reflect", "protegi"])
+async def test_the_editor_sees_where_long_answers_differ_from_their_labels(strategy):
+    """Answer and label begin alike for 20,000 characters; the editor has a context of 4,096."""
+    long = [f"{n}".rjust(20_000, "-") for n in range(30)]
+    rows = [(f"row {n}", {"n": n, "sum": f"{text}#right#{text}"}) for n, text in enumerate(long)]
+    material = take_material(SEED, rows, label="sum")
+
+    def respond(body, number):
+        said = body["messages"][-1]["content"]
+        if "You improve a prompt" in said:
+            rule = "Rule #right#." if "#right#" in said and "#wrong#" in said else "No rule."
+            text = "\n".join([sections(said, "template")[0], rule])
+            many = '"template", the new template' not in said
+            answer = {"instructions": [rule]} if many else {"changes": [rule], "template": text}
+            return json.dumps(answer)
+        if "You rewrite a prompt template" in body["messages"][0]["content"]:
+            return json.dumps({"template": f"{SEED}\nRule #right#."})
+        text = long[int(re.search(r"What is (\d+)", said)[1])]
+        return f"{text}#{'right' if 'Rule #right#' in said else 'wrong'}#{text}"
+
+    server, shown = ScriptedServer(respond, keep=10_000), characters_shown(4096)
+    result, _ = await search(server, material, strategy=strategy, budget="90", shown=shown)
+    assert result.accepted
+    edits = [said for said in prompts(server) if "You improve a prompt" in said]
+    assert all(len(said) < 2 * shown for said in edits)
+    assert {(name, longest) for name, _, longest in result.shortened} == {
+        ("answer", 40_007),
+        ("expected", 40_007),
+    }
+    facts = report(None, result).facts
+    assert "of up to 40,007 characters" in facts["Shown to the editor in part"]

@@ -1,10 +1,12 @@
 """Pieces of long texts: nothing is left out, and every piece has its bounds."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.texts.splitting import cut_at_seam, split_text
+from textevolve.texts.splitting import cut_at_seam, excerpt, split_text
 
 WRITTEN = st.lists(
     st.sampled_from(
@@ -58,3 +60,17 @@ def test_a_cut_keeps_whole_sentences_or_else_whole_words():
     assert cut_at_seam("一二三。四五六。七八", 7) == "一二三。"
     assert cut_at_seam("abcdef", 3) == "abc"
     assert cut_at_seam("short", 5) == "short"
+
+
+@given(st.text(max_size=400), st.integers(4, 200), st.none() | st.integers(0, 400))
+def test_an_excerpt_is_made_of_the_text_and_says_what_it_leaves_out(text, most, focus):
+    shown = excerpt(text, most, focus)
+    pieces = re.split(r"\n\[\.\.\. \d+ characters left out \.\.\.\]\n", shown)
+    left = sum(int(n) for n in re.findall(r"\[\.\.\. (\d+) characters left out", shown))
+    if "characters left out" not in text:
+        assert sum(map(len, pieces)) + left == len(text)
+        assert sum(map(len, pieces)) <= max(most, 4)
+    assert text.startswith(pieces[0])
+    assert text.endswith(pieces[-1])
+    if focus is not None and focus < len(text) and most >= 8:
+        assert text[focus] in shown

@@ -29,13 +29,13 @@ from textevolve.loops.calibration.demonstrations import MOST_CHARACTERS
 from textevolve.loops.calibration.examples import Material
 from textevolve.loops.calibration.hill_climbing import UNPLANNED
 from textevolve.loops.calibration.plan import CalibrationPlan
-from textevolve.loops.calibration.reflection import SHOWN_AT_ONCE
 from textevolve.loops.calibration.rewriting import (
+    ANSWER_SHOWN,
     INSTRUCTION_LENGTH,
     INSTRUCTIONS_TOKENS,
-    OUTCOME_SHOWN,
-    TEXT_SHOWN,
+    LARGEST_CONTEXT,
     RewritingRules,
+    characters_shown,
     example,
 )
 from textevolve.loops.calibration.selection import count_pulls
@@ -48,6 +48,9 @@ from textevolve.loops.calibration.validation import (
 from textevolve.loops.placeholders import fill
 
 PROMPT_CHARACTERS = 1400
+MOST_OUTCOMES = 3 * characters_shown(LARGEST_CONTEXT) // 2
+"""Characters of outcomes in a prompt at most: a first one is shown even if it alone is too long."""
+USUAL_OUTCOME = 600
 SLACK = 20
 """Calls by which a search without a budget may be longer: what was to be written again."""
 FEWEST_TRIED = 4
@@ -194,7 +197,7 @@ def _bound_calls(
     calls = UNPLANNED * searched + 2 * len(material.validation) * decided + SLACK
     # One reflection is instructions and a template in one call; each of these is asked twice.
     kinds = [(1, output), (2, written), *((one.calls, one) for one in judged if one.calls)]
-    more = MOST_CHARACTERS + SHOWN_AT_ONCE + OUTCOME_SHOWN
+    more = MOST_CHARACTERS + MOST_OUTCOMES
     prompt = max(kind.prompt_tokens / number for number, kind in kinds) + more / LONG
     answer = max(math.ceil(kind.completion_tokens / number) for number, kind in kinds)
     limit = None if plan.budget is None else read_budget(plan.budget)
@@ -236,9 +239,9 @@ def _use(
 
     times = 2 if longest else 1
     shown = written + PROMPT_CHARACTERS
-    examples = plan.minibatch * (OUTCOME_SHOWN if longest else 4 * TEXT_SHOWN // 10)
+    examples = MOST_OUTCOMES if longest else plan.minibatch * USUAL_OUTCOME
     listed = plan.gradient_depth * INSTRUCTION_LENGTH // (1 if longest else 10)
-    again = TEXT_SHOWN if longest else 0
+    again = ANSWER_SHOWN if longest else 0
     total = calls(counts.outputs, prompt, answer)
     instructed = INSTRUCTIONS_TOKENS if longest else INSTRUCTIONS_TOKENS // 10
     total += calls(times * counts.instructions, shown + examples + again, instructed)

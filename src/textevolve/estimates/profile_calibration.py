@@ -11,14 +11,19 @@ from dataclasses import dataclass, replace
 
 from textevolve.debate.profile import Profile
 from textevolve.debate.profile_texts import profile_texts
-from textevolve.estimates.calibration import FEWEST_TRIED, SLACK, count_most, tell_budget
+from textevolve.estimates.calibration import (
+    FEWEST_TRIED,
+    MOST_OUTCOMES,
+    SLACK,
+    count_most,
+    tell_budget,
+)
 from textevolve.estimates.debate import PriceOf, UsageRange, estimate_debates
 from textevolve.estimates.loops import LONG, count_calls
 from textevolve.evaluation import Case, Usage
 from textevolve.loops.calibration.examples import Material
 from textevolve.loops.calibration.hill_climbing import UNPLANNED
 from textevolve.loops.calibration.plan import CalibrationPlan
-from textevolve.loops.calibration.reflection import SHOWN_AT_ONCE
 from textevolve.loops.calibration.rewriting import INSTRUCTIONS_TOKENS, RewritingRules
 from textevolve.loops.calibration.spending import LearnedCost, SearchBudget, read_budget
 from textevolve.loops.calibration.validation import least_for_decision, weigh_chances
@@ -94,7 +99,7 @@ def estimate_profile_calibration(
         calls = min(calls, round(limit.most))
     texts = profile_texts(profile)
     rules = [RewritingRules(text, (), ()) for text in texts.values()]
-    written = sum(map(len, texts.values())) * 3 + SHOWN_AT_ONCE
+    written = sum(map(len, texts.values())) * 3 + MOST_OUTCOMES
     each = debates.most
     prompt = max(each.prompt_tokens / max(1, each.calls), written / LONG)
     answer = max(profile.max_answer_tokens, sum(r.max_tokens for r in rules), INSTRUCTIONS_TOKENS)

@@ -37,6 +37,7 @@ from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.providers import resolve
 from textevolve.llm.template import Template, load_template
 from textevolve.settings import Settings
+from textevolve.texts.splitting import excerpt
 
 KnownWire = Wire | Literal["ask"] | None
 """What is known of an endpoint before it is asked; `ask`: nothing, so it has to be asked."""
@@ -143,10 +144,8 @@ def _cut_state(request: Request, most: int | None) -> tuple[Request, int]:
     most = max(most - longest, SHORTEST_STATE)
     if len(state.text) <= most:
         return request, 0
-    text, half = state.text, most // 2
-    cut = len(text) - 2 * half
-    told = f"{text[:half]}\n[... {cut} characters left out ...]\n{text[len(text) - half :]}"
-    return replace(request, messages=(Message(state.role, (told,), state.images),)), cut
+    shown = Message(state.role, (excerpt(state.text, most),), state.images)
+    return replace(request, messages=(shown,)), len(state.text) - 2 * (most // 2)
 
 
 def _mark_cut(text: str, cut: int) -> str:

@@ -37,6 +37,9 @@ ADDRESS_KEY = "TEXTEVOLVE_API_KEY"
 POOL = "pool"
 """In place of a provider's name: several endpoints of one model, see `settings.PoolSettings`."""
 
+CONTEXT = 16_384
+"""Tokens of context that an endpoint is taken to have where nobody says: less than most have."""
+
 FORMS = "PROVIDER/MODEL such as openai/gpt-6-luna, or http://host:8000/v1#MODEL"
 
 
@@ -135,6 +138,17 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         batch_discount=provider.batch_discount,
         headers=find_headers(provider.headers) if asks else {},
     )
+
+
+def context_of(spec: str, settings: Settings) -> int:
+    """Tokens that a prompt and its answer may have together, or `CONTEXT` if that is not known."""
+    try:
+        endpoint = resolve(spec, settings, asks=False)
+    except SettingsError:  # told when the model is opened
+        return CONTEXT
+    if endpoint.is_local:
+        return min(settings.local.context, endpoint.context or settings.local.context)
+    return endpoint.context or CONTEXT
 
 
 def _prompt_cache(provider: Provider, model: str) -> PromptCache:

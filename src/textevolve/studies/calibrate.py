@@ -27,6 +27,7 @@ from textevolve.estimates.profile_calibration import (
 from textevolve.evaluation import Case
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.judge_specs import split_rules
+from textevolve.llm.providers import context_of
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.calibration.examples import (
     Example,
@@ -38,6 +39,7 @@ from textevolve.loops.calibration.examples import (
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext
 from textevolve.loops.calibration.program import plain_prompt
+from textevolve.loops.calibration.rewriting import characters_shown
 from textevolve.loops.calibration.search import ROUND
 from textevolve.loops.calibration.tree import CalibrationResult, Gain, describe_outcome
 from textevolve.loops.calibration.trial_runner import STAGE, TRIAL
@@ -196,6 +198,7 @@ async def run(
             time_limit=bench.seconds_left,
             listener=hear,
             program=program,
+            shown=characters_shown(context_of(spec.editor or bench.default_model, bench.settings)),
         )
         if isinstance(program, ProfileProgram):
             own = replace(context, metric=credit_winner, about=ABOUT, chance=credit_by_chance)

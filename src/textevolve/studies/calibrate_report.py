@@ -46,6 +46,11 @@ def report(_spec: object, found: CalibrationResult) -> Report:
         facts["By chance"] = f"{wording.number(found.gain.chance, 3)} on the rows held out"
     if found.phases:
         facts["Calls"] = ", ".join(f"{calls:,} {phase}" for phase, calls in found.phases)
+    if found.shortened:
+        facts["Shown to the editor in part"] = "; ".join(
+            f"{name}, {wording.count(times, 'time')}, of up to {longest:,} characters"
+            for name, times, longest in found.shortened
+        )
     return Report(f"Calibration of {what}", describe_outcome(found), blocks, facts)
 
 

@@ -22,7 +22,7 @@ from textevolve.agents.session import FinishedTurn, Learning, SessionKeeper, Ses
 from textevolve.errors import AnswerError, InputError
 from textevolve.events import Listener, silence
 from textevolve.llm.mapreduce import SMALLEST_BUDGET, compress
-from textevolve.llm.providers import resolve
+from textevolve.llm.providers import CONTEXT, context_of
 from textevolve.memory.creation import create_memories
 from textevolve.memory.creation_settings import CreationSettings
 from textevolve.memory.dialogue import DialogueTurn
@@ -37,8 +37,6 @@ from textevolve.studies.memory_work import find_agent
 from textevolve.studies.standing import open_standing_run
 from textevolve.wiring import Limits, Setting, Workbench, choose_model
 
-CONTEXT = 16_384
-"""Tokens of context that an endpoint is taken to have where nobody says: less than most have."""
 KEEP_OF_CHAT = (
     "These are the first messages of a chat. Keep what later ones may come back to: who the user"
     " is, what they want, names, numbers and dates, what was agreed, and what is still open."
@@ -219,10 +217,7 @@ def chat_parts(
 def _context_of(plan: ChatPlan, settings: Settings) -> int:
     if plan.options.context is not None:
         return plan.options.context
-    endpoint = resolve(plan.model, settings, asks=False)
-    if endpoint.is_local:
-        return min(settings.local.context, endpoint.context or settings.local.context)
-    return endpoint.context or CONTEXT
+    return context_of(plan.model, settings)
 
 
 async def _condense(bench: Workbench, plan: ChatPlan, texts: Sequence[str], budget: int) -> str:

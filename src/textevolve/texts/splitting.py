@@ -1,7 +1,7 @@
 """Long texts in pieces of a bounded size, cut where their structure has a seam.
 
-A seam is the end of a paragraph, else of a sentence, else a space. Nothing is left out: the pieces
-joined are the text. What is done with a piece is not the business of this module.
+A seam is the end of a paragraph, else of a sentence, else a space. Nothing is left out of pieces:
+joined they are the text. `excerpt` shows parts of a text that is too long to be shown whole.
 """
 
 from __future__ import annotations
@@ -57,3 +57,22 @@ def cut_at_seam(text: str, size: int) -> str:
             if 0 < len(kept := text[:end].rstrip()) <= size:
                 return kept
     return text[:size]
+
+
+def excerpt(text: str, most: int, focus: int | None = None) -> str:
+    """A text of at most `most` characters as it is; of a longer one the beginning and the end, and
+    between them, if there is a `focus`, what stands around that position. Marks say how much is
+    left out."""
+    if len(text) <= most:
+        return text
+    part = most // 2 if focus is None else most // 4
+    spans = [(0, part), (len(text) - part, len(text))]
+    if focus is not None:
+        start = min(max(focus - part, part), len(text) - 3 * part)
+        spans.insert(1, (start, start + 2 * part))
+    shown, end = "", 0
+    for start, stop in spans:
+        left = start - end
+        shown += (f"\n[... {left} characters left out ...]\n" if left else "") + text[start:stop]
+        end = stop
+    return shown

@@ -16,10 +16,17 @@ from dataclasses import dataclass, field
 from textevolve.errors import InputError
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.evidence import Evidence, extend, open_evidence
-from textevolve.loops.calibration.operators import Operator, Proposal, weigh_anew
+from textevolve.loops.calibration.operators import (
+    REMOVE,
+    Operator,
+    Proposal,
+    list_removals,
+    weigh_anew,
+)
 from textevolve.loops.calibration.rewriting import Rewritten
 from textevolve.loops.calibration.search import ROUND, SEED, TemplateSearch
 from textevolve.loops.calibration.selection import seeded, shuffle
+from textevolve.loops.calibration.spending import SearchSpent
 from textevolve.loops.calibration.tree import OperatorEarnings
 
 UNPLANNED = 300
@@ -29,6 +36,9 @@ FEWEST_ROWS, CERTAINTY, KEPT = 15, 6.0, 0.75
 """Rows of validation for which calls stay set aside: `CERTAINTY` over the gain squared, as a test
 needs them, and no fewer; nor less than the share `KEPT` of what was set aside at first."""
 EQUAL = 1e-9
+ABLATION_SHARE = 0.1
+"""The share of the outputs that is kept for the ablation, in removals that are tried on all
+rows in play: none of a small budget."""
 FORGETTING = 0.85
 """What an operator's earlier rounds count for when it has another."""
 
@@ -51,12 +61,17 @@ def size_up(outputs: float, training: int) -> Sizes:
 
 @dataclass
 class Climb:
-    """Where the search stands; the leader has a score on every row in play that has one."""
+    """Where the search stands; the leader has a score on every row in play that has one. `held`:
+    outputs for the ablation. `equals`: by operators a longer template that is as good as the
+    leader, from which they go on: two changes may help where each alone does not. Where nothing
+    scores, an operator goes on only from what it made itself."""
 
     evidence: Evidence
     sizes: Sizes
     operators: Sequence[Operator]
+    equals: dict[str, int] = field(default_factory=dict[str, int])
     idle: int = 0
+    held: int = 0
     raced: list[int] = field(default_factory=lambda: [SEED])
     tuned: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     recent: dict[str, tuple[float, float, float]] = field(
@@ -70,7 +85,7 @@ class Climb:
     @property
     def room(self) -> int:
         """Outputs that may still be asked for."""
-        return int(self.search.spending.outputs_left + 1e-9)
+        return int(self.search.spending.outputs_left - self.held + 1e-9)
 
 
 async def improve(search: TemplateSearch, operators: Sequence[Operator]) -> StopReason:
@@ -92,24 +107,44 @@ async def improve(search: TemplateSearch, operators: Sequence[Operator]) -> Stop
     sizes = size_up(spending.outputs_left, training)
     climb = Climb(evidence, sizes, usable)
     await extend(evidence, SEED, min(sizes.rows, climb.room))
+    climb.held = int(ABLATION_SHARE * spending.outputs_left // sizes.rows) * sizes.rows
+    try:
+        stopped = await go_on(climb)
+    except SearchSpent:
+        stopped = "max_iterations"
+    await ablate(climb)
+    return stopped if search.scored else "failed"
+
+
+async def go_on(climb: Climb) -> StopReason:
+    """Step by step, until the search's share is used, no fault is left, or patience is lost."""
+    search = climb.search
     patience = search.plan.patience * search.plan.successors * len(climb.operators)
     while climb.idle < patience:
         await tune_leader(climb)
         if not await find_faults(climb):
             return end_without_faults(climb)
-        parent = choose_parent(climb)
         operator = choose_operator(climb)
+        parent = choose_parent(climb, operator)
         width = affordable_width(climb, operator)
         if width == 0 and reserve_least(climb):
             continue
         if width == 0:
-            break
+            return "max_iterations"
         search.rounds += 1
         await take_step(climb, operator, parent, width)
         search.show()
-    else:
-        return "converged"
-    return "max_iterations" if search.scored else "failed"
+    return "converged"
+
+
+async def ablate(climb: Climb) -> None:
+    """Remove what the search has added to the leader and what does not help on the rows in play, as
+    far as the budget goes."""
+    search, climb.held = climb.search, 0
+    while climb.room >= climb.evidence.count and any(list_removals(search, search.leader)):
+        search.rounds += 1
+        await take_step(climb, REMOVE, search.leader, 1)
+        search.show()
 
 
 async def find_faults(climb: Climb) -> bool:
@@ -174,7 +209,7 @@ async def take_step(climb: Climb, operator: Operator, parent: int, width: int) -
     """New templates of one operator, which pass the gate or not, and race; the best may lead. What
     it took and brought is kept, also of a step that a limit ends."""
     search, number, old = climb.search, climb.search.rounds, climb.search.leader
-    before, gain = search.usage.calls, 0.0
+    before, gain, equals = search.usage.calls, 0.0, dict(climb.equals)
     made, passed = dict[int, tuple[int, ...]](), list[int]()
     proposals: Sequence[Proposal] = ()
     try:
@@ -182,7 +217,7 @@ async def take_step(climb: Climb, operator: Operator, parent: int, width: int) -
         proposals = await operator.propose(climb.evidence, parent, number, width)
         made = add_proposals(search, operator, parent, proposals)
         passed = await gate(climb, parent, made)
-        gain = await race(climb, passed)
+        gain = await race(climb, passed, operator)
     finally:
         won = OperatorEarnings(
             operator.name,
@@ -193,7 +228,8 @@ async def take_step(climb: Climb, operator: Operator, parent: int, width: int) -
             gain,
         )
         keep_earnings(climb, won)
-    climb.idle = 0 if won.taken else climb.idle + max(1, len(proposals))
+    moved = won.taken or climb.equals != equals
+    climb.idle = 0 if moved else climb.idle + max(1, len(proposals))
     known = [climb.evidence.statistics(node) for node in (old, *made)]
     search.place(ROUND, number, [one for one in known if one.scores], [search.leader])
 
@@ -244,12 +280,12 @@ async def tune_leader(climb: Climb) -> None:
         search.show()
 
 
-def choose_parent(climb: Climb) -> int:
-    """The leader, or one drawn by the scores of all that raced."""
+def choose_parent(climb: Climb, operator: Operator) -> int:
+    """The leader or its equal, or one drawn by the scores of all that raced."""
     search, plan = climb.search, climb.search.plan
     raced = climb.raced
     if plan.choice == "argmax" or len(raced) == 1:
-        return search.leader
+        return climb.equals.get(operator.name, search.leader)
     means = [climb.evidence.statistics(node).mean or 0.0 for node in raced]
     odds = [math.exp((mean - max(means)) / plan.choice_temperature) for mean in means]
     return seeded(plan.seed, "parent", search.rounds).choices(raced, odds)[0]
@@ -288,34 +324,40 @@ def gate_rows(climb: Climb, parent: int, node: int, shown: Sequence[int]) -> lis
     return ordered[: 2 * size]
 
 
-async def race(climb: Climb, passed: Sequence[int]) -> float:
-    """The best of those that passed leads if it is better on the rows in play, or as good: it was
-    written to mend faults, and the leader is the best of many partly by luck. Gives its gain."""
+async def race(climb: Climb, passed: Sequence[int], operator: Operator) -> float:
+    """The best of those that passed leads if it is better on the rows in play, or as good and
+    shorter. Gives its gain."""
     search, evidence = climb.search, climb.evidence
     search.enter("race")
     trials = evidence.new((node, row) for node in passed for row in evidence.in_play(node))
     await evidence.ask(trials[: climb.room])
-    best, most = search.leader, -EQUAL
+    climb.raced += passed
+    old, means = search.leader, {search.leader: 0.0}
     for node in passed:
-        climb.raced.append(node)
-        gains = evidence.gains(node, search.leader, evidence.in_play(node, search.leader))
-        mean = sum(gains) / len(gains) if gains else -1.0
-        if mean > most + (0 if best == search.leader else EQUAL):
-            best, most = node, mean
+        gains = evidence.gains(node, old, evidence.in_play(node, old))
+        means[node] = round(sum(gains) / len(gains), 9) if gains else -1.0
+    best = max(means, key=lambda node: (means[node], -search.length_of(node)))
+    if best != old:
+        climb.equals.clear()
+    equal = [node for node in passed if node != best and means[node] == means[best]]
+    if equal:
+        scores = evidence.statistics(best).mean or 0.0
+        sharing = climb.operators if scores > EQUAL else (operator,)
+        climb.equals |= {one.name: equal[0] for one in sharing}
     search.leader = best
     search.beam = [best]
     if best != SEED:
         missing = evidence.new((best, row) for row in evidence.in_play(best))
         await evidence.ask(missing[: climb.room])
         reserve_less(climb)
-    return max(0.0, most)
+    return means[best]
 
 
 def reserve_least(climb: Climb) -> bool:
     """While the original leads there is nothing to decide: give the search what was set aside, but
     for what a large gain needs. Whether that is more than it had."""
     spending, before = climb.search.spending, climb.room
-    if climb.search.leader == SEED:
+    if climb.search.leader == SEED and not climb.equals:
         spending.most_reserved = min(spending.most_reserved, 2 * FEWEST_ROWS)
     return climb.room > before
 

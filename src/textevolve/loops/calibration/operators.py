@@ -6,9 +6,11 @@ business of its.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
 from textevolve.evaluation import Failure
 from textevolve.loops.calibration.demonstrations import MOST_CHARACTERS, can_show, front, show_demo
@@ -17,11 +19,14 @@ from textevolve.loops.calibration.examples import Example
 from textevolve.loops.calibration.program import PROMPT
 from textevolve.loops.calibration.proposals import criticise, part_of, rewrite
 from textevolve.loops.calibration.reflection import (
-    MOST_SHOWN,
-    fit_outcomes,
     write_reflection,
 )
-from textevolve.loops.calibration.rewriting import Rewritten
+from textevolve.loops.calibration.rewriting import (
+    MOST_SHOWN,
+    Rewritten,
+    fit_outcomes,
+    template_fault,
+)
 from textevolve.loops.calibration.search import TemplateSearch
 from textevolve.loops.calibration.selection import seeded, shuffle
 from textevolve.loops.calibration.trial_runner import TrialOutcome, stop_if_skipped
@@ -30,6 +35,8 @@ SHOTS = (2, 4, 8)
 """Demonstrations in a set that is drawn anew."""
 MOST_CLASSES = 12
 """Labels that come again and again, of which a set that is drawn anew shows each at least once."""
+_PIECE = re.compile(r"(?:(?:[-*•]|\d+[.)])\s+)?\S.*?(?:[.!?]+(?:\s+|\Z)|\n\s*|\Z)", re.DOTALL)
+"""A sentence or a line with the mark of its list and the white space behind it."""
 FEWEST_LABELLED = 4
 """Training rows that can be shown, below which there are no demonstrations."""
 
@@ -65,7 +72,8 @@ async def reflect(evidence: Evidence, parent: int, number: int, width: int) -> l
     for k in range(width):
         rows = evidence.faults(parent)
         shuffle(rows, search.plan.seed, "reflect", number, k)
-        outcomes = fit_outcomes(await evidence.explain(parent, rows[:MOST_SHOWN]))
+        known = await evidence.explain(parent, rows[:MOST_SHOWN])
+        outcomes = fit_outcomes(known, search.context.shown)
         part = part_of(search, parent, number + k)
         shown.append((part, tuple(rows[: len(outcomes)])))
         work.append(partial(_reflect_once, search, parent, outcomes, part, number * 1000 + k))
@@ -88,6 +96,7 @@ async def _reflect_once(
         return await rewrite(search, parent, instructions, sample, part)
     ahead, rules = front(demos_of(search, parent)), search.rules_of(part)
     body = templates[part].removeprefix(ahead)
+    outcomes = search.fit(outcomes)
     new = await write_reflection(search.editor, body, outcomes, rules, most, sample)
     return _behind(ahead, new)
 
@@ -161,6 +170,58 @@ def can_demonstrate(search: TemplateSearch) -> bool:
     return sum(can_show(one, rules) for one in training) >= FEWEST_LABELLED
 
 
+async def remove(evidence: Evidence, parent: int, number: int, width: int) -> list[Proposal]:
+    """The parent's templates without something that the search has added."""
+    return list(islice(list_removals(evidence.search, parent), width))
+
+
+def list_removals(search: TemplateSearch, parent: int) -> Iterator[Proposal]:
+    """The parent's templates each without some demonstrations, or without a sentence or line that
+    the original does not have, the longest first. What was of use to another template is not
+    removed again."""
+    nodes, demos = search.nodes, demos_of(search, parent)
+    lineage = {parent}
+    while (ahead := nodes[min(lineage)].parent) is not None:
+        lineage.add(ahead)
+    useful = {
+        node.instructions
+        for node in nodes
+        if node.operator == REMOVE.name and node.number not in lineage
+    }
+    for new in (*_without_rows(search, parent, demos), *_without_text(search, parent, demos)):
+        if isinstance(new.new, Rewritten) and new.new.instructions not in useful:
+            yield new
+
+
+def _without_rows(
+    search: TemplateSearch, parent: int, demos: Sequence[Example]
+) -> Iterator[Proposal]:
+    """Without all demonstrations, each half, and each single one."""
+    body, ids = search.nodes[parent].text.removeprefix(front(demos)), [one.id for one in demos]
+    half = len(demos) // 2
+    groups = [ids, ids[:half], ids[half:], *([one] for one in ids)]
+    for group in dict.fromkeys(map(tuple, groups)):
+        if group:
+            kept = [one for one in demos if one.id not in group]
+            new = Rewritten(front(kept) + body, (f"without the rows {', '.join(group)}",))
+            yield Proposal(new, demos=tuple(one.id for one in kept))
+
+
+def _without_text(
+    search: TemplateSearch, parent: int, demos: Sequence[Example]
+) -> Iterator[Proposal]:
+    ids = tuple(one.id for one in demos)
+    for name, text in search.nodes[parent].templates.parts:
+        body = text.removeprefix(front(demos))
+        pieces = sorted(_PIECE.finditer(body), key=lambda piece: len(piece[0]), reverse=True)
+        for piece in pieces:
+            shorter = (body[: piece.start()] + body[piece.end() :]).strip()
+            kept = piece[0].strip() in search.rules_of(name).seed_template
+            if not kept and not template_fault(shorter, body, search.rules_of(name)):
+                new = Rewritten(front(demos) + shorter, (f"without: {piece[0].strip()}",))
+                yield Proposal(new, name, demos=ids)
+
+
 def _within_room(demos: list[Example]) -> list[Example]:
     while len(demos) > 1 and sum(len(show_demo(one)) for one in demos) > MOST_CHARACTERS:
         demos = demos[:-1]
@@ -192,4 +253,5 @@ def _always(_: TemplateSearch) -> bool:
 
 
 REFLECT = Operator("reflect", reflect, _always, writes=True)
+REMOVE = Operator("remove", remove, _always, writes=False)
 DEMOS = Operator("demos", demonstrate, can_demonstrate, writes=False)

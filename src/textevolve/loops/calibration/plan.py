@@ -13,6 +13,7 @@ from textevolve.events import Listener, silence
 from textevolve.llm.model import Model
 from textevolve.loops.calibration.examples import Example
 from textevolve.loops.calibration.program import Program, Templates
+from textevolve.loops.calibration.rewriting import SHOWN
 from textevolve.loops.calibration.spending import read_budget
 from textevolve.loops.calibration.tree import Gain
 from textevolve.loops.calibration.trial_runner import CountFailures, JudgedInput
@@ -130,7 +131,8 @@ class CalibrationContext:
     `program`: what is optimised; None: the template alone, which `generator` answers. `about`: what
     an editor of its templates is told of it. `tune`: from templates and the rows that were tried
     with them the same templates with better weights, found without asking; None where there are
-    none. `chance`: of a row, the score of an answer that has read nothing.
+    none. `chance`: of a row, the score of an answer that has read nothing. `shown`: characters of
+    all outcomes that one prompt shows the editor.
     """
 
     generator: Model
@@ -146,3 +148,4 @@ class CalibrationContext:
     about: str = ""
     tune: Callable[[Templates, Sequence[Example]], Templates | None] | None = None
     chance: Callable[[Example], float] | None = None
+    shown: int = SHOWN

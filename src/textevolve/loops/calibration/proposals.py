@@ -27,7 +27,7 @@ from textevolve.loops.calibration.rewriting import (
     fenced,
     prompt,
     read_template,
-    show_outcome,
+    show_outcomes,
     template_fault,
     worst_first,
     write_instructions,
@@ -63,18 +63,18 @@ async def criticise(
             the editor raises them.
     """
     templates, most = search.nodes[parent].templates, most or search.plan.gradient_depth
+    outcomes = search.fit(worst_first(outcomes))
     if part is not None and len(templates.names) == 1 and search.rules_of(part).names:
         rules = search.rules_of(part)
         return await write_instructions(search.editor, templates[part], outcomes, rules, most)
-    scored = worst_first(outcomes)
-    shown = [show_outcome(outcome) for outcome in scored]
+    shown = show_outcomes(outcomes, search.context.shown)
     texts = [text for _, text in templates.parts] + [text for one in shown for _, text in one]
     nonce = draw_nonce(texts, search.plan.seed)
     asked = prompt("calibrate_program").render(
         about=search.context.about,
         templates=_list_templates(search, templates, nonce),
         part=part or "",
-        examples=fence_outcomes(scored, shown, nonce),
+        examples=fence_outcomes(outcomes, shown, nonce),
         most=most,
     )
     return await ask_instructions(search.editor, asked, search.plan.seed, most)

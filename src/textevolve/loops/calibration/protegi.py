@@ -117,7 +117,7 @@ async def select(search: TemplateSearch, number: int, fresh: Sequence[int]) -> b
     else:
         rows = draw_rows(count, plan.selection_minibatch, plan.seed, "select", number)
         tried = await try_fast(arms, rows, search.try_rows)
-    search.beam = choose_beam(tried, plan.beam) or search.beam
+    search.beam = choose_beam(tried, plan.beam, search.length_of) or search.beam
     search.leader = search.beam[0]
     search.place(ROUND, number, tried, search.beam)
     return any(node in fresh for node in search.beam)

@@ -26,14 +26,11 @@ from textevolve.loops.calibration.rewriting import (
     prompt,
     read_template,
     shorten_instruction,
-    show_outcome,
+    show_outcomes,
     template_fault,
     worst_first,
 )
 from textevolve.loops.calibration.trial_runner import TrialOutcome
-
-SHOWN_AT_ONCE, MOST_SHOWN = 12_000, 10
-"""Characters of all outcomes, and how many of them, that one reflection is shown at most."""
 
 
 class _Reflection(BaseModel):
@@ -41,17 +38,6 @@ class _Reflection(BaseModel):
 
     changes: list[str]
     template: str
-
-
-def fit_outcomes(outcomes: Sequence[TrialOutcome]) -> list[TrialOutcome]:
-    """As many of the first as an editor is shown at once; one at least."""
-    kept, used = list[TrialOutcome](), 0
-    for outcome in outcomes[:MOST_SHOWN]:
-        used += sum(len(text) for _, text in show_outcome(outcome))
-        if kept and used > SHOWN_AT_ONCE:
-            break
-        kept.append(outcome)
-    return kept
 
 
 async def write_reflection(
@@ -69,7 +55,7 @@ async def write_reflection(
         AnswerError: no outcome has a score. ModelError, BudgetError: as the model raises them.
     """
     scored = worst_first(outcomes)
-    parts = [show_outcome(outcome) for outcome in scored]
+    parts = show_outcomes(scored, rules.shown)
     nonce = draw_nonce([template, *(text for part in parts for _, text in part)], rules.seed)
     asked = prompt("calibrate_reflection").render(
         placeholders=rules.placeholders,

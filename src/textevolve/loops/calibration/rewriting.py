@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import accumulate, zip_longest
 from typing import Annotated, Any, cast
 
 from pydantic import (
@@ -31,6 +32,7 @@ from textevolve.loops.calibration.selection import shuffle
 from textevolve.loops.calibration.trial_runner import TrialOutcome
 from textevolve.loops.placeholders import find_fault
 from textevolve.loops.scoring import REASON_CHARACTERS
+from textevolve.texts.splitting import excerpt
 
 _VARIABLES = {
     "calibrate_instructions": ("placeholders", "template", "examples", "most"),
@@ -40,14 +42,23 @@ _VARIABLES = {
     "calibrate_program": ("about", "templates", "part", "examples", "most"),
     "calibrate_together": ("templates", "instructions"),
 }
-TEXT_SHOWN = 1500
+ANSWER_SHOWN = 1500
+"""Characters of an unusable answer that its writer is shown again."""
+SHOWN = 12_000
+"""Characters of all outcomes in one prompt, for an editor of unknown context."""
+LARGEST_CONTEXT = 16_384
+"""Tokens of context from which on a larger one is not used: every rewrite would cost more."""
+TEXT_SHARES = (8, 16, 32)
+"""One text of an outcome may have an eighth of the characters that are shown of all outcomes; less,
+where otherwise fewer than `FEWEST_SHOWN` outcomes had room."""
+TRACE_TEXTS, REASON_TEXTS = 4, 3
+"""All steps of a program together have room as so many texts, half of each step's for its prompt; a
+judge's reasons as so many."""
 REASONS_SHOWN = sum(REASON_CHARACTERS.values()) + 100
 """Characters of a judge's reasons: those of all parts of a debate's, with their headings."""
-TRACE_SHOWN = 6000
-"""Characters of all steps of a program together, half of each step's for its prompt."""
 STEPS_SHOWN = 8
-OUTCOME_SHOWN = 4 * TEXT_SHOWN + REASONS_SHOWN
-"""Characters at most of one outcome: input, answer, what was expected, the problem, the reasons."""
+FEWEST_SHOWN, MOST_SHOWN = 3, 10
+"""Outcomes that one prompt shows, if there are as many."""
 INSTRUCTIONS_TOKENS = 1000
 EXTRA_TOKENS = 600
 SAMPLING = 0.8
@@ -88,12 +99,14 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class RewritingRules:
-    """What every successor has to respect. `longest`: characters of a template at most."""
+    """What every successor has to respect. `longest`: characters of a template at most. `shown`:
+    characters of all outcomes that one prompt shows the editor."""
 
     seed_template: str
     names: tuple[str, ...]
     columns: tuple[str, ...]
     seed: int = 0
+    shown: int = SHOWN
 
     @property
     def longest(self) -> int:
@@ -165,7 +178,7 @@ async def write_instructions(
             the model raises them.
     """
     scored = worst_first(outcomes)
-    parts = [show_outcome(outcome) for outcome in scored]
+    parts = show_outcomes(scored, rules.shown)
     texts = [template, *(text for part in parts for _, text in part)]
     nonce = draw_nonce(texts, rules.seed)
     asked = prompt("calibrate_instructions").render(
@@ -214,35 +227,84 @@ async def ask_instructions(model: Model, asked: str, seed: int, most: int) -> tu
     return tuple(dict.fromkeys(answer.value.instructions))
 
 
-def show_outcome(outcome: TrialOutcome) -> list[tuple[str, str]]:
-    """What is shown of an outcome, each part under its name, cut where it is long; of a program
-    with several templates also what each step was asked, and what it gave."""
-    values = "\n".join(f"{name}: {value}" for name, value in outcome.example.values.items())
+def characters_shown(context: int) -> int:
+    """Characters of outcomes that an editor with so many tokens of context is shown at once: half
+    of it, at three characters a token."""
+    return 3 * min(context, LARGEST_CONTEXT) // 2
+
+
+def show_outcomes(outcomes: Sequence[TrialOutcome], shown: int) -> list[list[tuple[str, str]]]:
+    """What is shown of each outcome: its parts by their names, and excerpts of what is long; of a
+    program with several templates also what each step was asked, and what it gave. `shown`:
+    characters of all of them."""
+    room = _text_room(outcomes, shown)
+    return [[(name, text) for name, text, _ in _list_parts(one, room)] for one in outcomes]
+
+
+def find_shortened(outcomes: Sequence[TrialOutcome], shown: int) -> list[tuple[str, int]]:
+    """The parts of which only excerpts are shown, with their lengths."""
+    room = _text_room(outcomes, shown)
+    parts = [part for one in outcomes for part in _list_parts(one, room)]
+    return [(name, whole) for name, text, whole in parts if whole > len(text)]
+
+
+def fit_outcomes(outcomes: Sequence[TrialOutcome], shown: int) -> list[TrialOutcome]:
+    """As many of the first as an editor is shown at once; one at least."""
+    room = _text_room(outcomes[:FEWEST_SHOWN], shown)
+    sizes = accumulate(_count_characters(one, room) for one in outcomes[:MOST_SHOWN])
+    return list(outcomes[: max(1, sum(size <= shown for size in sizes))])
+
+
+def _text_room(outcomes: Sequence[TrialOutcome], shown: int) -> int:
+    """Characters of one text, with which these outcomes keep to `shown` together."""
+    rooms = [shown // share for share in TEXT_SHARES]
+    sums = (sum(_count_characters(one, room) for one in outcomes) for room in rooms)
+    return next((room for room, size in zip(rooms, sums, strict=True) if size <= shown), rooms[-1])
+
+
+def _count_characters(outcome: TrialOutcome, room: int) -> int:
+    return sum(len(text) for _, text, _ in _list_parts(outcome, room))
+
+
+def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str, int]]:
+    """Name, text as it is shown, and length of the whole. Of answer and label, which can be the
+    same for long, also the place where they begin to differ is shown."""
     label = outcome.example.label
-    parts = [
-        ("input", values),
-        *_show_trace(outcome),
-        ("answer", outcome.output or ""),
-        ("expected", "" if label is None else str(label)),
-        ("problem", outcome.failure.reason if outcome.failure else ""),
-        ("judgement", outcome.reasons),
+    answer, expected = outcome.output or "", "" if label is None else str(label)
+    pairs = enumerate(zip_longest(answer, expected))
+    differs = next((n for n, pair in pairs if pair[0] != pair[1]), None) if expected else None
+    values = outcome.example.values
+    whole = sum(map(len, values.values()))
+    lines = [
+        # Each has its share, and what others leave of theirs.
+        f"{name}: {excerpt(value, max(most // len(values), most - whole + len(value)))}"
+        for name, value in values.items()
     ]
-    shown = {"judgement": REASONS_SHOWN}
-    return [(name, _cut(text, shown.get(name, TEXT_SHOWN))) for name, text in parts if text]
+    plain = "\n".join(f"{name}: {value}" for name, value in values.items())
+    problem = outcome.failure.reason if outcome.failure else ""
+    reasons = min(REASONS_SHOWN, REASON_TEXTS * most)
+    parts = [
+        ("input", "\n".join(lines), len(plain)),
+        *_list_steps(outcome, TRACE_TEXTS * most),
+        ("answer", excerpt(answer, most, differs), len(answer)),
+        ("expected", excerpt(expected, most, differs), len(expected)),
+        ("problem", excerpt(problem, most), len(problem)),
+        ("judgement", excerpt(outcome.reasons, reasons), len(outcome.reasons)),
+    ]
+    return [part for part in parts if part[2]]
 
 
-def _show_trace(outcome: TrialOutcome) -> list[tuple[str, str]]:
-    """Each step's prompt and output, of which all together keep to `TRACE_SHOWN`; those of steps
-    before the last `STEPS_SHOWN` are left out."""
+def _list_steps(outcome: TrialOutcome, shown: int) -> list[tuple[str, str, int]]:
+    """Each step's prompt and output; those of steps before the last `STEPS_SHOWN` are left out."""
     steps = outcome.trace[-STEPS_SHOWN:]
-    most = TRACE_SHOWN // max(1, 2 * len(steps))
-    shown = list[tuple[str, str]]()
+    texts = list[tuple[str, str]]()
     for step in steps:
         if step.prompt:
-            shown.append((f"prompt of {step.template}", _cut(step.prompt, most)))
+            texts.append((f"prompt of {step.template}", step.prompt))
         if step.output != outcome.output:
-            shown.append((f"output of {step.template}", _cut(step.output, most)))
-    return shown
+            texts.append((f"output of {step.template}", step.output))
+    most = shown // max(1, 2 * len(steps))
+    return [(name, excerpt(text, most), len(text)) for name, text in texts if text]
 
 
 def share_out(instructions: Sequence[str], count: int, seed: int) -> list[tuple[str, ...]]:
@@ -326,7 +388,7 @@ def ask_again(request: Request, response: Response, fault: str) -> Request:
     said = prompt("calibrate_again").render(fault=fault)
     messages = (
         *request.messages,
-        Message("assistant", (_cut(response.text) or "(nothing)",)),
+        Message("assistant", (excerpt(response.text, ANSWER_SHOWN) or "(nothing)",)),
         Message("user", (said,)),
     )
     return replace(request, messages=messages)
@@ -388,7 +450,3 @@ def _unusable(text: str, seed: str) -> str:
 
 def fenced(name: str, text: str, nonce: str) -> str:
     return fence(name, sanitize(text, nonce)[0], nonce)
-
-
-def _cut(text: str, most: int = TEXT_SHOWN) -> str:
-    return text if len(text) <= most else text[:most] + "…"

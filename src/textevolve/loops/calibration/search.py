@@ -19,7 +19,12 @@ from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.examples import Example, Material
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
 from textevolve.loops.calibration.program import PROMPT, PromptProgram, Templates, plain_prompt
-from textevolve.loops.calibration.rewriting import RewritingRules, Rewritten
+from textevolve.loops.calibration.rewriting import (
+    RewritingRules,
+    Rewritten,
+    find_shortened,
+    fit_outcomes,
+)
 from textevolve.loops.calibration.selection import ArmStatistics
 from textevolve.loops.calibration.spending import SearchBudget, read_budget
 from textevolve.loops.calibration.tree import (
@@ -61,6 +66,7 @@ class TemplateSearch:
     earnings: dict[str, OperatorEarnings] = field(default_factory=dict[str, OperatorEarnings])
     phases: dict[str, int] = field(default_factory=dict[str, int])
     phase: str = ""
+    shortened: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
 
     def __post_init__(self) -> None:
         plan, context = self.plan, self.context
@@ -78,7 +84,9 @@ class TemplateSearch:
         slots = dict(self.material.slots)
         columns = () if slots else self.material.columns
         self.rules = {
-            name: RewritingRules(text, slots.get(name, self.material.names), columns, plan.seed)
+            name: RewritingRules(
+                text, slots.get(name, self.material.names), columns, plan.seed, context.shown
+            )
             for name, text in program.templates.parts
         }
         self.runner = TrialRunner(
@@ -161,9 +169,21 @@ class TemplateSearch:
         self.nodes.append(made)
         return None if fault else made.number
 
+    def length_of(self, node: int) -> int:
+        return len(self.nodes[node].text)
+
     def rules_of(self, part: str) -> RewritingRules:
         """What every rewrite of the template of this name has to respect."""
         return self.rules[part]
+
+    def fit(self, outcomes: Sequence[TrialOutcome]) -> list[TrialOutcome]:
+        """Those that the editor is shown; what it sees excerpts of is kept for the report."""
+        shown = self.context.shown
+        fitting = fit_outcomes(outcomes, shown)
+        for name, length in find_shortened(fitting, shown):
+            times, longest = self.shortened.get(name, (0, 0))
+            self.shortened[name] = (times + 1, max(longest, length))
+        return fitting
 
     async def try_rows(self, trials: Sequence[tuple[int, int]]) -> list[float | None]:
         training = self.material.training
@@ -239,4 +259,5 @@ class TemplateSearch:
             perfect=self.perfect,
             operators=tuple(self.earnings.values()),
             phases=tuple(self.phases.items()),
+            shortened=tuple((name, *counts) for name, counts in self.shortened.items()),
         )

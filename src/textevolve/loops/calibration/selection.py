@@ -63,10 +63,13 @@ def seeded(seed: int, *labels: object) -> Random:
     return Random(int.from_bytes(digest[:8], "big"))
 
 
-def choose_beam(tried: Sequence[ArmStatistics], width: int) -> list[int]:
-    """The `width` eligible arms of the highest means, the best first; of equals the older."""
+def choose_beam(
+    tried: Sequence[ArmStatistics], width: int, length: Callable[[int], int] = lambda _: 0
+) -> list[int]:
+    """The `width` eligible arms of the highest means, the best first; of equals the one with the
+    least `length`, then the older."""
     eligible = [(s.mean, s.arm) for s in tried if s.eligible and s.mean is not None]
-    ranked = sorted(eligible, key=lambda pair: (-round(pair[0], 9), pair[1]))
+    ranked = sorted(eligible, key=lambda pair: (-round(pair[0], 9), length(pair[1]), pair[1]))
     return [arm for _, arm in ranked[:width]]
 
 

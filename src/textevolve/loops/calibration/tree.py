@@ -142,6 +142,8 @@ class CalibrationResult:
     those that could not be scored. `seconds` of this sitting. `perfect`: on how many training
     rows, all that were tried, the original scores 1, so that nothing was searched for; else 0.
     `operators`: what each earned, where a strategy has several. `phases`: calls by what for.
+    `shortened`: of which parts of outcomes the editor saw excerpts, how often, and the length of
+    the longest.
     """
 
     nodes: tuple[Node, ...]
@@ -161,6 +163,7 @@ class CalibrationResult:
     perfect: int = 0
     operators: tuple[OperatorEarnings, ...] = ()
     phases: tuple[tuple[str, int], ...] = ()
+    shortened: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def accepted(self) -> bool:

@@ -138,7 +138,7 @@ async def hold_finals(search: TemplateSearch, size: int) -> None:
     rows = draw_rows(len(search.material.training), size, search.plan.seed, FINALS)
     finalists = sorted({SEED, *search.beam})
     tried = await try_fast(finalists, rows, search.try_rows)
-    chosen = choose_beam(tried, 1)
+    chosen = choose_beam(tried, 1, search.length_of)
     search.place(FINALS, search.rounds, tried, chosen)
     search.leader = chosen[0] if chosen else search.leader
 
