@@ -353,9 +353,9 @@ async def test_a_checklist_leaves_out_the_levels_of_a_rubric():
 
 CLAIMS = Case(
     "Where is the Louvre?",
-    ("It is in Paris, and opened in 1950.",),
+    ("It is in Paris. It opened in 1950.",),
     "louvre",
-    reference="In Paris, by the Seine.",
+    reference="In Paris. It lies by the Seine.",
     context="The Louvre is in Paris.\n\nIt opened in 1793.\n \nParis lies at the Seine.",
 )
 

@@ -19,9 +19,9 @@ from textevolve.llm.testing import Answer, ScriptedServer
 
 CASE = Case(
     "Where is the Louvre?",
-    ("It is in Paris, and opened in 1950.",),
+    ("It is in Paris. It opened in 1950.",),
     "louvre",
-    reference="In Paris, by the Seine.",
+    reference="In Paris. It lies by the Seine.",
     context="The Louvre is in Paris.\n\nIt opened in 1793.\n \nParis lies at the Seine.",
 )
 STATEMENTS = ["The Louvre is in Paris.", "The Louvre opened in 1950."]
@@ -72,7 +72,7 @@ async def test_what_is_shown_beside_statements_stands_first_and_is_the_same():
 
 
 async def test_each_candidate_has_statements_of_its_own_and_recall_those_of_the_reference():
-    two = replace(CASE, candidates=(*CASE.candidates, "In Rome."))
+    two = replace(CASE, candidates=(*CASE.candidates, "In Rome. It is old."))
     made, asked = await judge("faithfulness", answering(STATEMENTS, SUPPORTED), two)
     assert len(made.result) == 2
     assert len(asked) == 6
@@ -80,7 +80,7 @@ async def test_each_candidate_has_statements_of_its_own_and_recall_those_of_the_
     assert made.result[0] == made.result[1]
     assert made.result[0].score == pytest.approx(0.55, abs=1e-6)
     assert len(asked) == 3
-    assert "> In Paris, by the Seine." in text_of(asked[0])
+    assert "> In Paris. It lies by the Seine." in text_of(asked[0])
     assert not any("In Rome" in text_of(body) for body in asked)
 
 
@@ -106,11 +106,11 @@ async def test_precision_counts_passages_by_their_rank(yes, wanted):
     made, asked = await judge("context-precision", answering([], shares))
     assert made.result[0].score == pytest.approx(wanted)
     assert len(asked) == 3
-    assert all("Answer:\n> In Paris, by the Seine." in text_of(body) for body in asked)
+    assert all("Answer:\n> In Paris. It lies by the Seine." in text_of(body) for body in asked)
     made, asked = await judge(
         "context-precision", answering([], shares), replace(CASE, reference=None)
     )
-    assert all("Answer:\n> It is in Paris, and" in text_of(body) for body in asked)
+    assert all("Answer:\n> It is in Paris. It" in text_of(body) for body in asked)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
@@ -139,12 +139,20 @@ async def test_where_nothing_is_claimed_the_score_is_missing(statements):
 @pytest.mark.parametrize(
     "text", ["I cannot help with that.", '{"statements": "one"}', '{"statements": [1]}', "", "[]"]
 )
-async def test_a_list_that_cannot_be_read_or_is_refused_leaves_no_score(text):
-    made, asked = await judge("faithfulness", lambda *_: Answer(text=text))
-    (found,) = made.result
-    assert isinstance(found, Failure)
-    assert "asked again" in found.reason
-    assert len(asked) == 2
+async def test_where_no_list_can_be_read_sentences_are_the_statements(text):
+    def script(body, number):
+        return Answer(yes=0.8) if body.get("max_tokens") == 1 else Answer(text=text)
+
+    made, asked = await judge("faithfulness", script)
+    assert made.result[0].score == pytest.approx(0.8)
+    assert [text_of(body).count("> It opened in 1950.") for body in list(asked)[-2:]] == [0, 1]
+
+
+async def test_a_text_of_one_sentence_is_its_own_statement():
+    short = replace(CASE, candidates=("It opened in 1950",))
+    made, asked = await judge("faithfulness", lambda *_: Answer(yes=0.2), short)
+    assert made.result[0].score == pytest.approx(0.2)
+    assert len(asked) == 1
 
 
 async def test_one_question_without_an_answer_leaves_no_score():

@@ -14,8 +14,8 @@ from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request, Response, request_key
 from textevolve.store import open_store
 from textevolve.store.documents import IMAGES, dump_case, image_keys, load_case
-from textevolve.store.salvage import check_store
 from textevolve.store.tables import texts
+from textevolve.store.upkeep import check as check_store
 
 URLS = [image_url(png(colour=(n, 0, 0))) for n in range(4)]
 CASE = Case(

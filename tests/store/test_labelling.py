@@ -15,8 +15,8 @@ from textevolve.errors import InputError
 from textevolve.labelling.tasks import GivenLabel, LabelItem, LabelQuestion, TaskSpec
 from textevolve.store import server_tables
 from textevolve.store.resources import ResourceStore
-from textevolve.store.salvage import check_store
 from textevolve.store.sqlite import sqlite3
+from textevolve.store.upkeep import check as check_store
 
 PAIRS = TaskSpec(kind="pairs", source="rows.csv")
 PAGE = 4096

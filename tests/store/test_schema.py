@@ -21,8 +21,8 @@ from alembic.script import ScriptDirectory
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case
 from textevolve.store import open_store, schema, tables
-from textevolve.store.salvage import check_store
 from textevolve.store.sqlite import sqlite3
+from textevolve.store.upkeep import check as check_store
 
 Python = Callable[..., Popen[str]]
 

@@ -11,11 +11,9 @@ import typer
 from textevolve.cli import PARTLY, options, say
 from textevolve.cli.results import print_json
 from textevolve.errors import InputError
-from textevolve.report import wording
 from textevolve.settings import StoreLocation, read_settings, store_location
 from textevolve.store import upkeep
 from textevolve.store.copying import copy_store
-from textevolve.store.salvage import Findings
 
 app = typer.Typer(**options.PLAIN)
 
@@ -90,7 +88,9 @@ def check(
     settings, _ = read_settings({"store": store})
     found = upkeep.check(settings.store, salvage)
     if as_json:
-        print_json({"store": str(settings.store), **asdict(found), "damaged": found.damaged})
+        unread = sum(found.skipped.values())
+        figures = {**asdict(found), "unread": unread, "damaged": found.damaged}
+        print_json({"store": str(settings.store), **figures})
     else:
         _print_findings(found, settings.store)
     if salvage is not None:
@@ -98,7 +98,7 @@ def check(
     raise typer.Exit(PARTLY if found.damaged else 0)
 
 
-def _print_findings(found: Findings, path: StoreLocation) -> None:
+def _print_findings(found: upkeep.Findings, path: StoreLocation) -> None:
     whole = ", ".join(f"{number:,} {kind}" for kind, number in found.whole.items())
     typer.echo(f"{path}: {'is damaged' if found.damaged else 'all is whole'}\nwhole: {whole}")
     for run, kinds in found.lost.items():
@@ -107,12 +107,12 @@ def _print_findings(found: Findings, path: StoreLocation) -> None:
         lost = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items() if kind != "runs")
         if lost:
             typer.echo(f"run {run}: lost {lost}; its command again takes in and asks what is lost")
-    if found.unread:
-        typer.echo(
-            f"{wording.count(found.unread, 'place')} where something stood that cannot be read"
-        )
+    if found.skipped:
+        places = ", ".join(f"{number:,} in {table}" for table, number in found.skipped.items())
+        typer.echo(f"unreadable places: {places}; each may have held several rows")
     if found.complaint:
         typer.echo(f"SQLite says: {found.complaint}")
+        typer.echo("Rows may be missing that are not listed here.")
 
 
 def _locate(given: str) -> StoreLocation:

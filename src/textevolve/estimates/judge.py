@@ -43,6 +43,7 @@ from textevolve.llm.emulation import show
 from textevolve.llm.fence import quote
 from textevolve.llm.reported_usage import cost_of
 from textevolve.settings import Price
+from textevolve.texts.prose import split_sentences
 
 FENCE = 50
 CHARACTERS_A_TOKEN = 4
@@ -274,7 +275,8 @@ def _list_parts(case: Case, check: StatementCheck, answer: str, *, longest: bool
     listing = len(prompt("statement_rules").render()) + len(
         prompt("statements").render(instruction="", text="", most=MOST_STATEMENTS)
     )
-    for _ in range(0 if check.part == "Passage" else 2 if longest else 1):
+    needless = check.part == "Passage" or len(split_sentences(answer)) == 1
+    for _ in range(0 if needless else 2 if longest else 1):
         yield listing + _fenced(case.input) + _fenced(answer), ANSWER_TOKENS if longest else 30
 
 
@@ -287,6 +289,8 @@ def _check_parts(case: Case, spec: EvaluatorSpec, answer: str, *, longest: bool)
     shown = rules + len(prompt("question").render(question=check.question))
     shown += sum(_fenced(texts[name]) for name in check.shown)
     parts = [len(text) for text in passages] or [CRITERION] * (MOST_STATEMENTS if longest else 1)
+    if check.part != "Passage" and len(split_sentences(answer)) == 1:
+        parts = [len(answer)]
     if spec.decider and not longest:
         yield shown + sum(parts), 0
         return

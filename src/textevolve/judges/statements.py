@@ -40,6 +40,7 @@ from textevolve.llm.case_images import image_rules
 from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured
+from textevolve.texts.prose import split_sentences
 
 MOST_STATEMENTS = 40
 ANSWER_TOKENS = 2000
@@ -202,11 +203,15 @@ def _rules(context: JudgeContext, *, images: bool = True) -> Message:
 
 
 async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
-    """The statements of a text, each on one line and once.
+    """The statements of a text, each on one line and once. A text of one sentence is its own
+    statement, since small models list none of it; where no list can be read, sentences are.
 
     Raises:
-        AnswerError: the text makes none. ModelError: no usable list came.
+        AnswerError: the text makes none. ModelError: the model could not be asked.
     """
+    sentences = tuple(dict.fromkeys(split_sentences(text)))[:MOST_STATEMENTS]
+    if len(sentences) == 1:
+        return sentences
     asked = prompt("statements").render(
         instruction=context.quoted_instruction,
         text=context.quoted(text),
@@ -218,12 +223,17 @@ async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
         max_tokens=ANSWER_TOKENS,
         seed=context.options.seed,
     )
-    answer = await ask_structured(context.model, request, _Statements)
-    lines = (" ".join(one.split()) for one in answer.value.statements)
-    found = tuple(dict.fromkeys(line for line in lines if line))
-    if not found:
+    try:
+        answer = await ask_structured(context.model, request, _Statements)
+    except AnswerError:
+        if not sentences:
+            raise
+        return sentences
+    lines = (" ".join(line.split()) for line in answer.value.statements)
+    statements = tuple(dict.fromkeys(line for line in lines if line))
+    if not statements:
         raise AnswerError("no statement was found: where nothing is claimed, nothing is scored")
-    return found
+    return statements
 
 
 async def _probe_parts(

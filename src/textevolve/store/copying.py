@@ -66,7 +66,7 @@ def copy_store(source: StoreLocation, target: StoreLocation) -> Copied:
                 f"store {target}: differs from {source} in {', '.join(differing)}; that was changed"
                 " since the copy was begun: copy it into a new store"
             )
-        second.write(_end)
+        second.write(finish_copy)
         total = sum(number for _, number in copied.values()) % 2**256
         return Copied({name: rows for name, (rows, _) in copied.items()}, f"{total:064x}")
 
@@ -174,7 +174,7 @@ def _hash(table: Table, row: dict[str, Any]) -> int:
     return int.from_bytes(hashlib.sha256(written.encode("utf-8", "surrogatepass")).digest())
 
 
-def _end(connection: Connection) -> None:
+def finish_copy(connection: Connection) -> None:
     """What makes a copy a store of its own: search indexes, the next numbers, and no mark."""
     for table in LEASES:
         free = {one.name: None for one in table.c if one.name.startswith("lease_")}
@@ -201,16 +201,17 @@ def _index_memories(connection: Connection) -> None:
     memories, embeddings = memory_tables.memories, memory_tables.embeddings
     for each in connection.execute(select(memory_tables.collections)).all():
         found = collection_of(each, "")
+        lost = bytes(4 * found.dimension)  # a salvaged store may lack an embedding
         query = (
             select(memories, embeddings.c.vector)
-            .join(embeddings, embeddings.c.seq == memories.c.seq)
+            .outerjoin(embeddings, embeddings.c.seq == memories.c.seq)
             .where(memories.c.collection_id == found.id, memories.c.text != "")
             .order_by(memories.c.seq)
         )
         for chunk in chunks(connection.execute(query).all()):
             entries = [
                 IndexEntry(
-                    *(row.seq, row.text, np.frombuffer(row.vector, "<f4")),
+                    *(row.seq, row.text, np.frombuffer(row.vector or lost, "<f4")),
                     *(row.trust, row.added, row.valid_from, row.valid_to),
                 )
                 for row in chunk

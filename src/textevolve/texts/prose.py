@@ -54,6 +54,12 @@ def count_sentences(text: str) -> int:
     return sum(bool(_WORD.search(piece)) for piece in _SENTENCE_END.split(text))
 
 
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a text, or its lines, with the marks that end them."""
+    pieces = re.split(r"(?<=[.!?…])\s+|\s*\n\s*", text.strip())
+    return [piece for piece in pieces if _WORD.search(piece)]
+
+
 def reading_ease(text: str) -> float | None:
     """Flesch's reading ease, for English: 90 is very easy, 60 plain, 30 hard; None without words.
 
