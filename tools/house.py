@@ -48,10 +48,10 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "statement lines": Limit(66_900, 40_000),
-    "syntax nodes": Limit(492_000, 292_000),
-    "lines of other files in the package": Limit(5_234, 4_000),
-    "lines of tests": Limit(73_500, 32_000),
+    "statement lines": Limit(66_400, 40_000),
+    "syntax nodes": Limit(489_700, 292_000),
+    "lines of other files in the package": Limit(5_238, 4_000),
+    "lines of tests": Limit(73_900, 32_000),
     "calls packed as f(*(a, b))": Limit(34, 0),
     f"files above {FILE_LINES} lines": Limit(0, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),

@@ -268,7 +268,9 @@ def _compare_all(
             difference=Statistic(
                 mean_present(np.subtract(credits[a], credits[b])),
                 holm_interval(
-                    *(credits[a], credits[b], groups),
+                    credits[a],
+                    credits[b],
+                    groups,
                     p=flips[n].p,
                     corrected=adjusted[1][n],
                     seed=seed,

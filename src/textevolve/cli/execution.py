@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from textevolve.engine.collector import CALM
+from textevolve.llm.catalogue import require_packages
 
 if TYPE_CHECKING:
     from textevolve.settings import Settings
@@ -29,7 +30,6 @@ def fetch_weights(names: Iterable[str], settings: Settings) -> None:
     """Fetch what models lack, by their specs, with a progress bar, before anything else is drawn;
     those that are not local need nothing."""
     from textevolve.cli.models import draw_transfer
-    from textevolve.llm.catalogue import require_packages
     from textevolve.llm.weights import fetch
 
     local = [name.removeprefix("local/") for name in names if name.startswith("local/")]

@@ -137,7 +137,7 @@ def _lock(raw: sqlite3.Connection, path: Path) -> str:
     return "" if result == "ok" else " ".join(str(result).split())
 
 
-def insert_row(connection: Connection, table: Table, row: dict[str, Any]) -> bool:
+def copy_row(connection: Connection, table: Table, row: dict[str, Any]) -> bool:
     """Insert a row; return whether it broke no constraint."""
     names, marks = ", ".join(f'"{name}"' for name in row), ", ".join("?" * len(row))
     statement = f"INSERT OR IGNORE INTO {table.name} ({names}) VALUES ({marks})"

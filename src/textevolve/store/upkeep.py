@@ -35,7 +35,7 @@ from textevolve.store.documents import (
 )
 from textevolve.store.postgres import SCHEMA
 from textevolve.store.runs import check_fields
-from textevolve.store.salvage import DamagedFile, insert_row, mark_losses, open_damaged
+from textevolve.store.salvage import DamagedFile, copy_row, mark_losses, open_damaged
 from textevolve.store.schema import connect
 
 OF_RUNS = (tables.cases, tables.calls, tables.records)
@@ -198,7 +198,7 @@ def _salvage(file: DamagedFile, target: Path) -> Findings:
         raise StoreError(f"store {target}: is there already; name a new file")
 
     def write(connection: Connection) -> Findings:
-        keep = partial(insert_row, connection)
+        keep = partial(copy_row, connection)
         findings = _check_rows(file.read_rows, file.count_by_run, keep)
         mark_losses(connection, findings.lost)
         finish_copy(connection)

@@ -36,7 +36,7 @@ _CUTS_TRIED = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class SampleChat:
     """Messages of the chat protocol. `prompt`: whether they end with the prompt for an answer."""
 
     messages: tuple[Mapping[str, Any], ...]
@@ -49,7 +49,7 @@ class RenderDifference:
     """A conversation that is written in two ways. `expected`: by the template; None: it refuses.
     `got`: by the description; None: it refuses, so that nothing wrong is written."""
 
-    conversation: Conversation
+    conversation: SampleChat
     expected: str | None
     got: str | None
 
@@ -145,7 +145,7 @@ _TOOLS = tuple(
 )
 
 
-def _tool_talks(raw: bool) -> Iterator[Conversation]:
+def _tool_talks(raw: bool) -> Iterator[SampleChat]:
     """Declarations, a call and its result; `raw`: with the arguments as JSON."""
     arguments = {"a": "é"}
     call = {"name": "look_up", "arguments": '{"a": "é"}' if raw else arguments}
@@ -154,32 +154,32 @@ def _tool_talks(raw: bool) -> Iterator[Conversation]:
     result = {"role": "tool", "content": "r", "tool_call_id": "Zq1234567"}
     for system in (None, _KIND):
         used = (*_talk(_PLAIN[0], system=system), asked, result)
-        yield Conversation(_talk(_PLAIN[0], system=system), True, _TOOLS)
-        yield Conversation(used, True, _TOOLS)
-        yield Conversation((*used, {"role": "assistant", "content": "Done."}), False)
+        yield SampleChat(_talk(_PLAIN[0], system=system), True, _TOOLS)
+        yield SampleChat(used, True, _TOOLS)
+        yield SampleChat((*used, {"role": "assistant", "content": "Done."}), False)
 
 
 CONVERSATIONS = (
     *(
-        Conversation(_talk(*texts, system=system), len(texts) % 2 == 1)
+        SampleChat(_talk(*texts, system=system), len(texts) % 2 == 1)
         for texts in (_PLAIN[:1], _PLAIN[:2], _PLAIN, *_SPACED)
         for system in (None, _KIND, " s \n")
     ),
     *(
-        Conversation(_talk(*texts, system=system), len(texts) % 2 == 1)
+        SampleChat(_talk(*texts, system=system), len(texts) % 2 == 1)
         for texts in (*_EMPTY, _THOUGHT[:2], _THOUGHT[:3], _THOUGHT)
         for system in (None, "")
     ),
-    Conversation(_talk(*_PLAIN[:2]), True),
-    Conversation(_talk(_PLAIN[0]), False),
-    Conversation((*_talk("Hi"), *_talk("Why?")), True),
-    Conversation((*_talk("Hi", "Ha"), *_talk("Why?", system=_KIND)), True),
+    SampleChat(_talk(*_PLAIN[:2]), True),
+    SampleChat(_talk(_PLAIN[0]), False),
+    SampleChat((*_talk("Hi"), *_talk("Why?")), True),
+    SampleChat((*_talk("Hi", "Ha"), *_talk("Why?", system=_KIND)), True),
 )
 """What a description is chosen by; it is compared on these, and on conversations with tools."""
 
 
 def _find_differences(
-    template: _Template, format: ChatFormat, conversations: Sequence[Conversation]
+    template: _Template, format: ChatFormat, conversations: Sequence[SampleChat]
 ) -> Iterator[RenderDifference]:
     for talk in conversations:
         expected = template.ask(talk.messages, talk.prompt, talk.tools or None)
