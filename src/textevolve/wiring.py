@@ -251,7 +251,12 @@ async def open_workbench(
 
         recall = open_recall(resources, settings.namespace, embed, versions, summarize)
         judges = Judges(
-            *(setting.model, model_of, listener, calls_per_case, setting.today, setting.objects),
+            setting.model,
+            model_of,
+            listener,
+            calls_per_case,
+            setting.today,
+            setting.objects,
             # At the least no cascade's second judge is asked, at the most each is.
             below={"shortest": 0.0, "longest": math.inf}.get(setting.mode),
             recall=recall,

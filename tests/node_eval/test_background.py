@@ -581,8 +581,8 @@ def test_a_monitor_that_nobody_holds_ends_its_threads():
 SCRIPT = """
 import asyncio, os, sys, time
 from textevolve.node_eval import EvaluationResult, Monitor, NodeEvaluator
-from textevolve.node_eval import shutdown
-shutdown.EXIT_WAIT = WAIT
+from textevolve.node_eval import background
+background.EXIT_WAIT = WAIT
 
 class Slow(NodeEvaluator):
     def evaluate(self, history):

@@ -9,7 +9,7 @@ from textevolve.store.repository import open_store
 
 # Loaded before the sessions inside are: they forget what they were first to load.
 from textevolve.studies.keeping import read_records
-from textevolve.testing import ending, wording  # noqa: F401
+from textevolve.testing import messages  # noqa: F401
 
 THEIRS = ("langsmith_plugin", "anyio", "schemathesis", "hypothesispytest", "pytest_cov")
 QUIET = (*THEIRS, "cacheprovider")

@@ -7,17 +7,20 @@ threads themselves are in `workers.py`, what a node is in `monitor.py`.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import inspect
 import logging
+import os
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Any, Literal, TypeGuard, cast
 
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.node_eval import shutdown
 from textevolve.node_eval.evaluators import (
     ERROR_KEPT,
     NodeEvaluator,
@@ -42,6 +45,9 @@ from textevolve.node_eval.workers import (
 
 GRACE = 1.0
 """Seconds by which an async evaluator may overrun its time limit before its loop is left behind."""
+
+EXIT_WAIT = 5.0
+"""Seconds for which the end of the program waits for unfinished evaluations."""
 
 MOST_HANGS = 3
 """An evaluator that hung, or was waited for in vain, so many times in a row is left out."""
@@ -76,7 +82,7 @@ class Background:
         self._told: set[str] = set()
         self._closed = self._retired = False
         self._begin()
-        shutdown.keep(self)
+        _close_at_exit(self)
 
     def _begin(self) -> None:
         self.unfinished: set[EvaluationJob] = set()
@@ -165,7 +171,7 @@ class Background:
                 self._count_hangs(new, hung=hung)
             if task.slow:
                 self._slow_pending -= len(new)
-                shutdown.close_first()
+                _close_first()
             if not job.missing:
                 job.shared = None
                 self.unfinished.discard(job)
@@ -257,7 +263,7 @@ class Background:
     def set_shortest(self, evaluators: Evaluators) -> None:
         """The shortest of all limits says how often to look for what is overdue."""
         self._shortest = min((self.limit_of(one) for one in evaluators), default=self.timeout)
-        shutdown.close_first()  # for one that was made after the monitor
+        _close_first()  # for one that was made after the monitor
 
     def _watch_over(self) -> None:
         if self._watching is not None:
@@ -398,3 +404,95 @@ def is_slow(evaluator: NodeEvaluator) -> bool:
 
 def _no_answer(seconds: float) -> Failure:
     return Failure("failed", f"no answer within {seconds:g} s")
+
+
+def _close_at_exit(background: Background) -> None:
+    """Register a background, so that the end of the program waits for it."""
+    _open.add(background)
+    _close_first()
+
+
+def _close_first() -> None:
+    """Close backgrounds first at the end of the program, before the judges that evaluators opened.
+
+    What is registered last runs first. Unregistering leaves an empty place behind, so this is done
+    only where something was registered since."""
+    global _registered
+    if _registered != atexit._ncallbacks():  # pyright: ignore[reportPrivateUsage]
+        atexit.unregister(_close_all)
+        atexit.register(_close_all)
+        _registered = atexit._ncallbacks()  # pyright: ignore[reportPrivateUsage]
+
+
+def _close_all() -> None:
+    """Nothing is printed but what is lost."""
+    until = monotonic() + EXIT_WAIT
+    for background in list(_open):
+        if not background.is_done() and not background.close(max(0.0, until - monotonic())):
+            log.warning("the program ended before every node was judged: wait with monitor.drain()")
+
+
+def _restart_all() -> None:
+    for background in list(_open):
+        background.restart()
+
+
+_open: weakref.WeakSet[Background] = weakref.WeakSet()
+_registered = -1
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_restart_all)
+
+
+class InlineWaits:
+    """How nodes wait for inline evaluators, each up to its own time limit, counted from when the
+    node ended. `seconds`: how long nodes have waited, all of them together. `wanted`: whether there
+    is an inline evaluator at all."""
+
+    def __init__(self, background: Background) -> None:
+        self.seconds = 0.0
+        self.wanted = False
+        self._background = background
+
+    def wait(self, job: EvaluationJob) -> None:
+        """In plain code; an event loop that this runs in stands still."""
+        began = monotonic()
+        for evaluator in self._missing(job):
+            left = self._left(evaluator, began)
+            if not self._background.wait(partial(_has_ended, job, evaluator), left):
+                self._go_on_without(job, evaluator)
+        self._count(began)
+
+    async def wait_async(self, job: EvaluationJob) -> None:
+        """As `wait`, while the event loop goes on."""
+        began = monotonic()
+        for evaluator in self._missing(job):
+            left = self._left(evaluator, began)
+            if not await self._background.wait_async(partial(_has_ended, job, evaluator), left):
+                self._go_on_without(job, evaluator)
+        self._count(began)
+
+    def _missing(self, job: EvaluationJob) -> list[NodeEvaluator]:
+        """Those without an outcome, the shortest limit first."""
+        with self._background.lock:
+            found = [one for one in job.missing.values() if is_inline(one)]
+        return sorted(found, key=self._background.limit_of)
+
+    def _left(self, evaluator: NodeEvaluator, began: float) -> float:
+        return max(0.0, began + self._background.limit_of(evaluator) - monotonic())
+
+    def _go_on_without(self, job: EvaluationJob, evaluator: NodeEvaluator) -> None:
+        """What it may still say is no outcome any more."""
+        task = WorkerTask(job, (evaluator,), slow=is_slow(evaluator))
+        self._background.fail_overdue(Running(task))
+
+    def _count(self, began: float) -> None:
+        with self._background.lock:
+            self.seconds += monotonic() - began
+
+
+def is_inline(evaluator: NodeEvaluator) -> bool:
+    return bool(getattr(evaluator, "inline", False))
+
+
+def _has_ended(job: EvaluationJob, evaluator: NodeEvaluator) -> bool:
+    return id(evaluator) not in job.missing

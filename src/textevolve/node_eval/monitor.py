@@ -20,7 +20,7 @@ from uuid import uuid4
 from weakref import finalize
 
 from textevolve.errors import InputError
-from textevolve.node_eval.background import Background, is_slow
+from textevolve.node_eval.background import Background, InlineWaits, is_inline, is_slow
 from textevolve.node_eval.evaluators import (
     ERROR_KEPT,
     NodeEvaluator,
@@ -31,7 +31,6 @@ from textevolve.node_eval.evaluators import (
     skip_broken,
 )
 from textevolve.node_eval.history import History, HistoryItem
-from textevolve.node_eval.inline import InlineWaits, is_inline
 from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.instrumentation import NodeScope
 from textevolve.node_eval.open_nodes import Feedback, OpenNode

@@ -65,7 +65,11 @@ async def open_scheduler(server: ServerState) -> AsyncGenerator[None]:
 def desk_of(server: ServerState) -> JobDesk:
     settings, reach = server.runner.settings, partial(_reach_of, server)
     return JobDesk(
-        *(settings, server.resources, server.store, reach, log.info),
+        settings,
+        server.resources,
+        server.store,
+        reach,
+        log.info,
         account=partial(_account, server),
     )
 

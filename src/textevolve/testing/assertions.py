@@ -230,7 +230,7 @@ def _ask(session: JudgingSession, text: Mapping[str, Any], asserted: bool) -> As
 def _settle(session: JudgingSession, made: list[Assertion]) -> list[EvaluationResult]:
     """The results, where all texts have one and are good enough."""
     __tracebackhide__ = True
-    from textevolve.testing.wording import say_failures, say_unjudged
+    from textevolve.testing.messages import say_failures, say_unjudged
 
     run = session.open().id
     if any(one.demand.asserted and one.passed is False for one in made):

@@ -183,7 +183,7 @@ def _conclude(config: pytest.Config) -> tuple[list[str], str]:
         session.close()
         if not session.run_id:
             return [f"{name}: not written, for no text was judged" for name in reports], ""
-        from textevolve.testing.ending import end_session
+        from textevolve.testing.messages import end_session
 
         return end_session(session, reports), ""
     except TextEvolveError as error:

@@ -207,7 +207,10 @@ async def open_serving(options: ServerOptions, settings: Settings) -> AsyncGener
         "today": setting.today,
     }
     opened = open_standing_run(
-        *("server", spec, setting, settings),
+        "server",
+        spec,
+        setting,
+        settings,
         source="HTTP",
         limits=Limits(options.max_cost, options.max_tokens, options.max_calls),
         listener=note_event,
@@ -258,7 +261,11 @@ async def _choose_models(
 
 def _lay_out(options: ServerOptions, bench: Workbench, models: Mapping[str, str]) -> Serving:
     judges = Judges(
-        *(bench.default_model, bench.model_of, note_event, bench.calls_per_case, bench.today),
+        bench.default_model,
+        bench.model_of,
+        note_event,
+        bench.calls_per_case,
+        bench.today,
         recall=bench.recall,
     )
     deciders: dict[str, Decider] = {

@@ -94,7 +94,7 @@ async def show_standing(request: Request, which: str, caller: RunReader) -> Resp
         opened = open_run(state, caller, which)
         standing = opened.standing
         response = draw(
-            *(request, "run_standing.html"), run=opened.run, opened=opened, standing=standing
+            request, "run_standing.html", run=opened.run, opened=opened, standing=standing
         )
         if str(standing.revision) != request.query_params.get("revision"):
             response.headers["HX-Trigger"] = "te-records"

@@ -186,7 +186,11 @@ async def resume(server: ServerState, caller: Caller, served: ServedRun, part: R
     """Go on with a run as the caller's, by other limits where they are given."""
     changed = part.model_dump(mode="json", exclude_none=True) | _standing(server, caller)
     again = ServedRun(
-        *(served.run_id, served.namespace, caller.key, served.created, "running"),
+        served.run_id,
+        served.namespace,
+        caller.key,
+        served.created,
+        "running",
         {**served.launch, **changed},
     )
     await asyncio.to_thread(server.store.serve_run, again)
