@@ -32,8 +32,7 @@ from textevolve.store import Store, open_store
 from textevolve.store.records import Kept
 from textevolve.studies import compare, evaluate
 from textevolve.studies.compare_cells import Grade, Output
-from textevolve.studies.keeping import keep_record
-from textevolve.studies.stored import StoredSpec
+from textevolve.studies.stored import StoredSpec, keep_record
 from textevolve.studies.study import AnyStudy
 
 WORDS = [

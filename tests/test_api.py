@@ -34,7 +34,7 @@ from textevolve import (
 from textevolve.events import CallFinished, StepFinished
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.store.repository import open_store
-from textevolve.studies.keeping import FLUSH_RECORDS
+from textevolve.studies.stored import FLUSH_RECORDS
 
 pytestmark = pytest.mark.usefixtures("home")
 

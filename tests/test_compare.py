@@ -13,8 +13,7 @@ from textevolve.llm.testing import Answer
 from textevolve.report.blocks import Matrix
 from textevolve.store.sqlite import sqlite3
 from textevolve.studies.compare_cells import Output
-from textevolve.studies.compare_figures import summarise
-from textevolve.studies.compare_report import report
+from textevolve.studies.compare_report import report, summarise
 from textevolve.studies.compare_spec import CompareSpec
 
 CAREFUL = "exactly"

@@ -34,9 +34,9 @@ from textevolve.llm.catalogue import read_catalogue
 from textevolve.llm.provider_table import PROVIDERS
 from textevolve.settings import ENVIRONMENT, Settings
 from textevolve.studies.datasets import read_cases
-from textevolve.studies.debate_parameters import DebateParameters, given_parameters
 from textevolve.studies.evaluate import unusable
-from textevolve.studies.judged_rows import candidate_rows, turn_rows
+from textevolve.studies.evaluate_spec import DebateParameters, given_parameters
+from textevolve.studies.judged_report import candidate_rows, turn_rows
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]

@@ -117,8 +117,8 @@ if TYPE_CHECKING:
     from textevolve.memory.memory_spec import MemorySpec
     from textevolve.rows.images import read_image
     from textevolve.settings import Settings
-    from textevolve.studies.compare_figures import Comparison
-    from textevolve.studies.quant_figures import QuantComparison
+    from textevolve.studies.compare_quants import QuantComparison
+    from textevolve.studies.compare_report import Comparison
     from textevolve.wiring import Limits
 
 __version__ = "0.1.0"
@@ -222,8 +222,8 @@ _HOMES = {
     "memory.memory_spec": ("MemorySpec",),
     "rows.images": ("read_image",),
     "settings": ("Settings",),
-    "studies.compare_figures": ("Comparison",),
-    "studies.quant_figures": ("QuantComparison",),
+    "studies.compare_report": ("Comparison",),
+    "studies.compare_quants": ("QuantComparison",),
     "wiring": ("Limits",),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}

@@ -18,10 +18,9 @@ from textevolve.node_eval.history import History, HistoryItem
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
 from textevolve.studies import driver
-from textevolve.studies.keeping import read_records
 from textevolve.studies.node_records import decode, encode
 from textevolve.studies.nodes import STUDY, NodesSpec, node_cases, read_kept
-from textevolve.studies.stored import read_stored
+from textevolve.studies.stored import read_records, read_stored
 
 
 @pytest.fixture

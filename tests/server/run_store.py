@@ -4,9 +4,8 @@ from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.judges.judged import JudgedCase
 from textevolve.studies import compare, evaluate
 from textevolve.studies.compare_cells import Grade, Output
-from textevolve.studies.keeping import keep_record
 from textevolve.studies.kinds import find_study
-from textevolve.studies.stored import StoredSpec
+from textevolve.studies.stored import StoredSpec, keep_record
 
 
 def begin_run(store, kind="evaluate", name="", cases=0, **spec):

@@ -9,10 +9,14 @@ import textevolve
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.studies.compare_quants import CompareQuantsSpec, models_of
-from textevolve.studies.quant_figures import Measurement, summarise_quants
-from textevolve.studies.quant_report import report_quants
-from textevolve.texts.parts import cut_parts
+from textevolve.studies.compare_quants import (
+    CompareQuantsSpec,
+    Measurement,
+    cut_parts,
+    models_of,
+    report_quants,
+    summarise_quants,
+)
 
 WORDS = " ".join(f"word{n}" for n in range(200))
 

@@ -32,8 +32,7 @@ from textevolve.studies.assertions import (
     judge_case,
     write_demand,
 )
-from textevolve.studies.keeping import keep_record
-from textevolve.studies.stored import StoredSpec
+from textevolve.studies.stored import StoredSpec, keep_record
 from textevolve.user_code import OWN, UserCodeError
 from textevolve.wiring import Limits, Setting, Workbench, choose_model, open_workbench
 

@@ -25,12 +25,11 @@ from textevolve.evaluation import IMAGE_ALONE, Case, Evaluator, check_case
 from textevolve.memory.cue import Recall, nothing
 from textevolve.rows.images import ImageLike, ImageReading, read_images
 from textevolve.studies.datasets import CaseLike, check_iterable, image_reading
-from textevolve.studies.debate_parameters import name_none
-from textevolve.studies.evaluate_spec import EvaluateSpec
+from textevolve.studies.evaluate_spec import EvaluateSpec, name_none
 
 if TYPE_CHECKING:
     from textevolve.studies.evaluation_report import Evaluations
-    from textevolve.studies.judged_rows import Judged
+    from textevolve.studies.judged_report import Judged
 
 
 @takes_fields(EvaluateSpec)

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from textevolve.api.running import arun, in_sync, split_keywords, takes_fields
-from textevolve.studies.compare_quants import CompareQuantsSpec
-from textevolve.studies.quant_figures import QuantComparison
+from textevolve.studies.compare_quants import CompareQuantsSpec, QuantComparison
 
 
 @takes_fields(CompareQuantsSpec)

@@ -27,8 +27,13 @@ from textevolve.report.terminal import print_report
 from textevolve.settings import Settings, read_settings
 from textevolve.store import ResourceStore
 from textevolve.store.repository import open_store
-from textevolve.studies.labelling import LabellingSpec, make_task, read_row_items, run_cases
-from textevolve.studies.labelling_report import report_task
+from textevolve.studies.labelling import (
+    LabellingSpec,
+    make_task,
+    read_row_items,
+    report_task,
+    run_cases,
+)
 
 TaskName = Annotated[str, typer.Argument(metavar="NAME", help="A task, or NAMESPACE/NAME.")]
 

@@ -28,7 +28,6 @@ from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord
 from textevolve.studies import driver
-from textevolve.studies.keeping import read_records
 from textevolve.studies.node_checks import read_weights
 from textevolve.studies.node_records import JudgedNode, Record, encode
 from textevolve.studies.node_report import MOST_NODES, TREE_NODES
@@ -43,6 +42,7 @@ from textevolve.studies.nodes import (
     summarise,
 )
 from textevolve.studies.reporting import make_report
+from textevolve.studies.stored import read_records
 
 FAULTS_SAID = 5
 

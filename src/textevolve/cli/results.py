@@ -14,9 +14,8 @@ from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.studies.gates import UNGATED, Gated
 from textevolve.studies.junit_cases import junit_suites
-from textevolve.studies.keeping import Records
 from textevolve.studies.reporting import ROWS, WHOLE, check_format, json_line, write_output
-from textevolve.studies.stored import read_spec, read_stored
+from textevolve.studies.stored import Records, read_spec, read_stored
 from textevolve.studies.study import AnyStudy
 
 

@@ -29,12 +29,11 @@ from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord
 from textevolve.studies import driver
-from textevolve.studies.debate_parameters import DebateParameters, given_parameters
-from textevolve.studies.keeping import read_records
+from textevolve.studies.comparison import compare_stored
+from textevolve.studies.evaluate_spec import DebateParameters, given_parameters
 from textevolve.studies.kinds import find_study
 from textevolve.studies.reporting import make_data, make_report
-from textevolve.studies.stored import read_stored
-from textevolve.studies.stored_comparison import compare_stored
+from textevolve.studies.stored import read_records, read_stored
 from textevolve.studies.study import AnyStudy
 
 app = typer.Typer(**options.PLAIN)

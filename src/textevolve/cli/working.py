@@ -28,10 +28,9 @@ from textevolve.store.runs import RunRecord
 from textevolve.studies import driver
 from textevolve.studies.baseline import check_run, find_baseline
 from textevolve.studies.gates import UNGATED, Gated
-from textevolve.studies.keeping import read_records
 from textevolve.studies.kinds import find_study
 from textevolve.studies.reporting import make_data, make_report
-from textevolve.studies.stored import StoredSpec, read_spec, read_stored
+from textevolve.studies.stored import StoredSpec, read_records, read_spec, read_stored
 from textevolve.studies.study import AnyStudy, Row
 
 if TYPE_CHECKING:

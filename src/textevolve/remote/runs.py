@@ -29,8 +29,8 @@ from textevolve.remote.wire import (
 from textevolve.settings import Settings
 from textevolve.store.runs import RunRecord
 from textevolve.studies.driver import Launch
-from textevolve.studies.keeping import RecordKeeper
 from textevolve.studies.kinds import find_study
+from textevolve.studies.stored import RecordKeeper
 from textevolve.studies.study import AnyStudy, Row, StudySpec
 from textevolve.wiring import Limits
 

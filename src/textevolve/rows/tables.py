@@ -21,8 +21,13 @@ _NUMBER = re.compile(r"[-+]?(\d[\d.,]*|\.\d+)(e[-+]?\d+)?\s?%?", re.IGNORECASE |
 _FORMULA = re.compile(r"'*[-=+@\t\r\n]")
 """How a text begins that a spreadsheet may run, or one that `defuse` made of it."""
 _EXPORTS: tuple[set[str], ...] = (
-    *({"status", "reason"}, {"failure", "seconds"}, {"failure", "feedback"}),
-    *({"superseded_by"}, {"labeller"}, {"human", "output"}, {"candidate_1", "scores"}),
+    {"status", "reason"},
+    {"failure", "seconds"},
+    {"failure", "feedback"},
+    {"superseded_by"},
+    {"labeller"},
+    {"human", "output"},
+    {"candidate_1", "scores"},
 )
 """Columns by which a table of ours is known: of cases, of chains and innovated inputs, of guided
 answers, of memories, of labels."""

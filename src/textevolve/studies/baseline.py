@@ -11,9 +11,8 @@ from textevolve.errors import InputError, StoreAwayError, StoreError
 from textevolve.settings import Settings
 from textevolve.studies import driver
 from textevolve.studies.gates import LAST, Gated, Gates, check_gates
-from textevolve.studies.keeping import read_records
 from textevolve.studies.kinds import find_study
-from textevolve.studies.stored import read_spec, read_stored
+from textevolve.studies.stored import read_records, read_spec, read_stored
 from textevolve.studies.study import Row
 
 if TYPE_CHECKING:

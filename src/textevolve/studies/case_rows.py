@@ -103,7 +103,12 @@ def cases_of_row(
     several = chat is not None and reading.each_reply
     made = [
         Case(
-            *(input, texts, f"{id}.{n}" if several else id, parameters, reference, context),
+            input,
+            texts,
+            f"{id}.{n}" if several else id,
+            parameters,
+            reference,
+            context,
             images=images,
             candidate_images=shown,
         )

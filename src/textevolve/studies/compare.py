@@ -19,14 +19,23 @@ from textevolve.images import image_reference
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.model import Request
 from textevolve.studies.chained import chains_among, open_chain_named
-from textevolve.studies.compare_cells import Output, Planned, Scorers, fill_cells
-from textevolve.studies.compare_figures import summarise
-from textevolve.studies.compare_report import data, find_row, flatten, matrix_rows, report
-from textevolve.studies.compare_rows import (
+from textevolve.studies.compare_cells import (
+    Output,
+    Planned,
+    Scorers,
+    fill_cells,
     input_column,
     read_cases,
     restore_output,
     take_again,
+)
+from textevolve.studies.compare_report import (
+    data,
+    find_row,
+    flatten,
+    matrix_rows,
+    report,
+    summarise,
 )
 from textevolve.studies.compare_spec import (
     CompareSpec,
@@ -82,7 +91,9 @@ def plan_rows(
         known = values if spec.label is None else {**values, spec.label: case.reference or ""}
         asked = _show_input(spec, baseline, values)
         blank = Output(
-            *(0, case.id, ""),
+            0,
+            case.id,
+            "",
             input=asked,
             reference=case.reference,
             context=case.context,

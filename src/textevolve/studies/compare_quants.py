@@ -12,6 +12,9 @@ import hashlib
 import itertools
 import json
 import logging
+import math
+import re
+from collections import Counter
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -19,15 +22,18 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
+    Sequence,
 )
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import model_validator
 
+from textevolve.bench.credit import top_credit, winner_of
 from textevolve.bench.items import read_items
 from textevolve.engine.local import stream
 from textevolve.errors import (
@@ -47,16 +53,413 @@ from textevolve.llm.hardware import describe_machine, load_per_core
 from textevolve.llm.model import Message, Model, Request, text_hash
 from textevolve.llm.providers import known_providers, resolve
 from textevolve.reach import is_confined
+from textevolve.report import wording
+from textevolve.report.blocks import Cell, Column, Estimate, Note, Report, Table
+from textevolve.report.data import plain
 from textevolve.rows import read_text
 from textevolve.settings import Settings
 from textevolve.spec import Several, option
+from textevolve.statistics.clusters import cluster_mean, cluster_share
+from textevolve.statistics.comparisons import PairedDifference, compare_paired
+from textevolve.statistics.intervals import (
+    Interval,
+    Statistic,
+    bootstrap_interval,
+    mean_interval,
+    ratio,
+)
+from textevolve.statistics.resampling import Array
 from textevolve.studies import labelled_items
+from textevolve.studies.cells import estimate
 from textevolve.studies.evaluate import TIME_IS_UP
-from textevolve.studies.quant_figures import Measurement, QuantComparison, summarise_quants
-from textevolve.studies.quant_report import find_row, flatten, quant_data, report_quants
-from textevolve.studies.study import Asks, Study, StudySpec, json_codec
-from textevolve.texts.parts import cut_parts
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
+
+Measure = Literal["file", "reading", "writing", "perplexity", "judgement"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One thing that was measured of one model. `case`: the repeat, the part of the text, the row.
+
+    Of a file `bytes`, `sha256` and the `machine`. Of speeds `tokens` in `seconds`, and the `load`
+    of the machine: pieces of work for each core. Of a part of the text the nats that its `tokens`
+    surprise by, and what the model held likeliest in the place of each (`choices`), as far as the
+    endpoint tells it. Of a judgement the log-odds of each candidate, and what people
+    said (`human`), if they did.
+    """
+
+    position: int
+    model: str
+    measure: Measure
+    case: str
+    bytes: int | None = None
+    sha256: str = ""
+    machine: str = ""
+    tokens: int = 0
+    seconds: float | None = None
+    load: float | None = None
+    surprise: float | None = None
+    choices: tuple[str, ...] = ()
+    odds: tuple[float, ...] = ()
+    human: tuple[float, ...] = ()
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuantSummary:
+    """The figures of one model, with 95 % intervals; those beside the original are NaN of itself.
+
+    `perplexity`: for each token; `times`: it divided by the original's; `same_token`: how often it
+    holds the same token likeliest. `moved`: the mean distance of its log-odds to the original's;
+    `correlation` of both; `same_verdict`: the same winner, or the same side of even odds where a
+    row has one candidate. `right`: as people said; `right_more`: the difference to the original.
+    `reading` and `writing`: tokens a second; the `..._times`: divided by the original's.
+    """
+
+    model: str
+    bytes: int | None
+    sha256: str
+    perplexity: Statistic
+    times: Statistic
+    same_token: Statistic
+    moved: Statistic
+    correlation: Statistic
+    same_verdict: Statistic
+    right: Statistic
+    right_more: PairedDifference | None
+    reading: Statistic
+    writing: Statistic
+    reading_times: Statistic
+    writing_times: Statistic
+
+
+@dataclass(frozen=True, slots=True)
+class QuantComparison:
+    """All models, the original first. `parts`, `tokens`, `rows` and `repeats`: how many were
+    measured of the original; `load`: the mean over the measurements of speed; `failed`: how many
+    measurements are missing, `reasons` why, the most common first."""
+
+    models: tuple[QuantSummary, ...]
+    parts: int
+    tokens: int
+    rows: int
+    repeats: int
+    machine: str
+    load: float | None
+    failed: int
+    reasons: tuple[str, ...]
+
+
+_Found = dict[str, Measurement]
+"""Measurements of one kind, by their cases."""
+
+
+def summarise_quants(
+    models: Sequence[str], records: Iterable[Measurement], *, seed: int = 0
+) -> QuantComparison:
+    """`models`: the original first."""
+    found: dict[tuple[str, str], _Found] = {}
+    failures = Counter[str]()
+    loads: list[float] = []
+    for one in records:
+        if one.failure is not None:
+            failures[one.failure.reason] += 1
+            continue
+        found.setdefault((one.model, one.measure), {})[one.case] = one
+        loads += [] if one.load is None else [one.load]
+    first = models[0]
+    read = found.get((first, "perplexity"), {})
+    files = [
+        file for (_, measure), kept in found.items() for file in kept.values() if measure == "file"
+    ]
+    return QuantComparison(
+        models=tuple(_summarise(model, first, found, seed) for model in models),
+        parts=len(read),
+        tokens=sum(one.tokens for one in read.values()),
+        rows=len(found.get((first, "judgement"), {})),
+        repeats=len(found.get((first, "writing"), {})),
+        machine=next((file.machine for file in files), ""),
+        load=float(np.mean(loads)) if loads else None,
+        failed=failures.total(),
+        reasons=tuple(reason for reason, _ in failures.most_common(5)),
+    )
+
+
+def _summarise(
+    model: str, original: str, found: Mapping[tuple[str, str], _Found], seed: int
+) -> QuantSummary:
+    def of(measure: Measure) -> tuple[_Found, list[tuple[Measurement, Measurement]]]:
+        own, first = found.get((model, measure), {}), found.get((original, measure), {})
+        pairs = [] if model == original else [(own[c], first[c]) for c in own if c in first]
+        return own, pairs
+
+    file = next(iter(of("file")[0].values()), None)
+    parts, part_pairs = of("perplexity")
+    rows, row_pairs = of("judgement")
+    reading, reading_pairs = of("reading")
+    writing, writing_pairs = of("writing")
+    right = [top_credit(one.odds, one.human) for one in rows.values() if _can_be_right(one)]
+    both = [(a, b) for a, b in row_pairs if _can_be_right(a)]
+    credits = [
+        [top_credit(one.odds, one.human) for one in side] for side in zip(*both, strict=True)
+    ]
+    return QuantSummary(
+        model=model,
+        bytes=file.bytes if file else None,
+        sha256=file.sha256 if file else "",
+        perplexity=_perplexity([(p.surprise or 0.0, p.tokens) for p in parts.values()], seed),
+        times=_perplexity(
+            [((a.surprise or 0.0) - (b.surprise or 0.0), a.tokens) for a, b in part_pairs], seed
+        ),
+        same_token=_share_same(part_pairs, seed),
+        moved=_mean([_distance(a, b) for a, b in row_pairs], seed),
+        correlation=_correlate(row_pairs, seed),
+        same_verdict=cluster_share([_verdict(a) == _verdict(b) for a, b in row_pairs]),
+        right=cluster_share(right),
+        right_more=compare_paired(*credits, seed=seed) if credits else None,
+        reading=_speed(reading),
+        writing=_speed(writing),
+        reading_times=_speed_times(reading_pairs),
+        writing_times=_speed_times(writing_pairs),
+    )
+
+
+def _can_be_right(one: Measurement) -> bool:
+    return len(one.human) > 1
+
+
+def _mean(values: Sequence[float], seed: int) -> Statistic:
+    if not values:
+        return Statistic()
+    return Statistic(float(np.mean(values)), mean_interval(values, seed=seed))
+
+
+def _of_sums(
+    rows: Sequence[Sequence[float]], figure: Callable[[Array], Array], seed: int
+) -> Statistic:
+    """A figure of sums over what was drawn, with its bootstrap interval; `rows`: what each adds."""
+    if not rows:
+        return Statistic()
+    features = np.asarray(rows, dtype=np.float64)
+    value = float(figure(features.sum(axis=0)))
+    return Statistic(value, bootstrap_interval(features, figure, seed=seed))
+
+
+def _perplexity(rows: Sequence[tuple[float, int]], seed: int) -> Statistic:
+    """exp(nats / tokens); of differences of nats it is the ratio of two perplexities."""
+    return _of_sums(rows, lambda sums: np.exp(ratio(sums[..., 0], sums[..., 1])), seed)
+
+
+def _share_same(pairs: Sequence[tuple[Measurement, Measurement]], seed: int) -> Statistic:
+    rows = [
+        (sum(x == y for x, y in zip(a.choices, b.choices, strict=True)), len(b.choices))
+        for a, b in pairs
+        if len(a.choices) == len(b.choices) > 0
+    ]
+    return _of_sums(rows, lambda sums: ratio(sums[..., 0], sums[..., 1]), seed)
+
+
+def _distance(one: Measurement, other: Measurement) -> float:
+    gaps = [abs(a - b) for a, b in zip(one.odds, other.odds, strict=True)]
+    return sum(gaps) / len(gaps)
+
+
+def _correlate(pairs: Sequence[tuple[Measurement, Measurement]], seed: int) -> Statistic:
+    """Pearson's, over candidates; rows are drawn."""
+    rows: list[tuple[float, ...]] = []
+    for one, other in pairs:
+        x, y = np.asarray(one.odds), np.asarray(other.odds)
+        sums = (x.size, x.sum(), y.sum(), (x * x).sum(), (y * y).sum(), (x * y).sum())
+        rows.append(tuple(map(float, sums)))
+
+    def figure(sums: Array) -> Array:
+        n, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
+        spread = np.sqrt(np.maximum(0, n * xx - x**2) * np.maximum(0, n * yy - y**2))
+        return ratio(n * xy - x * y, spread)
+
+    return _of_sums(rows, figure, seed)
+
+
+def _verdict(one: Measurement) -> int:
+    """Which candidate wins; of a single one whether it passes."""
+    first, *others = one.odds
+    return winner_of(one.odds) if others else int(first >= 0)
+
+
+def _rate(one: Measurement) -> float:
+    return one.tokens / one.seconds if one.seconds and one.tokens else math.nan
+
+
+def _speed(found: _Found) -> Statistic:
+    return _geometric([math.log(_rate(one)) for one in found.values()])
+
+
+def _speed_times(pairs: Sequence[tuple[Measurement, Measurement]]) -> Statistic:
+    return _geometric([math.log(_rate(a)) - math.log(_rate(b)) for a, b in pairs])
+
+
+def _geometric(logarithms: Sequence[float]) -> Statistic:
+    """The geometric mean, with Student's interval of the logarithms; NaN counts as missing."""
+    found = cluster_mean(logarithms)
+    ends = found.interval
+    grown = Interval(math.exp(ends.low), math.exp(ends.high), ends.reason)
+    return Statistic(math.exp(found.value), grown)
+
+
+BUSY = 0.25
+"""Pieces of work for each core beside our own, from which on a machine is called busy."""
+
+
+def short_name(model: str) -> str:
+    """Of a file its name, of another model its name without the provider."""
+    return model.rpartition("/")[2].removesuffix(".gguf")
+
+
+def report_quants(found: QuantComparison, judge: str) -> Report:
+    blocks: list[Table | Note] = [_table(found, judge)]
+    if found.load is not None and found.load > 1 + BUSY:
+        blocks.append(
+            Note(
+                f"The machine was busy while speeds were measured ({found.load:.1f} pieces of work"
+                " for each core): of the speeds, only the ratios within this run mean something.",
+                "warning",
+            )
+        )
+    if found.failed:
+        said = f"{wording.count(found.failed, 'measurement')} missing, and left out: "
+        blocks.append(Note(said + "; ".join(found.reasons), "warning"))
+    first = short_name(found.models[0].model)
+    return Report(f"Quants of {first}", _sentence(found), blocks, _facts(found, judge))
+
+
+def _facts(found: QuantComparison, judge: str) -> Mapping[str, str]:
+    facts = {"Machine": found.machine} if found.machine else {}
+    if found.parts:
+        parts, tokens = wording.count(found.parts, "part"), wording.count(found.tokens, "token")
+        facts["Text"] = f"{parts}, {tokens}, each part written as the answer of a chat"
+    if found.rows:
+        facts["Judged"] = f"{wording.count(found.rows, 'row')} by {judge}"
+    if found.repeats:
+        facts["Speed"] = f"{wording.count(found.repeats, 'repeat')}, one call at a time"
+    for one in found.models:
+        if one.sha256:
+            facts[short_name(one.model)] = f"SHA-256 {one.sha256[:16]}..."
+    return facts
+
+
+def _sentence(found: QuantComparison) -> str:
+    """The smallest of them beside the original."""
+    first, *others = found.models
+    smallest = min(others, key=lambda one: one.bytes or math.inf)
+    said: list[str] = []
+    if first.bytes and smallest.bytes:
+        said.append(f"is {smallest.bytes / first.bytes:.0%} of the size")
+    if math.isfinite(smallest.writing_times.value):
+        said.append(f"writes {smallest.writing_times.value:.2f} times as fast")
+    if math.isfinite(smallest.times.value):
+        said.append(f"has {_say(smallest.times)} times the perplexity")
+    if math.isfinite(smallest.same_verdict.value):
+        said.append(f"gives the same verdict on {smallest.same_verdict.value:.0%} of the rows")
+    if not said:
+        return "Nothing was measured of both the original and another model."
+    *before, last = said
+    listed = f"{', '.join(before)} and {last}" if before else last
+    return f"Beside {short_name(first.model)}, {short_name(smallest.model)} {listed}."
+
+
+def _say(figure: Statistic) -> str:
+    ends = figure.interval
+    if not math.isfinite(ends.low):
+        return f"{figure.value:.3f}"
+    return f"{figure.value:.3f} ({ends.low:.3f} to {ends.high:.3f})"
+
+
+def _table(found: QuantComparison, judge: str) -> Table:
+    """Only the columns of what was measured."""
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column(""), _labels([short_name(one.model) for one in found.models])),
+        (Column("MB", "number", 0), [_megabytes(one) for one in found.models]),
+    ]
+
+    def add(name: str, format: Any, digits: int, field: str) -> None:
+        cells = [estimate(getattr(one, field)) for one in found.models]
+        columns.append((Column(name, format, digits), cells))
+
+    if found.parts:
+        add("perplexity", "number", 2, "perplexity")
+        add("perplexity, times", "number", 3, "times")
+        if any(math.isfinite(one.same_token.value) for one in found.models):
+            add("same likeliest token", "percent", 1, "same_token")
+    if found.rows:
+        add("log-odds moved", "number", 2, "moved")
+        add("correlation", "number", 3, "correlation")
+        add("same verdict", "percent", 0, "same_verdict")
+    if any(math.isfinite(one.right.value) for one in found.models):
+        add("right", "percent", 0, "right")
+        columns.append((Column("right, difference", "percent", 0), _right_more(found)))
+    if found.repeats:
+        add("reads, tokens/s", "number", 1, "reading")
+        add("reads, times", "number", 2, "reading_times")
+        add("writes, tokens/s", "number", 1, "writing")
+        add("writes, times", "number", 2, "writing_times")
+    rows = list(zip(*(cells for _, cells in columns), strict=True))
+    note = (
+        "Intervals of 95 %: resampled parts of the text and rows, Wilson's of shares,"
+        " Student's of speeds. What is beside the original is paired."
+    )
+    return Table("", [column for column, _ in columns], rows, note=note)
+
+
+def _labels(names: Sequence[str]) -> list[Cell]:
+    """The names without what all begin with."""
+    same = [len(set(letters)) == 1 for letters in zip(*names, strict=False)]
+    first = same.index(False) if False in same else len(same)
+    # To the last mark between words; the point of 0.5b is none.
+    shared = re.sub(r"([^-._]|(?<=\d)\.(?=\d|$))*$", "", names[0][:first])
+    return [name.removeprefix(shared) for name in names]
+
+
+def _megabytes(one: QuantSummary) -> float | None:
+    return None if one.bytes is None else one.bytes / 1e6
+
+
+def _right_more(found: QuantComparison) -> list[Cell]:
+    several = [one.right_more for one in found.models]
+    return [None if d is None else Estimate(d.difference, d.low, d.high) for d in several]
+
+
+def quant_data(found: QuantComparison, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"parameters": parameters, "sentence": _sentence(found), **plain(found)}
+
+
+def find_row(one: Measurement) -> Row:
+    failure = one.failure
+    return Row(
+        key=f"{one.measure}/{one.case}/{one.model}",
+        position=one.position,
+        case=one.case,
+        status=failure.kind if failure else "scored",
+        reason=f"{short_name(one.model)}: {failure.reason}" if failure else "",
+        variant=one.model,
+    )
+
+
+def flatten(one: Measurement) -> Iterator[dict[str, Any]]:
+    yield {
+        "model": one.model,
+        "measure": one.measure,
+        "case": one.case,
+        "bytes": one.bytes,
+        "tokens": one.tokens,
+        "seconds": one.seconds,
+        "load": one.load,
+        "surprise": one.surprise,
+        "log_odds": list(one.odds),
+        "human": list(one.human),
+        "reason": one.failure.reason if one.failure else None,
+    }
+
 
 CONTINUE = "Continue this text. Write what comes next in it, word for word.\n\n"
 TELL = "Part {number} of a log. Read it, then tell a long story about what is in it.\n\n"
@@ -255,7 +658,9 @@ def _open(spec: CompareQuantsSpec, bench: Workbench, place: int, per_model: int)
     facts: Mapping[str, Any] = bench.described.get("files", {}).get(name, {})
     blank = Measurement(
         place * per_model,
-        *(name, "file", "file"),
+        name,
+        "file",
+        "file",
         bytes=facts.get("bytes"),
         sha256=facts.get("sha256", ""),
         machine=bench.described.get("machine", ""),
@@ -392,3 +797,26 @@ STUDY = Study(
     variants=lambda spec, _model: models_of(spec),
     aggregates=False,
 )
+
+
+def cut_parts(text: str, words: int, most: int) -> Iterator[tuple[str, str]]:
+    """At most so many parts of `words` words, each after the twice as many words before it: pairs
+    of what is before, and the part. They are as the text has them, with its spaces and lines.
+
+    Raises:
+        InputError: the text is too short for two parts.
+    """
+    begins = [found.start() for found in re.finditer(r"\S+", text)]
+    before = 2 * words
+    room = (len(begins) - before) // words
+    if room < 2:
+        raise InputError(
+            f"the text has {len(begins)} words, too few: two parts of {words} words, and"
+            f" {before} words before them, need {before + 2 * words}"
+        )
+    begins.append(len(text))
+    number = min(most, room)
+    for index in range(number):
+        first = before + (index * room // number) * words
+        context = text[begins[first - before] : begins[first]]
+        yield context.strip(), text[begins[first] : begins[first + words]].strip()

@@ -1,17 +1,26 @@
-"""Comparing two runs over the same cases, whatever their kinds: by the scores of their records."""
+"""Compare two runs over the same cases by the scores of their records, whatever their kinds, and add
+what their kind reports about both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textevolve.errors import InputError
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Report, Table
 from textevolve.statistics.comparisons import ALPHA, PairedDifference, compare_pairs
-from textevolve.studies.study import Row
+from textevolve.studies.baseline import refuse_other_cases
+from textevolve.studies.kinds import find_study
+from textevolve.studies.stored import read_records, read_spec, read_stored
+from textevolve.studies.study import Beside, Row
+
+if TYPE_CHECKING:
+    from textevolve.store.repository import Store
+    from textevolve.store.runs import RunRecord
+
 
 MOST_SHOWN = 20
 """Of how many cases the difference is shown: those that differ most."""
@@ -96,8 +105,11 @@ def report_comparison(found: RunComparison, names: tuple[str, str]) -> Report:
     rows = [
         (
             variant or "mean score",
-            *(one.items, one.second, one.first),
-            *(Estimate(one.difference, one.low, one.high), one.p),
+            one.items,
+            one.second,
+            one.first,
+            Estimate(one.difference, one.low, one.high),
+            one.p,
         )
         for variant, one in found.scores.items()
     ]
@@ -132,3 +144,42 @@ def _sentence(variant: str, one: PairedDifference, names: tuple[str, str]) -> st
         "" if one.low is None or one.high is None else f"95 % {one.low:+.3f} to {one.high:+.3f}, "
     )
     return f"{of}{better} scores {size} higher than {worse} ({ends}p {one.p:.3f})."
+
+
+@dataclass(frozen=True, slots=True)
+class StoredComparison:
+    found: RunComparison
+    beside: Beside
+    report: Report
+
+
+def compare_stored(store: Store, one: RunRecord, other: RunRecord) -> StoredComparison:
+    """
+    Raises:
+        InputError: they are not of the same cases, or share none with a score.
+    """
+    refuse_other_cases(store, one, other)
+    found = compare_runs(_read_rows(store, one), _read_rows(store, other))
+    names = one.name or one.id, other.name or other.id
+    beside = _compare_kind(store, one, other, names)
+    made = report_comparison(found, names)
+    return StoredComparison(found, beside, replace(made, blocks=[*made.blocks, *beside.blocks]))
+
+
+def _compare_kind(store: Store, one: RunRecord, other: RunRecord, names: tuple[str, str]) -> Beside:
+    """What the kind of both runs has to tell of the two, where they are of one kind."""
+    stored = [read_stored(run) for run in (one, other)]
+    study = find_study(stored[0].kind)
+    if stored[0].kind != stored[1].kind or study.compare is None:
+        return Beside((), {})
+    specs = [read_spec(study, one) for one in stored]
+    first, second = (
+        study.summarise(spec, read_records(store, run)())
+        for spec, run in zip(specs, (one, other), strict=True)
+    )
+    return study.compare(specs[0], first, second, names)
+
+
+def _read_rows(store: Store, run: RunRecord) -> Iterator[Row]:
+    kept = store.iterate_records(run.id)
+    return (Row(one.key, one.position, one.case, one.score, variant=one.variant) for one in kept)

@@ -7,12 +7,15 @@ kind of study by name.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
 import secrets
+import threading
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import aclosing
+from concurrent.futures import Future
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,12 +36,17 @@ from textevolve.reach import check_earlier
 from textevolve.settings import Settings, StoreLocation, today
 from textevolve.studies.chained import describe_chains, models_of_chains, refuse_chain
 from textevolve.studies.distributed import check_spread, is_spread, spread_cases, spread_run
-from textevolve.studies.holding import hold
-from textevolve.studies.identity import refuse_differences
-from textevolve.studies.keeping import RecordKeeper, read_records
 from textevolve.studies.kinds import find_study
 from textevolve.studies.labelled_sets import read_from_labels
-from textevolve.studies.stored import StoredSpec, read_spec, read_stored, refuse_other
+from textevolve.studies.stored import (
+    RecordKeeper,
+    StoredSpec,
+    read_records,
+    read_spec,
+    read_stored,
+    refuse_differences,
+    refuse_other,
+)
 from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
 from textevolve.studies.tracing import trace_loops
 from textevolve.wiring import Halt, Limits, Setting, choose_model, never, open_workbench
@@ -46,6 +54,7 @@ from textevolve.wiring import Halt, Limits, Setting, choose_model, never, open_w
 if TYPE_CHECKING:
     from textevolve.store.repository import Store
     from textevolve.store.runs import RunRecord
+
 
 S = TypeVar("S", bound=StudySpec)
 R = TypeVar("R")
@@ -381,7 +390,11 @@ async def _work(
                     yield record
             return
         opened = open_workbench(
-            *(setting, settings, journal, launch.limits, listener),
+            setting,
+            settings,
+            journal,
+            launch.limits,
+            listener,
             models=models,
             halt=launch.halt,
             batches=ledger if batched else None,
@@ -424,3 +437,57 @@ async def restore_records(store: Store, run: RunRecord, settings: Settings) -> s
             await keeper.add(record)
     await keeper.flush()
     return ""
+
+
+@dataclass(frozen=True)
+class _Turn:
+    loop: asyncio.AbstractEventLoop
+    done: Future[None] = field(default_factory=Future[None])
+
+
+_turns: dict[tuple[str, str], _Turn] = {}
+_guard = threading.Lock()
+
+
+@asynccontextmanager
+async def hold(store: Store, run_id: str, *, ends: bool = True) -> AsyncGenerator[None]:
+    """Work on a run. `ends`: this work comes to its end by itself, so that others may wait for it;
+    results that are read one by one may never be read to their end.
+
+    Raises:
+        StoreError: another process works on it, or what cannot be waited for in this one.
+    """
+    key = store.place, run_id
+    mine = _Turn(asyncio.get_running_loop())
+    while (other := _take(key, mine if ends else None)) is not None:
+        if sync.is_blocked(other.loop):  # by who waits here: it would be for ever
+            break
+        await _wait(other)
+    try:
+        with store.lease(run_id):
+            yield
+    finally:
+        with _guard:
+            if _turns.get(key) is mine:
+                del _turns[key]
+        mine.done.set_result(None)
+
+
+def _take(key: tuple[str, str], turn: _Turn | None) -> _Turn | None:
+    """Whose turn it is; None where nobody else had it."""
+    with _guard:
+        other = _turns.get(key)
+        if other is None and turn is not None:
+            _turns[key] = turn
+        return other
+
+
+async def _wait(other: _Turn) -> None:
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake(_: Future[None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(ended.set)
+
+    other.done.add_done_callback(wake)
+    await ended.wait()

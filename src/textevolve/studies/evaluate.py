@@ -56,16 +56,15 @@ from textevolve.showing import show_as
 from textevolve.studies.case_rows import RowReading
 from textevolve.studies.columns import Columns
 from textevolve.studies.datasets import CaseLike, image_reading, read_cases, take_cases
-from textevolve.studies.debate_parameters import DebateParameters, given_parameters
 from textevolve.studies.debate_words import reason
-from textevolve.studies.evaluate_spec import EvaluateSpec
+from textevolve.studies.evaluate_spec import DebateParameters, EvaluateSpec, given_parameters
 from textevolve.studies.evaluation_report import Evaluations, report_evaluations
-from textevolve.studies.judged_matrix import whole_rows
-from textevolve.studies.judged_rows import (
+from textevolve.studies.judged_report import (
     Judged,
     candidate_rows,
     plain_text,
     turn_rows,
+    whole_rows,
     write_line,
 )
 from textevolve.studies.study import Asks, Row, Study, always_independent, write_json

@@ -29,16 +29,18 @@ from textevolve.report.blocks import (
     Table,
 )
 from textevolve.studies.aggregates import Aggregates, keep_greatest, say_mean
-from textevolve.studies.judged_matrix import COMPACT, make_row, whole_row
 from textevolve.studies.judged_report import (
+    COMPACT,
+    Judged,
     count_decided,
     count_marks,
     facts_of,
+    make_row,
     say_decided,
     say_verdict,
     show_case,
+    whole_row,
 )
-from textevolve.studies.judged_rows import Judged
 from textevolve.studies.study import Row
 
 ALL_IN_FULL = 500

@@ -5,17 +5,21 @@ What is said of many cases together stands in `evaluation_report.py`.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.profile import Profile
-from textevolve.debate.record import result_metrics
+from textevolve.debate.record import finite, result_metrics
 from textevolve.debate.result import DebateResult, Feedback, Turn
 from textevolve.evaluation import Case, EvaluationResult, Failure
+from textevolve.images import image_reference
 from textevolve.judges.cascade import DECIDED_BY
 from textevolve.judges.judged import JudgedCase
 from textevolve.report import wording
@@ -24,10 +28,12 @@ from textevolve.report.blocks import (
     Block,
     Cell,
     Column,
+    Entry,
     Estimate,
     HeatMap,
     Images,
     IntervalChart,
+    MatrixRow,
     Note,
     Section,
     Table,
@@ -37,7 +43,195 @@ from textevolve.report.blocks import (
 )
 from textevolve.report.images import say_image
 from textevolve.studies import debate_words
-from textevolve.studies.judged_rows import Judged
+from textevolve.studies.debate_words import reason
+
+Judged: TypeAlias = DebateResult | JudgedCase
+"""A case with what a judge made of it: a debate, which has more to tell, or any other judge."""
+
+ResultRow: TypeAlias = dict[str, Any]
+COMPONENT = "component_"
+OF_CASCADES = (DECIDED_BY, "certainty", "first_failed")
+"""What a cascade notes of a result: see `judges.cascade`."""
+
+
+def write_line(judged: Judged) -> str:
+    return judged.to_json() if isinstance(judged, DebateResult) else json.dumps(_record(judged))
+
+
+def candidate_rows(judged: Judged) -> Iterator[ResultRow]:
+    """A row for each candidate; one without a candidate for a case that has none."""
+    return _of_debate(judged) if isinstance(judged, DebateResult) else _of_judged(judged)
+
+
+def turn_rows(judged: Judged) -> Iterator[ResultRow]:
+    """A row for each turn and candidate; none where a judge does not debate."""
+    if isinstance(judged, DebateResult):
+        for turn in judged.turns:
+            yield from _of_turn(judged, turn)
+
+
+def plain_text(text: str) -> str:
+    """Half surrogate pairs, which no file format can hold, are written out."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _of_debate(result: DebateResult) -> Iterator[ResultRow]:
+    metrics = result_metrics(result)
+    candidates = result.case.candidates
+    first: ResultRow = {"index": result.index, "id": plain_text(result.case.id)}
+    whole: ResultRow = {
+        "coverage": metrics["coverage"],
+        "rounds": metrics["rounds"],
+        "stopped": result.stopped,
+        "voters": metrics["voters"][-1] if metrics["voters"] else None,
+        "certainty": metrics["certainty"],
+        "status": metrics["status"],
+        "reason": plain_text(reason(result)) or None,
+        "winner_changes": metrics["winner_changes"] if result.scored else None,
+        "case_calls": metrics["calls"],
+        "case_tokens": metrics["tokens"],
+        "case_cost": metrics["cost"],
+        "case_seconds": metrics["seconds"],
+    }
+    for j, text in enumerate(candidates):
+        components: dict[str, float] = metrics["components"][j] or {}
+        named = {COMPONENT + name: components.get(name) for name in result.components}
+        yield {
+            **first,
+            "candidate": j + 1,
+            "text": plain_text(text),
+            **shown_images(result.case, j),
+            "score": metrics["scores"][j],
+            "s_norm": metrics["s_norm"][j],
+            "probability": metrics["probabilities"][j],
+            "passed": metrics["passed"][j],
+            "best": j == result.best if result.scored else None,
+            "spread": metrics["spread"][j] if metrics["spread"] else None,
+            "round_one_s_norm": metrics["round_one"][j],
+            **whole,
+            "feedback": plain_text(str(result.feedback[j])) or None,
+            **named,
+        }
+    if not candidates:
+        yield {**first, **whole}
+
+
+def _of_turn(result: DebateResult, turn: Turn) -> Iterator[ResultRow]:
+    first: ResultRow = {
+        "index": result.index,
+        "id": plain_text(result.case.id),
+        "round": turn.round + 1,
+        "agent": result.agents[turn.agent],
+        "model": plain_text(turn.model),
+    }
+    by = turn.decided_by
+    whole: ResultRow = {
+        "argument": plain_text(turn.argument) or None,
+        "parse_mode": turn.parse_mode,
+        "decider": plain_text(by.model) if by else None,
+        "emulated": by.emulated if by else None,
+        "left_out": by.cut if by else None,
+        "status": turn.failure.kind if turn.failure else "scored",
+        "reason": plain_text(turn.failure.reason) if turn.failure else None,
+        "turn_calls": turn.usage.calls,
+        "turn_tokens": turn.usage.tokens,
+        "turn_cost": turn.usage.cost,
+        "turn_seconds": round(turn.seconds, 3),
+    }
+    weighted: list[float | None] = [None] * len(result.case.candidates)
+    if turn.scores is not None:
+        scores = arithmetic.turn_scores(np.array(turn.scores), result.weights)
+        weighted = finite(scores.tolist())
+    for j in range(len(result.case.candidates)):
+        points = turn.points[j] if turn.points else None
+        scored = turn.scores[j] if turn.scores is not None else (None,) * len(result.components)
+        yield {
+            **first,
+            "candidate": j + 1,
+            "label": result.labels[j] if result.labels else None,
+            "position": turn.order.index(j) + 1 if j in turn.order else None,
+            "weighted": weighted[j],
+            "strengths": plain_text(points.strengths) if points else None,
+            "weaknesses": plain_text(points.weaknesses) if points else None,
+            "instructions": plain_text(points.instructions) if points else None,
+            **whole,
+            **{COMPONENT + n: s for n, s in zip(result.components, scored, strict=False)},
+        }
+
+
+def _record(judged: JudgedCase) -> ResultRow:
+    """All of a case, as JSON-ready data."""
+    return {
+        "index": judged.index,
+        "id": plain_text(judged.case.id),
+        "input": plain_text(judged.case.input),
+        **shown_images(judged.case),
+        "best": judged.best,
+        "candidates": [
+            {"text": plain_text(text), **_own_images(judged.case, j), **_outcome(outcome)}
+            for j, (text, outcome) in enumerate(
+                zip(judged.case.candidates, judged.result, strict=False)
+            )
+        ],
+        "status": judged.failure.kind if judged.failure else "scored",
+        "reason": judged.failure.reason if judged.failure else None,
+        "usage": asdict(judged.usage),
+    }
+
+
+def _of_judged(judged: JudgedCase) -> Iterator[ResultRow]:
+    first: ResultRow = {"index": judged.index, "id": plain_text(judged.case.id)}
+    if not judged.case.candidates:
+        why = judged.failure.reason if judged.failure else None
+        yield {**first, "status": "failed", "reason": why}
+    for j, (text, outcome) in enumerate(zip(judged.case.candidates, judged.result, strict=False)):
+        found = _outcome(outcome)
+        yield {
+            **first,
+            "candidate": j + 1,
+            "text": plain_text(text),
+            **shown_images(judged.case, j),
+            "score": found["score"],
+            "log_odds": found.get("log_odds"),
+            "passed": found.get("passed"),
+            "best": None if judged.best is None else j == judged.best,
+            "status": found["status"],
+            "reason": found.get("reason"),
+            DECIDED_BY: found.get(DECIDED_BY),
+            "certainty": found.get("certainty"),
+            "case_calls": judged.usage.calls,
+            "case_tokens": judged.usage.tokens,
+            "case_cost": judged.usage.cost,
+            "feedback": found.get("feedback"),
+        }
+
+
+def shown_images(case: Case, candidate: int | None = None) -> ResultRow:
+    """The images of a case by their short names, with those of a candidate; nothing where there are
+    none."""
+    found: ResultRow = {"images": list(map(image_reference, case.images))} if case.images else {}
+    if candidate is not None and (own := _own_images(case, candidate)):
+        found["candidate_images"] = own["images"]
+    return found
+
+
+def _own_images(case: Case, candidate: int) -> ResultRow:
+    own = case.candidate_images[candidate] if case.candidate_images else ()
+    return {"images": list(map(image_reference, own))} if own else {}
+
+
+def _outcome(outcome: EvaluationResult | Failure) -> ResultRow:
+    if isinstance(outcome, Failure):
+        return {"score": None, "status": outcome.kind, "reason": plain_text(outcome.reason)}
+    return {
+        "score": outcome.score,
+        "log_odds": outcome.metadata.get("log_odds"),
+        "passed": outcome.passed,
+        "status": "scored",
+        "feedback": plain_text(outcome.feedback) or None,
+        **{name: outcome.metadata[name] for name in OF_CASCADES if name in outcome.metadata},
+    }
+
 
 TOP = 10.0
 LABEL_SHOWN = 60
@@ -377,3 +571,106 @@ def _say_best(judged: JudgedCase) -> str:
     if len(judged.result) == 1:
         return "passed" if judged.scores[0].passed else "not passed"
     return "a tie" if judged.best is None else f"best: {wording.letter(judged.best)}"
+
+
+COMPACT = 2000
+"""Characters of each text that are kept of a case that is not shown in full."""
+
+Figures: TypeAlias = tuple[Mapping[str, float | None], Mapping[str, str]]
+"""Scores by component, and other figures in words, each by its name."""
+
+NOTHING: Figures = ({}, {})
+
+
+def name_case(judged: Judged) -> str:
+    return wording.shorten(str(judged.case.id), 30) or str(judged.index + 1)
+
+
+def whole_rows(found: Sequence[Judged], _variants: Sequence[str]) -> Iterator[MatrixRow]:
+    return (whole_row(judged) for judged in found)
+
+
+def whole_row(judged: Judged) -> MatrixRow:
+    """A case with its whole texts and all that was said, to be opened in place."""
+    found = Section(say_verdict(judged), show_case(judged), facts_of(judged))
+    return make_row(judged, None, (found,))
+
+
+def make_row(judged: Judged, most: int | None, details: tuple[Section, ...] = ()) -> MatrixRow:
+    """A case with at most so many characters of each text."""
+
+    def cut(text: object) -> str:
+        return str(text) if most is None else wording.clip(str(text), most)
+
+    case = judged.case
+    figures = _debated(judged) if isinstance(judged, DebateResult) else _judged(judged)
+    texts = tuple(case.candidates) or ("",) * max(1, len(judged.result))
+    entries: list[Entry] = []
+    for j, text in enumerate(texts):
+        outcome = judged.result[j] if j < len(judged.result) else None
+        scores, facts = figures[j] if j < len(figures) else NOTHING
+        facts = {**facts, **say_images(case.candidate_images[j] if case.candidate_images else ())}
+        entries.append(_entry(judged, cut(text), outcome, scores, facts))
+    reference = "" if case.reference is None else cut(case.reference)
+    facts = {**_facts_in_line(judged), **say_images(case.images)}
+    return MatrixRow(name_case(judged), cut(case.input), entries, reference, facts, details)
+
+
+def _entry(
+    judged: Judged,
+    text: str,
+    outcome: EvaluationResult | Failure | None,
+    scores: Mapping[str, float | None],
+    facts: Mapping[str, str],
+) -> Entry:
+    if isinstance(outcome, EvaluationResult):
+        said = {"feedback": outcome.feedback} if outcome.feedback else {}
+        return Entry(text, {"score": outcome.score, **scores}, outcome.passed, said, facts=facts)
+    if isinstance(judged, DebateResult):
+        why = reason(judged) or (outcome.reason if outcome else "")
+    else:
+        why = outcome.reason if outcome else ""
+    if outcome is not None and outcome.kind == "skipped":  # what was not asked has not failed
+        return Entry(text, facts={**facts, "not judged": why})
+    return Entry(text, failure=f"failed: {why}", facts=facts)
+
+
+def _debated(result: DebateResult) -> list[Figures]:
+    """Of each candidate the components' scores from 0 to 1, and its other figures."""
+    figures = result_metrics(result)
+    found: list[Figures] = []
+    for j in range(len(result.case.candidates)):
+        named = {
+            "s_norm": wording.number(figures["s_norm"][j]),
+            "softmax": wording.percent(figures["probabilities"][j], 1),
+            "round 1": wording.number(figures["round_one"][j]),
+            "± agents": wording.number(figures["spread"][j] if figures["spread"] else None),
+        }
+        components: Mapping[str, float] = figures["components"][j] or {}
+        scores = {name: score / TOP for name, score in components.items()}
+        found.append((scores, {n: said for n, said in named.items() if said != wording.DASH}))
+    return found
+
+
+def _judged(judged: Judged) -> list[Figures]:
+    """Of each candidate its log-odds, where the judge has them."""
+    found: list[Figures] = []
+    for outcome in judged.result:
+        odds = outcome.metadata.get("log_odds") if isinstance(outcome, EvaluationResult) else None
+        known = isinstance(odds, float) and math.isfinite(odds)
+        found.append(({}, {"log-odds": f"{odds:.2f}"} if known else {}))
+    return found
+
+
+def _facts_in_line(judged: Judged) -> dict[str, str]:
+    """Who won, and of a debate how it went, in a few words."""
+    if not isinstance(judged, DebateResult):
+        several = judged.best is not None and len(judged.result) > 1
+        return {"winner": wording.letter(judged.best or 0)} if several else {}
+    facts: dict[str, str] = {}
+    if judged.best is not None and len(judged.case.candidates) > 1:
+        facts["winner"] = wording.letters(judged.tied or (judged.best,))
+        facts["round 1"] = wording.letters(arithmetic.top_candidates(judged.round_one))
+    facts["rounds"] = str(len(judged.convergence))
+    facts["coverage"] = wording.percent(judged.coverage)
+    return facts

@@ -132,7 +132,12 @@ def item_of(case: Case) -> Item:
     human = tuple(about["human"] or [math.nan] * len(case.candidates))
     texts = tuple(case.candidates)
     return Item(
-        *(case.id, case.input, texts, human, about["group"], about["subset"]),
+        case.id,
+        case.input,
+        texts,
+        human,
+        about["group"],
+        about["subset"],
         reference=about["reference"],
         context=about.get("context"),
     )

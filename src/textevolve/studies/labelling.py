@@ -5,8 +5,9 @@ What is shown, and what labels come to, is in `textevolve.labelling`; `labelling
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from random import Random
@@ -20,17 +21,31 @@ from textevolve.evaluation import Case, EvaluationResult, choose_candidates, wit
 from textevolve.judges.criteria import read_criteria, read_levels
 from textevolve.judges.judged import JudgedCase
 from textevolve.judges.shipped_rubrics import expand_rubric
+from textevolve.labelling.agreement import PeopleAgreement, agree, gather_answers
 from textevolve.labelling.order import plan_showings
-from textevolve.labelling.tasks import LabelItem, LabelQuestion, TaskKind, TaskSpec
+from textevolve.labelling.tasks import (
+    FIRST,
+    SECOND,
+    GivenLabel,
+    LabelItem,
+    LabelQuestion,
+    StoredTask,
+    TaskKind,
+    TaskSpec,
+    say_answer,
+)
+from textevolve.report import wording
+from textevolve.report.blocks import Block, Cell, Column, Note, Report, Table, Texts
 from textevolve.rows import Placed, read_rows
 from textevolve.settings import NAME_PATTERN
 from textevolve.spec import Frozen, Several, option
 from textevolve.store.repository import Store
 from textevolve.studies.case_rows import RowReading, cases_of_row
+from textevolve.studies.cells import estimate
 from textevolve.studies.columns import Columns
 from textevolve.studies.compare_cells import Output
 from textevolve.studies.datasets import in_folder_of
-from textevolve.studies.keeping import read_records
+from textevolve.studies.stored import read_records
 from textevolve.texts.columns import find_roles, is_text_column
 
 _LETTERS = {"a": "candidate_1", "b": "candidate_2"}
@@ -210,7 +225,12 @@ def _compared_case(outputs: Sequence[Output]) -> Case:
     }
     texts = tuple(one.text for one in outputs)
     return Case(
-        *(first.input, texts, first.row, about, first.reference, first.context),
+        first.input,
+        texts,
+        first.row,
+        about,
+        first.reference,
+        first.context,
         images=first.images,
     )
 
@@ -243,3 +263,143 @@ def _questions(spec: LabellingSpec) -> tuple[LabelQuestion, ...]:
         return (LabelQuestion(),)
     lines = [read_levels(line) for line in read_criteria(expand_rubric(spec.rubric))]
     return tuple(LabelQuestion(text=one.text, levels=one.levels or ("no", "yes")) for one in lines)
+
+
+DISPUTED_SHOWN = 50
+
+
+def report_task(
+    task: StoredTask, items: Sequence[LabelItem], labels: Sequence[GivenLabel]
+) -> Report:
+    """All figures of a task, and the items on which people differ."""
+    found = agree(task.spec, items, labels)
+    facts = {
+        "Items": f"{found.items:,}; {found.labelled:,} labelled, {found.shared:,} by two or more",
+        "Kind": task.spec.kind,
+        "From": task.spec.source,
+    }
+    blocks = [*_draw_tables(found), *_draw_disputed(task.spec, items, labels, found)]
+    return Report(f"Labelling {task.namespace}/{task.name}", sentence_of(found), blocks, facts)
+
+
+def sentence_of(found: PeopleAgreement) -> str:
+    """How far people agree, in one line."""
+    if not found.labelled:
+        return "Nobody has labelled anything yet."
+    if not found.shared:
+        return (
+            f"{wording.count(found.labelled, 'item')} labelled, none by two people yet, so how far"
+            " people agree is not known."
+        )
+    alpha = found.alpha.value
+    beyond = f"; Krippendorff's alpha {alpha:.2f}" if math.isfinite(alpha) else ""
+    return (
+        f"Two answers to one item are the same {wording.percent(found.same.value)} of the time,"
+        f" over {wording.count(found.shared, 'item')}{beyond}."
+    )
+
+
+def _draw_tables(found: PeopleAgreement) -> Iterator[Block]:
+    if found.people:
+        columns = (
+            Column("who"),
+            Column("labelled", "count"),
+            Column("skipped", "count"),
+            Column("same as others", "percent", 0),
+            Column("same again", "percent", 0),
+            Column("shown twice", "count"),
+            Column("chose the first", "percent", 0),
+            Column("ties", "percent", 0),
+        )
+        rows: list[Sequence[Cell]] = [
+            (
+                one.name,
+                one.labelled,
+                one.skipped,
+                estimate(one.others),
+                estimate(one.consistency),
+                one.repeats,
+                estimate(one.first),
+                one.ties,
+            )
+            for one in found.people
+        ]
+        note = "Brackets: 95 % intervals. Chose the first: whatever stood first; 50 % is fair."
+        yield Table("People", columns, rows, note=note)
+    if found.pairs:
+        columns = (
+            Column("first"),
+            Column("second"),
+            Column("items", "count"),
+            Column("same", "percent", 0),
+            Column("kappa", "number"),
+        )
+        pairs = [
+            (one.first, one.second, one.items, estimate(one.same), estimate(one.kappa))
+            for one in found.pairs
+        ]
+        yield Table("Between two people (Cohen's kappa)", columns, pairs)
+    if found.shared:
+        figures = (Column("same", "percent", 0), Column("alpha", "number"))
+        columns = (Column(""), Column("items", "count"), *figures)
+        whole = ("all", found.shared, estimate(found.same), estimate(found.alpha))
+        yield Table("All people (Krippendorff's alpha)", columns, [whole])
+    yield from _draw_of_run(found)
+
+
+def _draw_of_run(found: PeopleAgreement) -> Iterator[Block]:
+    judge = found.judge
+    if judge is not None:
+        columns = (
+            Column(""),
+            Column("items", "count"),
+            Column("same", "percent", 0),
+            Column("kappa", "number"),
+            Column("it passed, people failed", "count"),
+            Column("it failed, people passed", "count"),
+        )
+        row = (
+            "judge of the run",
+            judge.items,
+            estimate(judge.same),
+            estimate(judge.kappa),
+            judge.false_passes,
+            judge.false_fails,
+        )
+        yield Table("The run's judge beside the majority of people", columns, [row])
+    if found.wins:
+        columns = (Column("variant"), Column("by people", "percent", 0), Column("items", "count"))
+        wins = sorted(found.wins.items(), key=lambda one: -one[1][0])
+        rows = [(name, mean, number) for name, (mean, number) in wins]
+        yield Table("Variants", columns, rows, note="Ties are halves; of single texts the mean.")
+
+
+def _draw_disputed(
+    spec: TaskSpec,
+    items: Sequence[LabelItem],
+    labels: Sequence[GivenLabel],
+    found: PeopleAgreement,
+) -> Iterator[Block]:
+    for item, said in list_disputed(items, labels, found)[:DISPUTED_SHOWN]:
+        texts = [("input", item.input)]
+        texts += [(f"text {n}", text) for n, text in enumerate(item.texts, 1)]
+        answers = [f"{one.labeller}: {say_label(spec, one)}" for one in said]
+        yield Texts(f"Disputed: {item.id}", [*texts, ("answers", "\n".join(answers))])
+    if len(found.disputed) > DISPUTED_SHOWN:
+        more = len(found.disputed) - DISPUTED_SHOWN
+        yield Note(f"{wording.count(more, 'more item')} on which people differ", "dim")
+
+
+def list_disputed(
+    items: Sequence[LabelItem], labels: Sequence[GivenLabel], found: PeopleAgreement
+) -> list[tuple[LabelItem, list[GivenLabel]]]:
+    """The items on which people differ, each with what they said."""
+    places = set(found.disputed)
+    return [(item, said) for item, said in gather_answers(items, labels) if item.place in places]
+
+
+def say_label(spec: TaskSpec, label: GivenLabel) -> str:
+    """An answer in words, with its note."""
+    texts = {FIRST: "text 1", SECOND: "text 2"}
+    said = texts.get(label.answer) or say_answer(spec, label.answer)
+    return said + (f" ({label.note})" if label.note else "")

@@ -6,48 +6,32 @@ it asks by a client of its own is not. How a chain runs is in `llm.chains`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Usage
-from textevolve.llm.chains.callables import (
-    is_module,
-    is_runnable,
-)
+from textevolve.llm.chains.callables import is_module, is_runnable, take_callee
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.chain_file import ENDINGS, load_chain
 from textevolve.llm.chains.chain_texts import read_prompts, write_chain_texts, write_prompts
 from textevolve.llm.chains.chat_template import value_text
-from textevolve.llm.chains.prompt_uses import (
-    PromptUse,
-    current_trial,
-    trying_prompts,
-)
+from textevolve.llm.chains.prompt_set import PromptSet
+from textevolve.llm.chains.prompt_uses import PromptUse, Trying, current_trial, trying_prompts
 from textevolve.llm.chains.steps import call
 from textevolve.llm.chains.trace import TraceRecorder
 from textevolve.loops.calibration.examples import Example, ProgramNames
-from textevolve.loops.calibration.program import (
-    ProgramError,
-    ProgramOutput,
-    Templates,
-    TraceStep,
-)
+from textevolve.loops.calibration.program import ProgramError, ProgramOutput, Templates, TraceStep
 from textevolve.loops.calibration.tree import CalibrationResult
 from textevolve.loops.placeholders import placeholders_of
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.shapes import takes_row
 from textevolve.studies.chained import TemplateInChain, ask_chain, chain_response, template_in
-from textevolve.studies.program_kinds import (
-    ProgramRun,
-    module_prompts,
-    run_function,
-    run_graph,
-    run_module,
-)
-from textevolve.user_code import OWN, load_object, own_object
+from textevolve.user_code import OWN, call_function, callable_name, load_object, own_object
 from textevolve.wiring import Workbench
 
 
@@ -279,3 +263,100 @@ def write_templates(name: str | None, found: CalibrationResult) -> dict[str, str
         several = write_chain_texts(name, before, after)
     several = several or write_prompts(after)
     return {".txt": found.template.rstrip("\n") + "\n", ".yaml": several, ".yml": several}
+
+
+ProgramRun: TypeAlias = Callable[[Mapping[str, str], Mapping[str, Any], Trying], Awaitable[Any]]
+"""What a program gives for its templates' texts and a row."""
+
+
+def run_function(given: Any, name: str, texts: Mapping[str, str]) -> ProgramRun:
+    """A function of prompts and a row, or of the row alone, where it holds a `PromptSet`.
+
+    Raises:
+        InputError: it takes something else.
+    """
+    try:
+        parameters = list(inspect.signature(given).parameters.values())
+    except (TypeError, ValueError):
+        raise InputError(f"program '{name}': it is no function, graph or module") from None
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = sum(one.default is one.empty for one in places)
+    if needed not in (1, 2):
+        raise InputError(
+            f"program '{name}' ({callable_name(given)}): it must take prompts and a row, or a row"
+            f" alone, and needs {needed} arguments"
+        )
+    prompts = PromptSet(texts)  # it gives the texts that are tried
+
+    async def run(_texts: Mapping[str, str], row: Mapping[str, Any], _: Trying) -> Any:
+        return await call_function(given, *((prompts, dict(row)) if needed == 2 else (dict(row),)))
+
+    return run
+
+
+def run_graph(graph: Any) -> ProgramRun:
+    """A LangGraph graph, or another Runnable: it finds the texts in `config["configurable"]`, in
+    the runtime's context where its schema names them, and in every `PromptSet` that it holds."""
+    takes = take_callee(graph).takes
+    shown = _field_names(getattr(graph, "context_schema", None))
+
+    async def run(texts: Mapping[str, str], row: Mapping[str, Any], trying: Trying) -> Any:
+        from textevolve.llm.chains.langchain_runnables import PromptListener
+
+        config = {
+            "configurable": {**texts, "thread_id": uuid.uuid4().hex},
+            "callbacks": [PromptListener(trying)],
+        }
+        named = {name: text for name, text in texts.items() if name in shown}
+        given = {name: row[name] for name in takes if name in row} if takes else dict(row)
+        return await graph.ainvoke(given, config, **({"context": named} if named else {}))
+
+    return run
+
+
+def _field_names(schema: Any) -> frozenset[str]:
+    """The fields of a typed dictionary, a dataclass or a pydantic model; of None none."""
+    kinds = getattr(schema, "__mro__", ())
+    return frozenset(name for kind in kinds for name in getattr(kind, "__annotations__", ()))
+
+
+def module_prompts(module: Any) -> dict[str, str]:
+    """The instructions of a DSPy module's predictors, by the predictors' names."""
+    return {name: str(one.signature.instructions) for name, one in module.named_predictors()}
+
+
+def run_module(module: Any) -> ProgramRun:
+    """A DSPy module, a copy of which has the texts for the instructions of its signatures."""
+
+    async def run(texts: Mapping[str, str], row: Mapping[str, Any], trying: Trying) -> Any:
+        copy = module.deepcopy()
+        for name, predictor in copy.named_predictors():
+            predictor.signature = predictor.signature.with_instructions(texts[name])
+            _listen(predictor, name, trying)
+        callee = take_callee(copy)
+        names = (*(callee.takes or row), *callee.may_take)
+        return await callee({name: row[name] for name in names if name in row})
+
+    return run
+
+
+def _listen(predictor: Any, name: str, trying: Trying) -> None:
+    """Has a predictor note what it was given, and what it gave."""
+    forward, aforward = predictor.forward, getattr(predictor, "aforward", None)
+
+    def note(given: Mapping[str, Any], found: Any) -> Any:
+        shown = "\n".join(f"{field}: {value_text(value)}" for field, value in given.items())
+        gave = dict(found) if hasattr(found, "keys") else found
+        trying.uses.append(PromptUse(name, shown, value_text(gave)))
+        return found
+
+    def waiting(**given: Any) -> Any:
+        return note(given, forward(**given))
+
+    async def asking(**given: Any) -> Any:
+        assert aforward is not None
+        return note(given, await aforward(**given))
+
+    predictor.forward = waiting
+    if aforward is not None:
+        predictor.aforward = asking

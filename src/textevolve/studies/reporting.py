@@ -25,8 +25,7 @@ from textevolve.report.markdown import write_markdown
 from textevolve.studies.aggregates import Aggregates, aggregates_data, draw_aggregates
 from textevolve.studies.driver import models_asked
 from textevolve.studies.gates import UNGATED, Gated, draw_gates
-from textevolve.studies.keeping import Records
-from textevolve.studies.stored import StoredSpec, read_spec, read_stored
+from textevolve.studies.stored import Records, StoredSpec, read_spec, read_stored
 from textevolve.studies.study import AnyStudy, StudySpec
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Entry, MatrixRow, Table
 from textevolve.store.records import Kept
-from textevolve.studies.keeping import decode_record
+from textevolve.studies.stored import decode_record
 from textevolve.studies.study import AnyStudy, StudySpec
 
 TEXT_SHOWN = 20_000

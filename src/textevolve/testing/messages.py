@@ -10,7 +10,7 @@ from textevolve.api.assertions import open_ended
 from textevolve.cli.results import write_outputs
 from textevolve.report import wording
 from textevolve.studies.assertions import STUDY, Assertion, AssertionsSpec, say_counts
-from textevolve.studies.keeping import read_records
+from textevolve.studies.stored import read_records
 from textevolve.testing.session import JudgingSession
 
 

@@ -22,8 +22,15 @@ all that begin with it, such as output_gpt and output_llama."""
 ANSWER = "answer"
 """The output where nothing else is one, and the reference beside another output."""
 REFERENCES = (
-    *("reference", "expected", "ideal", "target", "gold", "ground_truth", "reference_answer"),
-    *("expected_output", ANSWER),
+    "reference",
+    "expected",
+    "ideal",
+    "target",
+    "gold",
+    "ground_truth",
+    "reference_answer",
+    "expected_output",
+    ANSWER,
 )
 """Of several the first that holds something counts."""
 IMAGES, CANDIDATE_IMAGES = "images", "candidate_images"
@@ -31,8 +38,25 @@ IMAGES, CANDIDATE_IMAGES = "images", "candidate_images"
 CONTEXTS = ("context", "contexts", "retrieved_contexts", "retrieval_context")
 
 _MEASURES = (
-    *("tokens", "cost", "time", "seconds", "latency", "length", "count", "date", "logprobs"),
-    *("id", "name", "label", "model", "type", "format", "schema", "score", "scores", "images"),
+    "tokens",
+    "cost",
+    "time",
+    "seconds",
+    "latency",
+    "length",
+    "count",
+    "date",
+    "logprobs",
+    "id",
+    "name",
+    "label",
+    "model",
+    "type",
+    "format",
+    "schema",
+    "score",
+    "scores",
+    "images",
 )
 """Endings of columns that are about an output and hold none, as in output_tokens."""
 _BLANK = re.compile(r"\n\s*\n")

@@ -24,9 +24,8 @@ from textevolve.server.state import ServerState, server_of
 from textevolve.store import run_pages
 from textevolve.store.run_pages import WantedRuns
 from textevolve.store.runs import RunRecord
-from textevolve.studies.keeping import read_records
 from textevolve.studies.robustness import STUDY
-from textevolve.studies.stored import read_spec, read_stored
+from textevolve.studies.stored import read_records, read_spec, read_stored
 
 KIND = "robustness"
 CARDS = 100

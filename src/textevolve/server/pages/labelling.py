@@ -25,7 +25,7 @@ from textevolve.server.labelling.answers import (
 )
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.state import server_of
-from textevolve.studies.labelling_report import report_task
+from textevolve.studies.labelling import report_task
 
 router = APIRouter(prefix="/labelling")
 

@@ -29,8 +29,8 @@ from textevolve.server.pages.run_data import (
 )
 from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import ServerState, server_of
-from textevolve.studies.keeping import read_records
 from textevolve.studies.reporting import make_report
+from textevolve.studies.stored import read_records
 
 MATRIX_SCRIPT = Markup(
     '<script src="/static/report/matrix_elements.js"></script>'

@@ -19,7 +19,7 @@ from textevolve.server.state import ServerState, server_of
 from textevolve.store import run_pages
 from textevolve.store.run_pages import Standing, WantedRuns
 from textevolve.store.runs import RunRecord
-from textevolve.studies.stored_comparison import compare_stored
+from textevolve.studies.comparison import compare_stored
 
 RUNS = 25
 """Runs of one page."""

@@ -22,11 +22,10 @@ from textevolve.server.studies.runner import Runner
 from textevolve.store import RunRecord, Store
 from textevolve.store.records import Found, Place, RecordOrder
 from textevolve.store.served import ServedRun
-from textevolve.studies.keeping import read_records
 from textevolve.studies.kinds import find_study
 from textevolve.studies.reporting import check_format, write_output
 from textevolve.studies.standing import STANDING
-from textevolve.studies.stored import read_stored
+from textevolve.studies.stored import read_records, read_stored
 
 ReportFormat: TypeAlias = Literal["html", "md", "json", "jsonl", "csv", "parquet"]
 MEDIA: Mapping[ReportFormat, str] = {
