@@ -1,8 +1,8 @@
 """Compare quants: what a quantised model loses against its original, and what it gains.
 
 Each model is asked the same: to write given texts, for the log-probabilities of their tokens; to
-judge rows; and, with nothing else in flight, to read and to write against the clock. What that
-comes to is found in `quant_figures` and shown in `quant_report`.
+judge rows; and, with nothing else in flight, to read and to write against the clock. All
+figures are paired, by the part of the text, the row or the repeat.
 """
 
 from __future__ import annotations

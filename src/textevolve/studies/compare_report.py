@@ -1,7 +1,8 @@
-"""What people and programs are shown of a comparison: tables, the matrix, rows of files.
+"""Figures of each variant of a comparison, alone and compared, and their report: tables, the matrix,
+rows of files.
 
-The figures are those of `compare_figures`. Outputs are gone through again for the matrix, so that
-they are never in memory all at once.
+`textevolve.bench.variants` has the arithmetic. Outputs are read again for the matrix, so that they
+are never in memory all at once.
 """
 
 from __future__ import annotations

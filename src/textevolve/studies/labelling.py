@@ -1,6 +1,5 @@
-"""Labelling tasks made of rows, or of the texts of a run.
-
-What is shown, and what labels come to, is in `textevolve.labelling`; `labelling_report` draws it.
+"""Labelling tasks made of rows, or of the texts of a run, and the report on a task: who labelled how
+much, and how far people agree. `textevolve.labelling` plans the showings and computes agreement.
 """
 
 from __future__ import annotations
