@@ -1,5 +1,5 @@
-"""Figures of each variant of a comparison, alone and compared, and their report: tables, the matrix,
-rows of files.
+"""Figures of each variant of a comparison, alone and compared, and their report: tables, the
+matrix, rows of files.
 
 `textevolve.bench.variants` has the arithmetic. Outputs are read again for the matrix, so that they
 are never in memory all at once.

@@ -1,5 +1,6 @@
-"""Compare two runs over the same cases by the scores of their records, whatever their kinds, and add
-what their kind reports about both."""
+"""Compare two runs over the same cases by the scores of their records, whatever their kinds, and
+add what their kind reports about both.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A judged case for people and programs: the report of a debate with all that was said, or of another
-judgement; a line of JSON; rows of tables; a row of a matrix.
+"""A judged case for people and programs: the report of a debate with all that was said, or of
+another judgement; a line of JSON; rows of tables; a row of a matrix.
 
-A debate's line is the whole of it (`DebateResult.from_json` reads it back). Tables are in long form:
-a row for each candidate, or for each turn of a debate and candidate. Missing values are None, never
-0. `evaluation_report.py` reports on many cases together.
+A debate's line is the whole of it (`DebateResult.from_json` reads it back). Tables are in long
+form: a row for each candidate, or for each turn of a debate and candidate. Missing values are None,
+never 0. `evaluation_report.py` reports on many cases together.
 """
 
 from __future__ import annotations

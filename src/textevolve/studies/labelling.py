@@ -1,5 +1,6 @@
-"""Labelling tasks made of rows, or of the texts of a run, and the report on a task: who labelled how
-much, and how far people agree. `textevolve.labelling` plans the showings and computes agreement.
+"""Labelling tasks made of rows, or of the texts of a run, and the report on a task: who labelled
+how much, and how far people agree. `textevolve.labelling` plans the showings and computes
+agreement.
 """
 
 from __future__ import annotations

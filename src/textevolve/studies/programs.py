@@ -1,5 +1,5 @@
-"""Programs whose templates are improved: a chain, a function, a LangGraph graph, a DSPy module. None
-of the packages is imported: an object is recognised by what it can do.
+"""Programs whose templates are improved: a chain, a function, a LangGraph graph, a DSPy module.
+None of the packages is imported: an object is recognised by what it can do.
 
 What each asks through our client is journaled, limited and counted as any call of a chain's; what
 it asks by a client of its own is not. How a chain runs is in `llm.chains`.

@@ -1,5 +1,6 @@
-"""Specifications and records of studies in the store: writing them, reading them again, and refusing
-a run that was begun otherwise. `driver.py` runs studies."""
+"""Specifications and records of studies in the store: writing them, reading them again, and
+refusing a run that was begun otherwise. `driver.py` runs studies.
+"""
 
 from __future__ import annotations
 
