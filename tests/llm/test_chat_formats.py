@@ -18,8 +18,7 @@ from chat_tables import difference_lines, format_rows, marker_rows
 from published import published, rendering
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
-from textevolve.llm.chat_formats.chat_format import render_chat
-from textevolve.llm.chat_formats.jinja_source import to_jinja
+from textevolve.llm.chat_formats.chat_format import render_chat, to_jinja
 
 TEMPLATES = {
     **{name: name for name in CHAT_FORMATS},

@@ -12,9 +12,8 @@ from parameter_sets import slow_but_first
 from published import NAMES, published, rendering
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
-from textevolve.llm.chat_formats.chat_format import render_chat
+from textevolve.llm.chat_formats.chat_format import render_chat, to_jinja
 from textevolve.llm.chat_formats.inference import infer_format
-from textevolve.llm.chat_formats.jinja_source import to_jinja
 from textevolve.llm.chat_formats.parsing import parse_chat
 
 PAGE = (Path(__file__).parents[2] / "docs" / "chat-formats.md").read_text("utf-8")

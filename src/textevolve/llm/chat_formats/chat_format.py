@@ -1,33 +1,33 @@
-"""What an instruction format is, in one frozen description, and how conversations are written.
+"""The description of an instruction format, and how conversations are written in it.
 
 Roles with their markers, where the system message goes, the rules of order, trimming, the prompt
-for the next answer, tools. Which formats there are: `catalogue`. Back from text: `parsing`. Read
-off from a template: `inference`. What a format cannot express is refused, never dropped in silence.
+for the next answer, tools. One Jinja template (`chat_format.jinja`) renders every description, here
+and, written out by `to_jinja`, at a server. What a format cannot express is refused, never dropped
+in silence. Formats with names: `catalogue`. Back from text: `parsing`. Read off from a template of
+somebody else: `inference`.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from importlib import resources
+from typing import Any, Literal, cast
 
 from pydantic import Field
 
-from textevolve.llm.chat_formats.conversation import (
-    OnMarker,
-    Said,
-    broken_messages,
-    read_said,
-)
-from textevolve.llm.chat_formats.order import check_order
-from textevolve.llm.chat_formats.tools import ToolFormat, write_calls, write_results, write_tools
+from textevolve.errors import InputError
+from textevolve.llm.chat_formats.conversation import OnMarker, as_json, guard, read_messages
 from textevolve.llm.fence import JOINER
 from textevolve.spec import Frozen
 
-_TOKEN = re.compile(
+
+CONTROL_TOKEN = re.compile(
     r"<\|[^|\s<>]{1,40}\|>|<｜[^｜\s]{1,40}｜>|<</?\w{1,40}>>|</?[A-Za-z_]\w{0,40}>|\[/?[A-Z_]{2,40}\]"
 )
+_PLACE = re.compile(r"\$(name|arguments|id|content|json)")
 
 Trim = Literal["none", "both", "left", "right"]
 
@@ -75,6 +75,57 @@ class Thoughts(Frozen):
     plain_only: bool = False
 
 
+class ToolFormat(Frozen):
+    """Tools in a format: what may be called, calls, and their results.
+
+    Declarations: `placement` says whether they stand at the end of the system message, at the
+    beginning of the first user's turn, or before the last one; None: the format declares none.
+    `joint` stands between the system's text and them. `system_mark`: stands before the system's
+    preamble where there are tools. `style`: each tool as JSON, or as Mistral's templates spell it.
+
+    Calls: `call` with $name, $arguments and $id; `raw_arguments`: as the model wrote them, and not
+    as JSON of one spelling. `text_beside`: whether an answer with calls may have a text, too;
+    `text_joint` stands between the two. `assistant_before`: what opens an answer with calls, where
+    it is not what opens any other.
+
+    Results: `result` with $content, or $json for the content as a JSON string, and $id; those in a
+    row share `results_before` and `results_after`. `answer_before`: what opens an answer to them.
+    """
+
+    placement: Literal["system", "first-user", "last-user"] | None = None
+    before: str = ""
+    separator: str = ""
+    after: str = ""
+    joint: str = ""
+    indent: int | None = None
+    style: Literal["json", "mistral"] = "json"
+    system_mark: str = ""
+    assistant_before: str | None = None
+    calls_before: str = ""
+    call: str = ""
+    calls_separator: str = ""
+    calls_after: str = ""
+    raw_arguments: bool = False
+    text_beside: bool = True
+    text_joint: str = ""
+    single_call: bool = False
+    id_length: int | None = None
+    results_before: str = ""
+    result: str = ""
+    results_separator: str = ""
+    results_after: str = ""
+    answer_before: str | None = None
+
+    @property
+    def marking(self) -> tuple[str, ...]:
+        """The texts whose control tokens are markers. Those in the prose around declarations are
+        not, since a model may write about them."""
+        edges = (self.before, self.after) if self.style == "mistral" else ()
+        calls = (self.assistant_before or "", self.calls_before, self.call, self.calls_after)
+        results = (self.results_before, self.result, self.results_after)
+        return (*edges, *calls, *results, self.answer_before or "")
+
+
 class ChatFormat(Frozen):
     """An instruction format. `bos`: the text of the token that begins a prompt; `writes_bos` says
     whether it is written, or left to the tokenizer. `separator`: between turns. `generation`: what
@@ -107,26 +158,31 @@ class ChatFormat(Frozen):
         """Every text by which a change of speaker could be forged: control tokens, and the words
         that stand in their place where the format has none."""
         turns = [self.user, self.assistant, *([self.system] if self.system else [])]
-        found: dict[str, None] = {}
-        for turn in turns:
-            found |= dict.fromkeys(_markers_in(turn.before, words=True))
-            found |= dict.fromkeys(_markers_in(turn.after))
-        for text in (self.bos, self.eos, self.generation, self.ending, *self.stop):
-            found |= dict.fromkeys(_markers_in(text))
-        if self.tools is not None:
-            for text in self.tools.marking:
-                found |= dict.fromkeys(_markers_in(text))
-        return tuple(found | dict.fromkeys(self.more_markers))
+        texts = [text for turn in turns for text in (turn.before, turn.after)]
+        texts += [self.bos, self.eos, self.generation, self.ending, *self.stop]
+        texts += self.tools.marking if self.tools is not None else ()
+        openings = {turn.before for turn in turns}
+        markers: list[str] = []
+        for text in texts:
+            tokens = CONTROL_TOKEN.findall(text)
+            markers += tokens or ([text.strip()] if text in openings and text.strip() else [])
+        return tuple(dict.fromkeys([*markers, *self.more_markers]))
 
     @cached_property
     def word_markers(self) -> tuple[str, ...]:
         """Those of the markers that are plain words, such as `USER:`."""
-        return tuple(marker for marker in self.markers if not _TOKEN.fullmatch(marker))
+        return tuple(marker for marker in self.markers if not CONTROL_TOKEN.fullmatch(marker))
 
-
-def _markers_in(text: str, words: bool = False) -> list[str]:
-    found = _TOKEN.findall(text)
-    return found if found or not words else [text.strip()] if text.strip() else []
+    @cached_property
+    def plain(self) -> dict[str, Any]:
+        """The description as `chat_format.jinja` takes it: calls and results as the fixed texts and
+        the names of their places, in turns; nothing where there is nothing."""
+        plain = self.model_dump(exclude_none=True, exclude={"title", "differences", "more_markers"})
+        for field in ("call", "result"):
+            if self.tools is not None:
+                written = plain["tools"][field]
+                plain["tools"][field] = pieces(written) if written else []
+        return plain
 
 
 def changed(format: ChatFormat, **fields: Any) -> ChatFormat:
@@ -134,10 +190,9 @@ def changed(format: ChatFormat, **fields: Any) -> ChatFormat:
     return ChatFormat(**{name: getattr(format, name) for name in ChatFormat.model_fields} | fields)
 
 
-def trimmed(text: str, how: Trim) -> str:
-    if how == "both":
-        return text.strip()
-    return text.lstrip() if how == "left" else text.rstrip() if how == "right" else text
+def pieces(template: str) -> list[str]:
+    """The fixed texts of a call or a result and the names of its places, in turns."""
+    return _PLACE.split(template)
 
 
 def render_chat(
@@ -157,38 +212,90 @@ def render_chat(
     Raises:
         InputError: the format cannot express the conversation; says what to do.
     """
-    said = settle_chat(format, messages, tools, on_marker)
-    if tools and on_marker == "neutralise":
-        said = _set_apart(format, said)
-    declared = write_tools(format.tools, tools or (), format.markers, on_marker) if tools else ""
-    turns = _write(format, said, declared)
-    text = (format.bos if format.writes_bos else "") + _absent(format, said[0])
-    text += format.separator.join(turns)
-    return text + closing_of(format, said[-1].role, add_generation_prompt)
+    talk = read_messages(messages)
+    for place, message in enumerate(talk, 1):
+        _guard_message(format, message, place, on_marker)
+    declared = [_guard_tool(format, tool, on_marker) for tool in tools or ()]
+    if declared and on_marker == "neutralise":
+        _set_apart(format, talk)
+    return _compiled()(
+        f=format.plain, messages=talk, tools=declared, add_generation_prompt=add_generation_prompt
+    )
 
 
-def _absent(format: ChatFormat, first: Said) -> str:
-    return format.system.absent if format.system is not None and first.role != "system" else ""
+def _guard_message(
+    format: ChatFormat, message: dict[str, Any], place: int, on_marker: OnMarker
+) -> None:
+    check = guard(format.markers, on_marker, f"message {place}")
+    for field in ("content", "reasoning_content", "tool_call_id"):
+        if message.get(field):
+            message[field] = check(message[field])
+    for call in message.get("tool_calls", ()):
+        function = call["function"]
+        if format.tools is not None and not format.tools.raw_arguments:
+            function["arguments"] = _one_spelling(function, place)
+        function["arguments"] = check(function["arguments"])
 
 
-_LIKE_A_TOOL = re.compile(rf"{JOINER}*{{")
+def _one_spelling(function: Mapping[str, str], place: int) -> str:
+    try:
+        return as_json(json.loads(function["arguments"]))
+    except ValueError as error:
+        raise InputError(
+            f"message {place}: the arguments of {function['name']} are not JSON ({error}): mend"
+            " them, or leave the call out"
+        ) from error
 
 
-def _set_apart(format: ChatFormat, said: Sequence[Said]) -> list[Said]:
-    """The messages, with a joiner before a question that could pass for one more declaration,
-    where nothing but its place tells it from the declarations before it."""
-    if format.tools is None or format.tools.placement != "first-user":
-        return list(said)
-    n = next(n for n, one in enumerate(said) if one.role == "user")
-    text = trimmed(said[n].text, format.user.trim)
-    if not _LIKE_A_TOOL.match(text):
-        return list(said)
-    return [*said[:n], Said("user", JOINER + text), *said[n + 1 :]]
+def _guard_tool(format: ChatFormat, tool: Any, on_marker: OnMarker) -> Any:
+    if not isinstance(tool, Mapping) or not isinstance(
+        cast("Mapping[str, Any]", tool).get("function"), Mapping
+    ):
+        form = '{"type": "function", "function": {"name": ..., "parameters": ...}}'
+        raise InputError(f"a tool must be {form}, not {str(cast(object, tool))[:60]!r}")
+    return json.loads(guard(format.markers, on_marker, "a tool's definition")(as_json(tool)))
+
+
+_LIKE_A_TOOL = re.compile(rf"\s*{JOINER}*{{")
+
+
+def _set_apart(format: ChatFormat, talk: Sequence[dict[str, Any]]) -> None:
+    """Put a joiner before a question that could pass for one more declaration, where nothing but
+    its place tells it from the declarations before it."""
+    if format.tools is not None and format.tools.placement == "first-user":
+        first = next((message for message in talk if message["role"] == "user"), {"content": ""})
+        if _LIKE_A_TOOL.match(first["content"]):
+            first["content"] = JOINER + first["content"].lstrip()
 
 
 def undo_set_apart(text: str) -> str:
     """A question behind declarations as it was."""
     return text[1:] if text.startswith(JOINER) and _LIKE_A_TOOL.match(text) else text
+
+
+def to_jinja(format: ChatFormat) -> str:
+    """The source of a Jinja chat template that renders what `render_chat` renders with markers kept
+    and refuses what it refuses. Breaking up markers inside texts is beyond a template."""
+    return f"{{%- set f = {as_json(format.plain)} -%}}\n{_source()}"
+
+
+@lru_cache(maxsize=1)
+def _source() -> str:
+    return resources.files(__package__ or "").joinpath("chat_format.jinja").read_text("utf-8")
+
+
+@lru_cache(maxsize=1)
+def _compiled() -> Callable[..., str]:
+    import jinja2
+
+    environment = jinja2.Environment(autoescape=False)  # plain text: escaping would alter it
+    environment.filters["tojson"] = as_json
+    environment.globals["raise_exception"] = _refuse
+    return environment.from_string(_source()).render
+
+
+def _refuse(reason: str) -> None:
+    raise InputError(reason)
 
 
 def closing_of(format: ChatFormat, last: str, add_generation_prompt: bool) -> str:
@@ -197,188 +304,4 @@ def closing_of(format: ChatFormat, last: str, add_generation_prompt: bool) -> st
         return format.ending
     if last == "tool" and format.tools is not None and format.tools.answer_before is not None:
         return format.tools.answer_before
-    if last == "assistant" and not format.generation_after_assistant:
-        return ""
-    return format.generation
-
-
-def settle_chat(
-    format: ChatFormat,
-    messages: Sequence[Mapping[str, Any]],
-    tools: Sequence[Mapping[str, Any]] | None = None,
-    on_marker: OnMarker = "neutralise",
-) -> list[Said]:
-    """The messages as the format lets a model see them: checked, trimmed, with the default system
-    message, without the thoughts that the format drops.
-
-    Raises:
-        InputError: the format cannot express the conversation; says what to do.
-    """
-    said = read_said(messages)
-    check_order(format, said, bool(tools))
-    said = list(broken_messages(said, format.markers, on_marker))
-    system = format.system
-    if system is not None and system.default is not None and said[0].role != "system":
-        said = [Said("system", system.default), *said]
-    last_question = max((n for n, one in enumerate(said) if one.role == "user"), default=len(said))
-    return [_settled(format, said, n, answering=n > last_question) for n in range(len(said))]
-
-
-def _settled(format: ChatFormat, said: Sequence[Said], n: int, answering: bool) -> Said:
-    one = said[n]
-    text, thought, thoughts = one.text, one.thought, format.thoughts
-    if one.role == "assistant":
-        plain = not one.calls and (n == 0 or said[n - 1].role != "tool")
-        if thoughts is not None and (plain or not thoughts.plain_only):
-            text, thought = _think(thoughts, text, thought, n == len(said) - 1, answering)
-        text = trimmed(text, format.assistant.trim)
-    elif one.role == "system" and format.system is not None:
-        text = trimmed(text, format.system.trim)
-    if text is one.text and thought is one.thought:
-        return one
-    return one._replace(text=text, thought=thought)
-
-
-def _think(
-    thoughts: Thoughts, text: str, thought: str, last: bool, answering: bool
-) -> tuple[str, str]:
-    """The text of an answer as it is written, and nothing beside it."""
-    if not thought and thoughts.closing in text:
-        thought = text.split(thoughts.closing)[0].split(thoughts.opening)[-1]
-        text = text.split(thoughts.closing)[-1]
-        text = text.lstrip(thoughts.strip) if thoughts.strip else text
-    thought, newline = thought.strip("\n"), "\n"
-    if thoughts.wrap and answering and (last or thought):
-        wrapped = f"{thoughts.opening}\n{thought}\n{thoughts.closing}\n\n"
-        return wrapped + text.lstrip(newline), ""
-    return text, ""
-
-
-def _write(format: ChatFormat, said: Sequence[Said], declared: str) -> list[str]:
-    """The turns, in order."""
-    system, tools = format.system, format.tools
-    rest = list(said)
-    opening = rest.pop(0) if rest[0].role == "system" else None
-    turns: list[str] = []
-    inside = ""
-    if system is not None and system.inside:
-        inside = f"{system.before}{opening.text}{system.after}" if opening else ""
-    elif opening is not None or (declared and tools and tools.placement == "system"):
-        turns.extend(_system_turn(format, opening, declared))
-    users = [n for n, one in enumerate(rest) if one.role == "user"]
-    n = 0
-    while n < len(rest):
-        one = rest[n]
-        if one.role == "tool":
-            end = next((m for m in range(n, len(rest)) if rest[m].role != "tool"), len(rest))
-            turns.append(write_results(_tools(format), rest[n:end]))
-            n = end
-            continue
-        if one.role == "user":
-            aimed = users[-1] if system and system.placement == "last-user" else users[0]
-            turns.append(
-                _user_turn(
-                    format,
-                    one.text,
-                    inside if n == aimed else "",
-                    (declared if declared and n == _declaring(format, users) else ""),
-                )
-            )
-        elif one.role == "assistant":
-            turns.append(_assistant_turn(format, one, n > 0 and rest[n - 1].role == "tool"))
-        elif system is not None and (one.text or system.written_empty):
-            turns.append(system.before + one.text + system.after)
-        n += 1
-    return turns
-
-
-def _declaring(format: ChatFormat, users: Sequence[int]) -> int:
-    placement = format.tools.placement if format.tools else None
-    return {"first-user": users[0], "last-user": users[-1]}.get(placement or "", -1)
-
-
-def _system_turn(format: ChatFormat, opening: Said | None, declared: str) -> Iterable[str]:
-    system, tools = format.system, format.tools
-    assert system is not None
-    here = declared if tools is not None and tools.placement == "system" else ""
-    if opening is not None and not opening.text and not system.written_empty and not here:
-        return
-    mark = tools.system_mark if tools is not None and declared else ""
-    text = opening.text if opening is not None else ""
-    joint = tools.joint if tools is not None and here and opening is not None else ""
-    yield f"{system.before}{mark}{system.preamble}{text}{joint}{here}{system.after}"
-
-
-def _user_turn(format: ChatFormat, text: str, inside: str, declared: str) -> str:
-    user, tools = format.user, format.tools
-    how = format.system.joined_trim if format.system is not None and inside else "content"
-    if how == "content":
-        text = inside + trimmed(text, user.trim)
-    else:
-        text = trimmed(inside + text, user.trim if how == "whole" else "none")
-    if declared and tools is not None and tools.placement == "last-user":
-        return declared + user.before + text + user.after
-    return user.before + declared + text + user.after
-
-
-def _assistant_turn(format: ChatFormat, one: Said, answers_tool: bool) -> str:
-    turn, tools = format.assistant, format.tools
-    if one.calls and tools is not None:
-        before = turn.before if tools.assistant_before is None else tools.assistant_before
-        return write_calls(tools, one, before, turn.after)
-    if answers_tool and tools is not None and tools.answer_before is not None:
-        return tools.answer_before + one.text + turn.after
-    return turn.before + one.text + turn.after
-
-
-def _tools(format: ChatFormat) -> ToolFormat:
-    assert format.tools is not None  # check_order has refused it otherwise
-    return format.tools
-
-
-def seen_messages(
-    format: ChatFormat, messages: Sequence[Mapping[str, Any]], on_marker: OnMarker = "neutralise"
-) -> list[Said]:
-    """The messages as they can be read back from the format: a system message inside a user's turn
-    that no marker sets apart is the beginning of that turn's text."""
-    said = settle_chat(format, messages, None, on_marker)
-    system = format.system
-    opening = said[0] if system is not None and said[0].role == "system" else None
-    if system is None or opening is None:
-        return [_as_seen(format, one) for one in said]
-    if not system.inside:
-        unwritten = not opening.text and not (system.written_empty and _shows(format, system))
-        return [_as_seen(format, one) for one in said[1 if unwritten else 0 :]]
-    rest = said[1:]
-    users = [n for n, one in enumerate(rest) if one.role == "user"]
-    aimed = users[-1] if system.placement == "last-user" else users[0]
-    whole = _user_turn(format, rest[aimed].text, system.before + opening.text + system.after, "")
-    text = whole[len(format.user.before) : len(whole) - len(format.user.after)]
-    joined = [Said("user", text)]
-    if _markers_in(system.before + system.after):
-        kept = text.removeprefix(system.before + opening.text).removeprefix(system.after.rstrip())
-        white = system.after.removeprefix(system.after.rstrip())
-        joined = [Said("system", opening.text), Said("user", kept.removeprefix(white))]
-    after = [_as_seen(format, one) for one in rest[aimed + 1 :]]
-    return [*(_as_seen(format, one) for one in rest[:aimed]), *joined, *after]
-
-
-def _shows(format: ChatFormat, system: SystemTurn) -> bool:
-    """Whether an empty system message leaves any trace."""
-    return bool(system.before or system.after or format.separator)
-
-
-def _as_seen(format: ChatFormat, one: Said) -> Said:
-    if one.role == "user":
-        return Said("user", trimmed(one.text, format.user.trim))
-    if one.role == "assistant" and not one.calls:
-        return Said("assistant", without_empty_thought(format, one.text))
-    return one
-
-
-def without_empty_thought(format: ChatFormat, text: str) -> str:
-    """An answer without the empty thought that the format writes where there was none."""
-    thoughts = format.thoughts
-    if thoughts is None or not thoughts.wrap:
-        return text
-    return text.removeprefix(f"{thoughts.opening}\n\n{thoughts.closing}\n\n")
+    return "" if last == "assistant" and not format.generation_after_assistant else format.generation

@@ -1,15 +1,15 @@
-"""Conversations as they are read: the protocol's messages, checked, and markers in them broken up.
+"""Conversations as formats write and read them: messages of the chat protocol, checked, and with
+markers in their texts broken up.
 
 A marker inside a text is broken up by an invisible character after its first one, and one more
-where the text had such a thing already, so that it can be undone to the letter. How a conversation
-is written in a format is the business of `chat_format`.
+where the text had such a character already, so that it can be undone to the letter.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, cast
 
@@ -21,32 +21,40 @@ OnMarker = Literal["neutralise", "refuse", "keep"]
 it), or the conversation is refused, or it stays and a server may read it as a change of speaker."""
 
 ROLES = ("system", "user", "assistant", "tool")
-_KNOWN = {"role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content"}
+_FIELDS = {"role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content"}
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 
-class SaidCall(NamedTuple):
-    """A tool call of a message. `arguments`: JSON, as the model wrote it."""
+class ChatFile(NamedTuple):
+    """`tools`: the function definitions that came with the messages, or None."""
 
-    name: str
-    arguments: str
-    id: str = ""
-
-
-class Said(NamedTuple):
-    """One message. `answers`: the id of the call that a message of the role "tool" answers.
-    `place`: its number, from 1, for what is said of it in errors."""
-
-    role: str
-    text: str
-    calls: tuple[SaidCall, ...] = ()
-    answers: str = ""
-    thought: str = ""
-    place: int = 0
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None
 
 
-def read_said(messages: Sequence[Mapping[str, Any]]) -> list[Said]:
-    """Messages of the protocol, checked.
+def read_conversation(text: str, name: str) -> ChatFile:
+    """Read a list of messages, or an object with `messages` and perhaps `tools`, from JSON.
+
+    Raises:
+        InputError: the text is not JSON, or holds no messages; `name` is what it is called there.
+    """
+    try:
+        body: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{name}: not JSON: {error}") from error
+    parts = cast("dict[str, Any]", body if isinstance(body, dict) else {"messages": body})
+    for part in ("messages", "tools"):
+        items = parts.get(part)
+        listed = cast("list[Any]", items) if isinstance(items, list) else []
+        if (part == "messages" or items is not None) and not (
+            listed and all(isinstance(item, dict) for item in listed)
+        ):
+            raise InputError(f"{name}: the {part} must be a list of JSON objects, with one at least")
+    return ChatFile(parts["messages"], parts.get("tools"))
+
+
+def read_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Check messages of the protocol, and reduce each to the fields that a format can write.
 
     Raises:
         InputError: there is none, or one that no text format can hold; says which and why.
@@ -58,113 +66,97 @@ def read_said(messages: Sequence[Mapping[str, Any]]) -> list[Said]:
     return [_read(message, place) for place, message in enumerate(messages, 1)]
 
 
-def _read(message: Mapping[str, Any], place: int) -> Said:
+def _read(message: Mapping[str, Any], place: int) -> dict[str, Any]:
     role = message.get("role")
     if role not in ROLES:
         raise InputError(f"message {place}: role must be one of {', '.join(ROLES)}, not {role!r}")
-    if not _KNOWN.issuperset(message):
-        unknown = [key for key in message if key not in _KNOWN and message[key] is not None]
-        if unknown:
-            raise InputError(f"message {place}: no format writes '{unknown[0]}': leave it out")
+    unknown = [key for key in message if key not in _FIELDS and message[key] is not None]
+    if unknown:
+        raise InputError(f"message {place}: no format writes '{unknown[0]}': leave it out")
     if message.get("name") and role != "tool":
         raise InputError(f"message {place}: no format writes names: put the name into the content")
-    calls = tuple(_read_call(call, place) for call in message.get("tool_calls") or ())
+    calls = [_read_call(call, place) for call in message.get("tool_calls") or ()]
     if calls and role != "assistant":
         raise InputError(f"message {place}: only an assistant calls tools, not the {role}")
-    return Said(
-        role=role,
-        text=_read_text(message.get("content"), place, bool(calls)),
-        calls=calls,
-        answers=str(message.get("tool_call_id") or ""),
-        thought=str(message.get("reasoning_content") or ""),
-        place=place,
-    )
+    text = _read_text(message.get("content"), place, bool(calls))
+    thought = str(message.get("reasoning_content") or "")
+    return make_message(role, text, calls, str(message.get("tool_call_id") or ""), thought)
 
 
-def _read_text(content: Any, place: int, empty: bool) -> str:
+def make_message(
+    role: str,
+    text: str,
+    calls: Sequence[dict[str, Any]] = (),
+    answers: str = "",
+    thought: str = "",
+) -> dict[str, Any]:
+    """Return a message of the protocol with only the fields that hold something."""
+    more = {"reasoning_content": thought, "tool_calls": list(calls), "tool_call_id": answers}
+    return {"role": role, "content": text} | {key: value for key, value in more.items() if value}
+
+
+def make_call(name: str, arguments: str, id: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {**({"id": id} if id else {}), "type": "function", "function": function}
+
+
+def _read_text(content: Any, place: int, may_be_absent: bool) -> str:
     if isinstance(content, str):
         return content
-    if content is None and empty:
+    if content is None and may_be_absent:
         return ""
-    if isinstance(content, list):
-        parts = cast(list[Any], content)
-        texts = [
-            str(cast(dict[str, Any], part).get("text"))
-            for part in parts
-            if isinstance(part, dict) and cast(dict[str, Any], part).get("type") == "text"
-        ]
-        if len(texts) == len(parts):
-            return "".join(texts)
-        raise InputError(f"message {place}: only texts can be written, not images: leave them out")
-    raise InputError(f"message {place}: content must be a text, not {type(content).__name__}")
+    if not isinstance(content, list):
+        kind = type(content).__name__
+        raise InputError(f"message {place}: content must be a text, not {kind}")
+    texts: list[str] = []
+    for part in cast("list[Any]", content):
+        match part:
+            case {"type": "text", "text": text}:
+                texts.append(str(text))
+            case _:
+                raise InputError(
+                    f"message {place}: only texts can be written, not images: leave them out"
+                )
+    return "".join(texts)
 
 
-def _read_call(call: Any, place: int) -> SaidCall:
-    given = cast(dict[str, Any], call) if isinstance(call, dict) else {}
-    function = given.get("function")
-    if not isinstance(function, dict):
-        raise InputError(f"message {place}: a tool call needs a function with name and arguments")
-    found = cast(dict[str, Any], function)
-    name, arguments = str(found.get("name") or ""), found.get("arguments", "{}")
-    if not _TOOL_NAME.fullmatch(name):
-        raise InputError(f"message {place}: {name!r} cannot be a tool's name: letters, digits, _ -")
-    written = arguments if isinstance(arguments, str) else as_json(arguments)
-    return SaidCall(name, written, str(given.get("id") or ""))
-
-
-def write_message(said: Said) -> dict[str, Any]:
-    """A message of the protocol, with the fields alone that say something."""
-    message: dict[str, Any] = {"role": said.role, "content": said.text}
-    if said.thought:
-        message["reasoning_content"] = said.thought
-    if said.calls:
-        message["tool_calls"] = [
-            {
-                **({"id": call.id} if call.id else {}),
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in said.calls
-        ]
-    if said.answers:
-        message["tool_call_id"] = said.answers
-    return message
+def _read_call(call: Any, place: int) -> dict[str, Any]:
+    match call:
+        case {"function": {"name": str(name), **function}} if _TOOL_NAME.fullmatch(name):
+            arguments = function.get("arguments", "{}")
+            written = arguments if isinstance(arguments, str) else as_json(arguments)
+            return make_call(name, written, str(call.get("id") or ""))
+        case {"function": {"name": name}}:
+            raise InputError(
+                f"message {place}: {name!r} cannot be a tool's name: letters, digits, _ -"
+            )
+        case _:
+            raise InputError(
+                f"message {place}: a tool call needs a function with name and arguments"
+            )
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
-    """JSON as the `tojson` of published templates writes it."""
+    """Return JSON as the `tojson` of published templates writes it."""
     return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-def load_arguments(call: SaidCall, place: int) -> Any:
-    """The arguments of a call, read.
-
-    Raises:
-        InputError: they are not JSON.
-    """
-    try:
-        return json.loads(call.arguments)
-    except ValueError as error:
-        told = f"message {place}: the arguments of {call.name} are not JSON ({error})"
-        raise InputError(f"{told}: mend them, or leave the call out") from error
 
 
 @lru_cache(maxsize=256)
 def _loose(markers: tuple[str, ...]) -> re.Pattern[str]:
-    """The markers, with any number of joiners after the first character."""
+    """Match the markers with any number of joiners after the first character."""
     ordered = sorted(markers, key=len, reverse=True)
     return re.compile("|".join(f"{re.escape(m[0])}{JOINER}*{re.escape(m[1:])}" for m in ordered))
 
 
 def find_marker(text: str, markers: tuple[str, ...]) -> str | None:
-    """The first marker that stands in a text."""
-    found = literal_pattern(markers).search(text) if markers else None
-    return found[0] if found else None
+    """Return the first marker that stands in a text."""
+    match = literal_pattern(markers).search(text) if markers else None
+    return match[0] if match else None
 
 
 def break_up(text: str, markers: tuple[str, ...]) -> str:
-    """The text with a joiner (U+2060) after the first character of each marker; one more where
-    there are some already. Time is linear in the text."""
+    """Put a joiner (U+2060) after the first character of each marker; one more where there are some
+    already. Time is linear in the text."""
     # Nearly no text holds a marker's end, and a pattern costs a hundred times this look.
     if not any(marker[1:] in text for marker in markers):
         return text
@@ -172,36 +164,33 @@ def break_up(text: str, markers: tuple[str, ...]) -> str:
 
 
 def unbreak(text: str, markers: tuple[str, ...]) -> str:
-    """Undoes `break_up`."""
+    """Undo `break_up`."""
     if not markers or JOINER not in text:
         return text
     return _loose(markers).sub(lambda m: m[0][0] + m[0][2:] if m[0][1:2] == JOINER else m[0], text)
 
 
-def broken_messages(
-    said: Sequence[Said], markers: tuple[str, ...], on_marker: OnMarker
-) -> Iterator[Said]:
-    """The messages with what `on_marker` says done to every text of them."""
-    single = tuple(marker for marker in markers if len(marker) == 1)
-    for one in said:
+def guard(markers: tuple[str, ...], on_marker: OnMarker, holder: str) -> Callable[[str], str]:
+    """Return what is done to each text of `holder` before it is written.
+
+    Raises (the function does):
+        InputError: the text holds a marker that is refused, or that cannot be broken up.
+    """
+
+    def check(text: str) -> str:
         if on_marker == "keep":
-            yield one
-            continue
-        if on_marker == "refuse":
-            for text in (one.text, one.thought, *(call.arguments for call in one.calls)):
-                if found := find_marker(text, markers):
-                    told = f"message {one.place} holds {found!r}, a marker of the format"
-                    raise InputError(f"{told}: take it out, or have it neutralised")
-            yield one
-            continue
-        for marker in single:
-            if any(marker in text for text in (one.text, one.thought)):
-                told = f"message {one.place} holds {marker!r}, which the format has for a marker"
-                raise InputError(f"{told} and which cannot be broken up: take it out")
-        text = break_up(one.text, markers)
-        if one.calls or one.answers or one.thought:
-            calls = tuple(c._replace(arguments=break_up(c.arguments, markers)) for c in one.calls)
-            answers, thought = break_up(one.answers, markers), break_up(one.thought, markers)
-            yield one._replace(text=text, calls=calls, answers=answers, thought=thought)
-        else:
-            yield one if text is one.text else one._replace(text=text)
+            return text
+        if on_marker == "refuse" and (marker := find_marker(text, markers)):
+            raise InputError(
+                f"{holder} holds {marker!r}, a marker of the format: take it out, or have it"
+                " neutralised"
+            )
+        for marker in markers:
+            if len(marker) == 1 and marker in text:
+                raise InputError(
+                    f"{holder} holds {marker!r}, which the format has for a marker and which cannot"
+                    " be broken up: take it out"
+                )
+        return break_up(text, markers)
+
+    return check
