@@ -13,7 +13,7 @@ from published import TOKENS, published
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
 from textevolve.llm.chat_formats.chat_format import ChatFormat
-from textevolve.llm.chat_formats.inference import Inference, infer_format
+from textevolve.llm.chat_formats.detection import Inference, infer_format
 
 PLACES = {
     "turn": "a turn",

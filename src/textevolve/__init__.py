@@ -104,7 +104,7 @@ if TYPE_CHECKING:
     from textevolve.llm.chat_formats.catalogue import chat_format
     from textevolve.llm.chat_formats.chat_format import ChatFormat, render_chat
     from textevolve.llm.chat_formats.checking import check_chat_template
-    from textevolve.llm.chat_formats.inference import infer_format
+    from textevolve.llm.chat_formats.detection import infer_format
     from textevolve.llm.chat_formats.jinja_template import JinjaTemplate
     from textevolve.llm.chat_formats.parsing import parse_chat
     from textevolve.llm.chat_formats.sources import read_chat_template
@@ -210,7 +210,7 @@ _HOMES = {
     "llm.chat_formats.catalogue": ("chat_format",),
     "llm.chat_formats.chat_format": ("ChatFormat", "render_chat"),
     "llm.chat_formats.checking": ("check_chat_template",),
-    "llm.chat_formats.inference": ("infer_format",),
+    "llm.chat_formats.detection": ("infer_format",),
     "llm.chat_formats.jinja_template": ("JinjaTemplate",),
     "llm.chat_formats.parsing": ("parse_chat",),
     "llm.chat_formats.sources": ("read_chat_template",),

@@ -18,8 +18,12 @@ from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
 from textevolve.llm.chat_formats.chat_format import ChatFormat, render_chat, to_jinja
 from textevolve.llm.chat_formats.checking import check_chat_template, compare_with_server
 from textevolve.llm.chat_formats.conversation import ChatFile, read_conversation
-from textevolve.llm.chat_formats.detection import detect_prompt, match_formats
-from textevolve.llm.chat_formats.inference import Inference, infer_format
+from textevolve.llm.chat_formats.detection import (
+    Inference,
+    detect_prompt,
+    infer_format,
+    match_formats,
+)
 from textevolve.llm.chat_formats.parsing import parse_chat
 from textevolve.llm.chat_formats.served_template import TemplateFinding
 from textevolve.llm.chat_formats.sources import ModelTemplate, is_model_file, read_chat_template

@@ -14,7 +14,7 @@ from textevolve.errors import InputError, NotFoundError, SettingsError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
 from textevolve.llm.chat_formats.chat_format import ChatFormat, render_chat
 from textevolve.llm.chat_formats.conversation import break_up
-from textevolve.llm.chat_formats.inference import infer_format
+from textevolve.llm.chat_formats.detection import infer_format
 from textevolve.llm.chat_formats.sources import is_model_file, read_chat_template
 from textevolve.llm.completions_wire import Messages, PromptFormat
 

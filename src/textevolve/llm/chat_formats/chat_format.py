@@ -23,7 +23,6 @@ from textevolve.llm.chat_formats.conversation import OnMarker, as_json, guard, r
 from textevolve.llm.fence import JOINER
 from textevolve.spec import Frozen
 
-
 CONTROL_TOKEN = re.compile(
     r"<\|[^|\s<>]{1,40}\|>|<｜[^｜\s]{1,40}｜>|<</?\w{1,40}>>|</?[A-Za-z_]\w{0,40}>|\[/?[A-Z_]{2,40}\]"
 )
@@ -43,15 +42,13 @@ class TurnMarkers(Frozen):
 class SystemTurn(TurnMarkers):
     """The system message. `placement`: a turn of its own, a prefix without marker, or inside the
     first or the last turn of the user. `preamble`: stands between `before` and the text of a first
-    system message. `default`: its text where the conversation has none; None: nothing is written
-    but `absent`.
+    system message. `default`: its text where the conversation has none; None: nothing is written.
     `later`: system messages may also come later, as turns. `written_empty`: not so if an empty one
     is left out. `joined_trim`: what is trimmed of a user's turn that holds the system text, too."""
 
     placement: Literal["turn", "prefix", "first-user", "last-user"] = "turn"
     preamble: str = ""
     default: str | None = None
-    absent: str = ""
     later: bool = False
     written_empty: bool = True
     joined_trim: Literal["content", "whole", "none"] = "content"
@@ -290,7 +287,8 @@ def _compiled() -> Callable[..., str]:
 
     environment = jinja2.Environment(autoescape=False)  # plain text: escaping would alter it
     environment.filters["tojson"] = as_json
-    environment.globals["raise_exception"] = _refuse
+    names: dict[str, Any] = environment.globals
+    names["raise_exception"] = _refuse
     return environment.from_string(_source()).render
 
 
@@ -304,4 +302,6 @@ def closing_of(format: ChatFormat, last: str, add_generation_prompt: bool) -> st
         return format.ending
     if last == "tool" and format.tools is not None and format.tools.answer_before is not None:
         return format.tools.answer_before
-    return "" if last == "assistant" and not format.generation_after_assistant else format.generation
+    return (
+        "" if last == "assistant" and not format.generation_after_assistant else format.generation
+    )

@@ -7,13 +7,14 @@ from (`sources`).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from textevolve.errors import InputError
-from textevolve.llm.chat_formats.detection import CONVERSATIONS, FormatMatch, match_formats
+from textevolve.llm.chat_formats.detection import CONVERSATIONS, FormatMatch, match_formats, talk
 from textevolve.llm.chat_formats.jinja_template import JinjaTemplate
 from textevolve.llm.chat_formats.served_template import (
     QUESTION,
@@ -24,23 +25,26 @@ from textevolve.llm.chat_formats.served_template import (
 )
 from textevolve.llm.chat_formats.sources import ModelTemplate
 
-ANSWER = "The sea that rises."
-TOOL: dict[str, Any] = {
-    "type": "function",
-    "function": {
-        "name": "find_tide",
-        "description": "When the sea is high.",
-        "parameters": {
-            "type": "object",
-            "properties": {"port": {"type": "string", "description": "The port."}},
-            "required": ["port"],
-        },
+_FUNCTION = {
+    "name": "find_tide",
+    "description": "When the sea is high.",
+    "parameters": {
+        "type": "object",
+        "properties": {"port": {"type": "string", "description": "The port."}},
+        "required": ["port"],
     },
 }
+_TOOL = {"type": "function", "function": _FUNCTION}
+_CALL = {
+    "id": "call00001",
+    "type": "function",
+    "function": {"name": "find_tide", "arguments": {"port": "Brest"}},
+}
+_USED = [
+    {"role": "assistant", "content": "", "tool_calls": [_CALL]},
+    {"role": "tool", "content": "At noon.", "tool_call_id": "call00001", "name": "find_tide"},
+]
 _OPEN_MARKER = re.compile(r"<[^<>]*$")
-_CALL = {"id": "call00001", "type": "function"}
-_ARGUMENTS = {"port": "Brest"}
-_RESULT = "At noon."
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +68,18 @@ def check_chat_template(model: ModelTemplate) -> TemplateCheck:
         InputError: the template cannot be rendered at all.
     """
     template = model.open()
-    plain = template.render(_messages("user"), add_generation_prompt=True)
+    plain = template.render(talk(QUESTION), add_generation_prompt=True)
     matches = match_formats(template.render, model.bos_token)
     findings = (
         _check_format(matches),
-        _check_system(template),
-        _check_generation(template),
+        _check_system(template, plain),
+        _check_generation(template, plain),
         _check_bos(model, plain),
         _check_order(template),
         _check_tools(template),
         *_check_date(model),
     )
     return TemplateCheck(model.origin, matches, findings)
-
-
-def _messages(*roles: str) -> list[dict[str, Any]]:
-    texts = {"system": SYSTEM, "user": QUESTION, "assistant": ANSWER}
-    return [{"role": role, "content": texts[role]} for role in roles]
 
 
 def _check_format(matches: tuple[FormatMatch, ...]) -> TemplateFinding:
@@ -94,43 +93,34 @@ def _check_format(matches: tuple[FormatMatch, ...]) -> TemplateFinding:
     return TemplateFinding("format", None, f"none that is known; like {best.name}: {alike}")
 
 
-def _check_system(template: JinjaTemplate) -> TemplateFinding:
+def _check_system(template: JinjaTemplate, plain: str) -> TemplateFinding:
     try:
-        text = template.render(_messages("system", "user"), add_generation_prompt=True)
+        text = template.render(talk(QUESTION, system=SYSTEM), add_generation_prompt=True)
     except InputError as error:
         return TemplateFinding("system message", False, f"refused: {error}")
     if SYSTEM not in text:
         return TemplateFinding("system message", False, "dropped: the model never sees it")
-    default = template.render(_messages("user"), add_generation_prompt=True)
-    added = text.replace(SYSTEM, "").strip() != default.strip() and len(default) > len(text)
+    added = text.replace(SYSTEM, "").strip() != plain.strip() and len(plain) > len(text)
     more = "; without one, a default of the template's own is written" if added else ""
     return TemplateFinding("system message", True, f"kept{more}")
 
 
-def _check_generation(template: JinjaTemplate) -> TemplateFinding:
-    messages = _messages("user")
+def _check_generation(template: JinjaTemplate, asked: str) -> TemplateFinding:
+    question = "generation prompt"
     try:
-        asked = template.render(messages, add_generation_prompt=True)
-        plain = template.render(messages)
+        plain = template.render(talk(QUESTION))
     except InputError as error:
-        return TemplateFinding("generation prompt", False, str(error))
+        return TemplateFinding(question, False, str(error))
     if asked == plain:
         note = "the same with and without it: the template ends a question as it always does"
-        return TemplateFinding("generation prompt", None, note)
-    shared = _OPEN_MARKER.sub("", "".join(_shared_beginning(asked, plain)))
+        return TemplateFinding(question, None, note)
+    shared = _OPEN_MARKER.sub("", os.path.commonprefix([asked, plain]))
     prompt, ending = asked[len(shared) :], plain[len(shared) :]
     if prompt and QUESTION in shared:
         note = f"ends with {prompt!r}" + (f", and with {ending!r} without it" if ending else "")
-        return TemplateFinding("generation prompt", True, note)
+        return TemplateFinding(question, True, note)
     note = "asking for an answer does not add to the text, but changes it"
-    return TemplateFinding("generation prompt", False, note)
-
-
-def _shared_beginning(one: str, other: str) -> Iterator[str]:
-    for mine, yours in zip(one, other, strict=False):
-        if mine != yours:
-            return
-        yield mine
+    return TemplateFinding(question, False, note)
 
 
 def _check_bos(model: ModelTemplate, text: str) -> TemplateFinding:
@@ -140,25 +130,30 @@ def _check_bos(model: ModelTemplate, text: str) -> TemplateFinding:
     times = 0
     while text.startswith(bos):
         times, text = times + 1, text[len(bos) :]
+    good: bool | None = True
     if times > 1:
-        return TemplateFinding("BOS", False, f"the template itself writes {bos} {times} times")
-    if times and model.adds_bos:
-        note = (
-            f"{bos} comes from the template and from the tokenizer: twice, where a rendered prompt"
-            " is tokenized with special tokens; llama.cpp's chat endpoint leaves out one"
+        good, note = False, f"the template itself writes {bos} {times} times"
+    elif times and model.adds_bos:
+        good, note = (
+            False,
+            (
+                f"{bos} comes from the template and from the tokenizer: twice, where a rendered prompt"
+                " is tokenized with special tokens; llama.cpp's chat endpoint leaves out one"
+            ),
         )
-        return TemplateFinding("BOS", False, note)
-    if model.adds_bos is None:
-        note = f"{'written' if times else 'not written'}; the tokenizer's part is not known"
-        return TemplateFinding("BOS", None, note)
-    if not times and not model.adds_bos:
-        return TemplateFinding("BOS", True, f"{bos} is written by neither template nor tokenizer")
-    return TemplateFinding("BOS", True, f"once, by the {'template' if times else 'tokenizer'}")
+    elif model.adds_bos is None:
+        written = "written" if times else "not written"
+        good, note = None, f"{written}; the tokenizer's part is not known"
+    elif times or model.adds_bos:
+        note = f"once, by the {'template' if times else 'tokenizer'}"
+    else:
+        note = f"{bos} is written by neither template nor tokenizer"
+    return TemplateFinding("BOS", good, note)
 
 
 def _check_order(template: JinjaTemplate) -> TemplateFinding:
     try:
-        template.render(_messages("user", "user"), add_generation_prompt=True)
+        template.render([*talk(QUESTION), *talk(QUESTION)], add_generation_prompt=True)
     except InputError:
         return TemplateFinding("order", None, "user and assistant must take turns")
     return TemplateFinding("order", True, "any: also two messages of the user in a row")
@@ -172,30 +167,20 @@ def _check_date(model: ModelTemplate) -> Iterator[TemplateFinding]:
 
 def _check_tools(template: JinjaTemplate) -> TemplateFinding:
     """Whether tools are declared, a call is written and its result is."""
-    name = TOOL["function"]["name"]
-
-    def shown(messages: list[dict[str, Any]], wanted: str, tools: bool) -> bool:
+    parts = {"declarations": "find_tide", "calls": "Brest", "results": "At noon."}
+    missing: list[str] = []
+    for number, (part, sign) in enumerate(parts.items()):
+        messages: list[dict[str, Any]] = [*talk(QUESTION), *_USED[:number]]
         try:
-            return wanted in template.render(messages, tools=[TOOL] if tools else None)
+            text = template.render(messages, tools=[_TOOL])
         except InputError:
-            return False
-
-    call = {"role": "assistant", "content": "", "tool_calls": [_call(name)]}
-    answer = {"role": "tool", "content": _RESULT, "tool_call_id": _CALL["id"], "name": name}
-    parts = {
-        "declarations": shown(_messages("user"), name, tools=True),
-        "calls": shown([*_messages("user"), call], _ARGUMENTS["port"], tools=True),
-        "results": shown([*_messages("user"), call, answer], _RESULT, tools=True),
-    }
-    there = [part for part, found in parts.items() if found]
-    if len(there) == len(parts):
+            text = ""
+        missing += [] if sign in text else [part]
+    if not missing:
         return TemplateFinding("tools", True, "declarations, calls and results are written")
-    missing = ", ".join(part for part in parts if part not in there)
-    return TemplateFinding("tools", None, f"not written: {missing}" if there else "not supported")
-
-
-def _call(name: str) -> dict[str, Any]:
-    return {**_CALL, "function": {"name": name, "arguments": _ARGUMENTS}}
+    some = len(missing) < len(parts)
+    note = f"not written: {', '.join(missing)}" if some else "not supported"
+    return TemplateFinding("tools", None, note)
 
 
 async def compare_with_server(model: ModelTemplate, ask: Ask) -> TemplateFinding:
@@ -208,18 +193,17 @@ async def compare_with_server(model: ModelTemplate, ask: Ask) -> TemplateFinding
         return TemplateFinding(question, None, "the server does not show its template")
     if served.rstrip("\n") != model.templates.get("default", "").rstrip("\n"):
         return TemplateFinding(question, None, "the server has another template")
-    template = JinjaTemplate(served, served_text(properties, "bos_token") or "", model.eos_token)
+    bos = served_text(properties, "bos_token") or ""
+    template = JinjaTemplate(served, bos, model.eos_token)
     differing: list[str] = []
-    for messages, asked in CONVERSATIONS:
-        if not asked:
-            continue  # the server always asks for an answer
+    for messages in (messages for messages, asks in CONVERSATIONS if asks):
         theirs = served_text(await ask("/apply-template", {"messages": messages}), "prompt")
         try:
             ours = template.render(messages, add_generation_prompt=True)
         except InputError:
             ours = None
         # llama.cpp leaves out a BOS that its tokenizer adds.
-        if theirs != ours and theirs != (ours or "").removeprefix(template.bos_token or ""):
+        if theirs not in (ours, (ours or "").removeprefix(bos)):
             differing.append("+".join(message["role"] for message in messages))
     if differing:
         note = f"renders {len(differing)} conversations otherwise: {', '.join(differing)}"

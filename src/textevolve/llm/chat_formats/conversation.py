@@ -49,7 +49,9 @@ def read_conversation(text: str, name: str) -> ChatFile:
         if (part == "messages" or items is not None) and not (
             listed and all(isinstance(item, dict) for item in listed)
         ):
-            raise InputError(f"{name}: the {part} must be a list of JSON objects, with one at least")
+            raise InputError(
+                f"{name}: the {part} must be a list of JSON objects, with one at least"
+            )
     return ChatFile(parts["messages"], parts.get("tools"))
 
 

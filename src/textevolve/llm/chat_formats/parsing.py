@@ -191,8 +191,6 @@ class _Reader:
     def read_system(self, system: SystemTurn) -> None:
         """Read a system message that begins the text, with declarations of tools at its end."""
         tools = self.format.tools
-        if system.absent and self.take(system.absent):
-            return
         if not self.take(system.before):
             return
         if not system.before and any(
@@ -323,9 +321,7 @@ class _Reader:
                     return []
                 if number % 2 == 1:
                     values[part] = written[start:at]
-            calls.append(
-                make_call(values["name"], self.whole(values["arguments"]), values["id"])
-            )
+            calls.append(make_call(values["name"], self.whole(values["arguments"]), values["id"]))
         return calls
 
     def read_results(self, tools: ToolFormat) -> None:
