@@ -99,9 +99,9 @@ def shown(format: ChatFormat, talk: list[dict[str, Any]]) -> list[dict[str, Any]
     for n, one in enumerate(messages):
         answers = one["role"] == "assistant" and "tool_calls" not in one
         plain = answers and messages[n - 1]["role"] != "tool"
-        if format.thoughts is not None and one["role"] == "assistant":
-            if plain or not format.thoughts.plain_only:
-                one["content"] = one["content"].split("</think>")[-1]
+        drops = format.thoughts is not None and (plain or not format.thoughts.plain_only)
+        if drops and one["role"] == "assistant":
+            one["content"] = one["content"].split("</think>")[-1]
     return [{**one, "content": "".join(one["content"].split())} for one in messages]
 
 

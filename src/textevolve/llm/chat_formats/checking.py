@@ -7,14 +7,19 @@ from (`sources`).
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from textevolve.errors import InputError
-from textevolve.llm.chat_formats.detection import CONVERSATIONS, FormatMatch, match_formats, talk
+from textevolve.llm.chat_formats.detection import (
+    CONVERSATIONS,
+    FormatMatch,
+    count_common,
+    match_formats,
+    talk,
+)
 from textevolve.llm.chat_formats.jinja_template import JinjaTemplate
 from textevolve.llm.chat_formats.served_template import (
     QUESTION,
@@ -114,7 +119,7 @@ def _check_generation(template: JinjaTemplate, asked: str) -> TemplateFinding:
     if asked == plain:
         note = "the same with and without it: the template ends a question as it always does"
         return TemplateFinding(question, None, note)
-    shared = _OPEN_MARKER.sub("", os.path.commonprefix([asked, plain]))
+    shared = _OPEN_MARKER.sub("", asked[: count_common(asked, plain)])
     prompt, ending = asked[len(shared) :], plain[len(shared) :]
     if prompt and QUESTION in shared:
         note = f"ends with {prompt!r}" + (f", and with {ending!r} without it" if ending else "")

@@ -328,7 +328,7 @@ def _read_turns(template: _Template) -> Iterator[dict[str, Any]]:
             yield fields
 
 
-def _count_common(*texts: str) -> int:
+def count_common(*texts: str) -> int:
     """How many characters all texts begin with."""
     letters = zip(*texts, strict=False)
     different = (n for n, letter in enumerate(letters) if len(set(letter)) > 1)
@@ -338,7 +338,7 @@ def _count_common(*texts: str) -> int:
 def _cut(*texts: str) -> Iterator[str]:
     """Common beginnings of texts that end inside no token and no word, the longest first."""
     tokens = [token.span() for text in texts for token in _WHOLE.finditer(text)]
-    for cut in range(_count_common(*texts), -1, -1):
+    for cut in range(count_common(*texts), -1, -1):
         if not any(start < cut < end for start, end in tokens):
             yield texts[0][:cut]
 
@@ -354,7 +354,7 @@ def _fields_of_turns(
     if not answered.endswith(ending) or not to_question.startswith(answer_end):
         return None
     opening, head = to_question[len(answer_end) :], alone[0]
-    shared = len(opening) - _count_common(opening[::-1], head[::-1])
+    shared = len(opening) - count_common(opening[::-1], head[::-1])
     separator, begin = opening[:shared], opening[shared:]
     if not to_answer[len(end) :].startswith(separator):
         return None
