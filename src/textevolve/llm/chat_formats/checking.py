@@ -139,16 +139,14 @@ def _check_bos(model: ModelTemplate, text: str) -> TemplateFinding:
     if times > 1:
         good, note = False, f"the template itself writes {bos} {times} times"
     elif times and model.adds_bos:
-        good, note = (
-            False,
-            (
-                f"{bos} comes from the template and from the tokenizer: twice, where a rendered prompt"
-                " is tokenized with special tokens; llama.cpp's chat endpoint leaves out one"
-            ),
+        good = False
+        note = (
+            f"{bos} comes from the template and from the tokenizer: twice, where a rendered prompt"
+            " is tokenized with special tokens; llama.cpp's chat endpoint leaves out one"
         )
     elif model.adds_bos is None:
-        written = "written" if times else "not written"
-        good, note = None, f"{written}; the tokenizer's part is not known"
+        good = None
+        note = f"{'written' if times else 'not written'}; the tokenizer's part is not known"
     elif times or model.adds_bos:
         note = f"once, by the {'template' if times else 'tokenizer'}"
     else:
