@@ -7,7 +7,7 @@ is `GENERATE`, and `target_instructions=Cognitive` means all three.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from textevolve.errors import InputError
 
@@ -49,104 +49,69 @@ class Instruction(Enum):
     MANAGE_TRUST = "MANAGE_TRUST"
 
 
-GENERATE = Instruction.GENERATE
-DECOMPOSE = Instruction.DECOMPOSE
-REFLECT = Instruction.REFLECT
-LOAD = Instruction.LOAD
-STORE = Instruction.STORE
-COMPRESS = Instruction.COMPRESS
-FILTER = Instruction.FILTER
-STRUCTURE = Instruction.STRUCTURE
-RENDER = Instruction.RENDER
-TOOL_CALL = Instruction.TOOL_CALL
-TOOL_BUILD = Instruction.TOOL_BUILD
-DELEGATE = Instruction.DELEGATE
-RESPOND = Instruction.RESPOND
-VERIFY = Instruction.VERIFY
-CONSTRAIN = Instruction.CONSTRAIN
-FALLBACK = Instruction.FALLBACK
-INTERRUPT = Instruction.INTERRUPT
-PREDICT_SUCCESS = Instruction.PREDICT_SUCCESS
-EVALUATE_PROGRESS = Instruction.EVALUATE_PROGRESS
-MONITOR_RESOURCES = Instruction.MONITOR_RESOURCES
-UPDATE_KNOWLEDGE = Instruction.UPDATE_KNOWLEDGE
-REFINE_SKILL = Instruction.REFINE_SKILL
-LEARN_PREFERENCE = Instruction.LEARN_PREFERENCE
-FORMULATE_EXPERIMENT = Instruction.FORMULATE_EXPERIMENT
-COMMUNICATE = Instruction.COMMUNICATE
-NEGOTIATE = Instruction.NEGOTIATE
-PROPOSE_VOTE = Instruction.PROPOSE_VOTE
-FORM_COALITION = Instruction.FORM_COALITION
-INFER_INTENT = Instruction.INFER_INTENT
-MODEL_USER_STATE = Instruction.MODEL_USER_STATE
-ADAPT_RESPONSE = Instruction.ADAPT_RESPONSE
-MANAGE_TRUST = Instruction.MANAGE_TRUST
+(
+    GENERATE,
+    DECOMPOSE,
+    REFLECT,
+    LOAD,
+    STORE,
+    COMPRESS,
+    FILTER,
+    STRUCTURE,
+    RENDER,
+    TOOL_CALL,
+    TOOL_BUILD,
+    DELEGATE,
+    RESPOND,
+    VERIFY,
+    CONSTRAIN,
+    FALLBACK,
+    INTERRUPT,
+    PREDICT_SUCCESS,
+    EVALUATE_PROGRESS,
+    MONITOR_RESOURCES,
+    UPDATE_KNOWLEDGE,
+    REFINE_SKILL,
+    LEARN_PREFERENCE,
+    FORMULATE_EXPERIMENT,
+    COMMUNICATE,
+    NEGOTIATE,
+    PROPOSE_VOTE,
+    FORM_COALITION,
+    INFER_INTENT,
+    MODEL_USER_STATE,
+    ADAPT_RESPONSE,
+    MANAGE_TRUST,
+) = Instruction
+"""Each instruction under its own name, in the order of the members."""
 
 
-class _Cognitive(NamedTuple):
-    GENERATE: Instruction = Instruction.GENERATE
-    DECOMPOSE: Instruction = Instruction.DECOMPOSE
-    REFLECT: Instruction = Instruction.REFLECT
+class InstructionFamily(tuple[Instruction, ...]):
+    """Instructions that belong together; each can be read by its name, too."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Instruction:
+        for instruction in self:
+            if instruction.name == name:
+                return instruction
+        raise AttributeError(f"the family has no instruction '{name}'")
 
 
-class _Memory(NamedTuple):
-    LOAD: Instruction = Instruction.LOAD
-    STORE: Instruction = Instruction.STORE
-    COMPRESS: Instruction = Instruction.COMPRESS
-    FILTER: Instruction = Instruction.FILTER
-    STRUCTURE: Instruction = Instruction.STRUCTURE
-    RENDER: Instruction = Instruction.RENDER
-
-
-class _Execution(NamedTuple):
-    TOOL_CALL: Instruction = Instruction.TOOL_CALL
-    TOOL_BUILD: Instruction = Instruction.TOOL_BUILD
-    DELEGATE: Instruction = Instruction.DELEGATE
-    RESPOND: Instruction = Instruction.RESPOND
-
-
-class _Normative(NamedTuple):
-    VERIFY: Instruction = Instruction.VERIFY
-    CONSTRAIN: Instruction = Instruction.CONSTRAIN
-    FALLBACK: Instruction = Instruction.FALLBACK
-    INTERRUPT: Instruction = Instruction.INTERRUPT
-
-
-class _Metacognitive(NamedTuple):
-    PREDICT_SUCCESS: Instruction = Instruction.PREDICT_SUCCESS
-    EVALUATE_PROGRESS: Instruction = Instruction.EVALUATE_PROGRESS
-    MONITOR_RESOURCES: Instruction = Instruction.MONITOR_RESOURCES
-
-
-class _Adaptive(NamedTuple):
-    UPDATE_KNOWLEDGE: Instruction = Instruction.UPDATE_KNOWLEDGE
-    REFINE_SKILL: Instruction = Instruction.REFINE_SKILL
-    LEARN_PREFERENCE: Instruction = Instruction.LEARN_PREFERENCE
-    FORMULATE_EXPERIMENT: Instruction = Instruction.FORMULATE_EXPERIMENT
-
-
-class _Social(NamedTuple):
-    COMMUNICATE: Instruction = Instruction.COMMUNICATE
-    NEGOTIATE: Instruction = Instruction.NEGOTIATE
-    PROPOSE_VOTE: Instruction = Instruction.PROPOSE_VOTE
-    FORM_COALITION: Instruction = Instruction.FORM_COALITION
-
-
-class _Affective(NamedTuple):
-    INFER_INTENT: Instruction = Instruction.INFER_INTENT
-    MODEL_USER_STATE: Instruction = Instruction.MODEL_USER_STATE
-    ADAPT_RESPONSE: Instruction = Instruction.ADAPT_RESPONSE
-    MANAGE_TRUST: Instruction = Instruction.MANAGE_TRUST
-
-
-Cognitive = CognitiveCore = _Cognitive()
-Memory = MemoryCore = _Memory()
-Execution = ExecutionCore = _Execution()
-Normative = NormativeCore = _Normative()
-Metacognitive = MetacognitiveCore = _Metacognitive()
-Adaptive = AdaptiveCore = _Adaptive()
-Social = SocialCore = _Social()
-Affective = AffectiveCore = _Affective()
+Cognitive = CognitiveCore = InstructionFamily((GENERATE, DECOMPOSE, REFLECT))
+Memory = MemoryCore = InstructionFamily((LOAD, STORE, COMPRESS, FILTER, STRUCTURE, RENDER))
+Execution = ExecutionCore = InstructionFamily((TOOL_CALL, TOOL_BUILD, DELEGATE, RESPOND))
+Normative = NormativeCore = InstructionFamily((VERIFY, CONSTRAIN, FALLBACK, INTERRUPT))
+Metacognitive = MetacognitiveCore = InstructionFamily(
+    (PREDICT_SUCCESS, EVALUATE_PROGRESS, MONITOR_RESOURCES)
+)
+Adaptive = AdaptiveCore = InstructionFamily(
+    (UPDATE_KNOWLEDGE, REFINE_SKILL, LEARN_PREFERENCE, FORMULATE_EXPERIMENT)
+)
+Social = SocialCore = InstructionFamily((COMMUNICATE, NEGOTIATE, PROPOSE_VOTE, FORM_COALITION))
+Affective = AffectiveCore = InstructionFamily(
+    (INFER_INTENT, MODEL_USER_STATE, ADAPT_RESPONSE, MANAGE_TRUST)
+)
 """Each family under its own name, and under the one that ArbiterOS gives it."""
 
 
