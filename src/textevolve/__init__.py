@@ -44,21 +44,23 @@ if TYPE_CHECKING:
         innovate,
     )
     from textevolve.api.memory import (
+        aevaluate_memory,
         ajudge_accuracy,
         ajudge_answer,
         ajudge_integrity,
         ajudge_update,
+        evaluate_memory,
         judge_accuracy,
         judge_answer,
         judge_integrity,
         judge_update,
     )
-    from textevolve.api.memory_creation import acreate_memories, create_memories
-    from textevolve.api.memory_evaluation import aevaluate_memory, evaluate_memory
     from textevolve.api.memory_work import (
+        acreate_memories,
         aevolve_persona,
         aintegrate_memories,
         aread_corpus,
+        create_memories,
         evolve_persona,
         integrate_memories,
         read_corpus,
@@ -156,6 +158,8 @@ _HOMES = {
         "integrate_memories",
     ),
     "api.memory": (
+        "aevaluate_memory",
+        "evaluate_memory",
         "ajudge_accuracy",
         "ajudge_answer",
         "ajudge_integrity",
@@ -165,10 +169,10 @@ _HOMES = {
         "judge_integrity",
         "judge_update",
     ),
-    "api.memory_creation": ("acreate_memories", "create_memories"),
-    "api.memory_evaluation": ("aevaluate_memory", "evaluate_memory"),
     "api.namespaces": ("aopen_namespace", "open_namespace"),
     "api.memory_work": (
+        "acreate_memories",
+        "create_memories",
         "aevolve_persona",
         "aintegrate_memories",
         "aread_corpus",

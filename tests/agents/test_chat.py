@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.agents.chat import ChatAnswer, HistoryShortened
-from textevolve.agents.chat_prompt import first_shown
+from textevolve.agents.chat import ChatAnswer, HistoryShortened, first_shown
 from textevolve.errors import BudgetError, ConflictError, InputError, ModelError, TooLongError
 from textevolve.llm.streaming import AnswerPiece
 from textevolve.llm.testing import Answer, Fault

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.agents.persona_edits import (
+from textevolve.agents.persona import (
     PersonaChange,
     compose_persona,
     find_edit_fault,

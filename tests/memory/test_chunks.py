@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.memory.chunks import Document, parse_document, split_document
+from textevolve.memory.corpus import Document, parse_document, split_document
 
 TOKENS = 64
 MOST = 4 * TOKENS

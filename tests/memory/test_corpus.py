@@ -5,9 +5,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.memory.chunks import Chunk
 from textevolve.memory.corpus import (
     ORIGINAL,
+    Chunk,
     KeptChunk,
     align_chunks,
     digest,

@@ -17,13 +17,11 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.emulation import Deciding
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.memory.creation import create_memories, hash_beginnings
-from textevolve.memory.creation_settings import CreationSettings
 from textevolve.memory.cue import Memory
-from textevolve.memory.dialogue import DialogueTurn
-from textevolve.memory.extraction import cut_windows
+from textevolve.memory.extraction import CreationSettings, cut_windows
 from textevolve.memory.index import MemoryQuery
 from textevolve.memory.integration import IntegrationPlan, draw_insights
-from textevolve.memory.record import ChangeSource
+from textevolve.memory.record import ChangeSource, DialogueTurn
 from textevolve.memory.sameness import (
     differ_in_dates,
     lacks,

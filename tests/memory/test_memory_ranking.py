@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.memory.ranking import decay, fit_budget, normalise, weigh
+from textevolve.memory.recall import decay, fit_budget, normalise, weigh
 
 finite = st.floats(-1e300, 1e300, allow_nan=False)
 shares = st.floats(0, 1)

@@ -11,15 +11,17 @@ from plain_store import PlainMemories
 
 from textevolve.errors import InputError
 from textevolve.llm.token_count import count_tokens
-from textevolve.memory.cue import Cue
-from textevolve.memory.cue_queries import (
+from textevolve.memory.cue import Cue, RecallSettings
+from textevolve.memory.recall import (
     CANDIDATE_CHARACTERS,
     MOST_CANDIDATES,
     QUERY_CHARACTERS,
+    RecallSource,
     make_queries,
+    name_source,
+    recall_from,
+    recall_memories,
 )
-from textevolve.memory.recall import RecallSource, name_source, recall_from, recall_memories
-from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Add, Forget, NewMemory, Origin, Supersede
 
 WORDS = ("depot", "closes", "fee", "colour", "train", "harbour", "tea", "river")

@@ -11,8 +11,8 @@ from textevolve.evaluators import open_evaluator
 from textevolve.judge_specs import parse_evaluator
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
-from textevolve.memory_eval.evaluator_judging import case_of, judge_by_evaluator
 from textevolve.memory_eval.judgement import LABELS, TASKS, MemoryVerdict, Subject
+from textevolve.memory_eval.judging import case_of, judge_by_evaluator
 
 TEXTS = {
     "integrity": {"expected": "Ada moved to Bonn.", "memories": "Ada lives in Bonn."},

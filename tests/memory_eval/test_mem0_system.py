@@ -15,7 +15,7 @@ import pytest
 from textevolve.errors import InputError, SettingsError
 from textevolve.llm.testing import Answer, Fault
 from textevolve.memory_eval.systems.finding import open_system
-from textevolve.memory_eval.systems.mem0_config import fill_in, keys_in, read_plan
+from textevolve.memory_eval.systems.mem0_system import fill_in, keys_in, read_plan
 from textevolve.settings import read_settings
 
 needs_mem0 = pytest.mark.skipif(

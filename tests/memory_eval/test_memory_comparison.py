@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 
 from textevolve.evaluation import Failure
-from textevolve.memory_eval.comparison import compare
 from textevolve.memory_eval.judgement import MemoryJudgement, MemoryVerdict, Subject
-from textevolve.memory_eval.judgement_sums import JudgementSums
-from textevolve.memory_eval.metrics import METRICS, TYPE_METRICS, compute_metrics
+from textevolve.memory_eval.metrics import (
+    METRICS,
+    TYPE_METRICS,
+    JudgementSums,
+    compare,
+    compute_metrics,
+)
 from textevolve.report.data import plain
 
 

@@ -6,9 +6,13 @@ from textevolve.errors import BudgetError, InputError
 from textevolve.evaluation import Failure, Usage
 from textevolve.llm.decisions import dump_answers, load_questions
 from textevolve.llm.model import Response
-from textevolve.memory_eval.deciding import ask_about, decisions_version, judge_by_decider
-from textevolve.memory_eval.evaluator_judging import read_statements
 from textevolve.memory_eval.judgement import LABELS, TASKS, MemoryVerdict, Subject
+from textevolve.memory_eval.judging import (
+    ask_about,
+    decisions_version,
+    judge_by_decider,
+    read_statements,
+)
 from textevolve.studies.memory_eval import MemoryEvaluationSpec, ask
 from textevolve.studies.memory_judgement import MemoryJudgementSpec
 from textevolve.studies.memory_judgement import ask as ask_one

@@ -14,13 +14,13 @@ from textevolve.evaluation import Failure
 from textevolve.llm.budget import Budget, Budgeted
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
-from textevolve.memory_eval.answering import answer_question
-from textevolve.memory_eval.deciding import decisions_version
 from textevolve.memory_eval.judgement import LABELS, TASKS, MemoryVerdict, Subject
 from textevolve.memory_eval.judging import (
     ANSWERS,
     OWN,
     SHARED,
+    answer_question,
+    decisions_version,
     fence_texts,
     judge_subject,
     prompt,

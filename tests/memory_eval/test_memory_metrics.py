@@ -18,16 +18,15 @@ from textevolve.memory_eval.dialogues import (
     Session,
     User,
 )
-from textevolve.memory_eval.items_to_judge import Timed
+from textevolve.memory_eval.items_to_judge import RecordedKinds, Timed, read_recorded
 from textevolve.memory_eval.judgement import LABELS, MemoryJudgement, MemoryVerdict, Subject
-from textevolve.memory_eval.judgement_sums import JudgementSums
 from textevolve.memory_eval.metrics import (
     METRICS,
     TYPE_METRICS,
+    JudgementSums,
     compute_metrics,
     to_json,
 )
-from textevolve.memory_eval.recorded import RecordedKinds, read_recorded
 
 TYPES = ("event", "persona", "relationship")
 SOURCES = ("primary", "secondary", "interference", "system")

@@ -17,8 +17,7 @@ from textevolve.memory_eval.dialogues import (
     Session,
     User,
 )
-from textevolve.memory_eval.items_to_judge import Timed, Unanswered
-from textevolve.memory_eval.recorded import RecordedKinds, read_recorded
+from textevolve.memory_eval.items_to_judge import RecordedKinds, Timed, Unanswered, read_recorded
 from textevolve.memory_eval.system import Capabilities
 from textevolve.memory_eval.system_operations import (
     FAILURES_IN_A_ROW,

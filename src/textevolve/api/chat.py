@@ -11,8 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
-from textevolve.agents.chat import AgentChat, ChatAnswer, ChatEvent
-from textevolve.agents.learning import Learned
+from textevolve.agents.chat import AgentChat, ChatAnswer, ChatEvent, Learned
 from textevolve.agents.session import SessionMessage
 from textevolve.engine.kept_open import KeptOpen
 from textevolve.errors import InputError

@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from textevolve.api.running import arun, in_sync, split_keywords, takes_fields
+from textevolve.studies.create_memories import CreateMemoriesSpec, Creation
+from textevolve.studies.dialogue_rows import DialogueLike, take_dialogues
 from textevolve.studies.evolve_persona import EvolvedPersona, EvolvePersonaSpec
-from textevolve.studies.integrate_memories import IntegrateMemoriesSpec
-from textevolve.studies.integration_report import Integration
+from textevolve.studies.integrate_memories import IntegrateMemoriesSpec, Integration
 from textevolve.studies.read_corpus import DocumentReading, ReadCorpusSpec
+
+
+@takes_fields(CreateMemoriesSpec)
+async def acreate_memories(
+    dialogues: str | Path | Iterable[DialogueLike], collection: str, **fields: Any
+) -> Creation:
+    """Make memories of dialogues, and keep them in a collection, as NAME or NAMESPACE/NAME.
+
+    `dialogues`: a file or folder, or lists of messages (`{"role": ..., "content": ...}`, with a
+    `timestamp` where it is known); a single list of messages is one dialogue. The other names are
+    those of `CreateMemoriesSpec` and `RunKeywords`. The same dialogue twice adds nothing; of one
+    that has gone on, only the new turns are read.
+
+    Raises:
+        InputError: a dialogue cannot be used, or there is no such collection.
+        FatalModelError: no call can succeed; what was done is kept.
+    """
+    own, keywords = split_keywords(CreateMemoriesSpec, fields)
+    if isinstance(dialogues, str | Path):
+        spec = CreateMemoriesSpec(data=str(dialogues), collection=collection, **own)
+        return await arun(spec, **keywords)
+    cases = [one.as_case() for one in take_dialogues(dialogues)]
+    spec = CreateMemoriesSpec(data="from Python", collection=collection, **own)
+    return await arun(spec, cases=cases, **keywords)
+
+
+create_memories = in_sync(acreate_memories)
 
 
 @takes_fields(IntegrateMemoriesSpec)

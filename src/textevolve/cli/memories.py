@@ -19,20 +19,20 @@ from textevolve.cli.execution import fetch_weights
 from textevolve.cli.resources import SOURCE, NamespaceName, Yes, report_losses
 from textevolve.cli.results import print_json
 from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
+from textevolve.memory.cue import RecallSettings
 from textevolve.memory.memory_spec import MemorySpec, memory_data
-from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import MemoryRecord
 from textevolve.report import wording
 from textevolve.report.data import choose_writer
 from textevolve.report.files import check_target, open_target
 from textevolve.report.terminal import print_report
 from textevolve.settings import read_settings
-from textevolve.studies.memory_files import read_memory_rows
-from textevolve.studies.memory_listing import (
+from textevolve.studies.memory_files import (
     draw_history,
     draw_memories,
     draw_memory,
     draw_recalled,
+    read_memory_rows,
     recalled_data,
 )
 

@@ -29,7 +29,7 @@ from pydantic import (
 from textevolve.debate.candidate_order import CandidateOrder
 from textevolve.debate.modes import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
-from textevolve.memory.recall_settings import TRUSTED_IN_DEBATES, RecallSettings
+from textevolve.memory.cue import TRUSTED_IN_DEBATES, RecallSettings
 from textevolve.reach import allowed_path, is_there
 from textevolve.texts.numbers import refuse_odd_number
 from textevolve.texts.yaml_lines import line_of, parse_yaml

@@ -25,7 +25,7 @@ from textevolve.llm.decisions import Question
 from textevolve.llm.emulation import show
 from textevolve.llm.reported_usage import cost_of
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN
-from textevolve.memory.cue_queries import MOST_CANDIDATES, QUERY_CHARACTERS
+from textevolve.memory.recall import MOST_CANDIDATES, QUERY_CHARACTERS
 from textevolve.settings import Price
 
 SHORT_ANSWER = 40

@@ -1,23 +1,26 @@
 """Reading documents: what becomes of each chunk beside what is known of its document already.
 
-A chunk is one semantic memory, in the document's words or retold from a role's point of view. How a
-document is taken apart is in `chunks.py`; how files are read is the business of `studies`.
+A chunk is one semantic memory, in the document's words or retold from a role's point of view. A
+document is divided by its structure: headings, paragraphs, sentences, words. How files are read is
+the business of `studies`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from html.parser import HTMLParser
+from itertools import chain
 from typing import Literal, TypeAlias
 
 from textevolve.errors import AnswerError
 from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Model
 from textevolve.llm.template import Template
-from textevolve.llm.token_count import count_tokens
-from textevolve.memory.chunks import LEAST_TOKENS, Chunk
+from textevolve.llm.token_count import CHARACTERS_A_TOKEN, count_tokens
 from textevolve.memory.record import (
     Add,
     Change,
@@ -30,6 +33,290 @@ from textevolve.memory.record import (
 )
 from textevolve.memory.shown import ask_once, memory_prompt
 from textevolve.spec import Frozen, option
+
+DocumentFormat: TypeAlias = Literal["text", "markdown", "html"]
+
+LEAST_TOKENS = 64
+"""The smallest chunks that may be asked for. A run without a space that is longer than a chunk is
+no word, and is cut."""
+LONGEST_TITLE = 120
+BETWEEN = " > "
+"""Between the titles of a heading path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading that stands in a text from `start` to `end`. `level`: 1 for the highest."""
+
+    start: int
+    end: int
+    level: int
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """`source`: its file, as it was named. `headings` in their order."""
+
+    source: str
+    text: str
+    headings: tuple[Heading, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a document, from `start` on, with the white space around it. `headings`: the
+    titles above it, the highest first. `position` counts the document's chunks from 1."""
+
+    text: str
+    headings: tuple[str, ...]
+    position: int
+    start: int
+
+    def source_in(self, document: str) -> str:
+        """The document with the path of headings, as memories name their source."""
+        return BETWEEN.join((document, *self.headings))
+
+
+def parse_document(source: str, text: str, format: DocumentFormat) -> Document:
+    """A document with its headings. Of HTML the text that is read is kept, without marks, scripts
+    and styles; plain text has no headings."""
+    if format == "html":
+        reader = _HtmlText()
+        reader.feed(text)
+        reader.close()
+        return Document(source, "".join(reader.parts), tuple(reader.headings))
+    return Document(source, text, tuple(_markdown_headings(text)) if format == "markdown" else ())
+
+
+_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
+_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
+_CODE = re.compile(r" {0,3}(```+|~~~+)")
+_PLAIN = re.compile(r" {0,3}(?![-*+>|#]|\d+[.)])\S")
+"""A line that a line below can make a heading of: no list, quotation or table."""
+
+
+def _markdown_headings(text: str) -> Iterator[Heading]:
+    """Those with marks before them, and those with a line below, but for what stands in code."""
+    at, code, before, above = 0, "", "", ""
+    for line in text.splitlines(keepends=True):
+        bare = line.rstrip()
+        if code:
+            closing = _CODE.match(bare)
+            code = "" if closing and closing[1].startswith(code) else code
+        elif opening := _CODE.match(bare):
+            code = opening[1]
+        elif found := _ATX.match(bare):
+            title = re.sub(r"[ \t]+#+$", "", found[2] or "").strip()
+            yield Heading(at, at + len(line), len(found[1]), _shorten(title))
+        elif _UNDERLINE.match(bare) and _PLAIN.match(before) and not above.strip():
+            level = 1 if "=" in bare else 2
+            start = at - len(before)
+            yield Heading(start, at + len(line), level, _shorten(before.strip()))
+        above, before = before, line
+        at += len(line)
+
+
+def _shorten(title: str) -> str:
+    line = " ".join(title.split())
+    return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1] + "…"
+
+
+_HIDDEN = frozenset({"script", "style", "template"})
+_BLOCKS = frozenset(
+    {"address", "article", "aside", "blockquote", "body", "dd", "details", "div", "dl", "dt"}
+    | {"fieldset", "figcaption", "figure", "footer", "form", "header", "hr", "main", "nav", "ol"}
+    | {"p", "pre", "section", "summary", "table", "title", "ul"}
+)
+_LINES = frozenset({"br", "li", "tr", "option"})
+
+
+class _HtmlText(HTMLParser):
+    """The text of a page, and where its headings are."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.parts: list[str] = []
+        self.headings: list[Heading] = []
+        self._length, self._hidden, self._kept = 0, 0, 0
+        self._open: tuple[int, int] | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in _HIDDEN:
+            self._hidden += 1
+        elif level := _level(tag):
+            self._close()
+            self._break(2)
+            self._open = (self._length, level)
+        elif tag in _BLOCKS:
+            self._break(2)
+            self._kept += tag == "pre"
+        elif tag in _LINES:
+            self._break(1)
+            self._put("- " if tag == "li" else "")
+        elif tag in ("td", "th"):
+            self._put(" ")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in _HIDDEN:
+            self._hidden = max(0, self._hidden - 1)
+        elif _level(tag):
+            self._close()
+        elif tag in _BLOCKS:
+            self._break(2)
+            self._kept = max(0, self._kept - (tag == "pre"))
+
+    def handle_data(self, data: str) -> None:
+        if self._hidden:
+            return
+        text = data if self._kept else re.sub(r"\s+", " ", data)
+        last = self.parts[-1][-1] if self.parts else "\n"
+        self._put(text.lstrip(" ") if last in " \n" and not self._kept else text)
+
+    def close(self) -> None:
+        super().close()
+        self._close()
+
+    def _close(self) -> None:
+        """The end of a heading, if one is open; one without text is none."""
+        if self._open is not None:
+            start, level = self._open
+            title = "".join(self.parts)[start:] if len(self.parts) < 8 else self._since(start)
+            self._open = None
+            if title.strip():
+                self._break(2)
+                self.headings.append(Heading(start, self._length, level, _shorten(title)))
+
+    def _since(self, start: int) -> str:
+        """What was put in from a place on."""
+        found, at = list[str](), self._length
+        for part in reversed(self.parts):
+            if at <= start:
+                break
+            found.append(part)
+            at -= len(part)
+        return "".join(reversed(found))
+
+    def _break(self, lines: int) -> None:
+        """At least so many ends of lines, but none at the beginning."""
+        ends = 0
+        for part in reversed(self.parts[-lines:]):
+            bare = part.rstrip("\n")
+            ends += len(part) - len(bare)
+            if bare:
+                break
+        if self.parts and not self._hidden:
+            self._put("\n" * max(0, lines - ends))
+
+    def _put(self, text: str) -> None:
+        if text:
+            self.parts.append(text)
+            self._length += len(text)
+
+
+def _level(tag: str) -> int:
+    return int(tag[1]) if len(tag) == 2 and tag[0] == "h" and tag[1] in "123456" else 0
+
+
+def split_document(document: Document, tokens: int) -> Iterator[Chunk]:
+    """Chunks of at most so many tokens (a token is taken for 4 characters), lazily. They join up to
+    the document's text; one without a word has none.
+
+    No chunk reaches over a heading, but for headings with nothing below them, which go with what
+    follows. Within a section as many whole paragraphs as fit make a chunk; one that is too long is
+    divided between its sentences, then lines, then words.
+    """
+    most = max(tokens, LEAST_TOKENS) * CHARACTERS_A_TOKEN
+    position = 0
+    for headings, start, end in _sections(document):
+        for first, last in _divide(document.text, start, end, most):
+            position += 1
+            yield Chunk(document.text[first:last], headings, position, first)
+
+
+def _sections(document: Document) -> Iterator[tuple[tuple[str, ...], int, int]]:
+    """Heading paths with what stands below each, its own heading included. Where that is nothing
+    the next one takes it in."""
+    text, path = document.text, list[Heading]()
+    begun, body = 0, 0
+    for heading in chain(document.headings, (None,)):
+        end = len(text) if heading is None else heading.start
+        if not _is_blank(text, body, end):
+            yield tuple(one.title for one in path), begun, end
+            begun = end
+        if heading is not None:
+            path = [one for one in path if one.level < heading.level] + [heading]
+            body = heading.end
+    if not _is_blank(text, begun, len(text)):
+        yield tuple(one.title for one in path), begun, len(text)
+
+
+def _is_blank(text: str, start: int, end: int) -> bool:
+    found = _WORD.search(text, start, end)
+    return found is None
+
+
+_WORD = re.compile(r"\S")
+_ENDS: Sequence[re.Pattern[str]] = (
+    re.compile(r"\n[^\S\n]*\n\s*"),
+    re.compile(r"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+\s+|(?<![。！？])[。！？]++[」』”’）]*+\s*"),
+    re.compile(r"\n\s*"),
+    re.compile(r"\s+"),
+)
+"""Behind which a text may be divided: paragraphs, sentences, lines, words. Linear in time."""
+
+
+def _divide(
+    text: str, start: int, end: int, most: int, level: int = 0
+) -> Iterator[tuple[int, int]]:
+    """Spans that join up to the whole, each of at most so many characters between its white space:
+    of pieces of this level as many as fit, and of a longer one the pieces of the next level."""
+    if _fits(text, start, end, most):
+        yield start, end
+        return
+    if level == len(_ENDS):
+        yield from _cut(text, start, end, most)
+        return
+    held = last = start
+    for stop in _stops(_ENDS[level], text, start, end):
+        if _fits(text, held, stop, most):
+            last = stop
+            continue
+        if last > held and not _is_blank(text, held, last):
+            yield held, last
+            held = last
+        if not _fits(text, held, stop, most):
+            *whole, (held, _) = _divide(text, held, stop, most, level + 1)
+            yield from whole
+        last = stop
+    yield held, end
+
+
+def _stops(ends: re.Pattern[str], text: str, start: int, end: int) -> Iterator[int]:
+    """Where pieces end; the last one is `end`."""
+    last = start
+    for found in ends.finditer(text, start, end):
+        last = found.end()
+        yield last
+    if last < end:
+        yield end
+
+
+def _fits(text: str, start: int, end: int, most: int) -> bool:
+    return end - start <= most or len(text[start:end].strip()) <= most
+
+
+def _cut(text: str, start: int, end: int, most: int) -> Iterator[tuple[int, int]]:
+    """A run without a space, in pieces; what is blank around it goes with them."""
+    bare = text[start:end]
+    first = len(bare) - len(bare.lstrip())
+    size = len(bare.strip())
+    begun = start
+    for at in range(first + most, first + size, most):
+        yield begun, start + at
+        begun = start + at
+    yield begun, end
+
 
 ORIGINAL = "the document's own words: "
 """What the reason of a retold chunk begins with; the words follow, so that they are never lost."""

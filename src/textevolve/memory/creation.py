@@ -16,16 +16,20 @@ from time import time
 
 from textevolve.errors import BudgetError, ConflictError, ModelError
 from textevolve.llm.model import Model
-from textevolve.memory.comparing import combine_prompt, compare_prompt
-from textevolve.memory.creation_settings import CreationSettings
-from textevolve.memory.dialogue import DialogueTurn
-from textevolve.memory.extraction import DialoguePoint, extract_points, extraction_prompt
+from textevolve.memory.extraction import (
+    CreationSettings,
+    DialoguePoint,
+    extract_points,
+    extraction_prompt,
+)
 from textevolve.memory.index import Embed, MemoryStore
 from textevolve.memory.reconciliation import (
     Ground,
     MemoryDraft,
     PointDecision,
     Reconciled,
+    combine_prompt,
+    compare_prompt,
     reconcile,
 )
 from textevolve.memory.record import (
@@ -33,6 +37,7 @@ from textevolve.memory.record import (
     Applied,
     Change,
     ChangeSource,
+    DialogueTurn,
     MemoryRecord,
     NewMemory,
     Origin,

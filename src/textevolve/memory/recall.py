@@ -3,7 +3,7 @@
 Relevance is similarity of meaning. Keywords find candidates, decide between memories of the same
 similarity, and rank alone where nothing is embedded. Relevance, importance and recency are each
 normalised over what was found, and weighed. Reading changes nothing: whoever wants uses to be noted
-calls `MemoryStore.use`. The arithmetic is in `ranking.py`.
+calls `MemoryStore.use`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,112 @@ from typing import TypeAlias
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN, count_tokens
-from textevolve.memory.cue import Cue, Memory
-from textevolve.memory.cue_queries import CueQuery, make_queries
+from textevolve.memory.cue import Cue, Memory, RecallSettings
 from textevolve.memory.index import Embed, MemoryQuery, MemoryStore
-from textevolve.memory.ranking import decay, fit_budget, normalise, weigh
-from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Collection, MemoryRecord, Origin
 from textevolve.memory.sameness import is_label, words_of
+
+QUERY_CHARACTERS = 800
+"""Of a query: about 200 tokens of English."""
+CANDIDATE_CHARACTERS = 400
+MOST_CANDIDATES = 8
+INPUT_WEIGHT, CANDIDATES_WEIGHT, HISTORY_WEIGHT = 1.0, 1.0, 0.25
+"""Candidates weigh as much as the input: what they claim is what is to be checked, and an input may
+name nothing that could be found (`benchmarks/recall_cue.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CueQuery:
+    """A text to search by, and what its ranks weigh."""
+
+    text: str
+    weight: float
+
+
+def make_queries(
+    input: str, candidates: Sequence[str] = (), history: str = ""
+) -> tuple[CueQuery, ...]:
+    """The queries of a cue, none of them blank, each text once; of more than eight candidates the
+    first eight, of the history its end."""
+    last = history.strip()[-QUERY_CHARACTERS:]
+    groups = (
+        (INPUT_WEIGHT, _ends(input)),
+        (CANDIDATES_WEIGHT, [_begin(text) for text in candidates[:MOST_CANDIDATES]]),
+        (HISTORY_WEIGHT, [last if last == history.strip() else _from_word(last)]),
+    )
+    found: dict[str, float] = {}
+    for weight, texts in groups:
+        distinct = [text for text in dict.fromkeys(texts) if text]
+        for text in distinct:
+            found[text] = found.get(text, 0.0) + weight / len(distinct)
+    return tuple(CueQuery(text, weight) for text, weight in found.items())
+
+
+def _ends(text: str) -> list[str]:
+    """A text as it is where it is short; else its beginning and its end, where questions stand."""
+    text = text.strip()
+    if len(text) <= QUERY_CHARACTERS:
+        return [text]
+    return [_to_word(text[:QUERY_CHARACTERS]), _from_word(text[-QUERY_CHARACTERS:])]
+
+
+def _begin(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= CANDIDATE_CHARACTERS else _to_word(text[:CANDIDATE_CHARACTERS])
+
+
+def _to_word(text: str) -> str:
+    """Without the piece of a word at its end, where it has more than that one."""
+    return text.rpartition(" ")[0].strip() or text.strip()
+
+
+def _from_word(text: str) -> str:
+    return text.partition(" ")[2].strip() or text.strip()
+
+
+HOURLY_DECAY = 0.995
+"""What is left of recency after an hour: Park et al., Generative Agents, UIST 2023, section 4.1."""
+
+SECONDS_AN_HOUR = 3600.0
+
+
+def decay(since: float, now: float) -> float:
+    """Recency in [0, 1]: 0.995 to the hours from `since` to `now`; 1 for what is yet to come."""
+    return HOURLY_DECAY ** (max(0.0, now - since) / SECONDS_AN_HOUR)
+
+
+def normalise(values: Sequence[float]) -> list[float]:
+    """Min-max: the lowest becomes 0 and the highest 1. Where all are equal each becomes 1: none of
+    them is worse than another, and a memory that is found alone is not held down for that."""
+    if not values:
+        return []
+    low, high = min(values), max(values)
+    if not low < high:
+        return [1.0] * len(values)
+    # Halved, so that the width of numbers at both ends of the range stays finite.
+    width = high / 2 - low / 2
+    if width <= 0:  # so near to each other that they cannot be told apart
+        return [1.0] * len(values)
+    return [min(1.0, max(0.0, (value / 2 - low / 2) / width)) for value in values]
+
+
+def weigh(parts: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    """The weighted mean of the parts, in [0, 1] where they are. At least one weight is above 0."""
+    total = sum(weights.values())
+    return min(1.0, max(0.0, sum(weights[name] / total * parts[name] for name in weights)))
+
+
+def fit_budget(sizes: Sequence[int], budget: int) -> list[int]:
+    """The indices, in their order, of what has room: one after another, whole. What has no room is
+    passed over, and a later one may still have some."""
+    chosen: list[int] = []
+    left = budget
+    for index, size in enumerate(sizes):
+        if size <= left:
+            chosen.append(index)
+            left -= size
+    return chosen
+
 
 LEAST_SEARCHED = 50
 """Of each search so many memories are looked at, or as many as are wanted where those are more."""

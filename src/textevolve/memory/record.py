@@ -13,6 +13,16 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+
+@dataclass(frozen=True, slots=True)
+class DialogueTurn:
+    """What one side said. `timestamp` as the data has it; empty where there is none."""
+
+    role: str
+    content: str
+    timestamp: str = ""
+
+
 MemoryKind: TypeAlias = Literal["episodic", "semantic", "insight"]
 Vector: TypeAlias = npt.NDArray[np.float32]
 """An embedding, of length 1."""

@@ -1,7 +1,7 @@
 """Data sets of memory evaluation in HaluMem's shape: JSON lines, a user a line, one at a time.
 
-Result files of the benchmark have the same shape with more fields, and are read here, too. What the
-fields mean to us is `dialogues.py`; made data is `synthesis.py`.
+Result files of the benchmark have the same shape with more fields, and are read here, too. Made
+data is `synthesis.py`.
 """
 
 from __future__ import annotations

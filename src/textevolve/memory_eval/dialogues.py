@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from textevolve.memory.dialogue import DialogueTurn
+from textevolve.memory.record import DialogueTurn
 
 MemoryType = Literal["event", "persona", "relationship"]
 MemorySource = Literal["primary", "secondary", "interference", "system"]

@@ -22,8 +22,7 @@ from textevolve.memory_eval.judgement import (
     MemoryVerdict,
     Task,
 )
-from textevolve.memory_eval.judgement_sums import JudgementSums
-from textevolve.memory_eval.metrics import MemoryMetrics, compute_metrics
+from textevolve.memory_eval.metrics import JudgementSums, MemoryMetrics, compute_metrics
 
 TEXT_KEPT = 20_000
 """Characters of a text that a record keeps; the journal has all of it."""

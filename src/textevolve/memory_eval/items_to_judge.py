@@ -1,18 +1,28 @@
 """What is to be judged of a session: subjects, made of what was expected and what was found.
 
-Pure: no system is asked here. Where an outcome comes from a memory system, see
-`system_operations.py`; where it was recorded, `recorded.py`.
+Pure: no system is asked here. An outcome comes from a memory system (`system_operations.py`), or
+was recorded beside the data, as in the benchmark's own result files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TypeAlias
 
+from textevolve.errors import InputError
 from textevolve.evaluation import Failure
-from textevolve.memory_eval.dialogues import DialogueTurn, MemoryPoint, MemoryQuestion, Session
-from textevolve.memory_eval.judgement import Subject
+from textevolve.memory_eval.dataset import Malformed, read_users
+from textevolve.memory_eval.dialogues import (
+    DialogueTurn,
+    MemoryPoint,
+    MemoryQuestion,
+    Session,
+    User,
+)
+from textevolve.memory_eval.judgement import Subject, Task
+from textevolve.memory_eval.system import Capabilities
 
 FoundMemories: TypeAlias = tuple[str, ...] | Failure
 """Memories, or why there are none to be had."""
@@ -145,3 +155,129 @@ def _subject_of(task: str, user: str, session: Session, place: int, point: Memor
         source=point.source,
         importance=point.importance,
     )
+
+
+RECORDED = "recorded"
+"""The system's name where results are read and none is fed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedKinds:
+    """What of a kind is recorded anywhere in a data set: where it is, what lacks it is a failure;
+    where it is not, that kind is not measured."""
+
+    extracted: bool = False
+    answered: bool = False
+
+    def seen(self, session: Session) -> RecordedKinds:
+        """With what one more session has."""
+        return RecordedKinds(
+            self.extracted or session.extracted is not None,
+            self.answered or any(q.recorded_answer is not None for q in session.questions),
+        )
+
+
+def read_recorded(user: User, kept: RecordedKinds) -> Iterator[PieceToJudge]:
+    """The subjects of a user, from what is recorded beside the data; no system is asked."""
+    for session in user.sessions:
+        yield Timed(user.id, session.index, session.add_seconds, session.search_seconds)
+        if not session.is_generated_qa:
+            yield from _read_session(user.id, session, kept)
+
+
+def _read_session(user: str, session: Session, kept: RecordedKinds) -> Iterator[PieceToJudge]:
+    extracted = session.extracted
+    if extracted is None and kept.extracted:
+        extracted = Failure("failed", "no extracted memories are recorded for this session")
+    if extracted is not None:
+        yield from judge_extraction(user, session, extracted)
+    for place, point in enumerate(session.points, 1):
+        if point.is_update and (point.returned is not None or extracted is not None):
+            yield judge_update(user, session, place, point, point.returned or (), extracted)
+    for place, question in enumerate(session.questions, 1) if kept.answered else ():
+        answer = question.recorded_answer
+        if answer is None:
+            answer = Failure("failed", "no answer is recorded for this question")
+        yield judge_answer(user, session, place, question, answer)
+
+
+@dataclass(slots=True)
+class Survey:
+    """Points, questions, memories recorded as extracted, and updates with what a search returned
+    are those of sessions that are scored."""
+
+    users: int = 0
+    sessions: int = 0
+    points: int = 0
+    questions: int = 0
+    extracted: int = 0
+    returned: int = 0
+    kept: RecordedKinds = field(default_factory=RecordedKinds)
+    malformed: list[Malformed] = field(default_factory=list[Malformed])
+
+    def note(self, found: User | Malformed) -> None:
+        if isinstance(found, Malformed):
+            self.malformed.append(found)
+            return
+        self.users += 1
+        for session in found.sessions:
+            self.sessions += 1
+            if not session.is_generated_qa:
+                self.points += len(session.points)
+                self.questions += len(session.questions)
+                self.extracted += len(session.extracted or ())
+                self.returned += sum(p.is_update and p.returned is not None for p in session.points)
+                self.kept = self.kept.seen(session)
+
+    def planned(self, system: str) -> int:
+        """How many judgements there will be, as far as it is known before a system is fed: without
+        those of the memories that it extracts."""
+        if system != RECORDED:
+            return self.points + self.questions
+        asked = self.points + self.extracted if self.kept.extracted else self.returned
+        return asked + (self.questions if self.kept.answered else 0)
+
+    def check_recorded(self, path: str) -> None:
+        """Raises InputError where the data holds no results that could be judged."""
+        if not (self.kept.extracted or self.kept.answered or self.returned):
+            raise InputError(
+                f"{path}: nothing is recorded in it: no session has extracted_memories, no update"
+                " memories_from_system, no question a system_response; name a system to measure"
+            )
+
+
+def read_data(path: str, users: int | None, sessions: int | None) -> Iterator[User | Malformed]:
+    """The first so many users with their first so many sessions, and the lines up to the last of
+    them that are no users.
+
+    Raises:
+        InputError: the file cannot be read, or has no user.
+    """
+    left = users
+    for found in read_users(path):
+        if isinstance(found, Malformed):
+            yield found
+            continue
+        yield replace(found, sessions=tuple(islice(found.sessions, sessions)))
+        left = None if left is None else left - 1
+        if left == 0:
+            return
+
+
+def find_unmeasured(survey: Survey, can: Capabilities | None) -> dict[Task, str]:
+    """Why a task is not asked about; `can` is None where results were recorded."""
+    reasons: dict[Task, str] = {}
+    if can is None:
+        if not survey.kept.extracted:
+            said = "no extracted memories are recorded"
+            reasons |= {"integrity": said, "accuracy": said}
+        if not survey.kept.answered:
+            reasons["question"] = "no answers are recorded"
+        return reasons
+    if not can.extracts:
+        said = "the system does not say what it extracts"
+        reasons |= {"integrity": said, "accuracy": said}
+    if not can.searches:
+        said = "the system cannot be searched"
+        reasons |= {"update": said, "question": said}
+    return reasons

@@ -1,26 +1,40 @@
-"""One structured call for one judgement: the subject's texts, fenced, under the rules of its task.
+"""Judge memories by one structured call, by any evaluator, or by a decision model.
 
-What a judgement counts for is worked out in `metrics.py`; other judges are asked in
-`evaluator_judging.py`.
+A structured call shows the subject's texts, fenced, under the rules of its task. Evaluators and
+decision models choose among the possible verdicts, written out; a tie of the best or a missing
+score is a failure, so that nothing invents a verdict. What a judgement counts for is worked out in
+`metrics.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Annotated, Literal
 
+import yaml
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
-from textevolve.errors import FatalModelError, ModelError
-from textevolve.evaluation import Failure, mend_text
+from textevolve.errors import AnswerError, BudgetError, FatalModelError, ModelError
+from textevolve.evaluation import Case, Evaluator, Failure, Usage, check_results, mend_text
+from textevolve.llm.decisions import Answer, Decision, Question, choice, decide, predicate, score
 from textevolve.llm.fence import draw_nonce, fence, sanitize
-from textevolve.llm.model import Message, Model, Request, text_hash
+from textevolve.llm.model import Message, Model, Request, Response, text_hash
+from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.memory_eval.judgement import TASKS, MemoryJudgement, MemoryVerdict, Subject, Task
+from textevolve.memory_eval.judgement import (
+    LABELS,
+    TASKS,
+    Label,
+    MemoryJudgement,
+    MemoryVerdict,
+    Subject,
+    Task,
+)
 
 MAX_TOKENS = 800
 
@@ -134,7 +148,7 @@ def prompts_version() -> dict[str, str]:
 
 
 def read_verdicts() -> str:
-    """The file of verdicts written out, as `evaluator_judging.py` puts them to a judge."""
+    """Return the file of the possible verdicts, written out for evaluators and decision models."""
     file = resources.files("textevolve.memory_eval") / "prompts" / "verdicts.yaml"
     return file.read_text(encoding="utf-8")
 
@@ -202,3 +216,225 @@ def clean(text: str) -> str:
     """Without what no request and no store can hold: NUL, and halves of surrogate pairs."""
     whole = mend_text(text.replace("\0", "\ufffd"))
     return whole if whole.strip() else ""
+
+
+ANSWER_TOKENS = 400
+
+
+async def answer_question(
+    model: Model,
+    question: str,
+    memories: Sequence[str],
+    seed: int = 0,
+) -> Response:
+    """The model's answer, "unknown" where the memories do not say it; asked without memories too.
+
+    Raises:
+        AnswerError: it came empty, or was cut at its limit. ModelError: it did not come.
+    """
+    found = "\n".join(f"{number}. {text}" for number, text in enumerate(memories, 1))
+    nonce = draw_nonce((clean(found), clean(question)), seed)
+    text = prompt("answer").render(
+        memories=fence_text("memories", found, nonce),
+        question=fence_text("question", question, nonce),
+    )
+    response = await model(
+        Request(
+            messages=(Message("user", (text,)),),
+            temperature=0.0,
+            max_tokens=ANSWER_TOKENS,
+            seed=seed,
+        )
+    )
+    if not response.text.strip():
+        raise AnswerError(why_without_text(response, "the answer to a question"))
+    if response.finish_reason == "length":
+        raise AnswerError(
+            f"the answer to a question was cut at the limit of {ANSWER_TOKENS} tokens"
+        )
+    return replace(response, text=response.text.strip())
+
+
+TIE = 1e-9
+
+
+async def judge_by_evaluator(evaluator: Evaluator, subject: Subject) -> MemoryJudgement:
+    """The verdict that an evaluator scores highest, or why there is none.
+
+    For accuracy a second case asks whether the memory is included. What needs no judge is settled
+    without one.
+
+    Raises:
+        FatalModelError: no call can succeed. BudgetError: a limit was reached.
+    """
+    known = settle(subject)
+    if known is not None:
+        return known
+    usage = Usage()
+    found: list[tuple[Label, str]] = []
+    for asked in (subject.task, *(("included",) if subject.task == "accuracy" else ())):
+        try:
+            label, reason, spent = await _ask(evaluator, subject, asked)
+        except FatalModelError:
+            raise
+        except ModelError as error:
+            spent = error.usage if isinstance(error, _NoVerdict) else Usage()
+            return MemoryJudgement(subject, Failure("failed", str(error)), usage + spent)
+        usage += spent
+        found.append((label, reason))
+    (label, reason), *more = found
+    if not more:
+        return MemoryJudgement(subject, MemoryVerdict(label, reason), usage)
+    ((included, why),) = more
+    reasons = "\n".join(part for part in (reason, why) if part)
+    return MemoryJudgement(subject, MemoryVerdict(label, reasons, bool(included)), usage)
+
+
+def case_of(subject: Subject, asked: str) -> Case:
+    """The rules and the texts as input, the verdicts as candidates. `asked`: the subject's task, or
+    "included"."""
+    id = f"{subject.user}/{subject.session}/{asked}/{subject.item}"
+    return Case(_write_input(subject, asked), tuple(read_statements(asked).values()), id)
+
+
+class _NoVerdict(AnswerError):
+    """Scores came, but no verdict follows from them; `usage` is what they cost."""
+
+    def __init__(self, message: str, usage: Usage) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+async def _ask(evaluator: Evaluator, subject: Subject, asked: str) -> tuple[Label, str, Usage]:
+    labels = tuple(read_statements(asked))
+    made = await evaluator(case_of(subject, asked))
+    results = check_results(made.result, len(labels))
+    failures = [one for one in results if isinstance(one, Failure)]
+    if any(failure.kind == "skipped" for failure in failures):
+        raise BudgetError(next(one.reason for one in failures if one.kind == "skipped"))
+    if failures:
+        missing = f"{len(failures)} of {len(labels)} verdicts have no score"
+        raise _NoVerdict(f"{missing}: {failures[0].reason}", made.usage)
+    scored = [
+        (one.score, label, one.feedback)
+        for one, label in zip(results, labels, strict=True)
+        if not isinstance(one, Failure)
+    ]
+    highest = max(score for score, _, _ in scored)
+    best = [(label, feedback) for score, label, feedback in scored if score >= highest - TIE]
+    if len(best) > 1:
+        tied = " and ".join(str(label) for label, _ in best)
+        raise _NoVerdict(f"tied: {asked} {tied} share the highest score, {highest:.3g}", made.usage)
+    return *best[0], made.usage
+
+
+def _write_input(subject: Subject, asked: str) -> str:
+    """Marks of their own: a judge's own fences would break up marks of the usual form."""
+    names = (*SHARED[subject.task], *OWN[subject.task])
+    texts = {TITLES[name]: clean(subject.texts[name]) or "(nothing)" for name in names}
+    code = draw_nonce(texts.values(), 0)
+    material = "\n".join(
+        f"begin {code} {title}\n{sanitize(text, code)[0]}\nend {code} {title}"
+        for title, text in texts.items()
+    )
+    return prompt("choose").render(
+        rules=prompt(subject.task).render(), code=code, material=material, asked=asked
+    )
+
+
+@cache
+def read_statements(asked: str) -> Mapping[Label, str]:
+    """The possible verdicts, each written out. `asked`: as of `case_of`."""
+    return yaml.safe_load(read_verdicts())[asked]
+
+
+INCLUDED = "included"
+
+
+async def judge_by_decider(model: Model, subject: Subject, *, seed: int = 0) -> MemoryJudgement:
+    """The verdict that a model finds most probable, or why there is none; then `usage` still says
+    what was paid. For accuracy the same request asks whether the memory is included. What needs no
+    judge is settled without one.
+
+    Raises:
+        FatalModelError: no call can succeed. BudgetError: a limit was reached.
+    """
+    known = settle(subject)
+    if known is not None:
+        return known
+    metered = UsageMeter(model)
+    rules = (prompt(subject.task).render(), "\n", prompt("marks").render(), "\n")
+    try:
+        decision = await decide(
+            metered, (*rules, *fence_texts(subject, seed)), ask_about(subject), seed=seed
+        )
+        verdict = _read_verdict(subject, decision, model.name)
+    except FatalModelError:
+        raise
+    except ModelError as error:
+        return MemoryJudgement(subject, Failure("failed", str(error)), metered.usage)
+    return MemoryJudgement(subject, verdict, metered.usage)
+
+
+def ask_about(subject: Subject) -> tuple[Question, ...]:
+    """Scores from 0 to 2 are levels, classes a choice, and `included` is a predicate."""
+    task, asked = subject.task, _read_questions()
+    said = read_statements(task)
+    if task in ("update", "question"):
+        return (choice(task, asked[task], {str(one): said[one] for one in LABELS[task]}),)
+    levels = score(task, asked[task], [said[one] for one in LABELS[task]])
+    if task != "accuracy":
+        return (levels,)
+    about = read_statements(INCLUDED)
+    return levels, predicate(INCLUDED, asked[INCLUDED], yes=about[True], no=about[False])
+
+
+def decisions_version() -> dict[str, str]:
+    """The version of the questions; a change of one makes another measurement."""
+    return {"decisions": text_hash(_read_file())[:12]}
+
+
+def _read_verdict(subject: Subject, decision: Decision, model: str) -> MemoryVerdict:
+    label, reason = _choose(decision, subject.task, LABELS[subject.task])
+    included = None
+    if subject.task == "accuracy":
+        found, why = _choose(decision, INCLUDED, (False, True))
+        included, reason = bool(found), f"{reason}; included: {why}"
+    reason += f"; decided by {model}" + (", emulated" if decision.emulated else "")
+    if decision.cut:
+        reason += f", {decision.cut:,} characters left out"
+    return MemoryVerdict(label, reason, included)
+
+
+def _choose(decision: Decision, name: str, labels: Sequence[Label]) -> tuple[Label, str]:
+    """The most probable label, and all probabilities in words.
+
+    Raises:
+        AnswerError: there is no answer, or two labels share the highest probability.
+    """
+    answer: Answer = decision.answer(name)
+    highest = max(answer.probabilities)
+    best = [
+        label
+        for label, share in zip(labels, answer.probabilities, strict=True)
+        if share >= highest - TIE
+    ]
+    if len(best) > 1:
+        tied = " and ".join(map(str, best))
+        raise AnswerError(f"tied: {name} {tied} share the highest probability, {highest:.3g}")
+    shares = zip(labels, answer.probabilities, strict=True)
+    return best[0], ", ".join(f"{_say(label)} {share:.0%}" for label, share in shares)
+
+
+def _say(label: Label) -> str:
+    return ("yes" if label else "no") if isinstance(label, bool) else str(label)
+
+
+@cache
+def _read_questions() -> Mapping[str, str]:
+    return yaml.safe_load(_read_file())
+
+
+def _read_file() -> str:
+    file = resources.files("textevolve.memory_eval") / "prompts" / "decisions.yaml"
+    return file.read_text(encoding="utf-8")

@@ -36,7 +36,7 @@ from textevolve.server.studies.feed import open_feed
 from textevolve.server.studies.runner import open_runner
 from textevolve.settings import Settings, store_location
 from textevolve.store import ResourceStore, open_store
-from textevolve.studies.served_chats import ServedChats
+from textevolve.studies.chats import ServedChats
 
 
 def create_app(

@@ -32,8 +32,7 @@ from textevolve.server.resource_shapes import (
     page_of,
 )
 from textevolve.server.resources_api import PageLimit, read_body_lines, stream_lines
-from textevolve.studies.memory_files import read_memory
-from textevolve.studies.memory_listing import recalled_data
+from textevolve.studies.memory_files import read_memory, recalled_data
 
 WHERE = "/v1/namespaces/{namespace}/collections/{collection}/memories"
 LABEL = "HTTP"

@@ -14,8 +14,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from textevolve.agents.chat import AgentChat, ChatAnswer, ChatEvent
-from textevolve.agents.learning import Learned
+from textevolve.agents.chat import AgentChat, ChatAnswer, ChatEvent, Learned
 from textevolve.agents.resources import StoredAgent
 from textevolve.agents.session import title_of
 from textevolve.errors import InputError

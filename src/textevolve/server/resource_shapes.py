@@ -19,9 +19,8 @@ from textevolve.agents.resources import (
     StoredNamespace,
     StoredUser,
 )
-from textevolve.memory.cue import Memory
+from textevolve.memory.cue import Memory, RecallSettings
 from textevolve.memory.memory_spec import Time
-from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Collection, MemoryRecord, Origin
 from textevolve.spec import Frozen, option
 from textevolve.studies.resource_report import VIEWS, ResourceView

@@ -15,7 +15,7 @@ from textevolve.server.studies.feed import Feed
 from textevolve.server.studies.runner import Runner
 from textevolve.settings import Settings
 from textevolve.store import ResourceStore, Store
-from textevolve.studies.served_chats import ServedChats
+from textevolve.studies.chats import ServedChats
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.memory.dialogue import DialogueTurn
+from textevolve.memory.record import DialogueTurn
 from textevolve.rows import find_files, read_rows
 from textevolve.texts.chats import read_chat
 from textevolve.texts.columns import CHATS, fold_name

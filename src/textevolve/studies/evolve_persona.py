@@ -16,17 +16,15 @@ from typing import Any, ClassVar
 from pydantic import BaseModel
 
 from textevolve.agents.persona import (
+    PersonaChange,
     PersonaPlan,
     Proposals,
+    RefusedChange,
     batch_memories,
     choose_changes,
+    compose_persona,
     prompts_version,
     propose_changes,
-)
-from textevolve.agents.persona_edits import (
-    PersonaChange,
-    RefusedChange,
-    compose_persona,
     split_persona,
 )
 from textevolve.agents.resources import split_name

@@ -1,57 +1,85 @@
 """Memory evaluation: what a memory system keeps, makes up, updates, and answers from what it keeps.
 
 After HaluMem (arXiv 2511.03506). How a system is asked and judged is in `textevolve.memory_eval`;
-the work is in `memory_stages.py`, what people are shown in `memory_report.py`.
+what people are shown in `memory_report.py`. A system is fed and its outcomes are judged side by
+side, as one stream over all users.
 """
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import logging
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import asdict
-from typing import Any, ClassVar, cast
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar, TypeAlias, cast
 
 from pydantic import TypeAdapter, field_validator, model_validator
 from pydantic_core import from_json
 
+from textevolve.agents.resources import CollectionSpec
 from textevolve.engine.pipeline import pipe
-from textevolve.errors import InputError
-from textevolve.evaluation import Case, Failure
+from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
+from textevolve.evaluation import Case, Evaluator, Failure, failure_of
+from textevolve.events import Event, RecordsExpected, StepFinished
+from textevolve.llm.embeddings import embed
+from textevolve.llm.model import Model
 from textevolve.llm.refusals import one_line
+from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.creation import prompts_version as creation_prompts
+from textevolve.memory.index import MemoryStore
 from textevolve.memory_eval.dataset import Malformed
-from textevolve.memory_eval.deciding import decisions_version
 from textevolve.memory_eval.dialogues import User
 from textevolve.memory_eval.evaluation import (
     EvaluationRecord,
     MemoryEvaluation,
     Scope,
     SessionTimes,
+    clip_texts,
     collect,
     score_of,
     to_row,
 )
-from textevolve.memory_eval.judgement import MemoryJudgement
-from textevolve.memory_eval.judging import prompts_version
+from textevolve.memory_eval.items_to_judge import (
+    RECORDED,
+    PieceToJudge,
+    RecordedKinds,
+    Survey,
+    Timed,
+    Unanswered,
+    find_unmeasured,
+    read_data,
+    read_recorded,
+    with_answer,
+)
+from textevolve.memory_eval.judgement import MemoryJudgement, Subject
+from textevolve.memory_eval.judging import (
+    answer_question,
+    decisions_version,
+    judge_by_decider,
+    judge_by_evaluator,
+    judge_subject,
+    prompts_version,
+)
 from textevolve.memory_eval.metrics import to_json as metrics_to_json
-from textevolve.memory_eval.recorded import RECORDED
-from textevolve.memory_eval.survey import Survey, find_unmeasured, read_data
 from textevolve.memory_eval.system import Capabilities, MemorySystem
+from textevolve.memory_eval.system_operations import FEEDING, Health, feed, open_instance
 from textevolve.memory_eval.systems.adapter import Adapted
+from textevolve.memory_eval.systems.baselines import Rehearsed
 from textevolve.memory_eval.systems.finding import open_system
 from textevolve.memory_eval.systems.textevolve_system import (
     CAPABILITIES,
+    TextEvolveSystem,
     describe_own,
     names_own,
     read_own,
 )
 from textevolve.rows import tell_mended
-from textevolve.settings import Settings
+from textevolve.settings import Settings, folder_beside
 from textevolve.spec import option
+from textevolve.store import ResourceStore
 from textevolve.studies.memory_report import compare, report
-from textevolve.studies.memory_stages import Stages
-from textevolve.studies.own_memory_system import open_own
 from textevolve.studies.study import Asks, Row, Study, StudySpec, write_json
 from textevolve.user_code import OWN, own_object
 from textevolve.wiring import Workbench, choose_model
@@ -364,6 +392,191 @@ def data(spec: MemoryEvaluationSpec, found: MemoryEvaluation) -> Mapping[str, An
 
 def summarise(spec: MemoryEvaluationSpec, records: Iterable[EvaluationRecord]) -> MemoryEvaluation:
     return collect(records, spec.seed)
+
+
+NAMESPACE = "memory-eval"
+FOLDER = "memory-eval"
+
+
+def open_own(spec: str, bench: Workbench) -> TextEvolveSystem:
+    """The system that a spec names, on the models of a run.
+
+    Raises:
+        InputError: an option cannot be used.
+    """
+    plan = read_own(spec)
+    embedder = bench.described["textevolve"]["embedder"]
+    folder = folder_beside(bench.settings.store) / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    resources = ResourceStore(str(folder / f"{bench.run}.db"))
+    opened: dict[str, str] = {}
+    opening = asyncio.Lock()
+
+    async def open_memories(user: str) -> tuple[MemoryStore, str]:
+        async with opening:
+            if user not in opened:
+                opened[user] = await _create(resources, embedder, user, bench)
+        return resources.memories(NAMESPACE), opened[user]
+
+    model = bench.model if plan.model is None else bench.model_of(plan.model)
+    return TextEvolveSystem(plan, open_memories, bench.embed, model, resources.close)
+
+
+async def _create(resources: ResourceStore, embedder: str, user: str, bench: Workbench) -> str:
+    """The collection of a user, made where it is not there yet."""
+    name = f"user-{hashlib.sha256(user.encode()).hexdigest()[:24]}"
+
+    def find() -> bool:
+        resources.ensure_namespace(NAMESPACE)
+        return any(one.name == name for one in resources.list_collections(NAMESPACE))
+
+    if not await asyncio.to_thread(find):
+        dimension = len(await embed(bench.model_of(embedder), "How many numbers?"))
+        made = CollectionSpec(name=name, embedder=embedder, dimension=dimension)
+        await asyncio.to_thread(resources.create_collection, NAMESPACE, made)
+    return name
+
+
+Work: TypeAlias = Subject | Unanswered | SessionTimes
+
+
+@dataclass
+class Stages:
+    """What both stages share. `name`: what the system is named by. `can` is None where results were
+    recorded. `system` is None there, in a replay, and where a made-up one is to be rehearsed.
+    `judge`, `decider`: neither where each judgement is one structured call. `expected`: how many
+    records are to come, as far as is known."""
+
+    bench: Workbench
+    survey: Survey
+    name: str
+    can: Capabilities | None
+    system: MemorySystem | None
+    judge: Evaluator | None
+    decider: Model | None
+    answering: Model
+    seed: int
+    health: Health = field(default_factory=Health)
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    expected: int = 0
+
+    def __post_init__(self) -> None:
+        survey = self.survey
+        self._expect(survey.planned(self.name) + survey.sessions + len(survey.malformed) + 1)
+
+    def _expect(self, more: int) -> None:
+        self.expected += more
+        if self.expected:
+            self.bench.listener(RecordsExpected(self.expected))
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, StepFinished) and event.step == FEEDING:
+            self._expect(event.value)
+        self.bench.listener(event)
+
+    def produce(self, numbered: tuple[int, User]) -> AsyncGenerator[Work]:
+        number, user = numbered
+        key = f"{self.bench.run}-{number}"
+        pieces = _read(user, self.survey.kept) if self.can is None else self._feed(user, key)
+        return self._until_stopped(_count_sessions(pieces))
+
+    async def _feed(self, user: User, key: str) -> AsyncGenerator[PieceToJudge]:
+        assert self.can is not None
+        bench, name, can = self.bench, self.name, self.can
+        system = self.system or Rehearsed(user, can, longest=bench.mode == "longest")
+        made = await open_instance(system, name, user, key, bench.journal, self.health)
+        async with aclosing(feed(user, key, can, bench.keep(made), self._hear)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def _until_stopped(self, pieces: AsyncGenerator[Work]) -> AsyncGenerator[Work]:
+        """The pieces until a limit is reached: nothing is fed that would not be judged. A replay
+        ends where the journal does."""
+        async with aclosing(pieces):
+            try:
+                async for piece in pieces:
+                    if self.stopped.is_set():
+                        return
+                    yield piece
+            except BudgetError:
+                return
+
+    async def settle(self, piece: Work) -> EvaluationRecord:
+        """The record of a piece; the question in it is answered first."""
+        if isinstance(piece, SessionTimes):
+            if piece.stopped:
+                self.stopped.set()
+            return piece
+        if isinstance(piece, Subject):
+            made = await self._judge(piece)
+        else:
+            metered = UsageMeter(self.answering)
+            answer = await self._answer(piece, metered)
+            made = await self._judge(with_answer(piece.subject, answer))
+            usage = made.usage + metered.usage
+            made = replace(made, usage=usage, answering=metered.seconds)
+        skipped = isinstance(made.outcome, Failure) and made.outcome.kind == "skipped"
+        if skipped and self.bench.mode != "replay":
+            self.stopped.set()
+        return clip_texts(made)
+
+    async def _answer(self, piece: Unanswered, model: Model) -> str | Failure:
+        question = piece.subject.texts["question"]
+        try:
+            self._check_time()
+            found = await answer_question(model, question, piece.memories, seed=self.seed)
+        except FatalModelError:
+            raise
+        except (ModelError, BudgetError) as error:
+            return replace(failure_of(error), reason=f"no answer to judge: {error}")
+        return found.text
+
+    async def _judge(self, subject: Subject) -> MemoryJudgement:
+        try:
+            self._check_time()
+            if self.judge is not None:
+                return await judge_by_evaluator(self.judge, subject)
+            if self.decider is not None:
+                return await judge_by_decider(self.decider, subject, seed=self.seed)
+            return await judge_subject(self.bench.model, subject, seed=self.seed)
+        except (BudgetError, InputError) as error:  # a limit; a text that it cannot be given
+            return MemoryJudgement(subject, failure_of(error))
+
+    def _check_time(self) -> None:
+        if self.bench.seconds_left == 0:
+            raise BudgetError("the time limit is reached")
+
+
+async def _read(user: User, kept: RecordedKinds) -> AsyncGenerator[PieceToJudge]:
+    for piece in read_recorded(user, kept):
+        yield piece
+
+
+async def _count_sessions(pieces: AsyncGenerator[PieceToJudge]) -> AsyncGenerator[Work]:
+    """What is to be judged as it comes, and after each session what it took."""
+    done: SessionTimes | None = None
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if not isinstance(piece, Timed):
+                assert done is not None
+                done = replace(done, judgements=done.judgements + 1)
+                yield piece
+                continue
+            if done is None or done.session != piece.session:
+                if done is not None:
+                    yield done
+                done = SessionTimes(piece.user, piece.session)
+            spent = {name: _add(getattr(done, name), getattr(piece, name)) for name in _TIMES}
+            done = replace(done, **spent, stopped=piece.stopped or done.stopped)
+    if done is not None:
+        yield done
+
+
+_TIMES = ("adding", "searching", "answering", "tokens")
+
+
+def _add(one: float | None, other: float | None) -> float | None:
+    return one if other is None else (one or 0.0) + other
 
 
 STUDY = Study(

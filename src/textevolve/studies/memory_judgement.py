@@ -13,14 +13,14 @@ from pydantic import model_validator
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.memory_eval.deciding import judge_by_decider
 from textevolve.memory_eval.evaluation import to_row
-from textevolve.memory_eval.evaluator_judging import judge_by_evaluator
 from textevolve.memory_eval.judgement import MemoryJudgement, Subject, Task
 from textevolve.memory_eval.judging import (
     MAX_TOKENS,
     OWN,
     SHARED,
+    judge_by_decider,
+    judge_by_evaluator,
     judge_subject,
 )
 from textevolve.report.blocks import Report

@@ -7,11 +7,18 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, TypeAlias
 
 from textevolve.evaluation import Failure
-from textevolve.memory_eval import comparison
-from textevolve.memory_eval.comparison import Difference, DifferencePair, MemoryComparison
 from textevolve.memory_eval.evaluation import MemoryEvaluation
 from textevolve.memory_eval.judgement import TASKS, MemoryJudgement, Task
-from textevolve.memory_eval.metrics import METRICS, AnswerMetrics, MetricEstimate, MetricPair
+from textevolve.memory_eval.metrics import (
+    METRICS,
+    AnswerMetrics,
+    Difference,
+    DifferencePair,
+    MemoryComparison,
+    MetricEstimate,
+    MetricPair,
+    compare_metrics,
+)
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -306,7 +313,7 @@ def compare(
     names: tuple[str, str],
 ) -> Beside:
     """The differences of the metrics, on the users that both runs have."""
-    found = comparison.compare(first.sums, second.sums, seed=spec.seed)
+    found = compare_metrics(first.sums, second.sums, seed=spec.seed)
     rows = list(_differences(found))
     blocks: list[Block] = []
     if known := [(title, pair) for title, pair in rows if pair.all.difference is not None]:

@@ -1,26 +1,28 @@
 """Read a corpus: documents become semantic memories, a chunk each.
 
-How a document is taken apart is in `textevolve.memory.chunks`, what becomes of a chunk beside what
+How a document is taken apart is in `textevolve.memory.corpus`, what becomes of a chunk beside what
 is known already in `textevolve.memory.corpus`.
 """
 
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, ConflictError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, Usage, failure_of
-from textevolve.events import StepStarted
+from textevolve.evaluation import Case, Failure, Usage, failure_of
+from textevolve.events import Event, StepStarted
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.memory.chunks import BETWEEN, DocumentFormat, parse_document, split_document
 from textevolve.memory.corpus import (
+    BETWEEN,
     ChunkStep,
+    DocumentFormat,
     KeptChunk,
     ReadingPlan,
     ToldChunk,
@@ -28,6 +30,8 @@ from textevolve.memory.corpus import (
     change_chunks,
     changed_chunks,
     kept_chunk,
+    parse_document,
+    split_document,
     transition_key,
     voice_chunk,
     voice_prompt,
@@ -35,23 +39,13 @@ from textevolve.memory.corpus import (
 from textevolve.memory.record import ChangeSource, Collection, Vector
 from textevolve.reach import allowed_path
 from textevolve.report import wording
-from textevolve.report.blocks import Report
+from textevolve.report.blocks import Block, Column, Report, Table
 from textevolve.rows import STANDARD_INPUT, read_text
 from textevolve.settings import Settings
 from textevolve.spec import Several, option
 from textevolve.store import ResourceStore
-from textevolve.studies.corpus_report import (
-    SHOWN,
-    DocumentReading,
-    ReadChunk,
-    describe_readings,
-    find_row,
-    flatten,
-    note_reading,
-    report_readings,
-)
 from textevolve.studies.memory_work import find_agent, find_collection, memories_of, read_held
-from textevolve.studies.study import Asks, Study, StudySpec, json_codec
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
 
 MOST_BYTES = 64_000_000
@@ -334,6 +328,104 @@ def report(spec: ReadCorpusSpec, found: Sequence[DocumentReading]) -> Report:
 
 def data(_spec: ReadCorpusSpec, found: Sequence[DocumentReading]) -> Mapping[str, Any]:
     return describe_readings(found)
+
+
+SHOWN = 120
+"""Characters of a chunk in a record; the whole text is in the collection."""
+ROWS_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChunk:
+    """What became of a chunk. `source`: its document with the headings above it; `text`: how it
+    begins; `id`: of its memory; `failure`: why it was not retold."""
+
+    action: str
+    source: str
+    position: int
+    text: str
+    id: str = ""
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentReading:
+    """What became of a document. `kept`: chunks that were known; `chunks`: those that changed."""
+
+    document: str
+    position: int
+    kept: int = 0
+    chunks: tuple[ReadChunk, ...] = ()
+    usage: Usage = Usage()
+    failure: Failure | None = None
+
+    def count(self, action: str) -> int:
+        return Counter(one.action for one in self.chunks)[action]
+
+
+def find_row(made: DocumentReading) -> Row:
+    if made.failure is None:
+        return Row(made.document, made.position, made.document)
+    return Row(
+        made.document,
+        made.position,
+        made.document,
+        status=made.failure.kind,
+        reason=made.failure.reason,
+    )
+
+
+def report_readings(facts: Mapping[str, str], found: Sequence[DocumentReading]) -> Report:
+    columns = [Column("document")]
+    columns += [Column(name, "count") for name in ("added", "replaced", "closed", "unchanged")]
+    rows = [
+        (one.document, one.count("add"), one.count("replace"), one.count("close"), one.kept)
+        for one in found
+        if one.failure is None
+    ]
+    blocks: list[Block] = [Table("Chunks of each document", columns, rows)]
+    changed = [chunk for one in found for chunk in one.chunks if chunk.action != "close"]
+    if changed:
+        shown = [(one.source, one.position, one.text) for one in changed[:ROWS_SHOWN]]
+        more = len(changed) - len(shown)
+        note = f"{wording.count(more, 'more chunk')} not shown here." if more else ""
+        heads = (Column("source"), Column("place", "count"), Column("text"))
+        blocks.append(Table("What was read", heads, shown, note=note))
+    untold = [chunk for chunk in changed if chunk.failure]
+    if untold:
+        rows = [(one.source, one.position, one.failure) for one in untold[:ROWS_SHOWN]]
+        heads = (Column("source"), Column("place", "count"), Column("why"))
+        blocks.append(Table("Left in the document's own words", heads, rows))
+    return Report("Documents read", _say_found(found, len(untold)), blocks, facts)
+
+
+def _say_found(found: Sequence[DocumentReading], untold: int) -> str:
+    number = {name: sum(one.count(name) for one in found) for name in ("add", "replace", "close")}
+    kept = sum(one.kept for one in found)
+    failed = sum(one.failure is not None for one in found)
+    return (
+        f"{wording.count(len(found) - failed, 'document')}:"
+        f" {wording.count(number['add'], 'chunk')} added, {number['replace']} replaced,"
+        f" {number['close']} closed, {kept} unchanged"
+        + (f"; {untold} left in the document's own words" if untold else "")
+        + (f"; {wording.count(failed, 'document')} not read." if failed else ".")
+    )
+
+
+def describe_readings(found: Sequence[DocumentReading]) -> Mapping[str, Any]:
+    return {"documents": [asdict(one) for one in found]}
+
+
+def flatten(made: DocumentReading) -> Iterator[Mapping[str, Any]]:
+    """A row for each chunk that was added, replaced or closed."""
+    for chunk in made.chunks:
+        yield {"document": made.document, **asdict(chunk)}
+
+
+def note_reading(event: Event) -> str | None:
+    if isinstance(event, StepStarted) and event.step == "document":
+        return f"{wording.shorten(event.case, 80)} is read"
+    return None
 
 
 encode, decode = json_codec(DocumentReading)

@@ -15,7 +15,7 @@ from textevolve.errors import InputError
 from textevolve.llm.model import Message
 from textevolve.llm.streaming import AnswerPiece
 from textevolve.llm.tool_calls import as_tool_calls
-from textevolve.memory.recall_settings import RecallSettings
+from textevolve.memory.cue import RecallSettings
 from textevolve.server.access import Caller
 from textevolve.server.decisions.spending import spending
 from textevolve.server.errors import INVALID, ApiError
@@ -28,8 +28,7 @@ from textevolve.server.openai.requests import (
     write_schema,
 )
 from textevolve.server.state import ServerState
-from textevolve.studies.chats import ChatOptions
-from textevolve.studies.served_chats import ChatRequest, MemoryUse
+from textevolve.studies.chats import ChatOptions, ChatRequest, MemoryUse
 
 log = logging.getLogger("textevolve.server")
 SESSION, MEMORY, RECALL, NOTICE = "session", "memory", "memory.", "notice"

@@ -14,8 +14,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from textevolve.agents.chat import ChatAnswer, HistoryShortened
-from textevolve.agents.learning import Learned
+from textevolve.agents.chat import ChatAnswer, HistoryShortened, Learned
 from textevolve.agents.session import SessionMessage
 from textevolve.errors import TextEvolveError
 from textevolve.llm.streaming import AnswerPiece
