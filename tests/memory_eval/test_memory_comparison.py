@@ -12,7 +12,7 @@ from textevolve.memory_eval.metrics import (
     METRICS,
     TYPE_METRICS,
     JudgementSums,
-    compare,
+    compare_metrics,
     compute_metrics,
 )
 from textevolve.report.data import plain
@@ -46,7 +46,9 @@ def recall(labels, users):
 def test_differences_and_intervals_are_those_of_drawing_the_same_users_from_both(seed):
     users = sorted(f"u{n}" for n in range(30))
     first, second = drawn_labels(seed, users), drawn_labels(seed + 100, users)
-    made = compare(sums_of(first), sums_of(second), draws=200, seed=seed).overall["recall"].all
+    made = (
+        compare_metrics(sums_of(first), sums_of(second), draws=200, seed=seed).overall["recall"].all
+    )
     assert made.first == pytest.approx(recall(first, users), abs=1e-9)
     assert made.difference == pytest.approx(recall(second, users) - recall(first, users), abs=1e-9)
     draws = np.random.default_rng(seed).integers(0, len(users), (200, len(users)))
@@ -64,7 +66,7 @@ def test_answers_are_compared_by_question_type_and_difficulty():
         return sums
 
     before, after = {"a": "Omission", "b": "Correct"}, {"a": "Correct", "b": "Correct"}
-    made = compare(told(before), told(after))
+    made = compare_metrics(told(before), told(after))
     for found in (made.by_question_type["Recall"], made.by_difficulty["easy"]):
         assert list(found) == ["question_correct", "question_hallucination", "question_omission"]
         one = found["question_correct"].all
@@ -74,7 +76,7 @@ def test_answers_are_compared_by_question_type_and_difficulty():
 def test_only_users_in_both_are_compared_and_the_others_are_named():
     first = sums_of({"a": [2], "b": [0], "c": [2, 2, 2]})
     second = sums_of({"b": [2], "a": [2], "d": [0]})
-    made = compare(first, second)
+    made = compare_metrics(first, second)
     assert (made.users, made.only_first, made.only_second) == (("a", "b"), ("c",), ("d",))
     found = made.overall["recall"].all
     assert (found.first, found.second, found.difference) == (0.5, 1, 0.5)
@@ -82,7 +84,7 @@ def test_only_users_in_both_are_compared_and_the_others_are_named():
 
 def test_a_run_does_not_differ_from_itself():
     run = sums_of(drawn_labels(3, [f"u{n}" for n in range(8)]))
-    made = compare(run, run)
+    made = compare_metrics(run, run)
     for name, pair in made.overall.items():
         if pair.all.first is not None:
             assert pair.all.difference == 0, name
@@ -93,7 +95,7 @@ def test_a_run_does_not_differ_from_itself():
 def test_values_are_those_of_the_runs_own_figures():
     users = [f"u{n}" for n in range(4)]
     runs = [sums_of(drawn_labels(seed, users)) for seed in (1, 2)]
-    made = compare(*runs)
+    made = compare_metrics(*runs)
     first, second = (compute_metrics(run) for run in runs)
     assert list(made.overall) == list(METRICS)
     assert list(made.by_type["event"]) == list(TYPE_METRICS)
@@ -110,15 +112,15 @@ def test_a_clear_difference_leaves_out_zero():
     users = [f"u{n}" for n in range(10)]
     worse = sums_of({user: [2, 0, 0, n % 3] for n, user in enumerate(users)})
     better = sums_of({user: [2, 2, 2, n % 3] for n, user in enumerate(users)})
-    made = compare(worse, better).overall["weighted_recall"].all
+    made = compare_metrics(worse, better).overall["weighted_recall"].all
     assert made.difference == 0.5
     assert not made.clear  # every user gained the same, so there is nothing to draw from
     uneven = {user: [2, 2, 0 if n % 2 else 2, n % 3] for n, user in enumerate(users)}
-    assert compare(worse, sums_of(uneven)).overall["recall"].all.clear
+    assert compare_metrics(worse, sums_of(uneven)).overall["recall"].all.clear
 
 
 def test_what_is_missing_in_a_run_is_said():
-    made = compare(sums_of({"a": [None], "b": []}), sums_of({"a": [2], "b": [2]}))
+    made = compare_metrics(sums_of({"a": [None], "b": []}), sums_of({"a": [2], "b": [2]}))
     found = made.overall["recall"]
     assert (found.all.first, found.all.difference) == (0, 1)
     assert found.valid.difference is None
@@ -131,7 +133,11 @@ def test_a_run_without_integrity_has_no_figure_of_all_points_of_a_type():
     for user in ("a", "b"):
         subject = Subject("update", user, 0, 1, {}, type="event", source="primary")
         updated.add(MemoryJudgement(subject, MemoryVerdict("Correct", "")))
-    found = compare(updated, sums_of({"a": [2], "b": [0]})).by_type["event"]["memory_accuracy"].all
+    found = (
+        compare_metrics(updated, sums_of({"a": [2], "b": [0]}))
+        .by_type["event"]["memory_accuracy"]
+        .all
+    )
     assert (found.first, found.second) == (None, 0.5)
     assert found.reason == "not measured in the first run"
 
@@ -141,27 +147,27 @@ def test_users_who_were_not_judged_alike_are_named():
         made = {user: [2, None] for user in ("a", "b")}
         return sums_of(made | {"c": list(labels)})
 
-    assert compare(judged(2, 0), judged(0, None)).uneven == ()
-    assert compare(judged(2, 0), judged(0)).uneven == ("c",)
+    assert compare_metrics(judged(2, 0), judged(0, None)).uneven == ()
+    assert compare_metrics(judged(2, 0), judged(0)).uneven == ("c",)
     moved = judged(2)  # an update for which something was found is no judgement of integrity
     update = Subject("update", "c", 0, 1, {}, type="event", source="primary")
     moved.add(MemoryJudgement(update, Failure("skipped", "a limit")))
-    assert compare(judged(2, 0), moved).uneven == ()
+    assert compare_metrics(judged(2, 0), moved).uneven == ()
     silent = JudgementSums()
     for user in ("a", "b", "c"):
         question = Subject("question", user, 0, 1, {})
         silent.add(MemoryJudgement(question, MemoryVerdict("Correct", "")))
-    assert compare(silent, judged(2, 0)).uneven == ()
+    assert compare_metrics(silent, judged(2, 0)).uneven == ()
 
 
 def test_one_user_in_common_has_no_interval_and_none_has_no_figure():
-    one = compare(sums_of({"a": [2], "b": [0]}), sums_of({"a": [0]})).overall["recall"].all
+    one = compare_metrics(sums_of({"a": [2], "b": [0]}), sums_of({"a": [0]})).overall["recall"].all
     assert (one.difference, one.low, one.reason) == (-1, None, "no interval: one user only")
-    none = compare(sums_of({"a": [2]}), sums_of({"b": [2]}))
+    none = compare_metrics(sums_of({"a": [2]}), sums_of({"b": [2]}))
     assert (none.users, none.overall, none.by_type) == ((), {}, {})
 
 
 def test_a_comparison_is_plain_json():
-    made = plain(compare(sums_of({"a": [2], "b": [0, 1]}), sums_of({"a": [0], "b": [2]})))
+    made = plain(compare_metrics(sums_of({"a": [2], "b": [0, 1]}), sums_of({"a": [0], "b": [2]})))
     assert json.loads(json.dumps(made, allow_nan=False))["users"] == ["a", "b"]
     assert made["overall"]["recall"]["all"]["first"] == pytest.approx(1 / 3)

@@ -32,7 +32,7 @@ from textevolve.memory_eval.system import Capabilities
 from textevolve.memory_eval.system_operations import FEEDING
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
-from textevolve.studies import driver, keeping
+from textevolve.studies import driver, stored
 from textevolve.studies.driver import Launch
 from textevolve.studies.memory_eval import STUDY, MemoryEvaluationSpec, decode, encode, find_row
 from textevolve.user_code import name_object
@@ -362,7 +362,7 @@ async def peak_of(home, sessions, name):
 
 @pytest.mark.slow
 async def test_memory_stays_flat_on_a_user_of_a_million_tokens(home, monkeypatch):
-    monkeypatch.setattr(keeping, "FLUSH_RECORDS", 8)
+    monkeypatch.setattr(stored, "FLUSH_RECORDS", 8)
     tracemalloc.start()
     try:
         short = await peak_of(home, 16, "short")
