@@ -8,8 +8,7 @@ from pydantic import BaseModel
 
 from textevolve.errors import AnswerError, BudgetError, InputError
 from textevolve.events import StepFinished, StepStarted
-from textevolve.llm.chains.chain import Chain
-from textevolve.llm.chains.running import perform_chain
+from textevolve.llm.chains.chain import Chain, perform_chain
 from textevolve.llm.chains.scope import ChainContext
 from textevolve.llm.chains.steps import ask, branch, call, each, together
 from textevolve.llm.chains.trace import CHAIN_STEP, TraceRecorder

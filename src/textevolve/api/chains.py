@@ -19,7 +19,7 @@ from textevolve.engine import sync
 from textevolve.engine.kept_open import KeptOpen
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.llm.chains.chain import Chain, Values, call_by
+from textevolve.llm.chains.chain import Chain, Values, call_by, perform_chain, run_within
 from textevolve.llm.chains.chain_file import as_chain, load_chain
 from textevolve.llm.chains.chat_template import (
     ChatTemplate,
@@ -27,7 +27,6 @@ from textevolve.llm.chains.chat_template import (
     write_text_template,
 )
 from textevolve.llm.chains.prompt_set import PromptSet as PromptSet  # asks by `call_by` here
-from textevolve.llm.chains.running import perform_chain, run_within
 from textevolve.llm.chains.scope import ChainContext, running_model, wait_within
 from textevolve.llm.chains.template_syntax import Syntax, read_template_messages
 from textevolve.llm.model import Model, Request, Response

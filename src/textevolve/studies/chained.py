@@ -20,7 +20,7 @@ from textevolve.errors import (
     TextEvolveError,
 )
 from textevolve.evaluation import Usage
-from textevolve.llm.chains.chain import Chain, Values
+from textevolve.llm.chains.chain import Chain, Values, perform_chain
 from textevolve.llm.chains.chain_file import as_chain, load_chain
 from textevolve.llm.chains.chat_template import (
     ChatTemplate,
@@ -29,7 +29,6 @@ from textevolve.llm.chains.chat_template import (
     read_text_template,
     write_text_template,
 )
-from textevolve.llm.chains.running import perform_chain
 from textevolve.llm.chains.trace import StepTrace, TraceRecorder
 from textevolve.llm.model import Request, Response
 from textevolve.loops.calibration.examples import Example, ProgramNames

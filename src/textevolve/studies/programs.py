@@ -336,7 +336,7 @@ def run_module(module: Any) -> ProgramRun:
             _listen(predictor, name, trying)
         callee = take_callee(copy)
         names = (*(callee.takes or row), *callee.may_take)
-        return await callee({name: row[name] for name in names if name in row})
+        return await callee.call({name: row[name] for name in names if name in row})
 
     return run
 

@@ -1,6 +1,6 @@
 """Run a chain, once or on each row of a file: what it gave, and the trace of its steps.
 
-How a chain runs is in `textevolve.llm.chains.running`.
+How a chain runs is in `textevolve.llm.chains.chain`.
 """
 
 from __future__ import annotations

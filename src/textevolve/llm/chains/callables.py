@@ -1,8 +1,8 @@
 """What a chain can call: functions, chains, LangChain's Runnables and DSPy's modules, each as a
 `Callee` that says what it takes and how it is called.
 
-Theirs are told by what they can do, so neither package is needed here, or loaded. What they are
-given, give, raise, and are cancelled by, passes through as it is.
+Theirs are told by what they can do, so neither package is needed here, or loaded. Arguments,
+results, errors and cancellation pass through as they are.
 """
 
 from __future__ import annotations
@@ -11,129 +11,105 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, cast, get_type_hints
+from typing import Any, Literal, TypeAlias, cast, get_type_hints
 
 from textevolve.errors import InputError, TextEvolveError
+from textevolve.llm.chains.scope import StepScope
 from textevolve.user_code import call_function, callable_name
 
 CalleeKind: TypeAlias = Literal["code", "chain", "runnable", "module"]
 
 
-class Callee(Protocol):
-    """`takes`: the names of its arguments, None where it does not say; `may_take`: those it can do
-    without. `gives`: the type of what it returns, None where it is not known."""
-
-    @property
-    def kind(self) -> CalleeKind: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def takes(self) -> tuple[str, ...] | None: ...
-    @property
-    def may_take(self) -> tuple[str, ...]: ...
-    @property
-    def gives(self) -> Any: ...
-
-    def describe(self) -> str:
-        """What it is, for the identity of a run: another text where it has changed."""
-        ...
-
-    async def __call__(self, arguments: Any, /) -> Any:
-        """`arguments`: a mapping of names, or for a Runnable whatever it takes."""
-        ...
-
-
 @dataclass(frozen=True)
-class Code:
-    """A function of the user's own, async or plain; a plain one is called in a thread."""
+class Callee:
+    """Something that a step calls.
 
-    function: Callable[..., Any]
+    Attributes:
+        target: The function, chain, Runnable or module itself.
+        call: Call it with a mapping of arguments, or with any value for a Runnable.
+        describe: Return a text that changes with what it is, for the identity of a run.
+        takes: The names of its arguments; None where it does not say.
+        may_take: The names of arguments that it can do without.
+        gives: The type of its result; None where it is not known.
+        within: Call it as a part of the step that runs.
+        stream: Call it, and give pieces of its result as they come.
+    """
+
+    target: Any
+    kind: CalleeKind
+    name: str
+    call: Callable[[Any], Awaitable[Any]]
+    describe: Callable[[], str]
     takes: tuple[str, ...] | None
     may_take: tuple[str, ...] = ()
     gives: Any = None
-    kind: CalleeKind = "code"
-
-    @property
-    def name(self) -> str:
-        return callable_name(self.function)
-
-    def describe(self) -> str:
-        return f"{self.name} {hash_source(self.function)}"
-
-    async def __call__(self, arguments: Any, /) -> Any:
-        return await call_function(self.function, **arguments)
+    within: Callable[[Mapping[str, Any], StepScope], Awaitable[Any]] | None = None
+    stream: Callable[[Any], AsyncIterator[Any]] | None = None
 
 
-@dataclass(frozen=True)
-class Runnable:
-    """One of LangChain's. It may take a mapping, or a single value of any kind."""
+def take_callee(given: Any) -> Callee:
+    """What a step is to call.
 
-    runnable: Any
-    takes: tuple[str, ...] | None
-    may_take: tuple[str, ...] = ()
-    gives: Any = None
-    kind: CalleeKind = "runnable"
+    Raises:
+        InputError: it cannot be called.
+    """
+    if hasattr(given, "as_callee"):  # a chain
+        return cast("Callee", given.as_callee())
+    if is_runnable(given):
+        return _take_runnable(given)
+    if is_module(given):
+        return _take_module(given)
+    if not callable(given):
+        raise InputError(f"a step cannot call {given!r:.60}: it is no function, Runnable or module")
+    name, function = callable_name(given), cast("Callable[..., Any]", given)
 
-    @property
-    def name(self) -> str:
-        return str(self.runnable.get_name())
+    async def call(arguments: Any) -> Any:
+        return await call_function(function, **arguments)
 
-    def describe(self) -> str:
-        from langchain_core.load import dumps
-
-        return f"{self.name} {_hash(_without_addresses(dumps(self.runnable)))}"
-
-    async def __call__(self, arguments: Any, /) -> Any:
-        return await self.runnable.ainvoke(arguments)
-
-    def stream(self, arguments: Any) -> AsyncIterator[Any]:
-        return cast("AsyncIterator[Any]", self.runnable.astream(arguments))
-
-
-@dataclass(frozen=True)
-class Module:
-    """One of DSPy's: given its fields, it gives a prediction, which is kept as a mapping."""
-
-    module: Any
-    takes: tuple[str, ...] | None
-    may_take: tuple[str, ...] = ()
-    gives: Any = None
-    kind: CalleeKind = "module"
-
-    @property
-    def name(self) -> str:
-        return type(self.module).__name__
-
-    def describe(self) -> str:
-        state = json.dumps(self.module.dump_state(), sort_keys=True, default=str)
-        source = hash_source(type(self.module))
-        return f"{self.name} {source} {_hash(_without_addresses(state))}"
-
-    async def __call__(self, arguments: Any, /) -> Any:
-        own = inspect.iscoroutinefunction(getattr(self.module, "aforward", None))
-        call = self.module.acall if own else self.module
-        try:
-            found = await call_function(call, **arguments)
-        except Exception as error:
-            if (ours := _find_ours(error)) is None:
-                raise
-            raise ours from None
-        return dict(found) if hasattr(found, "keys") and hasattr(found, "completions") else found
-
-
-def _find_ours(error: Exception) -> TextEvolveError | None:
-    """The error of ours that DSPy has wrapped into one of its own."""
-    inner = error.__cause__
-    while inner is not None and not isinstance(inner, TextEvolveError):
-        inner = inner.__cause__
-    return inner
+    takes, may_take = _signature_of(function)
+    return Callee(
+        function,
+        "code",
+        name,
+        call,
+        lambda: f"{name} {hash_source(function)}",
+        takes,
+        may_take,
+        gives=return_type(
+            function if hasattr(function, "__annotations__") else type(function).__call__
+        ),
+    )
 
 
 def is_runnable(given: object) -> bool:
     """Whether it is one of LangChain's Runnables."""
     return all(hasattr(given, name) for name in ("ainvoke", "astream", "abatch", "get_name"))
+
+
+def _take_runnable(runnable: Any) -> Callee:
+    """One of LangChain's. It may take a mapping, or a single value of any kind."""
+    name = str(runnable.get_name())
+    try:
+        fields: Mapping[str, Any] = runnable.get_input_schema().model_fields
+    except Exception:  # noqa: BLE001  schemas are made by the runnable's own code
+        fields = {}
+
+    def describe() -> str:
+        from langchain_core.load import dumps
+
+        return f"{name} {_hash(_without_addresses(dumps(runnable)))}"
+
+    return Callee(
+        runnable,
+        "runnable",
+        name,
+        runnable.ainvoke,
+        describe,
+        takes=tuple(field for field in fields if field != "root") or None,
+        stream=runnable.astream,
+    )
 
 
 def is_module(given: object) -> bool:
@@ -143,21 +119,43 @@ def is_module(given: object) -> bool:
     )
 
 
-def take_callee(given: object) -> Callee:
-    """What a step is to call.
+def _take_module(module: Any) -> Callee:
+    """One of DSPy's: called with its fields, it gives a prediction, which is kept as a mapping."""
+    name = type(module).__name__
 
-    Raises:
-        InputError: it cannot be called.
-    """
-    if hasattr(given, "as_callee"):  # a chain
-        return cast("Callee", cast(Any, given).as_callee())
-    if is_runnable(given):
-        return Runnable(given, _runnable_inputs(given))
-    if is_module(given):
-        return Module(given, *_module_inputs(given))
-    if not callable(given):
-        raise InputError(f"a step cannot call {given!r:.60}: it is no function, Runnable or module")
-    return Code(given, *_signature_of(given), _returns(given))
+    def describe() -> str:
+        state = json.dumps(module.dump_state(), sort_keys=True, default=str)
+        return f"{name} {hash_source(type(module))} {_hash(_without_addresses(state))}"
+
+    async def call(arguments: Any) -> Any:
+        is_async = inspect.iscoroutinefunction(getattr(module, "aforward", None))
+        try:
+            found = await call_function(module.acall if is_async else module, **arguments)
+        except Exception as error:
+            inner = error.__cause__  # DSPy wraps an error of ours into one of its own
+            while inner is not None and not isinstance(inner, TextEvolveError):
+                inner = inner.__cause__
+            if inner is None:
+                raise
+            raise inner from None
+        return dict(found) if hasattr(found, "keys") and hasattr(found, "completions") else found
+
+    return Callee(module, "module", name, call, describe, *_module_inputs(module))
+
+
+def _module_inputs(module: Any) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """What a module's signature names; what its `forward` does where there is none."""
+    signature = getattr(module, "signature", None)
+    if signature is None and hasattr(module, "predict"):  # as a ChainOfThought has it
+        signature = getattr(module.predict, "signature", None)
+    if (fields := getattr(signature, "input_fields", None)) is not None:
+        return tuple(fields), ()
+    for method in ("aforward", "forward"):
+        if hasattr(module, method):
+            takes, may_take = _signature_of(getattr(module, method))
+            if takes is not None:
+                return takes, may_take
+    return None, ()
 
 
 def hash_source(given: Any) -> str:
@@ -197,33 +195,9 @@ def _signature_of(function: Callable[..., Any]) -> tuple[tuple[str, ...] | None,
     return needed, tuple(one.name for one in named if one.default is not one.empty)
 
 
-def _returns(function: Any) -> Any:
-    target = function if hasattr(function, "__annotations__") else type(function).__call__
+def return_type(function: Any) -> Any:
+    """The type of a function's result, None where it is not known."""
     try:
-        return get_type_hints(target).get("return")
+        return get_type_hints(function).get("return")
     except Exception:  # noqa: BLE001  annotations are the user's, and may name anything
         return None
-
-
-def _runnable_inputs(runnable: Any) -> tuple[str, ...] | None:
-    """The names that its input schema has; None where it takes something else than a mapping."""
-    try:
-        fields: Mapping[str, Any] = runnable.get_input_schema().model_fields
-    except Exception:  # noqa: BLE001  schemas are made by the runnable's own code
-        return None
-    return tuple(name for name in fields if name != "root") or None
-
-
-def _module_inputs(module: Any) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """What a module's `forward` names; what its signature does where that names nothing."""
-    signature = getattr(module, "signature", None)
-    if signature is None and hasattr(module, "predict"):  # as a ChainOfThought has it
-        signature = getattr(module.predict, "signature", None)
-    if (fields := getattr(signature, "input_fields", None)) is not None:
-        return tuple(fields), ()
-    for method in ("aforward", "forward"):
-        if hasattr(module, method):
-            takes, may_take = _signature_of(getattr(module, method))
-            if takes is not None:
-                return takes, may_take
-    return None, ()

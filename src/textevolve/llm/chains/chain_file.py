@@ -6,15 +6,15 @@ only named in it, by import paths, which a server's clients may not do (`textevo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, create_model
+from pydantic import Field, ValidationError, create_model
 
 from textevolve.errors import InputError
 from textevolve.llm.chains.callables import is_runnable, take_callee
@@ -91,19 +91,16 @@ def read_chain(text: str, source: str = "chain", folder: Path = Path()) -> Chain
     if not isinstance(data, dict):
         raise InputError(f"{source}:1: a chain is a mapping with name and steps")
     reader = _Reader(source, node, folder)
-    told = reader.check(_ChainSpec, data, ())
-    steps = reader.steps(told.steps, ("steps",))
-    return reader.at(
-        (),
-        lambda: Chain(
-            told.name or Path(source).stem,
-            *steps,
-            inputs=reader.types(told.inputs, ("inputs",)),
-            outputs=reader.types(told.outputs, ("outputs",)),
-            model=told.model,
-            description=told.description,
-        ),
-    )
+    with reader.at(()):
+        spec = _ChainSpec(**{str(name): value for name, value in cast("Any", data).items()})
+        return Chain(
+            spec.name or Path(source).stem,
+            *reader.steps(spec.steps, ("steps",)),
+            inputs=reader.types(spec.inputs, "inputs"),
+            outputs=reader.types(spec.outputs, "outputs"),
+            model=spec.model,
+            description=spec.description,
+        )
 
 
 _Place: TypeAlias = tuple[str | int, ...]
@@ -134,6 +131,34 @@ class _AskSpec(Frozen):
     max_tokens: int | None = Field(default=None, ge=1)
     seed: int | None = None
 
+    def build(self, reader: _Reader, _place: _Place) -> ChainStep:
+        texts: list[Any] = [self.prompt, self.messages, self.file]
+        if sum(text is not None for text in texts) != 1:
+            raise InputError(f"step '{self.ask}': give a prompt, messages, or the file of a prompt")
+        text = self.prompt if self.file is None else read_text(str(reader.folder / self.file))
+        messages: list[Any] = [("system", self.system)] if self.system else []
+        messages += self.messages or [("user", text)]
+        asked = ("model", "name", "attempts", "temperature", "max_tokens", "seed")
+        more: dict[str, Any] = {field: getattr(self, field) for field in asked}
+        return ask(self.ask, messages, parse=self._read_parse(reader), **more)
+
+    def _read_parse(self, reader: _Reader) -> Parse | None:
+        if self.fields is not None and self.parse is not None:
+            raise InputError(f"step '{self.ask}': give fields or parse, and not both")
+        if self.fields is not None:
+            types: dict[str, Any] = {n: (_read_type(n, k), ...) for n, k in self.fields.items()}
+            title = "".join(part.capitalize() for part in self.ask.split("_"))
+            try:
+                return create_model(title, **types)
+            except (NameError, TypeError, ValueError) as error:
+                raise InputError(f"step '{self.ask}': {error}") from None
+        if self.parse is None or self.parse == "text":
+            return None
+        function = load_object(self.parse, reader.folder)
+        if not callable(function):
+            raise InputError(f"{self.parse}: is no function, and no pydantic model")
+        return cast(Parse, function)
+
 
 class _CallSpec(Frozen):
     call: str
@@ -141,11 +166,23 @@ class _CallSpec(Frozen):
     inputs: str | list[str] | dict[str, str] | None = None
     attempts: int = Field(default=1, ge=1)
 
+    def build(self, reader: _Reader, _place: _Place) -> ChainStep:
+        is_file = self.function.lower().endswith(ENDINGS)
+        function = (load_chain if is_file else load_object)(self.function, reader.folder)
+        if function is None:
+            raise InputError(f"{self.function}: there is nothing of that name")
+        return call(self.call, function, inputs=self.inputs, attempts=self.attempts)
+
 
 class _BranchSpec(Frozen):
     branch: str
     when: dict[str | bool | int, Any]
     otherwise: Any = None
+
+    def build(self, reader: _Reader, place: _Place) -> ChainStep:
+        cases = {k: reader.steps(lane, (*place, "when", str(k))) for k, lane in self.when.items()}
+        last = self.otherwise and reader.steps(self.otherwise, (*place, "otherwise"))
+        return branch(self.branch, cases, otherwise=last)
 
 
 class _EachSpec(Frozen):
@@ -156,18 +193,30 @@ class _EachSpec(Frozen):
     take: str | None = None
     concurrency: int | None = Field(default=None, ge=1)
 
+    def build(self, reader: _Reader, place: _Place) -> ChainStep:
+        more = self.model_dump(exclude={"each", "steps"})
+        return each(self.each, steps=reader.steps(self.steps, (*place, "steps")), **more)
+
 
 class _TogetherSpec(Frozen):
     together: list[Any] = Field(min_length=1)
 
+    def build(self, reader: _Reader, place: _Place) -> ChainStep:
+        lanes = enumerate(self.together)
+        return together(*(reader.steps(lane, (*place, "together", n)) for n, lane in lanes))
 
-_STEPS: Mapping[str, type[Frozen]] = {
+
+_STEPS: Mapping[str, type[_AskSpec | _CallSpec | _BranchSpec | _EachSpec | _TogetherSpec]] = {
     "ask": _AskSpec,
     "call": _CallSpec,
     "branch": _BranchSpec,
     "each": _EachSpec,
     "together": _TogetherSpec,
 }
+
+
+class _PlacedError(InputError):
+    """What is wrong, with the line already."""
 
 
 @dataclass(frozen=True)
@@ -178,137 +227,51 @@ class _Reader:
     node: yaml.Node | None
     folder: Path
 
-    def fault(self, place: _Place, why: object) -> InputError:
-        return InputError(f"{self.source}:{line_of(self.node, place)}: {why}")
-
-    def at(self, place: _Place, make: Callable[[], Any]) -> Any:
-        """What is made; what is wrong with it is said with its line."""
+    @contextmanager
+    def at(self, place: _Place) -> Generator[None]:
+        """What is wrong within is said with the line of this part of the file."""
         try:
-            return make()
-        except InputError as error:
-            raise self.fault(place, error) from None
-
-    def check(self, spec: type[Any], data: Any, place: _Place) -> Any:
-        try:
-            return spec(**{str(name): value for name, value in data.items()})
+            yield
+        except _PlacedError:
+            raise
         except InputError as error:
             cause = error.__cause__
             inner = cause.errors()[0]["loc"] if isinstance(cause, ValidationError) else ()
-            raise self.fault((*place, *inner), error) from None
+            line = line_of(self.node, (*place, *inner))
+            raise _PlacedError(f"{self.source}:{line}: {error}") from None
 
     def steps(self, given: Any, place: _Place) -> list[ChainStep]:
         """A step, or a list of them."""
         if isinstance(given, dict):
-            return [self.step(given, place)]
-        if not isinstance(given, list) or not given:
-            raise self.fault(place, "there must be a step, or a list of steps")
-        listed = cast("list[Any]", given)
-        return [self.step(one, (*place, n)) for n, one in enumerate(listed)]
+            return [self.step(cast("dict[Any, Any]", given), place)]
+        with self.at(place):
+            if not isinstance(given, list) or not given:
+                raise InputError("there must be a step, or a list of steps")
+        return [self.step(one, (*place, n)) for n, one in enumerate(cast("list[Any]", given))]
 
     def step(self, given: Any, place: _Place) -> ChainStep:
-        named = [kind for kind in _STEPS if isinstance(given, dict) and kind in given]
-        if len(named) != 1:
-            raise self.fault(place, f"a step begins with one of: {', '.join(_STEPS)}")
-        told = self.check(_STEPS[named[0]], given, place)
-        make = cast("Callable[[Any, _Place], ChainStep]", getattr(self, f"_{named[0]}"))
-        return (
-            self.at(place, partial(make, told, place))
-            if named[0] in ("ask", "call")
-            else make(told, place)
-        )
+        with self.at(place):
+            kinds = [kind for kind in _STEPS if isinstance(given, dict) and kind in given]
+            if len(kinds) != 1:
+                raise InputError(f"a step begins with one of: {', '.join(_STEPS)}")
+            fields = {str(name): value for name, value in cast("dict[Any, Any]", given).items()}
+            return _STEPS[kinds[0]](**fields).build(self, place)
 
-    def _ask(self, told: _AskSpec, place: _Place) -> ChainStep:
-        given: list[Any] = [told.prompt, told.messages, told.file]
-        given = [one for one in given if one is not None]
-        if len(given) != 1:
-            raise InputError(f"step '{told.ask}': give a prompt, messages, or the file of a prompt")
-        text = given[0] if told.file is None else read_text(str(self.folder / told.file))
-        messages: list[Any] = (
-            [("user", text)] if isinstance(text, str) else [*cast("list[Any]", text)]
-        )
-        if told.system:
-            messages = [("system", told.system), *messages]
-        return replace(
-            ask(told.ask, messages, parse=self._parse(told, place), attempts=told.attempts),
-            name=told.name or told.ask,
-            model=told.model,
-            temperature=told.temperature,
-            max_tokens=told.max_tokens,
-            seed=told.seed,
-        )
+    def types(self, given: _Typed, place: str) -> Any:
+        """Names of inputs or outputs, with their types where they have some."""
+        types: dict[str, Any] = {}
+        for name, kind in given.items() if isinstance(given, dict) else ():
+            with self.at((place, name)):
+                types[name] = _read_type(name, kind)
+        return types or given
 
-    def _parse(self, told: _AskSpec, place: _Place) -> Parse | None:
-        if told.fields is not None and told.parse is not None:
-            raise InputError(f"step '{told.ask}': give fields or parse, and not both")
-        if told.fields is not None:
-            return self.model(told.ask, told.fields)
-        if told.parse is None or told.parse == "text":
-            return None
-        found = load_object(told.parse, self.folder)
-        if not callable(found):
-            raise InputError(f"{told.parse}: is no function, and no pydantic model")
-        return cast(Parse, found)
 
-    def model(self, name: str, fields: Mapping[str, Any]) -> type[BaseModel]:
-        """The type of an answer with these fields."""
-        told = {one: (self.type(one, kind), ...) for one, kind in fields.items()}
-        title = "".join(part.capitalize() for part in name.split("_"))
-        try:
-            return create_model(title, **cast("dict[str, Any]", told))
-        except (NameError, TypeError, ValueError) as error:
-            raise InputError(f"step '{name}': {error}") from None
-
-    def type(self, name: str, kind: Any) -> Any:
-        """The type that a name, or a list of what there may be, stands for."""
-        if isinstance(kind, list) and kind:
-            return Literal[tuple(cast("list[Any]", kind))]  # pyright: ignore[reportReturnType]
-        if isinstance(kind, str) and kind in TYPES:
-            return TYPES[kind]
-        listed = kind.removeprefix("list of ") if isinstance(kind, str) else ""
-        if listed in TYPES and listed != kind:
-            return list[TYPES[listed]]
-        near = suggest(str(cast(object, kind)), tuple(TYPES))
-        raise InputError(f"'{name}': no type {kind!r:.40}{near}")
-
-    def types(self, given: _Typed, place: _Place) -> Any:
-        if not isinstance(given, dict):
-            return given
-        return {
-            name: self.at((*place, name), partial(self.type, name, kind))
-            for name, kind in given.items()
-        }
-
-    def _call(self, told: _CallSpec, _place: _Place) -> ChainStep:
-        function: Any
-        if told.function.lower().endswith(ENDINGS):
-            function = load_chain(told.function, self.folder)
-        else:
-            function = load_object(told.function, self.folder)
-        if function is None:
-            raise InputError(f"{told.function}: there is nothing of that name")
-        return call(told.call, function, inputs=told.inputs, attempts=told.attempts)
-
-    def _branch(self, told: _BranchSpec, place: _Place) -> ChainStep:
-        cases = {key: self.steps(one, (*place, "when", str(key))) for key, one in told.when.items()}
-        last = None
-        if told.otherwise is not None:
-            last = self.steps(told.otherwise, (*place, "otherwise"))
-        return self.at(place, lambda: branch(told.branch, cases, otherwise=last))
-
-    def _each(self, told: _EachSpec, place: _Place) -> ChainStep:
-        steps = self.steps(told.steps, (*place, "steps"))
-        return self.at(
-            place,
-            lambda: each(
-                told.each,
-                over=told.over,
-                steps=steps,
-                item=told.item,
-                take=told.take,
-                concurrency=told.concurrency,
-            ),
-        )
-
-    def _together(self, told: _TogetherSpec, place: _Place) -> ChainStep:
-        lanes = [self.steps(one, (*place, "together", n)) for n, one in enumerate(told.together)]
-        return self.at(place, lambda: together(*lanes))
+def _read_type(name: str, kind: Any) -> Any:
+    """The type that a name, or a list of what there may be, stands for."""
+    if isinstance(kind, list) and kind:
+        return Literal[tuple(cast("list[Any]", kind))]  # pyright: ignore[reportReturnType]
+    text = str(cast(object, kind))
+    listed = text.removeprefix("list of ")
+    if listed not in TYPES:
+        raise InputError(f"'{name}': no type {kind!r:.40}{suggest(text, tuple(TYPES))}")
+    return TYPES[listed] if listed == text else list[TYPES[listed]]

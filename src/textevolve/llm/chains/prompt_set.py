@@ -7,7 +7,7 @@ from typing import Any
 
 from textevolve.engine import sync
 from textevolve.errors import InputError
-from textevolve.llm.chains.chain import Chain
+from textevolve.llm.chains.chain import Chain, run_within
 from textevolve.llm.chains.chat_template import (
     ChatTemplate,
     Slot,
@@ -15,7 +15,6 @@ from textevolve.llm.chains.chat_template import (
     read_text_template,
 )
 from textevolve.llm.chains.prompt_uses import current_trial, note_use
-from textevolve.llm.chains.running import run_within
 from textevolve.llm.chains.steps import ask
 
 

@@ -5,15 +5,16 @@ calls counted with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from textevolve.engine.sync import is_blocked
 from textevolve.errors import InputError
 from textevolve.events import Listener, silence
-from textevolve.llm.chains.trace import TraceRecorder
+from textevolve.llm.chains.trace import TraceRecorder, recording
 from textevolve.llm.model import Model, Request, Response
 
 T = TypeVar("T")
@@ -24,10 +25,11 @@ PieceHeard: TypeAlias = Callable[[str, Any], None]
 """Hears the pieces of an output while it is written, with its name. It may be called from another
 thread."""
 
-
 RehearsalManner: TypeAlias = Literal["", "shortest", "typical", "longest"]
 """Whether answers are only made up to see what a chain may take. At its shortest the shortest case
 of a branch is gone on with, at its longest all are, since nobody knows which it will be."""
+
+NO_STREAMS: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -51,23 +53,43 @@ class ChainContext:
 @dataclass(frozen=True)
 class StepScope:
     """Where the work stands: what it is done with, whose step it is, the model for steps that name
-    none."""
+    none, and which values are heard while they are written."""
 
     context: ChainContext
     recorder: TraceRecorder
     model: str
     loop: asyncio.AbstractEventLoop
-    streams: frozenset[str] = field(default_factory=frozenset[str])
+    streams: frozenset[str] = NO_STREAMS
+
+    @contextmanager
+    def enter(self, name: str, kind: str, **changes: Any) -> Generator[StepScope]:
+        """The scope of a step within this one, which is announced and recorded."""
+        recorder = TraceRecorder(name, kind, self.recorder)
+        inner = replace(self, recorder=recorder, **changes)
+        token = current_scope.set(inner)
+        try:
+            with recording(recorder, self.context.case, self.context.listener):
+                yield inner
+        finally:
+            current_scope.reset(token)
+
+    def model_of(self, spec: str | None) -> Model:
+        """The model of this name, whose calls are counted with the step; None: the chain's own."""
+        name = spec or self.model
+        if not name:
+            step = self.recorder.name
+            raise InputError(f"step '{step}': names no model, and neither does its chain")
+        return _Counted(self.context.model_of(name), self.recorder, self.loop)
 
 
 current_scope: ContextVar[StepScope | None] = ContextVar("chain", default=None)
 
 
 def running_model(spec: str | None) -> Model | None:
-    """Within a step: the model of this name as the chain has it, whose calls are counted with the
-    step; None names the chain's own. Outside of any chain there is none."""
+    """Within a step: the model of this name as the chain has it. Outside of any chain there is
+    none."""
     scope = current_scope.get()
-    return None if scope is None else model_of_step(spec, scope)
+    return None if scope is None else scope.model_of(spec)
 
 
 def wait_within(work: Coroutine[Any, Any, T]) -> T:
@@ -93,15 +115,6 @@ def wait_within(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-def model_of_step(spec: str | None, scope: StepScope) -> Model:
-    name = spec or scope.model
-    if not name:
-        raise InputError(
-            f"step '{scope.recorder.name}': names no model, and neither does its chain"
-        )
-    return _Counted(scope.context.model_of(name), scope.recorder, scope.loop)
-
-
 @dataclass(frozen=True, slots=True)
 class _Counted:
     """A model whose calls are counted with a step, and with all that it is a part of. It is asked
@@ -121,8 +134,8 @@ class _Counted:
         elif is_blocked(self.loop):
             raise InputError(MUST_AWAIT)
         else:
-            asked = asyncio.run_coroutine_threadsafe(self._ask(request), self.loop)
-            response = await asyncio.wrap_future(asked)
+            call = asyncio.run_coroutine_threadsafe(self._ask(request), self.loop)
+            response = await asyncio.wrap_future(call)
         self.recorder.add(response.usage)
         return response
 

@@ -41,6 +41,8 @@ class TraceRecorder:
         self.seconds: float | None = None
         self.usage, self.note, self.error = Usage(), "", ""
         self.inner: list[TraceRecorder] = []
+        if parent is not None:
+            parent.inner.append(self)
 
     def add(self, usage: Usage) -> None:
         self.usage += usage
