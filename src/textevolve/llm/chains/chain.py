@@ -154,14 +154,9 @@ class Chain:
             raise AnswerError(f"chain '{self.name}': the output {error}") from None
 
     @property
-    def _model_steps(self) -> list[ModelStep]:
-        """Its steps that ask a model; not those of chains within."""
-        return [step for step in walk_steps(self.steps) if isinstance(step, ModelStep)]
-
-    @property
     def templates(self) -> Mapping[str, ChatTemplate]:
         """The templates of its model steps by their names; not those of chains within."""
-        return {step.name: step.template for step in self._model_steps}
+        return {step.name: step.template for step in _model_steps(self)}
 
     def with_template(self, name: str, template: ChatTemplate) -> Chain:
         """The same chain with another template in the step of this name.
@@ -192,7 +187,7 @@ class Chain:
         Raises:
             InputError: there is none of this name, or there are several to choose from.
         """
-        names = [step.name for step in self._model_steps]
+        names = [step.name for step in _model_steps(self)]
         there = ", ".join(dict.fromkeys(names)) or "none"
         if name is None and len(names) == 1:
             name = names[0]
@@ -219,8 +214,8 @@ class Chain:
         return None in self._models(self.model)
 
     def _models(self, default: str | None) -> list[str | None]:
-        models: list[str | None] = [step.model or default for step in self._model_steps]
-        for target in self._called:
+        models: list[str | None] = [step.model or default for step in _model_steps(self)]
+        for target in _called_by(self):
             if isinstance(target, Chain):
                 models += target._models(target.model or default)
         return models
@@ -228,13 +223,7 @@ class Chain:
     @property
     def may_ask(self) -> bool:
         """Whether code among its steps might ask the model of whoever runs it."""
-        return any(not isinstance(one, Chain) or one.may_ask for one in self._called)
-
-    @property
-    def _called(self) -> list[Any]:
-        """What its steps call."""
-        steps = walk_steps(self.steps)
-        return [step.callee.target for step in steps if isinstance(step, CallStep)]
+        return any(not isinstance(one, Chain) or one.may_ask for one in _called_by(self))
 
     def describe(self) -> dict[str, Any]:
         """All that makes it what it is, as JSON: a changed chain has another description."""
@@ -255,6 +244,17 @@ class Chain:
     def text_of(self, outputs: Values) -> str:
         """The outputs as one text: of a single one itself, of several as JSON."""
         return value_text(_single(outputs))
+
+
+def _model_steps(chain: Chain) -> list[ModelStep]:
+    """The steps that ask a model; not those of chains within."""
+    return [step for step in walk_steps(chain.steps) if isinstance(step, ModelStep)]
+
+
+def _called_by(chain: Chain) -> list[Any]:
+    """What the steps of a chain call."""
+    steps = walk_steps(chain.steps)
+    return [step.callee.target for step in steps if isinstance(step, CallStep)]
 
 
 def _single(outputs: Values) -> Any:
