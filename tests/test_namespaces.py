@@ -12,9 +12,9 @@ from textevolve.api import namespaces
 from textevolve.errors import AnswerError, InputError, SettingsError, TakenError
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.settings import Settings
-from textevolve.store.memory_tables import messages, sessions
 from textevolve.store.repository import open_store
 from textevolve.store.sqlite import sqlite3
+from textevolve.store.tables import messages, sessions
 
 
 @pytest.fixture

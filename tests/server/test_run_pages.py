@@ -21,7 +21,7 @@ from textevolve.server.state import ServerState
 from textevolve.settings import Settings
 from textevolve.store import open_store
 from textevolve.store.run_pages import WantedRuns, find_runs
-from textevolve.store.server_tables import served_runs
+from textevolve.store.tables import served_runs
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from textevolve.llm.model import Message, Request, Response, request_key
 from textevolve.memory.index import MemoryStore
 from textevolve.memory.record import MemoryKind
 from textevolve.settings import StoreAddress, StoreLocation
-from textevolve.store import ResourceStore, RunRecord, Store, memory_tables, open_store
+from textevolve.store import ResourceStore, RunRecord, Store, open_store, tables
 
 MODEL = "scripted/judge"
 
@@ -121,7 +121,7 @@ class MemoryPlace:
         """A collection, with its namespace where that is new; the collection's id."""
         now, id = time(), f"co_{secrets.token_hex(16)}"
         times = {"created": now, "updated": now, "description": ""}
-        spaces = memory_tables.namespaces
+        spaces = tables.namespaces
 
         def write(connection):
             known = connection.execute(spaces.select().where(spaces.c.name == namespace)).first()
@@ -130,7 +130,7 @@ class MemoryPlace:
                 connection.execute(spaces.insert().values(id=space, name=namespace, **times))
             row = {"namespace_id": space, "name": name, "kind": kind, "dimension": dimension}
             row |= {"id": id, "embedder": "test/embedder", "version": 0, "changed": now, **times}
-            connection.execute(memory_tables.collections.insert().values(**row))
+            connection.execute(tables.collections.insert().values(**row))
 
         self.resources.database.write(write)
         return id
@@ -151,7 +151,9 @@ def memory_location(
         name = request.getfixturevalue("postgres_name")
         return request.getfixturevalue("postgres").address(name)
     if request.param == "sqlite without vectors":
-        monkeypatch.setattr("textevolve.store.database.load_vector_search", lambda _: False)
+        monkeypatch.setattr(
+            "textevolve.store.memory_vectors_sqlite.load_vector_search", lambda _: False
+        )
     return str(tmp_path / "memories.db")
 
 

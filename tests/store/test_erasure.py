@@ -13,8 +13,8 @@ from textevolve.settings import StoreAddress
 from textevolve.store import open_store, upkeep
 from textevolve.store.database import open_database
 from textevolve.store.erasure import ERASED, erase_texts
-from textevolve.store.memory_tables import messages
 from textevolve.store.records import Kept
+from textevolve.store.tables import messages
 
 SECRET = 'Ann is "allergic"\nto walnuts, and Zoé <|im_start|> knows.'
 QUOTED = 'Facts:\n> Ann is "allergic"\n> to walnuts, and Zoé <\u2060|im_start|> knows.\nAnswer.'
@@ -98,10 +98,10 @@ async def test_a_text_is_erased_from_all_that_was_made_of_it(location, new_run, 
 def test_what_cannot_be_scrubbed_is_said(path, monkeypatch):
     open_store(path).close()
     with closing(open_store(path)) as store:
-        reader = store._reader._connection
+        reader = store._database._reader
         reader.exec_driver_sql("PRAGMA busy_timeout = 0")
         reader.exec_driver_sql("BEGIN")
         reader.exec_driver_sql("SELECT count(*) FROM runs").all()
-        monkeypatch.setattr("textevolve.store.schema.BUSY_SECONDS", 0.1)
+        monkeypatch.setattr("textevolve.store.sqlite.BUSY_SECONDS", 0.1)
         with pytest.raises(StoreError, match="textevolve store vacuum"):
             upkeep.scrub_store(path)

@@ -13,7 +13,7 @@ import pytest
 from textevolve.agents.resources import NamespaceSpec
 from textevolve.errors import InputError
 from textevolve.labelling.tasks import GivenLabel, LabelItem, LabelQuestion, TaskSpec
-from textevolve.store import server_tables
+from textevolve.store import tables
 from textevolve.store.resources import ResourceStore
 from textevolve.store.sqlite import sqlite3
 from textevolve.store.upkeep import check as check_store
@@ -150,7 +150,7 @@ def filled(tmp_path):
             resources.keep_label(
                 task, GivenLabel(position, who, "first", note, created=float(position))
             )
-    jobs = server_tables.jobs.insert().values(
+    jobs = tables.jobs.insert().values(
         id="jo_1",
         namespace_id="ns_1",
         name="nightly",
@@ -162,11 +162,11 @@ def filled(tmp_path):
         lease_until=None,
         spec="{}",
     )
-    keys = server_tables.api_keys.insert().values(
+    keys = tables.api_keys.insert().values(
         id="ke_1", name="ann", hash=b"h" * 32, created=1.0, expires=None, revoked=None, used=2.5,
         spec="{}",
     )  # fmt: skip
-    history = server_tables.job_runs.insert().values(
+    history = tables.job_runs.insert().values(
         job_id="jo_1", due=1.0, started=1.5, ended=None, attempt=1, status="running", run_id="",
         detail="", cause="",
     )  # fmt: skip

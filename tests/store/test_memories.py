@@ -18,7 +18,7 @@ from textevolve.memory.record import (
     Relation,
     Supersede,
 )
-from textevolve.store import memory_tables
+from textevolve.store import tables
 from textevolve.store.memory_collections import erase_collection
 from textevolve.store.sqlite import sqlite3
 
@@ -265,8 +265,8 @@ async def test_a_collection_is_deleted_with_all_of_it(place):
     place.resources.database.write(lambda connection: erase_collection(connection, id))
     with pytest.raises(InputError, match="no collection"):
         await store.page("chats")
-    tables = (memory_tables.memories, memory_tables.embeddings, memory_tables.mentions)
-    for table in (*tables, memory_tables.uses, memory_tables.versions):
+    own = (tables.memories, tables.embeddings, tables.mentions, tables.uses, tables.versions)
+    for table in own:
         rows = place.resources.database.read(lambda c, table=table: c.execute(table.select()).all())
         assert len(rows) == 1, table.name
     place.create("home", "chats")

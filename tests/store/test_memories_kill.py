@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from textevolve.memory.index import MemoryQuery
-from textevolve.store.database import SQLiteDatabase
+from textevolve.store.sqlite import SQLiteDatabase, load_vector_search
 
 WORK = """
 import asyncio, sys
@@ -52,7 +52,11 @@ def check_whole(location):
     with closing(database):
 
         def ask(query):
-            return database.read(lambda c: [tuple(row) for row in c.exec_driver_sql(query)])
+            def read(connection):
+                load_vector_search(connection)
+                return [tuple(row) for row in connection.exec_driver_sql(query)]
+
+            return database.read(read)
 
         kept = {seq for (seq,) in ask("SELECT seq FROM memories WHERE text <> ''")}
         for query in (

@@ -15,7 +15,7 @@ from relay import Relay
 from textevolve.errors import StoreError
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.settings import StoreAddress
-from textevolve.store import ResourceStore, lease, memory_tables, open_store, postgres
+from textevolve.store import ResourceStore, lease, open_store, postgres, tables
 from textevolve.store.repository import open_shared_store
 
 pytestmark = pytest.mark.slow
@@ -135,7 +135,7 @@ def test_other_reading_and_writing_waits_too(address, relay):
         back.join()
         relay.cut()
         relay.restore()  # the connections of before are gone
-        names = memory_tables.namespaces.select()
+        names = tables.namespaces.select()
         found = resources.database.read(lambda c: {row.name for row in c.execute(names)})
         assert {"before", "after"} <= found
     finally:

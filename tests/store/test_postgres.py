@@ -18,8 +18,8 @@ from textevolve.memory.index import MemoryQuery
 from textevolve.memory.record import Add, Forget, NewMemory
 from textevolve.store import memory_search_postgres, open_store, tables
 from textevolve.store.database import open_database
-from textevolve.store.memory_tables import collections, memories
 from textevolve.store.postgres import error_state, is_lost
+from textevolve.store.tables import collections, memories
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import pytest
 
 from textevolve.memory.index import MemoryQuery
 from textevolve.memory.record import Add, ChangeSource, Forget, NewMemory, Relation, Supersede
-from textevolve.store import memory_tables, server_tables, tables
+from textevolve.store import tables
 from textevolve.store.sqlite import sqlite3
 from textevolve.store.upkeep import check as check_store
 
@@ -47,13 +47,13 @@ async def filled(memory_location, place):
         await store.apply("chats", [Supersede(ids[:2], new(40)), Forget(ids[2])])
         await store.apply("chats", [Forget(ids[3], erase=True)])
         await store.use(ids[5:7], 1e9)
-    sessions = memory_tables.sessions.insert().values(
+    sessions = tables.sessions.insert().values(
         id="s", namespace_id="n", agent_id="a", user="", created=1.5, updated=2.0, title="t"
     )
     place.resources.database.write(lambda connection: connection.execute(sessions))
     others = {
-        server_tables.namespace_tokens: ("n", "2026-01-01", 12),
-        server_tables.browser_sessions: (b"h", "k", 1.0, 2.0),
+        tables.namespace_tokens: ("n", "2026-01-01", 12),
+        tables.browser_sessions: (b"h", "k", 1.0, 2.0),
         tables.batches: ("mark", "r", "m", 1.0, 2.0, "done", "f", "i", "", b""),
     }
     for table, values in others.items():

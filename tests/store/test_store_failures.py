@@ -17,7 +17,7 @@ from sqlalchemy.engine import Engine
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case
 from textevolve.llm.journal import JournalEntry
-from textevolve.store import open_store, schema
+from textevolve.store import open_store, sqlite
 from textevolve.store.sqlite import sqlite3
 
 MakeEntry = Callable[..., JournalEntry]
@@ -109,7 +109,7 @@ def test_a_file_that_may_not_grow_ends_in_a_clear_error(path: Path, python: Pyth
 async def test_a_lock_that_is_not_given_up_ends_in_a_clear_error(
     path: Path, make_entry: MakeEntry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.05)
     async with open_store(path) as store:
         run = store.create_run({}, "f")
         journal = store.journal(run.id)

@@ -14,7 +14,7 @@ from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.cue import Memory
 from textevolve.memory.record import Add, Forget, NewMemory, Origin
 from textevolve.settings import Retries
-from textevolve.store import ResourceStore, memory_tables
+from textevolve.store import ResourceStore, tables
 from textevolve.store.repository import open_store
 from textevolve.studies.driver import perform, replay
 from textevolve.wiring import Limits, Setting, open_workbench
@@ -33,7 +33,7 @@ class Place:
         self.resources = ResourceStore(settings.memory_location)
 
     def create(self, name, namespace="default", dimension=32, embedder=None):
-        now, spaces = time(), memory_tables.namespaces
+        now, spaces = time(), tables.namespaces
         times = {"created": now, "updated": now, "description": ""}
 
         def write(connection):
@@ -44,7 +44,7 @@ class Place:
             row = {"id": f"co_{secrets.token_hex(16)}", "namespace_id": space, "name": name}
             row |= {"kind": "semantic", "embedder": embedder or self.model, "dimension": dimension}
             row |= {"version": 0, "changed": now}
-            connection.execute(memory_tables.collections.insert().values(**row, **times))
+            connection.execute(tables.collections.insert().values(**row, **times))
 
         self.resources.database.write(write)
 

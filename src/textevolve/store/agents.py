@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 from textevolve.agents.resources import AgentSpec, PersonaVersion, StoredAgent, split_name
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import check_text
-from textevolve.store import memory_tables as tables
+from textevolve.store import tables
 from textevolve.store.resource_rows import (
     AGENT,
     COLLECTION,

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import insert, select, update
 from sqlalchemy.engine import Connection
 
-from textevolve.store.memory_tables import namespaces
-from textevolve.store.server_tables import namespace_tokens
+from textevolve.store.tables import namespace_tokens, namespaces
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from textevolve.agents.resources import (
 )
 from textevolve.errors import InputError, TakenError
 from textevolve.memory.record import Collection
-from textevolve.store import memory_tables as tables
+from textevolve.store import tables
 from textevolve.store.agents import delete_agent, list_agents, users_of_collection
 from textevolve.store.jobs import delete_job, list_jobs
 from textevolve.store.labelling import delete_tasks_of
@@ -42,7 +42,7 @@ from textevolve.store.resource_rows import (
     require_row,
     update_row,
 )
-from textevolve.store.server_tables import namespace_tokens
+from textevolve.store.tables import namespace_tokens
 
 
 def ensure_namespace(connection: Connection, name: str) -> None:

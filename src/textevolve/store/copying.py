@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Table, delete, func, select, tuple_, update
+from sqlalchemy import Table, delete, func, inspect, null, select, tuple_, update
 from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import StoreError
 from textevolve.settings import StoreLocation
-from textevolve.store import lease, memory_tables, server_tables, tables
+from textevolve.store import lease, tables
 from textevolve.store.database import Database, open_database
 from textevolve.store.dialects import insert_into, is_postgres
 from textevolve.store.memory_collections import search_of
@@ -33,7 +33,7 @@ are there already are passed over; of others all rows are written again."""
 OWN = ("counters",)
 """What is each store's own."""
 MARK = "copy of "
-LEASES = (tables.runs, server_tables.jobs)
+LEASES = (tables.runs, tables.jobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,8 @@ def copy_store(source: StoreLocation, target: StoreLocation) -> Copied:
     """
     if str(source) == str(target):
         raise StoreError(f"store {source}: cannot be copied into itself")
-    with closing(open_database(source)) as first, closing(open_database(target)) as second:
+    older = open_database(source, accept_older=True)
+    with closing(older) as first, closing(open_database(target)) as second:
         second.write(lambda c: _begin(c, source, target))
         copied = first.read(lambda c: _copy(c, source, second))
         found = second.read(_hash_all)
@@ -125,10 +126,17 @@ def _start(table: Table, target: Database) -> tuple[Any, ...] | None:
 def read_pages(
     connection: Connection, table: Table, after: tuple[Any, ...] | None = None
 ) -> Iterator[list[dict[str, Any]]]:
-    """The rows of a table in the order of its keys, from behind those of `after` on."""
-    keys = row_keys(table)
+    """Yield the rows of a table in the order of its keys, from behind those of `after` on. An older
+    store may lack the table, or some of its columns."""
+    inspector, keys = inspect(connection), row_keys(table)
+    if not inspector.has_table(table.name):
+        return
+    present = {column["name"] for column in inspector.get_columns(table.name)}
+    columns = [
+        column if column.name in present else null().label(column.name) for column in table.c
+    ]
     while True:
-        query = select(table).order_by(*keys).limit(PAGE)
+        query = select(*columns).order_by(*keys).limit(PAGE)
         if after is not None:
             query = query.where(tuple_(*keys) > tuple_(*after))
         rows = [dict(row) for row in connection.execute(query).mappings()]
@@ -192,14 +200,14 @@ def finish_copy(connection: Connection) -> None:
 
 
 def _numbered() -> list[tuple[Table, str]]:
-    numbered = (tables.calls, memory_tables.memories, memory_tables.uses, server_tables.job_runs)
+    numbered = (tables.calls, tables.memories, tables.uses, tables.job_runs)
     return [(one, next(iter(one.primary_key.columns)).name) for one in numbered]
 
 
 def _index_memories(connection: Connection) -> None:
     """The indexes of a database that has had none, from embeddings and texts."""
-    memories, embeddings = memory_tables.memories, memory_tables.embeddings
-    for each in connection.execute(select(memory_tables.collections)).all():
+    memories, embeddings = tables.memories, tables.embeddings
+    for each in connection.execute(select(tables.collections)).all():
         found = collection_of(each, "")
         lost = bytes(4 * found.dimension)  # a salvaged store may lack an embedding
         query = (

@@ -1,19 +1,79 @@
-"""SQL that SQLite and PostgreSQL write differently. All other queries of the store are the same.
+"""The SQL that SQLite and PostgreSQL write differently, and what connections of both exchange.
 
-Every function takes a connection, which knows whose it is.
+All other queries of the store are the same. Every function takes a connection, which knows whose it
+is. How connections are opened, locked and explained is in `store/sqlite.py` and
+`store/postgres.py`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
 
 from sqlalchemy import JSON, ColumnElement, LargeBinary, Table, Text, cast, func, literal
 from sqlalchemy import text as sql
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
+from textevolve.errors import TextEvolveError
+from textevolve.store import tables
+
+CALL_COLUMNS = tuple(column.name for column in tables.calls.columns if column.name != "id")
+
+SWEEPS = "SELECT value FROM counters WHERE name = 'sweeps'"
+"""Selects the number of the last sweep of texts."""
+
+Damage: TypeAlias = Literal["store", "group", "row"]
+"""What an error damages: all that is written from now on, the group that was to be written, or only
+the row that cannot be kept."""
+
 IMAGES = b"\x01"
 """What the body of a case begins with that has images: see `documents.IMAGES`."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRows:
+    """Rows that go in together. `calls` has the values of `CALL_COLUMNS`; of `texts` and `reuses`
+    some may be there already."""
+
+    texts: Sequence[tuple[bytes, int, bytes]]
+    calls: Sequence[tuple[Any, ...]]
+    reuses: Sequence[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """`rows`: of each key the best answer for the run last: key, id, prompt, cached and completion
+    tokens, cost, saved, response, and whether it is the run's own or was found by it before.
+    `claimed`: keys that another process or run is asking."""
+
+    rows: Sequence[tuple[Any, ...]]
+    claimed: Collection[str] = ()
+
+
+class Explainer(Protocol):
+    @property
+    def errors(self) -> tuple[type[Exception], ...]: ...
+
+    def explain(self, error: Exception) -> TextEvolveError: ...
+
+
+@contextmanager
+def explained(database: Explainer, run_id: str = "") -> Generator[None]:
+    """Raise a database's errors as those that say what they mean. `run_id`: the run whose data were
+    read."""
+    try:
+        yield
+    except database.errors as error:
+        reason = database.explain(error)
+        raise type(reason)(f"run {run_id}: {reason}" if run_id else str(reason)) from error
+
+
+def driver_of(connection: Connection) -> Any:
+    """Return the driver's own connection."""
+    return connection.connection.driver_connection
 
 
 def is_postgres(connection: Connection) -> bool:

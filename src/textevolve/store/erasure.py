@@ -21,10 +21,10 @@ from sqlalchemy.engine import Connection
 
 from textevolve.llm.fence import JOINER
 from textevolve.settings import StoreLocation
-from textevolve.store import memory_tables, server_tables, tables
+from textevolve.store import tables
 from textevolve.store.copying import read_rows, row_keys
-from textevolve.store.database import open_backend
-from textevolve.store.dialects import insert_into
+from textevolve.store.database import open_database
+from textevolve.store.dialects import explained, insert_into
 from textevolve.store.documents import (
     bytes_to_text,
     dump_json,
@@ -46,12 +46,12 @@ COLUMNS: Mapping[Table, tuple[str, ...]] = {
     tables.runs: ("spec",),
     tables.cases: ("body",),
     tables.records: ("reason", "body"),
-    memory_tables.messages: ("text", "details"),
-    memory_tables.sessions: ("title",),
-    memory_tables.personas: ("text", "changes"),
-    memory_tables.memories: ("reason",),
-    server_tables.labelling_items: ("item",),
-    server_tables.labels: ("label",),
+    tables.messages: ("text", "details"),
+    tables.sessions: ("title",),
+    tables.personas: ("text", "changes"),
+    tables.memories: ("reason",),
+    tables.labelling_items: ("item",),
+    tables.labels: ("label",),
 }
 """Where texts stand inside others. Other memories with the same words stay."""
 PLAIN = ("text", "reason", "title", "label")
@@ -75,11 +75,8 @@ def erase_texts(location: StoreLocation, texts: Sequence[str], *, writes: bool) 
     Raises:
         StoreError: it cannot be read or written, or is damaged.
     """
-    with closing(open_backend(location)) as backend, closing(backend.open_session()) as session:
-        try:
-            return session.change(lambda c: _erase(c, texts, writes), None if writes else "")
-        except backend.errors as error:
-            raise backend.explain(error) from error
+    with closing(open_database(location)) as database, explained(database):
+        return database.session.change(lambda c: _erase(c, texts, writes), None if writes else "")
 
 
 def _erase(connection: Connection, texts: Sequence[str], writes: bool) -> Losses:

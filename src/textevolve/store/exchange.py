@@ -24,7 +24,7 @@ from textevolve.agents.resources import (
 )
 from textevolve.errors import TakenError
 from textevolve.memory.record import Collection, MemoryRecord, Vector
-from textevolve.store import memory_tables as tables
+from textevolve.store import tables
 from textevolve.store.agents import create_agent, get_agent, keep_persona
 from textevolve.store.collections import create_collection, create_namespace, create_user
 from textevolve.store.memory_changes import Transaction, pack_vector

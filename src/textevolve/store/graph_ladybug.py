@@ -23,7 +23,7 @@ from textevolve.memory.record import Collection, MemoryRecord
 from textevolve.store.database import Database
 from textevolve.store.memories import StoredMemories
 from textevolve.store.memory_rows import Held, choose_held, holds, read_version_time
-from textevolve.store.memory_tables import memories, mentions
+from textevolve.store.tables import memories, mentions
 
 MOST_STARTS = 32
 """As for the recursive query."""

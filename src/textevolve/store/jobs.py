@@ -23,10 +23,9 @@ from sqlalchemy import Row, Select, func, insert, select, update
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import ConflictError
-from textevolve.store import server_tables as tables
+from textevolve.store import tables
 from textevolve.store.dialects import database_time
 from textevolve.store.lease import process_identity, see_process
-from textevolve.store.memory_tables import namespaces
 from textevolve.store.resource_rows import (
     ResourceTable,
     delete_where,
@@ -35,6 +34,7 @@ from textevolve.store.resource_rows import (
     require_row,
     update_row,
 )
+from textevolve.store.tables import namespaces
 
 JobRunStatus: TypeAlias = Literal[
     "running", "interrupted", "finished", "incomplete", "gated", "failed", "retrying", "stopped"

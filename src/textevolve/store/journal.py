@@ -23,8 +23,7 @@ from textevolve.evaluation import Usage
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Request, Response
 from textevolve.store import tables
-from textevolve.store.backend import FoundAnswers
-from textevolve.store.dialects import IMAGES
+from textevolve.store.dialects import IMAGES, Answers
 from textevolve.store.documents import (
     CHECK,
     bytes_to_text,
@@ -103,7 +102,7 @@ class StoreJournal:
         run_id: str,
         writer: Writer,
         read: Callable[[Callable[[Connection], Any]], Any],
-        find: Callable[[str, list[str], list[str]], FoundAnswers],
+        find: Callable[[str, list[str], list[str]], Answers],
         elsewhere: Executor | None,
     ) -> None:
         """`find` looks up the answers under some keys for a run, and is told which questions are
@@ -159,13 +158,13 @@ class StoreJournal:
         self._looking = True
         under_way.add_done_callback(partial(self._found, wanted))
 
-    def _found(self, wanted: list[_Wanted], done: asyncio.Future[FoundAnswers]) -> None:
+    def _found(self, wanted: list[_Wanted], done: asyncio.Future[Answers]) -> None:
         self._looking = False
         self._settle(wanted, done.result)
         if self._wanted:
             self._find_wanted()
 
-    def _settle(self, wanted: list[_Wanted], find: Callable[[], FoundAnswers]) -> None:
+    def _settle(self, wanted: list[_Wanted], find: Callable[[], Answers]) -> None:
         """Give each who waits what was found, and look again later for what others are asking."""
         try:
             answers = find()

@@ -21,7 +21,7 @@ from textevolve.agents.resources import ResourceName
 from textevolve.errors import InputError
 from textevolve.spec import Frozen, option, suggest
 from textevolve.store.resource_rows import namespace_id
-from textevolve.store.server_tables import api_keys, browser_sessions
+from textevolve.store.tables import api_keys, browser_sessions
 
 KeyScope: TypeAlias = Literal["read", "run", "label", "admin"]
 """`read`: runs, agents, memories. `run`: models, chats and studies, which cost money. `label`: say

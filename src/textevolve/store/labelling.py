@@ -27,9 +27,8 @@ from textevolve.labelling.tasks import (
     check_note,
 )
 from textevolve.spec import suggest
-from textevolve.store.memory_tables import namespaces
 from textevolve.store.resource_rows import namespace_id
-from textevolve.store.server_tables import labelling_items, labelling_tasks, labels
+from textevolve.store.tables import labelling_items, labelling_tasks, labels, namespaces
 
 CHUNK = 500
 TASK_ID = "la_"

@@ -56,7 +56,7 @@ from textevolve.store.memory_rows import (
     read_rows,
     read_version_time,
 )
-from textevolve.store.memory_tables import (
+from textevolve.store.tables import (
     collections,
     memories,
     mentions,

@@ -33,7 +33,7 @@ from textevolve.memory.record import (
     Vector,
 )
 from textevolve.store.memory_rows import Closing, IndexEntry, SearchIndex, chunks
-from textevolve.store.memory_tables import (
+from textevolve.store.tables import (
     collections,
     embeddings,
     memories,

@@ -14,7 +14,7 @@ from textevolve.memory.record import Collection, Vector
 from textevolve.store import memory_search_postgres, memory_search_sqlite
 from textevolve.store.memory_changes import find_vector_fault, pack_vector
 from textevolve.store.memory_rows import IndexEntry, SearchIndex, collection_of
-from textevolve.store.memory_tables import (
+from textevolve.store.tables import (
     collections,
     embeddings,
     memories,

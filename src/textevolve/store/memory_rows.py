@@ -23,7 +23,7 @@ from textevolve.memory.record import (
     Relation,
     Vector,
 )
-from textevolve.store.memory_tables import (
+from textevolve.store.tables import (
     collections,
     memories,
     namespaces,

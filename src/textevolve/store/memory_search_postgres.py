@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection
 from textevolve.memory.record import Collection, Vector
 from textevolve.store.memory_rows import Closing, Held, IndexEntry, holds
 from textevolve.store.memory_search_sqlite import MOST_WORDS, words_to_find
-from textevolve.store.memory_tables import memories
+from textevolve.store.tables import memories
 
 LARGE = 20_000
 """From about so many memories on a collection has an index of its own."""

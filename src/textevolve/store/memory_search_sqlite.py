@@ -21,13 +21,13 @@ from sqlalchemy.engine import Connection
 
 from textevolve.memory.record import Collection, Vector
 from textevolve.store.memory_rows import Closing, Held, IndexEntry, holds
-from textevolve.store.memory_tables import memories
 from textevolve.store.memory_vectors_sqlite import (
     find_vectors,
     has_table,
     refresh_vectors,
     remove_vectors,
 )
+from textevolve.store.tables import memories
 
 WORDS = "memory_words"
 K1, B = 1.2, 0.75

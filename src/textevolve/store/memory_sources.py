@@ -6,7 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.engine import Connection
 
 from textevolve.memory.record import Collection
-from textevolve.store.memory_tables import sources
+from textevolve.store.tables import sources
 
 
 def list_source_labels(

@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection
 
 from textevolve.memory.record import Collection, Vector
 from textevolve.store.memory_rows import Held, cosines_with
-from textevolve.store.memory_tables import collections, embeddings, memories
+from textevolve.store.tables import collections, embeddings, memories
 
 MOST_BYTES = 256 * 2**20
 """Of vectors that one connection keeps: 170,000 of 384 numbers."""

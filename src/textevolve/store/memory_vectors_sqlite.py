@@ -20,8 +20,9 @@ from sqlalchemy.engine import Connection
 from textevolve.errors import SettingsError
 from textevolve.memory.record import Collection, Vector
 from textevolve.store.memory_rows import Held, chunks, cosines_with, holds, read_cosines
-from textevolve.store.memory_tables import collections, embeddings, memories
 from textevolve.store.memory_vectors_kept import INDEXED, find_kept, list_conditions
+from textevolve.store.sqlite import load_vector_search
+from textevolve.store.tables import collections, embeddings, memories
 
 MOST_COMPARED = 50_000
 """How many memories of a collection are searched without sqlite-vec."""
@@ -47,7 +48,7 @@ _COLUMNS = (
 
 def refresh_vectors(connection: Connection, collection: Collection, seqs: Sequence[int]) -> None:
     """Bring the entries of these memories up to date with their rows."""
-    if not connection.info.get("vectors"):
+    if not load_vector_search(connection):
         _note_stale(connection, seqs)
         return
     if has_table(connection, STALE):
@@ -67,7 +68,7 @@ def remove_vectors(connection: Connection, collection: Collection, seqs: Sequenc
         _execute(connection, f"DELETE FROM {STALE} WHERE seq = ?", seqs)
     if not has_table(connection, index):
         return
-    if not connection.info.get("vectors"):
+    if not load_vector_search(connection):
         raise SettingsError(f"embeddings cannot be deleted from the index of this store: {_ADVICE}")
     _execute(connection, f"DELETE FROM {index} WHERE rowid = ?", seqs)
 
@@ -84,7 +85,7 @@ def find_vectors(
     if kept is not None:
         return kept
     index = f"memory_vectors_{collection.dimension}"
-    if limit > MOST_FOUND or not (connection.info.get("vectors") and has_table(connection, index)):
+    if limit > MOST_FOUND or not (load_vector_search(connection) and has_table(connection, index)):
         return _compare(connection, collection, held, embedding)[:limit]
     if not has_table(connection, STALE):
         return _find(connection, index, collection, held, embedding, limit)
@@ -139,7 +140,7 @@ def _compare(
 ) -> list[tuple[int, float]]:
     """All that are held, or those among them, by their cosine."""
     own = memories.c.collection_id == collection.id
-    if among is None and not connection.info.get("vectors"):
+    if among is None and not load_vector_search(connection):
         number = connection.execute(select(func.count()).where(own)).scalar_one()
         if number > MOST_COMPARED:
             raise SettingsError(

@@ -1,15 +1,21 @@
-"""PostgreSQL: connections, transactions, the schema, what its errors mean.
+"""A store in a PostgreSQL database, which several machines may use at once.
 
 Everything of ours lies in a schema of its own, so that a database may be shared with other programs
-whose tables have the same names. What is asked of it is the business of the files beside this one.
+whose tables have the same names. A connection that is lost is opened anew, for a minute, and what
+was under way on it is done again, unless it was kept after all: the server may end in the very
+moment of a commit. Changes of runs are made in the order of advisory locks: one after the other of
+a run, while a change of all runs waits for all. Other changes are serializable transactions on
+connections of their own, so that they delay neither the journal nor the heartbeat.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
+import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
@@ -20,14 +26,24 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from textevolve.errors import ConflictError, StoreAwayError, StoreError
 from textevolve.settings import StoreAddress
 from textevolve.store import tables
-from textevolve.store.schema import migrate
+from textevolve.store.dialects import (
+    CALL_COLUMNS,
+    SWEEPS,
+    Answers,
+    Damage,
+    GroupRows,
+    driver_of,
+    explained,
+)
+from textevolve.store.documents import DAMAGES
+from textevolve.store.schema import create_tables, update_tables
 
 T = TypeVar("T")
 
 SCHEMA = "textevolve"
 """Also the schema in `store/migrations/env.py`."""
 LOCK = 0x54457631
-"""The advisory lock of whoever makes or changes the tables."""
+"""The advisory lock of whoever makes or changes the tables, or changes runs."""
 CONNECTIONS = 16
 """The most that one process holds open."""
 TRIES = 12
@@ -39,13 +55,50 @@ PATIENCE_SECONDS = 60.0
 """How long a lost connection is tried to be opened anew: a server that is started anew, or hands
 over to another one, takes less."""
 
+MOST_CLAIMS = 512
+"""The most claims of one process: the server's table of locks has room for some thousands. What is
+asked beyond them is not claimed."""
+LONGEST_CLAIM = 900.0
+"""Seconds after which a claim is given back whose answer did not come."""
+
 _LOST = ("57P01", "57P02", "57P03", "08", "53300")
 """The server goes down, was ended, starts, is not there, or has no connection left."""
 _REFUSED = ("28", "3D", "42")
 
-READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-WRITING = "BEGIN ISOLATION LEVEL SERIALIZABLE"
+_NUMBER = "pg_current_xact_id()::text"
+_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_WRITING = ("BEGIN ISOLATION LEVEL SERIALIZABLE", f"SELECT {_NUMBER}")
 """As if one change were made after the other, which is also what SQLite does."""
+_SHARED = ("BEGIN", f"SELECT pg_advisory_xact_lock_shared({LOCK}, 0), {_NUMBER}")
+_ALONE = ("BEGIN", f"SELECT pg_advisory_xact_lock({LOCK}, 0), {_NUMBER}")
+_OF_RUN = f"SELECT pg_advisory_xact_lock({LOCK + 1}, hashtext(%s))"
+
+_TEXTS = """
+INSERT INTO texts (hash, size, body) SELECT * FROM unnest(%b::bytea[], %b::int4[], %b::bytea[])
+ON CONFLICT DO NOTHING
+"""
+_CALLS = f"COPY calls ({', '.join(CALL_COLUMNS)}) FROM STDIN (FORMAT BINARY)"
+_TYPES = [
+    {str: "text", float: "float8", int: "int4", bytes: "bytea"}[
+        tables.calls.c[name].type.python_type
+    ]
+    for name in CALL_COLUMNS
+]
+_REUSES = """
+INSERT INTO reuses (run_id, call_id) SELECT * FROM unnest(%b::text[], %b::int8[])
+ON CONFLICT DO NOTHING
+"""
+_FIND = """
+SELECT key, id, prompt_tokens, cached_tokens, completion_tokens, cost, saved, response,
+    run_id = %(run)s OR EXISTS (
+        SELECT 1 FROM reuses WHERE run_id = %(run)s AND call_id = calls.id)
+FROM calls WHERE key = ANY(%(keys)s) AND error IS NULL ORDER BY run_id = %(run)s, id DESC
+"""
+_UNCLAIM = "SELECT pg_advisory_unlock(number) FROM unnest(%s::int8[]) AS number"
+_CLAIM = """
+SELECT pg_try_advisory_lock(number)
+FROM unnest(%s::int8[]) WITH ORDINALITY AS claims(number, place) ORDER BY place
+"""
 
 # The schema of the extension is asked for, because some providers have one for extensions.
 _SEARCH_PATH = f"""
@@ -61,9 +114,15 @@ _VECTORS = (
 )
 _SETTINGS = "SET max_parallel_workers_per_gather = 0; SET jit = off"
 """Starting workers and compiling take longer than most searches do."""
-_UNDONE = {"40001", "40P01", "23505", "42P07"}
-"""Undone by the server because of others' changes: serialization failure, deadlock; and both made
-the same at once, where trying again finds the other's."""
+_WORDS = (
+    "CREATE TABLE memory_words (seq bigint PRIMARY KEY, length integer NOT NULL,"
+    " words tsvector NOT NULL)",
+    "CREATE INDEX memory_words_by_word ON memory_words USING gin (words) WITH (fastupdate = off)",
+)
+_UNDONE = ("40001", "40P01")
+"""Undone by the server because of others' changes: serialization failure, deadlock."""
+_MADE_TWICE = ("23505", "42P07")
+"""Two made the same at once; trying again finds the other's."""
 
 _ADVICE = {
     "28": "refuses this user or password; give the right ones in the address or in ~/.pgpass",
@@ -125,126 +184,121 @@ def is_lost(error: Exception, *, connected: bool, gone: bool) -> bool:
 
 
 class PostgresDatabase:
-    """A database of a PostgreSQL server, which other processes may use at the same time.
+    """An open database. Any thread may use it; see `SQLiteDatabase`."""
 
-    `name`: its address without the password, for messages.
-    """
+    remote = True
 
-    vectors = True
-
-    def __init__(self, address: StoreAddress) -> None:
+    def __init__(self, address: StoreAddress, *, accept_older: bool = False) -> None:
         """
         Raises:
             StoreError: it cannot be used; says why and what to do.
         """
         self.location = address
         self._url = _read_address(address)
-        self.name = str(address)
-        self._closed = False
-        self._engine = _create_engine(self._url)
-        self.driver_error: type[Exception] = self._engine.dialect.loaded_dbapi.Error
+        self.closed = False
+        self.engine = _create_engine(self._url)
+        self.driver_error: type[Exception] = self.engine.dialect.loaded_dbapi.Error
+        self.errors = (SQLAlchemyError, self.driver_error, *DAMAGES)
+        self.session = PostgresSession(self)
+        self._finding = threading.Lock()
+        self._finder, self._claims = PostgresSession(self), Claims()
         try:
-            with self._explained(), _once_more_connected(self._engine) as connection:
-                self._prepare(connection)
+            with explained(self), self.engine.connect() as connection:
+                self._prepare(connection, accept_older)
         except BaseException:
-            self._engine.dispose()
+            self.engine.dispose()
             raise
 
-    def connect(self) -> Connection:
-        """A connection of its own, on which no transaction has begun.
+    def read(self, query: Callable[[Connection], T], run_id: str = "") -> T:
+        """Run a function of a connection, again where that is lost; everything that it reads is of
+        one moment. `run_id`: the run that errors name."""
 
-        Raises:
-            SQLAlchemyError: there can be none; `explain` says why.
-        """
-        return self._engine.connect()
+        def attempt(connection: Connection) -> T:
+            with _transaction(connection, _READING):
+                return query(connection)
 
-    def read(self, query: Callable[[Connection], T]) -> T:
-        with self._explained():
-            return self._run(READING, query)
+        with explained(self, run_id), closing(PostgresSession(self)) as session:
+            return session.run(attempt)
 
     def write(self, change: Callable[[Connection], T]) -> T:
-        """`change` is called again where others' changes undid it, so it changes nothing but the
-        database.
+        """Run a function of a connection; all that it writes is kept when this returns, and nothing
+        where it raises. It is called again where others' changes undid it, so it changes nothing
+        but the database.
 
         Raises:
             ConflictError: others' changes undid it again and again.
         """
-        with self._explained():
-            for number in range(TRIES - 1):
-                try:
-                    return self._run(WRITING, change)
-                except DBAPIError as error:
-                    if error_state(error) not in _UNDONE:
-                        raise
-                time.sleep(random.uniform(0, min(0.5, 0.005 * 2**number)))
-            return self._run(WRITING, change)
+        with explained(self), closing(PostgresSession(self)) as session:
+            return session.transact(_WRITING, change, undone=_UNDONE + _MADE_TWICE)
+
+    def find_answers(self, run_id: str, keys: Sequence[str], done: Sequence[str]) -> Answers:
+        """Find the answers that are kept under the keys, and what others are asking just now. Keys
+        are claimed before they are looked up, so that an answer that came meanwhile is found.
+        `done`: questions that this process asks no more."""
+
+        def attempt(connection: Connection) -> Answers:
+            raw = driver_of(connection)
+            claimed = self._claims.take(raw, run_id, keys, done)
+            with raw.cursor(binary=True) as cursor:
+                rows = cursor.execute(_FIND, {"run": run_id, "keys": keys}).fetchall()
+            answered = {row[0] for row in rows}
+            self._claims.give_back(raw, answered)
+            return Answers(rows, claimed - answered)
+
+        with self._finding, explained(self, run_id):
+            return self._finder.run(attempt)
+
+    def vacuum(self, how: str = "ANALYZE") -> None:
+        names = f"SELECT tablename FROM pg_tables WHERE schemaname = '{SCHEMA}'"
+        with explained(self), self.engine.connect() as connection:
+            for name in connection.exec_driver_sql(names).scalars().all():
+                connection.exec_driver_sql(f"VACUUM ({how}) {name}")
+
+    def judge(self, error: Exception) -> Damage:
+        """A server that is gone may be back for the next group."""
+        damaged = error_state(error).startswith(("22", "23"))
+        return "row" if damaged or isinstance(error, (*DAMAGES, StoreError)) else "group"
 
     def close(self) -> None:
-        self._closed = True
-        self._engine.dispose()
+        self.closed = True
+        self.session.close()
+        with self._finding:
+            self._finder.close()
+        self.engine.dispose()
 
-    def _run(self, begin: str, work: Callable[[Connection], T]) -> T:
-        """`work` is done again where the connection is lost, unless its changes may be kept."""
-        patience = Patience()
-        while True:
-            if self._closed:
-                raise StoreAwayError(f"store {self.name}: is closed")
-            connected = ending = False
-            try:
-                with _once_more_connected(self._engine, begin) as connection:
-                    connected = True
-                    try:
-                        done = work(connection)
-                        ending = begin == WRITING
-                        connection.exec_driver_sql("COMMIT")
-                        return done
-                    except self.driver_error as error:  # of the driver's own, which COPY needs
-                        raise DBAPIError(None, None, error) from error
-            except DBAPIError as error:
-                lost = is_lost(error, connected=connected, gone=error.connection_invalidated)
-                if ending or not lost or not patience.wait():
-                    raise
-
-    def _prepare(self, connection: Connection) -> None:
+    def _prepare(self, connection: Connection, accept_older: bool) -> None:
         """Bring the tables to the newest schema. Of several processes the first one does it."""
-        if self._look(connection) == (tables.REVISION, True):
+        if self._read_state(connection) == (tables.REVISION, True):
             return
         connection.exec_driver_sql("BEGIN")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
-        revision, searched = self._look(connection)
+        revision, searched = self._read_state(connection)
         if revision is None:
             self._create_schema(connection)
-        if revision != tables.REVISION:
-            migrate(connection)
-        if revision is None:
-            connection.execute(tables.counters.insert().values(name="sweeps", value=0))
+        else:
+            update_tables(connection, revision, self.location, accept_older=accept_older)
         if not searched:
             _create_vectors(connection)
         connection.exec_driver_sql("COMMIT")
 
-    def _look(self, connection: Connection) -> tuple[str | None, bool]:
-        """The schema that the database has, None where it has nothing of ours; and whether memories
-        can be searched by meaning."""
+    def _read_state(self, connection: Connection) -> tuple[str | None, bool]:
+        """Return the schema that the database has, None where it has nothing of ours; and whether
+        memories can be searched by meaning."""
         # In one statement, because others may be making the tables just now.
-        asked = (
+        query = (
             "SELECT count(*), count(*) FILTER (WHERE tablename = 'alembic_version'),"
             " count(*) FILTER (WHERE tablename = 'memory_vectors')"
             f" FROM pg_tables WHERE schemaname = '{SCHEMA}'"
         )
-        tables_found, marked, searched = connection.exec_driver_sql(asked).one()
+        number, marked, searched = connection.exec_driver_sql(query).one()
         if marked:
-            asked = f"SELECT version_num FROM {SCHEMA}.alembic_version"
-            revision = str(connection.exec_driver_sql(asked).scalar_one_or_none())
-            if not revision.isdecimal() or revision > tables.REVISION:
-                raise StoreError(
-                    f"store {self.name}: was written by a newer TextEvolve (schema {revision}, this"
-                    f" one knows {tables.REVISION}); update TextEvolve or name another database"
-                )
+            query = f"SELECT version_num FROM {SCHEMA}.alembic_version"
+            revision = str(connection.exec_driver_sql(query).scalar_one_or_none())
             return revision, bool(searched)
-        if tables_found:
+        if number:
             raise StoreError(
-                f"store {self.name}: its schema {SCHEMA} belongs to another program; name another"
-                " database"
+                f"store {self.location}: its schema {SCHEMA} belongs to another program; name"
+                " another database"
             )
         return None, False
 
@@ -252,34 +306,216 @@ class PostgresDatabase:
         encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
         if encoding != "UTF8":
             raise StoreError(
-                f"store {self.name}: its encoding is {encoding}, which cannot hold every text; make"
-                " a database with ENCODING 'UTF8'"
+                f"store {self.location}: its encoding is {encoding}, which cannot hold every text;"
+                " make a database with ENCODING 'UTF8'"
             )
         connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         connection.exec_driver_sql(_SEARCH_PATH)
-
-    @contextmanager
-    def _explained(self) -> Generator[None]:
-        try:
-            yield
-        except SQLAlchemyError as error:
-            raise self.explain(error) from error
+        create_tables(connection)
+        for statement in _WORDS:
+            connection.exec_driver_sql(statement)
 
     def explain(self, error: Exception) -> StoreError:
-        """What an error means for the user, in one line without the password."""
+        """Say what an error means for the user, in one line without the password."""
         cause = error.orig if isinstance(error, DBAPIError) else error
-        said = _line(cause)
+        text = " ".join(str(cause).split())[:300]
         if self._url.password:
-            said = said.replace(str(self._url.password), "***")
+            text = text.replace(str(self._url.password), "***")
         state = error_state(error)
-        if state in _UNDONE:
+        if state in _UNDONE + _MADE_TWICE:
             return ConflictError(
-                f"the store: others change the same all the time; try again later ({said})"
+                f"the store: others change the same all the time; try again later ({text})"
             )
         for known, advice in _ADVICE.items():
             if state.startswith(known):
-                return StoreAwayError(f"store {self.name}: {advice} ({said})")
-        return StoreAwayError(f"store {self.name}: cannot be used ({type(cause).__name__}: {said})")
+                return StoreAwayError(f"store {self.location}: {advice} ({text})")
+        name = type(cause).__name__
+        return StoreAwayError(f"store {self.location}: cannot be used ({name}: {text})")
+
+
+class PostgresSession:
+    """A connection that is opened with the first work, and anew where it is lost. Where that was
+    tried for too long, each further work tries it once, until there is one. One thread at a time
+    may use it."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+        self._connection: Connection | None = None
+        self._patience = Patience()
+
+    def change(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
+        """Make a change in a transaction of its own; it is kept when this returns. Changes of one
+        run are made one after the other; without a run nothing else is written meanwhile."""
+        if run_id is None:
+            return self.transact(_ALONE, change)
+
+        def of_run(connection: Connection) -> T:
+            connection.exec_driver_sql(_OF_RUN, (run_id,))
+            return change(connection)
+
+        return self.transact(_SHARED, of_run)
+
+    def insert(self, fill: Callable[[int], GroupRows]) -> None:
+        """Keep the rows that `fill` returns in one transaction; it may be called again."""
+
+        def write(connection: Connection) -> None:
+            raw = driver_of(connection)
+            _insert_rows(raw, fill(raw.execute(SWEEPS).fetchone()[0]))
+
+        self.transact(_SHARED, write)
+
+    def transact(
+        self,
+        begin: tuple[str, str],
+        change: Callable[[Connection], T],
+        undone: Collection[str] = _UNDONE,
+    ) -> T:
+        """Make a change in a transaction; `begin`: its first two statements, of which the second
+        selects the transaction's number. Where the connection is lost, the number tells whether the
+        change was kept."""
+        number, result = "", list[T]()
+
+        def attempt(connection: Connection) -> T:
+            nonlocal number
+            if result and _is_committed(connection, number):
+                return result[0]
+            result.clear()
+            with _transaction(connection, begin[0]):
+                number = str(connection.exec_driver_sql(begin[1]).one()[-1])
+                result.append(change(connection))
+            return result[0]
+
+        return self.run(attempt, undone)
+
+    def run(self, work: Callable[[Connection], T], undone: Collection[str] = ()) -> T:
+        """Do some work, again where the connection is lost, or where others have undone it."""
+        tries = 0
+        while True:
+            if self._database.closed:
+                raise StoreAwayError(f"store {self._database.location}: is closed")
+            try:
+                if self._connection is None:
+                    self._connection = self._database.engine.connect()
+                result = work(self._connection)
+            except (DBAPIError, self._database.driver_error) as error:
+                if error_state(error) in undone and tries < TRIES - 1:
+                    time.sleep(random.uniform(0, min(0.5, 0.005 * 2**tries)))
+                    tries += 1
+                    continue
+                connection = self._connection
+                gone = connection is None or _is_gone(connection)
+                if not is_lost(error, connected=connection is not None, gone=gone):
+                    raise
+                if connection is not None:
+                    with suppress(SQLAlchemyError, self._database.driver_error):
+                        connection.invalidate()
+                    self.close()
+                if not self._patience.wait():
+                    raise
+            else:
+                self._patience.end()
+                return result
+
+    def close(self) -> None:
+        """Give the connection back."""
+        if self._connection is not None:
+            with suppress(SQLAlchemyError, self._database.driver_error):
+                self._connection.close()
+            self._connection = None
+
+
+@contextmanager
+def _transaction(connection: Connection, begin: str) -> Generator[None]:
+    """BEGIN and COMMIT, or ROLLBACK where there is still somebody to ask."""
+    connection.exec_driver_sql(begin)
+    try:
+        yield
+    except BaseException:
+        if not _is_gone(connection):
+            with suppress(SQLAlchemyError):
+                connection.exec_driver_sql("ROLLBACK")
+        raise
+    connection.exec_driver_sql("COMMIT")
+
+
+def _is_gone(connection: Connection) -> bool:
+    return connection.invalidated or driver_of(connection).closed
+
+
+def _is_committed(connection: Connection, number: str) -> bool:
+    """Whether a transaction was committed that lost its connection."""
+    while True:
+        try:
+            query = "SELECT pg_xact_status(%s::xid8)"
+            status = connection.exec_driver_sql(query, (number,)).scalar_one()
+        except DBAPIError as error:
+            if error_state(error).startswith("22"):  # the server does not know it any more
+                return False
+            raise
+        if status != "in progress":
+            return status == "committed"
+        time.sleep(0.1)
+
+
+def _insert_rows(raw: Any, rows: GroupRows) -> None:
+    with raw.cursor() as cursor:
+        if rows.texts:
+            # In one order, so that two who write the same texts do not wait for each other.
+            hashes, sizes, bodies = zip(*sorted(rows.texts), strict=True)
+            cursor.execute(_TEXTS, (list(hashes), list(sizes), list(bodies)))
+        if rows.calls:
+            with cursor.copy(_CALLS) as copy:
+                copy.set_types(_TYPES)
+                for row in rows.calls:
+                    copy.write_row(row)
+        if rows.reuses:
+            runs, calls = zip(*rows.reuses, strict=True)
+            cursor.execute(_REUSES, (list(runs), list(calls)))
+
+
+class Claims:
+    """Those of one connection, of which one thread at a time makes use."""
+
+    def __init__(self) -> None:
+        self._raw: Any = None
+        self._held: dict[str, tuple[str, float]] = {}
+
+    def take(self, raw: Any, run_id: str, keys: Sequence[str], done: Iterable[str]) -> set[str]:
+        """Claim questions for a run; returns those that others are asking. `done`: claims that are
+        given back."""
+        if raw is not self._raw:  # they went with the connection before
+            self._raw, self._held = raw, {}
+        now = time.monotonic()
+        late = [key for key, (_, since) in self._held.items() if now - since > LONGEST_CLAIM]
+        self.give_back(raw, [*done, *late])
+        held = {key for key in keys if key in self._held}
+        others = {key for key in held if self._held[key][0] != run_id}
+        wanted = [key for key in dict.fromkeys(keys) if key not in held]
+        wanted = wanted[: max(0, MOST_CLAIMS - len(self._held))]
+        if wanted:
+            for key, taken in zip(wanted, self._try(raw, wanted), strict=True):
+                if taken:
+                    self._held[key] = run_id, now
+                else:
+                    others.add(key)
+        return others
+
+    def give_back(self, raw: Any, keys: Iterable[str]) -> None:
+        ours = [key for key in dict.fromkeys(keys) if self._held.pop(key, None) is not None]
+        if ours:
+            raw.execute(_UNCLAIM, ([_number(key) for key in ours],))
+
+    def _try(self, raw: Any, keys: Sequence[str]) -> list[bool]:
+        try:
+            return [row[0] for row in raw.execute(_CLAIM, ([_number(key) for key in keys],))]
+        except Exception as error:
+            if error_state(error) != "53200":  # no room for more locks
+                raise
+            return [True] * len(keys)
+
+
+def _number(key: str) -> int:
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], signed=True)
 
 
 def _read_address(address: StoreAddress) -> URL:
@@ -341,25 +577,6 @@ def _create_engine(url: URL) -> Engine:
     return engine
 
 
-@contextmanager
-def _once_more_connected(engine: Engine, begin: str = "SELECT 1") -> Generator[Connection]:
-    """A connection on which a transaction has begun, with another one where a server that was
-    started anew has ended the first: nothing was asked on it yet."""
-    connection = engine.connect()
-    try:
-        try:
-            connection.exec_driver_sql(begin)
-        except DBAPIError as error:
-            if not error.connection_invalidated:
-                raise
-            connection.close()
-            connection = engine.connect()
-            connection.exec_driver_sql(begin)
-        yield connection
-    finally:
-        connection.close()
-
-
 def error_state(error: Exception) -> str:
     """The SQLSTATE of an error, empty where there is none."""
     cause = error.orig if isinstance(error, DBAPIError) else error
@@ -372,7 +589,3 @@ def error_state(error: Exception) -> str:
         parts = (code for words, code in _CONNECTING.items() if words in said.partition("FATAL")[2])
         return next(parts, "")
     return "08" if isinstance(error, DBAPIError) and error.connection_invalidated else ""
-
-
-def _line(error: BaseException | None) -> str:
-    return " ".join(str(error).split())[:300]

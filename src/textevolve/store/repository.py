@@ -6,10 +6,9 @@ A store may be used from several threads and event loops at once, and by several
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -17,14 +16,13 @@ from typing import Any, Self, TypeVar
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
-from textevolve.errors import StoreAwayError, StoreError
+from textevolve.errors import StoreError
 from textevolve.evaluation import Case
 from textevolve.llm.model import Request
 from textevolve.settings import StoreLocation
 from textevolve.store import journal, lease, records, removal, runs, served
-from textevolve.store.backend import Backend, FoundAnswers, Reader
 from textevolve.store.batches import StoreLedger
-from textevolve.store.database import open_backend
+from textevolve.store.database import Database, open_database
 from textevolve.store.documents import CHECK
 from textevolve.store.journal import StoredCall, StoreJournal
 from textevolve.store.postgres import Patience, is_lost
@@ -43,7 +41,7 @@ def open_store(location: StoreLocation | str) -> Store:
     Raises:
         StoreError: it cannot be used; says why and what to do.
     """
-    return Store(open_backend(location))
+    return Store(open_database(location))
 
 
 def open_shared_store(location: StoreLocation | str) -> Store:
@@ -72,25 +70,15 @@ class Store:
 
     has_journal = True
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._lock = threading.Lock()
-        self._looking = threading.Lock()
-        with ExitStack() as opened:
-            opened.callback(backend.close)
-            self._reader = backend.open_reader()
-            opened.callback(self._reader.close)
-            # Look-ups of answers never wait for a long question.
-            self._finder = backend.open_reader() if backend.remote else self._reader
-            opened.callback(self._finder.close)
-            self._writer = Writer(backend)
-            opened.pop_all()
-        self._elsewhere = ThreadPoolExecutor(1, "textevolve-look-up") if backend.remote else None
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._writer = Writer(database)
+        self._elsewhere = ThreadPoolExecutor(1, "textevolve-look-up") if database.remote else None
 
     @property
     def location(self) -> StoreLocation:
         """The file or address; shown, it holds no password."""
-        return self._backend.location
+        return self._database.location
 
     @property
     def place(self) -> str:
@@ -102,10 +90,7 @@ class Store:
         self._writer.close()
         if self._elsewhere is not None:
             self._elsewhere.shutdown()
-        with self._lock:
-            self._finder.close()
-            self._reader.close()
-            self._backend.close()
+        self._database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -134,7 +119,8 @@ class Store:
     def journal(self, run_id: str) -> StoreJournal:
         """The journal that keeps calls as those of this run."""
         read = partial(self._read, run_id=run_id)
-        return StoreJournal(run_id, self._writer, read, self._find_answers, self._elsewhere)
+        find = self._database.find_answers
+        return StoreJournal(run_id, self._writer, read, find, self._elsewhere)
 
     def batches(self, run_id: str) -> StoreLedger:
         """The ledger of this run's batch jobs."""
@@ -380,21 +366,5 @@ class Store:
         """What a query of `run_pages` finds."""
         return self._read(query, run_id)
 
-    def _find_answers(self, run_id: str, keys: list[str], done: list[str]) -> FoundAnswers:
-        lock = self._lock if self._finder is self._reader else self._looking
-        find = partial(self._backend.find_answers, run_id=run_id, keys=keys, done=done)
-        return self._ask(self._finder, lock, find, run_id)
-
     def _read(self, query: Callable[[Connection], T], run_id: str = "") -> T:
-        return self._ask(self._reader, self._lock, query, run_id)
-
-    def _ask(
-        self, reader: Reader, lock: threading.Lock, query: Callable[[Connection], T], run_id: str
-    ) -> T:
-        with lock:
-            if reader.closed:
-                raise StoreAwayError(f"store {self.location}: is closed")
-            try:
-                return reader.read(query)
-            except self._backend.errors as error:
-                raise self._backend.explain(error, run_id) from error
+        return self._database.read(query, run_id)

@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection
 from textevolve.errors import NotFoundError, TakenError
 from textevolve.evaluation import check_text
 from textevolve.spec import suggest
-from textevolve.store import memory_tables as tables
+from textevolve.store import tables
 
 S = TypeVar("S", bound=BaseModel)
 

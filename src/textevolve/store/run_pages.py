@@ -17,8 +17,7 @@ from textevolve.store.dialects import contains, json_field
 from textevolve.store.documents import bytes_to_text, plain_text, text_to_bytes
 from textevolve.store.records import COLUMNS, Kept, RecordOrder, row_to_kept
 from textevolve.store.runs import RunRecord, row_to_record
-from textevolve.store.server_tables import served_runs
-from textevolve.store.tables import records, runs
+from textevolve.store.tables import records, runs, served_runs
 
 By: TypeAlias = Literal["key", "case"]
 """What makes a row of a run's page: one record, or all records of a case."""

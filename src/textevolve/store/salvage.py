@@ -17,10 +17,9 @@ from sqlalchemy import Table, delete, select, update
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import StoreError
-from textevolve.store import server_tables, tables
+from textevolve.store import sqlite, tables
 from textevolve.store.documents import DAMAGES
-from textevolve.store.schema import BUSY_SECONDS, explain
-from textevolve.store.sqlite import sqlite3
+from textevolve.store.sqlite import explain, sqlite3
 
 RowRange: TypeAlias = tuple[int, int]
 
@@ -116,7 +115,7 @@ def open_damaged(path: Path) -> Generator[DamagedFile]:
     """
     if not path.is_file():
         raise StoreError(f"store {path}: there is no such file")
-    with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as raw:
+    with closing(sqlite3.connect(path, timeout=sqlite.BUSY_SECONDS, isolation_level=None)) as raw:
         yield DamagedFile(raw, path)
 
 
@@ -146,7 +145,7 @@ def copy_row(connection: Connection, table: Table, row: dict[str, Any]) -> bool:
 
 def mark_losses(connection: Connection, losses: dict[str, dict[str, int]]) -> None:
     """Let runs that lost rows be resumed, or take their cases in again."""
-    runs, served = tables.runs, server_tables.served_runs
+    runs, served = tables.runs, tables.served_runs
     connection.execute(delete(served).where(served.c.run_id.not_in(select(runs.c.id))))
     for run_id, kinds in losses.items():
         run = update(runs).where(runs.c.id == run_id)

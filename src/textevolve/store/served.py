@@ -16,8 +16,7 @@ from sqlalchemy.engine import Connection, Row
 
 from textevolve.store.dialects import insert_into
 from textevolve.store.runs import RunRecord, row_to_record
-from textevolve.store.server_tables import served_runs
-from textevolve.store.tables import runs
+from textevolve.store.tables import runs, served_runs
 
 WantedState: TypeAlias = Literal["running", "cancelled", "limited", "failed"]
 """What is to become of a run: `running` ones are gone on with when a server starts. `limited`: its

@@ -23,7 +23,7 @@ from textevolve.agents.session import (
     SessionMessage,
 )
 from textevolve.errors import ConflictError, InputError
-from textevolve.store import memory_tables as tables
+from textevolve.store import tables
 from textevolve.store.database import Database
 from textevolve.store.resource_rows import delete_where, namespace_id
 

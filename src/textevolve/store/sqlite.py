@@ -1,16 +1,45 @@
-"""The one SQLite library of this process, which can load extensions where there is such a one.
+"""A store in an SQLite file, which several processes may use at once.
 
 All of the package takes `sqlite3` from here: two copies of SQLite in one process would take each
 other's locks on a file away. Many builds of Python cannot load extensions; `sqlean`, of the extra
-`memory`, is the same module with an SQLite that can.
+`memory`, is the same module with an SQLite that can. What each call needs goes straight to the
+driver: the layer above costs more than the rows.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import sqlite3 as standard
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlalchemy import create_engine, event
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from textevolve.errors import InputError, StoreAwayError, StoreError
+from textevolve.store import tables
+from textevolve.store.dialects import (
+    CALL_COLUMNS,
+    SWEEPS,
+    Answers,
+    Damage,
+    GroupRows,
+    driver_of,
+    explained,
+)
+from textevolve.store.documents import CHECK, DAMAGES
+from textevolve.store.schema import create_tables, update_tables
 
 if TYPE_CHECKING:
     import sqlite3
@@ -23,25 +52,295 @@ else:
 
     sqlite3 = _choose()
 
-__all__ = ["can_search_vectors", "load_vector_search", "sqlite3"]
+T = TypeVar("T")
+
+BUSY_SECONDS = 30.0
+"""How long a connection waits while another process writes."""
+
+ROWS_PER_STATEMENT = 64
+
+ERRORS = (SQLAlchemyError, sqlite3.Error, *DAMAGES)
+
+_FIND = """
+SELECT key, id, prompt_tokens, cached_tokens, completion_tokens, cost, saved, response,
+    run_id = :run OR EXISTS (SELECT 1 FROM reuses WHERE run_id = :run AND call_id = calls.id)
+FROM calls WHERE key IN (SELECT value FROM json_each(:keys)) AND error IS NULL
+ORDER BY run_id = :run, id DESC
+"""
+
+_ADVICE = {
+    "SQLITE_FULL": "the disk is full: free some space and resume; what was kept before is intact",
+    "SQLITE_IOERR": (
+        "the disk refuses to read or write: check its free space and its health, then resume; "
+        "what was kept before is intact"
+    ),
+    "SQLITE_BUSY": "another process keeps it locked; end that process and try again",
+    "SQLITE_READONLY": "it may not be written; check the rights of the file and its folder",
+    "SQLITE_CANTOPEN": "it cannot be opened; check that its folder exists and may be written",
+    "SQLITE_NOTADB": f"it is not a database; choose another file with --store ({CHECK})",
+    "SQLITE_CORRUPT": f"the file is damaged; {CHECK}",
+}
 
 
-def can_search_vectors() -> bool:
-    """Whether a connection of this process can have sqlite-vec's search."""
-    able = hasattr(sqlite3.Connection, "enable_load_extension")
-    return able and find_spec("sqlite_vec") is not None
+class SQLiteDatabase:
+    """An open file. Any thread may use it.
+
+    `remote`: whether a question may take as long as a network does, so that no event loop may wait
+    for it. `errors`: what connections and damaged rows may raise. `session`: the connection that
+    writes.
+    """
+
+    remote = False
+    errors = ERRORS
+
+    def __init__(self, path: Path, *, accept_older: bool = False) -> None:
+        """
+        Raises:
+            StoreError: the file cannot be used; says why and what to do.
+        """
+        self.location = path
+        self._access = prepare(path, accept_older)
+        self._reading = threading.Lock()
+        self._reader = connect(path, writing=False, access=self._access)
+        self.session = SQLiteSession(connect(path, writing=True, access=self._access))
+
+    def read(self, query: Callable[[Connection], T], run_id: str = "") -> T:
+        """Run a function of a connection; everything that it reads is of one moment. `run_id`: the
+        run that errors name."""
+        with self._reading, explained(self, run_id):
+            self._reader.exec_driver_sql("BEGIN")
+            try:
+                return query(self._reader)
+            finally:
+                self._reader.exec_driver_sql("ROLLBACK")
+
+    def write(self, change: Callable[[Connection], T]) -> T:
+        """Run a function of a connection; all that it writes is kept when this returns, and nothing
+        where it raises."""
+        with explained(self):
+            return self.session.change(change)
+
+    def find_answers(self, run_id: str, keys: Sequence[str], done: Sequence[str]) -> Answers:
+        """Find the answers that are kept under the keys. This is done before each call."""
+        values = {"run": run_id, "keys": json.dumps(keys)}
+        with self._reading, explained(self, run_id):
+            return Answers(driver_of(self._reader).execute(_FIND, values).fetchall())
+
+    def vacuum(self) -> bool:
+        """Write the file anew; return whether others kept the write-ahead log from being
+        emptied."""
+        with explained(self), closing(connect(self.location, writing=False)) as connection:
+            connection.exec_driver_sql("PRAGMA query_only = OFF")
+            connection.exec_driver_sql("VACUUM")
+            return bool(connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0])
+
+    def explain(self, error: Exception) -> StoreError | InputError:
+        if isinstance(error, OverflowError):
+            return InputError("a number has more than 64 bits, and cannot be kept or looked for")
+        if self._reader.closed:
+            return StoreAwayError(f"store {self.location}: is closed")
+        return explain(error, self.location)
+
+    def judge(self, error: Exception) -> Damage:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        if isinstance(cause, sqlite3.OperationalError):
+            return "store"
+        return "group" if type(cause) is sqlite3.DatabaseError else "row"  # no row is bad
+
+    def close(self) -> None:
+        self.session.close()
+        with self._reading:
+            self._reader.close()
 
 
-def load_vector_search(connection: sqlite3.Connection) -> bool:
-    """Give a connection the tables `vec0` and the functions of sqlite-vec; False where it cannot be
-    had."""
-    if not can_search_vectors():
-        return False
-    import sqlite_vec
+class SQLiteSession:
+    """The connection that writes. Each change is a transaction of its own."""
 
-    connection.enable_load_extension(True)
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._lock = connection, threading.Lock()
+
+    def change(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
+        with self._lock, self._connection.begin():
+            return change(self._connection)
+
+    def insert(self, fill: Callable[[int], GroupRows]) -> None:
+        """Keep the rows that `fill` returns in one transaction."""
+        with self._lock:
+            raw: sqlite3.Connection = driver_of(self._connection)
+            raw.execute("BEGIN IMMEDIATE")
+            with raw:
+                rows = fill(raw.execute(SWEEPS).fetchone()[0])
+                _insert_rows(raw, "OR IGNORE INTO texts (hash, size, body)", rows.texts)
+                _insert_rows(raw, f"INTO calls ({', '.join(CALL_COLUMNS)})", rows.calls)
+                _insert_rows(raw, "OR IGNORE INTO reuses (run_id, call_id)", rows.reuses)
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+
+def _insert_rows(raw: sqlite3.Connection, target: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    for position in range(0, len(rows), ROWS_PER_STATEMENT):
+        chunk = rows[position : position + ROWS_PER_STATEMENT]
+        values = [value for row in chunk for value in row]
+        raw.execute(_insert_statement(target, len(chunk[0]), len(chunk)), values)
+
+
+@lru_cache(maxsize=3 * ROWS_PER_STATEMENT)
+def _insert_statement(target: str, columns: int, count: int) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return f"INSERT {target} VALUES {', '.join([row] * count)}"
+
+
+def connect(path: Path, *, writing: bool, access: str = "mode=rw") -> Connection:
+    """Open a connection that any thread may use, one at a time. `begin()` takes the write lock.
+    `access`: see `prepare`."""
+
+    def create() -> sqlite3.Connection:
+        raw = sqlite3.connect(
+            f"{path.as_uri()}?{access}",
+            uri=True,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        with closing(raw.cursor()) as cursor:
+            cursor.execute("PRAGMA synchronous = FULL")
+            # Not all builds have it as their default, and what was deleted has to be gone.
+            cursor.execute("PRAGMA secure_delete = ON")
+            if not writing:
+                cursor.execute("PRAGMA query_only = ON")
+        return raw
+
+    def take_write_lock(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    engine = create_engine("sqlite://", creator=create, poolclass=NullPool, module=sqlite3)
+    if writing:
+        event.listen(engine, "begin", take_write_lock)
     try:
-        sqlite_vec.load(connection)
-    finally:
-        connection.enable_load_extension(False)
-    return True
+        connection = engine.connect()
+    except DBAPIError as error:
+        raise explain(error, path) from error
+    return connection if writing else connection.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def prepare(path: Path, accept_older: bool = False) -> str:
+    """Make the file ready for use: created where it is missing, with the newest tables. Return the
+    access to it, as SQLite's URIs name it: a file or a folder that may not be written is only read.
+
+    Raises:
+        StoreError: the file cannot be used, belongs to another program, is too old or too new.
+    """
+    _create_file(path)
+    try:
+        with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as raw:
+            _switch_to_wal(raw, path)
+        with closing(connect(path, writing=True)) as connection, connection.begin():
+            _update_file(connection, path, accept_older)
+    except ERRORS as error:
+        if _error_name(error).startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
+            for access in _list_reading_access(path):
+                with suppress(StoreAwayError, *ERRORS):
+                    with closing(connect(path, writing=False, access=access)) as connection:
+                        _update_file(connection, path, accept_older)
+                    return access
+        raise explain(error, path) from error
+    return "mode=rw"
+
+
+def _list_reading_access(path: Path) -> list[str]:
+    """Return the ways to read a file that may not be written. Without a write-ahead log it is read
+    as it is; with one SQLite needs the log's index beside it."""
+    log = path.with_name(f"{path.name}-wal")
+    return ["mode=ro"] if log.exists() and log.stat().st_size else ["mode=ro", "immutable=1"]
+
+
+def _create_file(path: Path) -> None:
+    """Only its owner may read a new store: it holds the texts of its user."""
+    if path.is_dir():
+        raise StoreError(f"store {path}: is a folder; name a file in it with --store")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # An existing file is never opened here: closing it would drop the locks that SQLite holds
+        # for other connections of this process.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except OSError as error:
+        if path.is_file():
+            return
+        if path.exists():
+            raise StoreError(f"store {path}: is no plain file; name one with --store") from None
+        place = "cannot be created" if path.parent.is_dir() else "its folder cannot be made"
+        raise StoreError(
+            f"store {path}: {place} ({error.strerror}); choose another file with --store"
+        ) from error
+
+
+def _switch_to_wal(raw: sqlite3.Connection, path: Path) -> None:
+    """SQLite does not wait for other processes here, so the waiting is ours."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            mode = raw.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            break
+        except sqlite3.OperationalError as error:
+            if not _error_name(error).startswith("SQLITE_BUSY") or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+    if mode != "wal":
+        raise StoreError(
+            f"store {path}: this folder does not allow a write-ahead log (a network folder?); "
+            "choose a local one with --store"
+        )
+
+
+def _update_file(connection: Connection, path: Path, accept_older: bool) -> None:
+    mark = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
+    if mark == tables.APPLICATION_ID:
+        query = "SELECT version_num FROM alembic_version"
+        revision = str(connection.exec_driver_sql(query).scalar_one())
+        if re.fullmatch(r"[0-9]{4}", revision) is None:
+            raise ValueError(f"there is no schema {revision!r}")
+        update_tables(connection, revision, path, accept_older=accept_older)
+    elif connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one():
+        raise StoreError(
+            f"store {path}: is a database of another program, or damaged; choose another file with"
+            f" --store ({CHECK})"
+        )
+    else:
+        create_tables(connection)
+        connection.exec_driver_sql(f"PRAGMA application_id = {tables.APPLICATION_ID}")
+
+
+def explain(error: Exception, path: Path) -> StoreError:
+    """Say what an error of the database means for the user, and what to do."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    text = " ".join(str(cause).split())[:300]
+    for name, advice in _ADVICE.items():
+        if _error_name(error).startswith(name):
+            return StoreAwayError(f"store {path}: {advice} ({text})")
+    return StoreAwayError(f"store {path}: cannot be used ({type(cause).__name__}: {text}); {CHECK}")
+
+
+def _error_name(error: Exception) -> str:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return str(getattr(cause, "sqlite_errorname", ""))
+
+
+def load_vector_search(connection: Connection) -> bool:
+    """Give a connection the tables `vec0` and the functions of sqlite-vec; return whether it can
+    have them. They are loaded with the first question that needs them."""
+    if "vectors" not in connection.info:
+        able = hasattr(sqlite3.Connection, "enable_load_extension")
+        connection.info["vectors"] = able and find_spec("sqlite_vec") is not None
+        if connection.info["vectors"]:
+            import sqlite_vec
+
+            raw: sqlite3.Connection = driver_of(connection)
+            raw.enable_load_extension(True)
+            try:
+                sqlite_vec.load(raw)
+            finally:
+                raw.enable_load_extension(False)
+    return connection.info["vectors"]

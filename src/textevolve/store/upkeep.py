@@ -16,10 +16,10 @@ from sqlalchemy import Table, func, select
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import StoreError
-from textevolve.settings import StoreAddress, StoreLocation
-from textevolve.store import memory_tables, tables
+from textevolve.settings import StoreLocation
+from textevolve.store import tables
 from textevolve.store.copying import copied_tables, count_rows, finish_copy, read_rows
-from textevolve.store.database import SQLiteDatabase, open_backend, open_database
+from textevolve.store.database import open_database
 from textevolve.store.dialects import file_bytes
 from textevolve.store.documents import (
     DAMAGES,
@@ -33,10 +33,10 @@ from textevolve.store.documents import (
     unpack,
     unpack_json,
 )
-from textevolve.store.postgres import SCHEMA
+from textevolve.store.postgres import SCHEMA, PostgresDatabase
 from textevolve.store.runs import check_fields
 from textevolve.store.salvage import DamagedFile, copy_row, mark_losses, open_damaged
-from textevolve.store.schema import connect
+from textevolve.store.sqlite import SQLiteDatabase
 
 OF_RUNS = (tables.cases, tables.calls, tables.records)
 KINDS = ("runs", "cases", "calls", "texts", "records")
@@ -93,10 +93,8 @@ def vacuum_store(location: StoreLocation) -> tuple[int, int]:
         StoreError: it is in use, or there is no room for a second copy of the file.
     """
     before = read_stats(location).bytes
-    if isinstance(location, Path):
-        _vacuum_file(location.expanduser().absolute())
-    else:
-        _vacuum_tables(location)
+    with closing(open_database(location)) as database:
+        database.vacuum()
     return before, read_stats(location).bytes
 
 
@@ -107,41 +105,16 @@ def scrub_store(location: StoreLocation) -> None:
         StoreError: that cannot be done now; what was erased is in no row all the same.
     """
     try:
-        if isinstance(location, StoreAddress):
-            _vacuum_tables(location, "FULL")
-        elif _vacuum_file(location.expanduser().absolute()):
-            raise StoreError(f"store {location}: other processes read its write-ahead log")
+        with closing(open_database(location)) as database:
+            if isinstance(database, PostgresDatabase):
+                database.vacuum("FULL")
+            elif database.vacuum():
+                raise StoreError(f"store {location}: other processes read its write-ahead log")
     except StoreError as error:
         raise StoreError(
             f"{error}; the text is erased, but free pages may hold it still: when no other process"
             " uses the store, give the command: textevolve store vacuum"
         ) from error
-
-
-def _vacuum_file(path: Path) -> bool:
-    """Whether others hindered the write-ahead log from being emptied."""
-    backend = open_backend(path)
-    try:
-        with closing(connect(path, writing=False)) as connection:
-            connection.exec_driver_sql("PRAGMA query_only = OFF")
-            connection.exec_driver_sql("VACUUM")
-            busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
-            return bool(busy)
-    except backend.errors as error:
-        raise backend.explain(error) from error
-
-
-def _vacuum_tables(address: StoreAddress, how: str = "ANALYZE") -> None:
-    backend = open_backend(address)
-    try:
-        with closing(backend.open_reader()) as reader:
-            names = f"SELECT tablename FROM pg_tables WHERE schemaname = '{SCHEMA}'"
-            for name in reader.read(lambda c: c.exec_driver_sql(names).scalars().all()):
-                reader.read(lambda c, name=name: c.exec_driver_sql(f"VACUUM ({how}) {name}"))
-    except backend.errors as error:
-        raise backend.explain(error) from error
-    finally:
-        backend.close()
 
 
 @dataclass(frozen=True)
@@ -357,5 +330,5 @@ _CHECKS: Mapping[Table, Callable[[Mapping[str, Any]], object]] = {
     tables.calls: _check_call,
     tables.cases: lambda row: load_case(row["id"], row["body"]),
     tables.records: _check_record,
-    memory_tables.embeddings: _check_embedding,
+    tables.embeddings: _check_embedding,
 }

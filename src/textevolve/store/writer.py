@@ -20,9 +20,10 @@ from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection
 
-from textevolve.errors import BusyError, StoreAwayError, StoreError
+from textevolve.errors import BusyError, StoreAwayError, StoreError, TextEvolveError
 from textevolve.store import lease
-from textevolve.store.backend import CALL_COLUMNS, Backend, GroupRows
+from textevolve.store.database import Database
+from textevolve.store.dialects import CALL_COLUMNS, GroupRows
 from textevolve.store.documents import HASH_BYTES, pack, text_to_bytes
 
 GROUP_SIZE = 512
@@ -34,7 +35,7 @@ GROUP_SECONDS = 0.01
 KNOWN_TEXTS = 16_384
 """How many hashes of texts that are already stored a writer remembers, in some 200 bytes each."""
 
-PARTS = CALL_COLUMNS.split(", ").index("parts")
+PARTS = CALL_COLUMNS.index("parts")
 """Where a row has the hashes of its texts, one after the other."""
 
 T = TypeVar("T")
@@ -61,7 +62,7 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """Any other change, made in a transaction of its own; see `backend.WriteSession.change`."""
+    """Any other change, made in a transaction of its own; see `PostgresSession.change`."""
 
     change: Callable[[Connection], Any]
     run_id: str | None
@@ -75,12 +76,12 @@ class _Stop:
 class Writer:
     """Owns the connection that writes, and the thread that uses it."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._queue: queue.SimpleQueue[WrittenCall | Reuse | WriteJob | _Stop] = queue.SimpleQueue()
         self._known: OrderedDict[bytes, None] = OrderedDict()
         self._sweeps = -1
-        self._failure: StoreError | None = None
+        self._failure: TextEvolveError | None = None
         self._closed = False
         self._gate = threading.Lock()
         self._leases = dict[str, str]()
@@ -88,7 +89,7 @@ class Writer:
         self._owed = set[str]()
         self._last_commit = 0.0
         self._last_beat = time.monotonic()
-        self._session = backend.open_session()
+        self._session = database.session
         self._thread = threading.Thread(target=self._work, name="textevolve-store", daemon=True)
         self._thread.start()
 
@@ -159,7 +160,7 @@ class Writer:
         """Nothing is queued behind the end, where it would wait for ever."""
         with self._gate:
             if self._closed:
-                raise StoreAwayError(f"store {self._backend.location}: is closed")
+                raise StoreAwayError(f"store {self._database.location}: is closed")
             self._queue.put(item)
 
     # In the thread
@@ -200,7 +201,7 @@ class Writer:
                 self._last_commit = time.monotonic()
                 self._session.insert(lambda sweeps: self._fill(calls, reuses, sweeps, added))
             except Exception as error:  # noqa: BLE001  a bad row must not take others with it
-                fault = self._backend.judge(error)
+                fault = self._database.judge(error)
                 if fault == "row" and len(calls) > 1:
                     for call in calls:
                         self._write_group([call], ())
@@ -209,7 +210,7 @@ class Writer:
                 if fault == "row":
                     failure = StoreError(f"a call cannot be kept: {error}")
                 else:
-                    failure = self._backend.explain(error)
+                    failure = self._database.explain(error)
                 if fault == "store":
                     self._failure = failure
             else:
@@ -254,8 +255,8 @@ class Writer:
     def _do(self, job: WriteJob) -> None:
         try:
             result = self._session.change(job.change, job.run_id)
-        except self._backend.errors as error:
-            job.done.set_exception(self._backend.explain(error))
+        except self._database.errors as error:
+            job.done.set_exception(self._database.explain(error))
         except Exception as error:  # noqa: BLE001  it belongs to the thread that asked
             job.done.set_exception(error)
         else:
@@ -272,9 +273,9 @@ class Writer:
             return
         try:
             lost = self._session.change(lambda connection: _renew(connection, held, owed), "")
-        except self._backend.errors as error:
-            if self._backend.judge(error) == "store":
-                self._failure = self._backend.explain(error)
+        except self._database.errors as error:
+            if self._database.judge(error) == "store":
+                self._failure = self._database.explain(error)
         else:
             self._owed -= owed
             self._lost |= {run: found for run, found in lost.items() if run in self._leases}
@@ -298,7 +299,7 @@ def _renew(
     return lost
 
 
-def _wake(calls: Sequence[WrittenCall], failure: StoreError | None) -> None:
+def _wake(calls: Sequence[WrittenCall], failure: TextEvolveError | None) -> None:
     """Tell the waiters, with one wake-up for each loop."""
     waiting: defaultdict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = defaultdict(list)
     for call in calls:
@@ -308,7 +309,7 @@ def _wake(calls: Sequence[WrittenCall], failure: StoreError | None) -> None:
             loop.call_soon_threadsafe(_settle, futures, failure)
 
 
-def _settle(futures: Iterable[asyncio.Future[None]], failure: StoreError | None) -> None:
+def _settle(futures: Iterable[asyncio.Future[None]], failure: TextEvolveError | None) -> None:
     for future in futures:
         if future.done():
             continue
