@@ -16,8 +16,10 @@ from textevolve.cli import main
 writable, *arguments, store = sys.argv[1:]
 if os.geteuid() == 0:  # all modules are loaded first: this user may not read the library's folder
     sys.argv[1:] = [*arguments, writable]
-    with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())), contextlib.suppress(SystemExit):
+    sys.stdout, shown = io.TextIOWrapper(io.BytesIO()), sys.stdout
+    with contextlib.suppress(SystemExit):
         main()
+    sys.stdout = shown
     os.seteuid(65534)
 os.environ["XDG_CONFIG_HOME"] = os.path.dirname(store)
 os.chdir(os.path.dirname(store))
