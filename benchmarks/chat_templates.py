@@ -38,7 +38,7 @@ TEMPLATES = {
     "mistral-v1": "mistral-v1",
 }
 """Published templates, with the format of the catalogue that writes the same."""
-CONTENDERS = ("transformers", "Jinja, one by one", "Jinja, many at once", "format")
+CONTENDERS = ("transformers", "Jinja", "format")
 
 
 def conversations(number: int, turns: int) -> list[list[dict[str, Any]]]:
@@ -76,8 +76,6 @@ def open_contender(contender: str, name: str) -> Many:
         format = chat_format(TEMPLATES[name])
         return lambda many: [render_chat(format, one) for one in many]
     template = JinjaTemplate(source, tokens["bos_token"], tokens["eos_token"])
-    if contender == "Jinja, many at once":
-        return lambda many: template.render_many(many, add_generation_prompt=True)
     return lambda many: [template.render(one, add_generation_prompt=True) for one in many]
 
 

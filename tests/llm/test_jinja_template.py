@@ -222,14 +222,6 @@ def test_a_missing_token_is_not_an_empty_one() -> None:
     assert ours(source, {"bos_token": ""}, messages) == "True"
 
 
-def test_many_conversations_are_the_same_as_one_by_one() -> None:
-    template = JinjaTemplate(read("qwen-2.5"), **TOKENS["qwen-2.5"])
-    many = [[{"role": "user", "content": f"{n} " * (n * n)}] for n in range(1, 250)]
-    texts = template.render_many(many, add_generation_prompt=True)
-    assert texts == [template.render(one, add_generation_prompt=True) for one in many]
-    assert template.render_many([]) == []
-
-
 def test_the_date_that_is_named_is_the_date_of_templates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEXTEVOLVE_TODAY", "2025-03-09")
     template = JinjaTemplate("{{ strftime_now('%d %b %Y, %H:%M') }}")

@@ -4,13 +4,12 @@ LangChain and DSPy know.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 from weakref import WeakKeyDictionary
 
 from textevolve.api.calibration import Rows
@@ -26,10 +25,11 @@ from textevolve.llm.chains.chat_template import (
     take_template,
     write_text_template,
 )
+from textevolve.llm.chains.doors import hear_pieces
 from textevolve.llm.chains.prompt_set import PromptSet as PromptSet  # asks by `call_by` here
 from textevolve.llm.chains.scope import ChainContext, running_model, wait_within
-from textevolve.llm.chains.template_syntax import Syntax, read_template_messages
-from textevolve.llm.model import Model, Request, Response
+from textevolve.llm.chains.template_syntax import Syntax, read_syntax
+from textevolve.llm.model import Request, Response
 from textevolve.llm.streaming import PieceListener, ask_streaming
 from textevolve.settings import Settings, read_settings, store_location, today
 from textevolve.studies.run_chain import ChainRuns, ChainSpec, chain_cases
@@ -61,30 +61,29 @@ class OpenModels:
         for name in given:
             if name not in OpenKeywords.__annotations__:
                 raise InputError(f"unknown parameter '{name}'")
-        store = given.get("store")
-        own = {"model": given.get("model"), "store": store}
-        self._settings = given.get("settings") or read_settings(own)[0]
-        self._store = store_location(store or self._settings.store)
-        self._chain, self._model = chain, given.get("model")
-        self._limits = given.get("limits", Limits())
-        self._kept = KeptOpen(self._open, "these models are closed; open them anew")
+        self._given, self._chain = given, chain
+        named = {"model": given.get("model"), "store": given.get("store")}
+        settings = given.get("settings") or read_settings(named)[0]
+        store = store_location(given.get("store") or settings.store)
+        self._settings = settings.model_copy(update={"store": store})
+        self.kept = KeptOpen(self._open, "these models are closed; open them anew")
 
     async def _open(self, stack: AsyncExitStack) -> Workbench:
-        chain = self._chain
-        named = () if chain is None else chain.models
+        chain, named = self._chain, self._given.get("model")
         model, why = "", ""
-        wanted = self._model or self._settings.model
-        if chain is None or chain.asks_default or (chain.may_ask and wanted):
-            model, why = await choose_model(self._settings, self._model)
-        told = {} if chain is None else {"chain": chain.describe()}
+        may_ask = chain is not None and chain.may_ask and (named or self._settings.model)
+        if chain is None or chain.asks_default or may_ask:
+            model, why = await choose_model(self._settings, named)
+        models = [*([model] if model else []), *(() if chain is None else chain.models)]
+        described = {} if chain is None else {"chain": chain.describe()}
         opened = open_standing_run(
             "chains",
-            {"model": model, "why": why, "today": today(), **told},
-            Setting(model, tuple(dict.fromkeys([*([model] if model else []), *named])), today()),
-            self._settings.model_copy(update={"store": self._store}),
+            {"model": model, "why": why, "today": today(), **described},
+            Setting(model, tuple(dict.fromkeys(models)), today()),
+            self._settings,
             source="Python",
             cases=[Case(chain.name if chain else model, (), "1")],
-            limits=self._limits,
+            limits=self._given.get("limits", Limits()),
         )
         return await stack.enter_async_context(opened)
 
@@ -94,22 +93,14 @@ class OpenModels:
         async def find(bench: Workbench) -> ChainContext:
             return bench.chain_context()
 
-        found = await self._kept.do(find)
+        return replace(await self.kept.do(find), model_of=self.model)
 
-        def model_of(spec: str) -> Model:
-            return _ModelElsewhere(spec, self._kept)
-
-        return replace(found, model_of=model_of)
-
-    def wait(self, spec: str, request: Request) -> Response:
-        async def ask(bench: Workbench) -> Response:
-            return await bench.model_of(spec or bench.default_model)(request)
-
-        return self._kept.wait(ask)
+    def model(self, spec: str) -> _ModelElsewhere:
+        return _ModelElsewhere(spec, self.kept)
 
     def close(self) -> None:
         """Let go of models and store; what is asked meanwhile is ended. Twice is once."""
-        self._kept.close()
+        self.kept.close()
 
 
 class _ModelElsewhere:
@@ -120,13 +111,16 @@ class _ModelElsewhere:
         self._kept = kept
 
     async def __call__(self, request: Request, /) -> Response:
-        async def ask(bench: Workbench) -> Response:
-            return await bench.model_of(self.name or bench.default_model)(request)
+        return await self._kept.do(partial(self._ask, request))
 
-        return await self._kept.do(ask)
+    async def _ask(self, request: Request, bench: Workbench) -> Response:
+        return await bench.model_of(self.name or bench.default_model)(request)
+
+    def wait(self, request: Request) -> Response:
+        return self._kept.wait(partial(self._ask, request))
 
 
-class OpenChain:
+class OpenChain(AbstractContextManager["OpenChain"]):
     """A chain whose models stay open: `with open_chain(chain) as answer: answer(question="...")`.
 
     It is called with its inputs by name, async by `acall`, bit by bit by `astream`. Its own code
@@ -154,35 +148,24 @@ class OpenChain:
     async def astream(self, values: Values) -> AsyncGenerator[tuple[str, Any]]:
         """Pieces of the outputs as they are written, each with the name of its output: of what the
         steps do not write bit by bit the whole at the end."""
-        loop, heard = asyncio.get_running_loop(), asyncio.Queue[tuple[str, Any] | None]()
-
-        def hear(name: str, piece: Any) -> None:
-            loop.call_soon_threadsafe(heard.put_nowait, (name, piece))
-
-        context = replace(await self._models.context(), heard=hear)
-        work = asyncio.ensure_future(perform_chain(self.chain, values, context))
-        work.add_done_callback(lambda _: loop.call_soon_threadsafe(heard.put_nowait, None))
+        context, outputs = await self._models.context(), list[dict[str, Any]]()
         told: set[str] = set()
-        try:
-            while (piece := await heard.get()) is not None:
+
+        def start(hear: Callable[[tuple[str, Any]], None]) -> Coroutine[Any, Any, dict[str, Any]]:
+            def hear_output(name: str, piece: Any) -> None:
+                hear((name, piece))
+
+            return perform_chain(self.chain, values, replace(context, heard=hear_output))
+
+        async with aclosing(hear_pieces(start, outputs)) as pieces:
+            async for piece in pieces:
                 told.add(piece[0])
                 yield piece
-            for name, value in (await work).items():
-                if name not in told:
-                    yield name, value
-        finally:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
+        for name, value in outputs[0].items():
+            if name not in told:
+                yield name, value
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -268,30 +251,19 @@ run_chain = in_sync(arun_chain)
 
 
 class _OpenModel:
-    """A model of ours, open for programs of others."""
+    """A model of ours, open for programs of others; within a step of a chain it is that chain's."""
 
     def __init__(self, spec: str | None, models: OpenModels) -> None:
-        self._spec, self._models = spec, models
-
-    @property
-    def name(self) -> str:
-        return self._spec or "the model of the settings"
+        self.name = spec or "the model of the settings"
+        self._spec, self._model = spec, models.model(spec or "")
 
     async def ask(self, request: Request, heard: PieceListener | None = None) -> Response:
-        model = await self._model()
+        model = running_model(self._spec) or self._model
         return await (model(request) if heard is None else ask_streaming(model, request, heard))
 
-    async def _model(self) -> Model:
-        within = running_model(self._spec)
-        if within is not None:
-            return within
-        context = await self._models.context()
-        return context.model_of(self._spec or context.default_model)
-
     def wait(self, request: Request) -> Response:
-        if running_model(self._spec) is not None:
-            return wait_within(self.ask(request))
-        return self._models.wait(self._spec or "", request)
+        within = running_model(self._spec) is not None
+        return wait_within(self.ask(request)) if within else self._model.wait(request)
 
 
 def as_runnable(chain: object, **opened: Unpack[OpenKeywords]) -> Runnable[Any, Any]:
@@ -361,8 +333,12 @@ def read_template(template: Any, syntax: Syntax = "text") -> ChatTemplate:
 
         return read_langchain_template(template)
     plain = take_template(template, ())  # the roles and texts, of which nothing is read as a slot
-    texts = [(one.role, write_text_template(one.parts)) for one in plain.messages]
-    return ChatTemplate(read_template_messages(texts, syntax))
+    return ChatTemplate(
+        tuple(
+            replace(one, parts=read_syntax(write_text_template(one.parts), syntax))
+            for one in plain.messages
+        )
+    )
 
 
 def to_langchain_template(template: Any, syntax: Syntax = "f-string") -> ChatPromptTemplate:

@@ -135,25 +135,23 @@ def convert(
         if to is not None or came_from is not None:
             raise InputError("a model's file becomes a description: leave out --to and --from")
         inference = _infer(read_chat_template(source))
-        _require_faithful(inference, source)
+        wrong = [one for one in inference.differences if one.got is not None]
+        if wrong:
+            roles = "+".join(str(message["role"]) for message in wrong[0].conversation.messages)
+            raise InputError(
+                f"{source}: no description here writes what this template does; of {roles} it"
+                f" writes {wrong[0].expected!r}, the nearest description {wrong[0].got!r}; keep"
+                " the template (`templates render --template`)"
+            )
         _write(json.dumps(_data(inference.format), indent=2, ensure_ascii=False) + "\n")
         say(_describe_equality(inference))
         return
-    text = read_text(source)
-    conversation, asks = _read(text, source, came_from)
+    (messages, tools), asks = _read(read_text(source), source, came_from)
     if to is None:
-        body = {"messages": conversation.messages, "tools": conversation.tools}
-        kept = {name: value for name, value in body.items() if value is not None}
-        _write(json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
+        body = {"messages": messages} | ({"tools": tools} if tools else {})
+        _write(json.dumps(body, indent=2, ensure_ascii=False) + "\n")
         return
-    _write(
-        render_chat(
-            chat_format(to),
-            conversation.messages,
-            tools=conversation.tools,
-            add_generation_prompt=asks,
-        )
-    )
+    _write(render_chat(chat_format(to), messages, tools=tools, add_generation_prompt=asks))
 
 
 def render(
@@ -262,8 +260,7 @@ def _describe(model: ModelTemplate) -> TemplateFinding:
         inference = _infer(model)
     except InputError as error:
         return TemplateFinding("inferred", None, str(error))
-    good = True if inference.faithful else None
-    return TemplateFinding("inferred", good, _describe_equality(inference))
+    return TemplateFinding("inferred", inference.faithful or None, _describe_equality(inference))
 
 
 def _describe_equality(inference: Inference) -> str:
@@ -273,21 +270,6 @@ def _describe_equality(inference: Inference) -> str:
         f"a description renders {same} of {inference.conversations} conversations as the template"
         f" does, and refuses {refused}"
     )
-
-
-def _require_faithful(inference: Inference, source: str) -> None:
-    """
-    Raises:
-        InputError: the description writes a conversation otherwise; names the first.
-    """
-    for difference in inference.differences:
-        if difference.got is not None:
-            roles = "+".join(str(message["role"]) for message in difference.conversation.messages)
-            raise InputError(
-                f"{source}: no description here writes what this template does; of {roles} it"
-                f" writes {difference.expected!r}, the nearest description {difference.got!r}; keep"
-                " the template (`templates render --template`)"
-            )
 
 
 async def _compare(read: ModelTemplate, spec: str, settings: Settings) -> TemplateFinding:

@@ -173,9 +173,8 @@ async def compress(
         levels += 1
         text, lost = await _shorten_all(task, text, budget, size, levels, concurrency)
         dropped += lost
-    return Compressed(
-        *(text, count_tokens(text), characters, levels, meter.usage.calls, dropped, meter.usage)
-    )
+    used = meter.usage
+    return Compressed(text, count_tokens(text), characters, levels, used.calls, dropped, used)
 
 
 def plan_compression(characters: int, budget: int, context: int = CONTEXT) -> PlannedCalls:
@@ -185,22 +184,20 @@ def plan_compression(characters: int, budget: int, context: int = CONTEXT) -> Pl
     Raises:
         InputError: as `compress`.
     """
-    size = _chunk_size(budget, context, KEEP)
-    least = most = 0
-    if characters > budget * CHARACTERS_A_TOKEN:
-        least = math.ceil(characters / size)
-    while characters > budget * CHARACTERS_A_TOKEN:
+    size, room = _chunk_size(budget, context, KEEP), budget * CHARACTERS_A_TOKEN
+    least = math.ceil(characters / size) if characters > room else 0
+    most = 0
+    while characters > room:
         most += 2 * _most_chunks(characters, size)
-        if _is_last(characters, budget, size):
+        if _is_last(characters, room, size):
             break
         characters = characters // SHRINK + len(JOINT) * _most_chunks(characters, size)
-    answer = min(size, max(size // SHRINK, budget * CHARACTERS_A_TOKEN))
-    return PlannedCalls(least, most, size, _most_tokens(answer))
+    return PlannedCalls(least, most, size, _most_tokens(min(size, max(size // SHRINK, room))))
 
 
 def compression_versions() -> dict[str, str]:
     """The versions of the prompts, by their names."""
-    return {template.name: template.version for template in (_rules(), _now(), _again())}
+    return {name: _prompt(name).version for name in _PROMPTS}
 
 
 def _chunk_size(budget: int, context: int, instruction: str) -> int:
@@ -219,10 +216,10 @@ def _chunk_size(budget: int, context: int, instruction: str) -> int:
     return size
 
 
-def _is_last(characters: int, budget: int, size: int) -> bool:
+def _is_last(characters: int, room: int, size: int) -> bool:
     """Whether shortening all chunks once keeps the budget: there is one, or they need not shrink by
     more than one step can."""
-    return characters <= size or characters <= budget * CHARACTERS_A_TOKEN * SHRINK
+    return characters <= size or characters <= room * SHRINK
 
 
 def _most_chunks(characters: int, size: int) -> int:
@@ -234,9 +231,10 @@ async def _shorten_all(
     task: _Task, text: str, budget: int, size: int, level: int, concurrency: int
 ) -> _Part:
     """One level: the text's chunks, each shortened, joined in their order."""
-    last = _is_last(len(text), budget, size)
+    room = budget * CHARACTERS_A_TOKEN
     joints = len(JOINT) * (_most_chunks(len(text), size) - 1)
-    share = (budget * CHARACTERS_A_TOKEN - joints) / len(text) if last else 1 / SHRINK
+    is_last = _is_last(len(text), room, size)
+    share = (room - joints) / len(text) if is_last else 1 / SHRINK
 
     async def shorten(chunk: str) -> _Part:
         return await _shorten(task, chunk, max(1, int(share * len(chunk))), level)
@@ -302,7 +300,9 @@ def _lost(chunk: str, level: int, error: ModelError | BudgetError) -> _Part:
 
 async def _ask_again(task: _Task, request: Request, answer: _Answer, size: int) -> _Answer:
     """The second answer; the first where none comes."""
-    again = _again().render(counted=len(split_words(answer.text)), words=_words(size))
+    again = _prompt("compress_again").render(
+        counted=len(split_words(answer.text)), words=_words(size)
+    )
     messages = (
         *request.messages,
         Message("assistant", (answer.text,)),
@@ -332,9 +332,9 @@ async def _read(task: _Task, request: Request) -> _Answer:
 
 
 def _ask(task: _Task, chunk: str, size: int) -> Request:
-    rules = _rules().render(instruction=task.instruction, nonce=task.nonce)
+    rules = _prompt("compress").render(instruction=task.instruction, nonce=task.nonce)
     material = fence("text", sanitize(chunk, task.nonce)[0], task.nonce)
-    end = _now().render(words=_words(size))
+    end = _prompt("compress_now").render(words=_words(size))
     return Request(
         messages=(Message("user", (rules, material, end)),),
         temperature=0.0,
@@ -352,16 +352,13 @@ def _words(size: int) -> int:
     return max(1, int(WORDS_A_TOKEN * size / CHARACTERS_A_TOKEN))
 
 
-@cache
-def _rules() -> Template:
-    return load_template("textevolve.llm", "compress", ("instruction", "nonce"))
+_PROMPTS = {
+    "compress": ("instruction", "nonce"),
+    "compress_now": ("words",),
+    "compress_again": ("counted", "words"),
+}
 
 
 @cache
-def _now() -> Template:
-    return load_template("textevolve.llm", "compress_now", ("words",))
-
-
-@cache
-def _again() -> Template:
-    return load_template("textevolve.llm", "compress_again", ("counted", "words"))
+def _prompt(name: str) -> Template:
+    return load_template("textevolve.llm", name, _PROMPTS[name])

@@ -206,13 +206,10 @@ def report(spec: SummarizeSpec, found: Summary) -> Report:
 
 def data(_spec: SummarizeSpec, found: Summary) -> Mapping[str, Any]:
     made = found.compressed
+    fields = ("text", "tokens", "characters", "levels", "calls")
     return {
         "texts": found.texts,
-        "text": None if made is None else made.text,
-        "tokens": None if made is None else made.tokens,
-        "characters": None if made is None else made.characters,
-        "levels": None if made is None else made.levels,
-        "calls": None if made is None else made.calls,
+        **{field: None if made is None else getattr(made, field) for field in fields},
         "dropped": asdict(found.dropped),
         "failure": found.failure and asdict(found.failure),
     }

@@ -6,12 +6,16 @@ give it the shapes that their programs know.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Any, Protocol
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
 
 from textevolve.llm.chains.chain import Chain, Values
 from textevolve.llm.model import Request, Response
 from textevolve.llm.streaming import PieceListener
+
+P = TypeVar("P")
+R = TypeVar("R")
 
 
 class ChainDoor(Protocol):
@@ -45,3 +49,24 @@ class ModelDoor(Protocol):
     def wait(self, request: Request) -> Response:
         """The answer, waited for by plain code."""
         ...
+
+
+async def hear_pieces(
+    start: Callable[[Callable[[P], None]], Coroutine[Any, Any, R]], results: list[R]
+) -> AsyncGenerator[P]:
+    """Pieces as the work tells them, also from another thread; in the end its result is added to
+    `results`. Who is cancelled, or stops listening, cancels the work."""
+    loop, heard = asyncio.get_running_loop(), asyncio.Queue[tuple[P] | None]()
+
+    def hear(piece: P) -> None:
+        loop.call_soon_threadsafe(heard.put_nowait, (piece,))
+
+    work = asyncio.ensure_future(start(hear))
+    work.add_done_callback(lambda _: loop.call_soon_threadsafe(heard.put_nowait, None))
+    try:
+        while (piece := await heard.get()) is not None:
+            yield piece[0]
+        results.append(await work)
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)

@@ -6,10 +6,10 @@ extra `langchain`).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 from uuid import UUID
 
@@ -37,11 +37,10 @@ from textevolve.llm.chains.chat_template import (
     check_role,
     merge,
 )
-from textevolve.llm.chains.doors import ChainDoor, ModelDoor
+from textevolve.llm.chains.doors import ChainDoor, ModelDoor, hear_pieces
 from textevolve.llm.chains.prompt_uses import PromptUse, Trying
-from textevolve.llm.chains.template_syntax import Syntax, read_syntax, write_messages
+from textevolve.llm.chains.template_syntax import Syntax, read_syntax, write_syntax
 from textevolve.llm.model import Message, Request, Response
-from textevolve.llm.streaming import AnswerPiece
 
 _ROLES = {
     "human": "user",
@@ -177,15 +176,10 @@ class JournaledChatModel(BaseChatModel):
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
         request = self._request(messages, stop, kwargs)
-        loop, heard = asyncio.get_running_loop(), asyncio.Queue[AnswerPiece | None]()
-
-        def hear(piece: AnswerPiece | None) -> None:
-            loop.call_soon_threadsafe(heard.put_nowait, piece)
-
-        asked = asyncio.ensure_future(self._door.ask(request, hear))
-        asked.add_done_callback(lambda _: hear(None))
-        try:
-            while (piece := await heard.get()) is not None:
+        responses: list[Response] = []
+        asked = hear_pieces(partial(self._door.ask, request), responses)
+        async with aclosing(asked) as pieces:
+            async for piece in pieces:
                 if piece.anew:
                     raise UnavailableError(
                         f"{self._door.name}: the answer broke off while it was streamed"
@@ -193,12 +187,8 @@ class JournaledChatModel(BaseChatModel):
                 if run_manager is not None:
                     await run_manager.on_llm_new_token(piece.text)
                 yield ChatGenerationChunk(message=AIMessageChunk(content=piece.text))
-            found = await asked
-            last = AIMessageChunk(content="", usage_metadata=_usage(found))
-            yield ChatGenerationChunk(message=last)
-        finally:
-            asked.cancel()
-            await asyncio.gather(asked, return_exceptions=True)
+        last = AIMessageChunk(content="", usage_metadata=_usage(responses[0]))
+        yield ChatGenerationChunk(message=last)
 
 
 def _take_message(given: BaseMessage) -> Message:
@@ -315,5 +305,5 @@ def write_langchain_template(
         if dotted is not None:
             raise InputError(f"{{{dotted}}}: LangChain's Jinja refuses the field of a value")
     roles = {"user": "human", "assistant": "ai", "system": "system"}
-    messages = [(roles[role], text) for role, text in write_messages(template, syntax)]
+    messages = [(roles[one.role], write_syntax(one.parts, syntax)) for one in template.messages]
     return ChatPromptTemplate.from_messages(messages, template_format=syntax)

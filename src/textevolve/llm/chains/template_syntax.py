@@ -10,14 +10,12 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.llm.chains.chat_template import (
     NAME,
-    ChatTemplate,
     Slot,
-    TemplateMessage,
     TemplatePart,
     merge,
     read_text_template,
@@ -34,7 +32,7 @@ def read_syntax(text: str, syntax: Syntax = "text") -> tuple[TemplatePart, ...]:
     Raises:
         InputError: there is something in it that no slot can stand for.
     """
-    return _find(syntax).read(text)
+    return _find(syntax)[0](text)
 
 
 def write_syntax(parts: Sequence[TemplatePart], syntax: Syntax = "text") -> str:
@@ -44,40 +42,23 @@ def write_syntax(parts: Sequence[TemplatePart], syntax: Syntax = "text") -> str:
         InputError: the syntax has no way to write it.
     """
     parts = merge(parts)
-    found = _find(syntax)
-    text = found.write(parts)
-    names = {part.name for part in parts if isinstance(part, Slot)}
-    again = read_text_template(text, names) if syntax == "text" else found.read(text)
-    if again != parts:
+    read, write = _find(syntax)
+    text = write(parts)
+    if syntax != "text" and read(text) != parts:  # that of ours sees to it
         raise InputError(f"the template holds braces as plain text that {syntax} cannot write")
     return text
 
 
-def read_template_messages(
-    messages: Sequence[tuple[Any, str]], syntax: Syntax = "text"
-) -> tuple[TemplateMessage, ...]:
-    return tuple(TemplateMessage(role, read_syntax(text, syntax)) for role, text in messages)
-
-
-def write_messages(template: ChatTemplate, syntax: Syntax = "text") -> list[tuple[str, str]]:
-    """Roles and texts of a template's messages."""
-    return [(one.role, write_syntax(one.parts, syntax)) for one in template.messages]
-
-
-class _Read(Protocol):
+class _Reader(Protocol):
     def __call__(self, text: str, /) -> tuple[TemplatePart, ...]: ...
 
 
-class _Write(Protocol):
+class _Writer(Protocol):
     def __call__(self, parts: Sequence[TemplatePart], /) -> str: ...
 
 
-class _SyntaxOf(NamedTuple):
-    read: _Read
-    write: _Write
-
-
-def _find(syntax: str) -> _SyntaxOf:
+def _find(syntax: str) -> tuple[_Reader, _Writer]:
+    """How templates are read and written."""
     if syntax not in _SYNTAXES:
         raise InputError(f"no syntax '{syntax}'; there are: {', '.join(_SYNTAXES)}")
     return _SYNTAXES[syntax]
@@ -103,17 +84,13 @@ def _read_f_string(text: str) -> tuple[TemplatePart, ...]:
 
 
 def _write_f_string(parts: Sequence[TemplatePart]) -> str:
-    _refuse_dotted(parts, "an f-string")
+    dotted = [part.name for part in parts if isinstance(part, Slot) and "." in part.name]
+    if dotted:
+        raise InputError(f"{{{dotted[0]}}}: the field of a value cannot stand in an f-string")
     return "".join(
         part.replace("{", "{{").replace("}", "}}") if isinstance(part, str) else f"{{{part.name}}}"
         for part in parts
     )
-
-
-def _refuse_dotted(parts: Sequence[TemplatePart], what: str) -> None:
-    for part in parts:
-        if isinstance(part, Slot) and "." in part.name:
-            raise InputError(f"{{{part.name}}}: the field of a value cannot stand in {what}")
 
 
 def _read_jinja(text: str) -> tuple[TemplatePart, ...]:
@@ -153,18 +130,15 @@ _JINJA_MARKS = re.compile(r"\{(?=[{%#])|\{$|\r|\n$")
 
 
 def _write_jinja(parts: Sequence[TemplatePart]) -> str:
-    def constant(match: re.Match[str]) -> str:
-        return f"{{{{ {match[0]!r} }}}}"
-
-    last = len(parts) - 1
     texts: list[str] = []
     for n, part in enumerate(parts):
         if isinstance(part, Slot):
             texts.append(f"{{{{ {part.name} }}}}")
-        elif n == last or not part.endswith("\n"):
-            texts.append(_JINJA_MARKS.sub(constant, part))
-        else:  # only at the very end would Jinja drop it
-            texts.append(_JINJA_MARKS.sub(constant, part[:-1]) + "\n")
+            continue
+        # Only at the very end would Jinja drop a line's end.
+        ending = "\n" if part.endswith("\n") and n < len(parts) - 1 else ""
+        plain = part.removesuffix(ending)
+        texts.append(_JINJA_MARKS.sub(lambda mark: f"{{{{ {mark[0]!r} }}}}", plain) + ending)
     return "".join(texts)
 
 
@@ -208,9 +182,9 @@ def _write_mustache(parts: Sequence[TemplatePart]) -> str:
     return "".join(p if isinstance(p, str) else f"{{{{{{{p.name}}}}}}}" for p in parts)
 
 
-_SYNTAXES: Mapping[str, _SyntaxOf] = {
-    "text": _SyntaxOf(read_text_template, write_text_template),
-    "f-string": _SyntaxOf(_read_f_string, _write_f_string),
-    "jinja2": _SyntaxOf(_read_jinja, _write_jinja),
-    "mustache": _SyntaxOf(_read_mustache, _write_mustache),
+_SYNTAXES: Mapping[str, tuple[_Reader, _Writer]] = {
+    "text": (read_text_template, write_text_template),
+    "f-string": (_read_f_string, _write_f_string),
+    "jinja2": (_read_jinja, _write_jinja),
+    "mustache": (_read_mustache, _write_mustache),
 }

@@ -14,13 +14,13 @@ import os
 import pprint
 import resource
 import signal
-import sys
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from types import TracebackType
-from typing import Any, BinaryIO
+from multiprocessing.connection import Connection
+from typing import Any
 
 import jinja2
 import jinja2.ext
@@ -32,8 +32,6 @@ from jinja2.utils import Namespace, generate_lorem_ipsum
 
 DONE, REFUSED, FAILED, TOO_LONG, NO_MEMORY = b"d", b"r", b"f", b"l", b"m"
 """The first byte of an answer; the rest is the text, or what was wrong."""
-LENGTH = 8
-"""Bytes of the number before each part of a message."""
 LONGEST_REASON = 500
 _FILE = "<template>"
 
@@ -129,68 +127,51 @@ def _compile(source: str) -> jinja2.Template:
 
 
 def render_source(
-    source: str,
-    values: Mapping[str, Any],
-    conversations: Sequence[Any],
-    now: datetime,
-    longest: int,
-) -> list[str]:
-    """The text of each conversation; `longest` in characters, for all together.
+    source: str, values: Mapping[str, Any], messages: Sequence[Any], now: datetime, longest: int
+) -> str:
+    """The text of a conversation; `longest` in characters.
 
     Raises:
         TooLong: there would be more of them.
         Exception: of any kind, where the template does not compile, fails or refuses.
     """
     template = _compile(source)
-    left = longest
-    texts: list[str] = []
-    for messages in conversations:
-        context = template.new_context(
-            {"strftime_now": now.strftime, **values, "messages": messages}
-        )
-        parts: list[str] = []
-        for part in template.root_render_func(context):
-            left -= len(part)
-            if left < 0:
-                raise TooLong
-            parts.append(part)
-        texts.append("".join(parts))
-    return texts
+    context = template.new_context({"strftime_now": now.strftime, **values, "messages": messages})
+    parts: list[str] = []
+    for part in template.root_render_func(context):
+        longest -= len(part)
+        if longest < 0:
+            raise TooLong
+        parts.append(part)
+    return "".join(parts)
 
 
 def serve() -> None:
-    """Renders until the standard input ends. The limits come first; then each time the moment, the
-    source, the values and the conversations, all but the source as JSON. One part goes back."""
-    source, sink = sys.stdin.buffer, sys.stdout.buffer
-    limits = json.loads(_take(source))
+    """Renders until the standard input ends. The limits come first; then each time, as JSON, the
+    moment, the source, the values and the messages. A kind and a text go back."""
+    requests, answers = Connection(0, writable=False), Connection(1, readable=False)
+    limits = json.loads(requests.recv_bytes())
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # it may be ignored where this was started
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
     _warm_up()
     _confine(limits["memory"])
-    sink.write(DONE)
-    sink.flush()
-    while now := _take(source):
-        parts = (_take(source), _take(source), _take(source))
+    answers.send_bytes(DONE)
+    while True:
+        try:
+            request = requests.recv_bytes()
+        except EOFError:
+            return
         signal.setitimer(signal.ITIMER_PROF, limits["seconds"])  # at its end the kernel kills
-        kind, said = _answer(now.decode(), parts, limits["longest"])
+        kind, text = _answer(request, limits["text"])
         signal.setitimer(signal.ITIMER_PROF, 0)
-        data = said.encode("utf-8", "surrogatepass")
-        sink.write(len(data).to_bytes(LENGTH) + kind + data)
-        sink.flush()
+        answers.send_bytes(kind + text.encode("utf-8", "surrogatepass"))
 
 
-def _take(source: BinaryIO) -> bytes:
-    """The next part; empty at the end."""
-    return source.read(int.from_bytes(source.read(LENGTH)))
-
-
-def _answer(now: str, parts: tuple[bytes, bytes, bytes], longest: int) -> tuple[bytes, str]:
+def _answer(request: bytes, longest: int) -> tuple[bytes, str]:
     try:
-        source = parts[0].decode("utf-8", "surrogatepass")
-        values, conversations = json.loads(parts[1]), json.loads(parts[2])
+        now, source, values, messages = json.loads(request)
         moment = datetime.fromisoformat(now)
-        texts = render_source(source, values, conversations, moment, longest)
-        return DONE, "\n".join((json.dumps([len(text) for text in texts]), "".join(texts)))
+        return DONE, render_source(source, values, messages, moment, longest)
     except TooLong:
         return TOO_LONG, ""
     except MemoryError:
@@ -213,14 +194,12 @@ def _describe(error: Exception) -> str:
 
 def _line(error: Exception) -> int | None:
     """The line of the template at which it went wrong."""
-    step: TracebackType | None = error.__traceback__
-    found = None
-    while step is not None:
-        template = step.tb_frame.f_globals.get("__jinja_template__")
-        if step.tb_frame.f_code.co_filename == _FILE and isinstance(template, jinja2.Template):
-            found = template.get_corresponding_lineno(step.tb_lineno)
-        step = step.tb_next
-    return found
+    lines: list[int] = []
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        template = frame.f_globals.get("__jinja_template__")
+        if frame.f_code.co_filename == _FILE and isinstance(template, jinja2.Template):
+            lines.append(template.get_corresponding_lineno(line))
+    return lines[-1] if lines else None
 
 
 def _shorten(text: str) -> str:
@@ -236,7 +215,7 @@ def _warm_up() -> None:
     filters = "{{ 'a b' | wordwrap(1) | striptags }}"
     for source in (filters, "{{ 'a' | tojson(indent=1) }}{{ none.x.y }}", "{% if %}"):
         with contextlib.suppress(jinja2.TemplateError):
-            render_source(source, {}, [[]], datetime.now(), 10)
+            render_source(source, {}, [], datetime.now(), 10)
 
 
 def _confine(memory: int) -> None:

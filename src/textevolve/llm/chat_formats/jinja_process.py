@@ -9,22 +9,19 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from dataclasses import asdict, dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from textevolve.errors import InputError, SettingsError
 
 DONE, REFUSED, FAILED, TOO_LONG = b"d", b"r", b"f", b"l"
-LENGTH = 8
 MIB = 1 << 20
 START_SECONDS = 120.0
 _ENGINE = Path(__file__).with_name("jinja_engine.py")
@@ -48,66 +45,74 @@ class TemplateLimits:
 class _Running:
     process: subprocess.Popen[bytes]
     limits: TemplateLimits
+    requests: Connection[Any, Any]
+    answers: Connection[Any, Any]
+
+    def exchange(self, request: bytes, patience: float) -> bytes:
+        """The answer; empty where none comes, because the process was killed or does not end."""
+        try:
+            self.requests.send_bytes(request)
+            has_answer = self.answers.poll(patience)
+            return self.answers.recv_bytes(4 * self.limits.text + 1) if has_answer else b""
+        except (EOFError, OSError):
+            return b""
+
+    def close_pipes(self) -> None:
+        self.requests.close()
+        self.answers.close()
 
 
 _lock = threading.Lock()
 _running: _Running | None = None
 
 
-def render_apart(
-    source: str, values: str, conversations: Sequence[str], now: str, limits: TemplateLimits
-) -> list[str]:
-    """The text of each conversation. `values`, which all share, and `conversations` are JSON, `now`
-    is in ISO format. The limits of time and text are those of all that is given at once.
+def render_apart(request: bytes, limits: TemplateLimits) -> str:
+    """The text of a conversation. `request`: the moment in ISO format, the source of the template,
+    its values and the messages, as JSON.
 
     Raises:
         InputError: the template is none, refuses the values, fails, or breaks a limit.
         SettingsError: the process cannot be started here.
     """
-    if len(source) > limits.source:
-        raise InputError(
-            f"the chat template has {len(source):,} characters, and at most {limits.source:,} are"
-            " taken: it is no chat template, or one that does harm"
-        )
-    many = f"[{','.join(conversations)}]"
-    parts = (now.encode(), source.encode("utf-8", "surrogatepass"), values.encode(), many.encode())
     with _lock:
         running = _get_running(limits)
         try:
-            kind, said = _exchange(running, parts)
+            answer = running.exchange(request, limits.patience)
         except BaseException:
             _end(running)  # what was left unread would answer the next template
             raise
-        if kind not in (DONE, REFUSED, FAILED):
-            _end(running)
-    text = said.decode("utf-8", "surrogatepass")
+        kind, text = answer[:1], answer[1:].decode("utf-8", "surrogatepass")
+        code = 0 if kind in (DONE, REFUSED, FAILED) else _end(running)
     if kind == DONE:
-        lengths, _, joined = text.partition("\n")
-        sizes: list[int] = json.loads(lengths)
-        return [joined[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
-    raise InputError(_tell(kind, text, limits))
-
-
-def _tell(kind: bytes, said: str, limits: TemplateLimits) -> str:
+        return text
     if kind == REFUSED:
-        return f"the chat template refuses these messages: {said}"
+        raise InputError(f"the chat template refuses these messages: {text}")
     if kind == FAILED:
-        return f"the chat template fails: {said}"
+        raise InputError(f"the chat template fails: {text}")
     if kind == TOO_LONG:
-        return f"the chat template writes more than {limits.text:,} characters"
-    return f"the chat template takes more than {limits.memory / MIB:,.0f} MiB of memory"
+        raise InputError(f"the chat template writes more than {limits.text:,} characters")
+    if kind:
+        memory = f"{limits.memory / MIB:,.0f} MiB of memory"
+        raise InputError(f"the chat template takes more than {memory}")
+    raise InputError(f"the chat template {_explain_end(code, limits)}")
+
+
+def _explain_end(code: int, limits: TemplateLimits) -> str:
+    if code == -signal.SIGPROF:
+        return f"takes more than {limits.seconds:g} s of processor time"
+    if code == -signal.SIGKILL:
+        return f"has not ended after {limits.patience:g} s, or was killed from outside"
+    return f"makes Python itself fail (exit code {code})"
 
 
 def _get_running(limits: TemplateLimits) -> _Running:
     """The process, started anew where there is none of ours with these limits."""
     global _running
-    now = _running
-    if now is not None and (now.limits != limits or now.process.poll() is not None):
-        _end(now)
-        now = None
-    if now is None:
-        now = _running = _start(limits)
-    return now
+    if _running is not None and (_running.limits != limits or _running.process.poll() is not None):
+        _end(_running)
+    if _running is None:
+        _running = _start(limits)
+    return _running
 
 
 def _start(limits: TemplateLimits) -> _Running:
@@ -117,80 +122,28 @@ def _start(limits: TemplateLimits) -> _Running:
             " be given limits, which this system does not offer: name a format of the catalogue"
         )
     path = [os.path.abspath(folder) for folder in sys.path]
-    boot = _BOOT.format(path=path, file=str(_ENGINE))
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", boot],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,  # a fork must not inherit, and send, what was not sent yet
-            env={"TZ": os.environ["TZ"]} if "TZ" in os.environ else {},
-            cwd="/",
-            start_new_session=True,  # a key that interrupts this process does not reach it
-        )
-    except OSError as error:
-        raise SettingsError(f"the process for chat templates does not start ({error})") from error
-    told = {"memory": limits.memory, "seconds": limits.seconds, "longest": limits.text}
-    running = _Running(process, limits)
-    if _send(running, (json.dumps(told).encode(),)) and _receive(running, 1, START_SECONDS):
+    theirs, requests = Pipe(duplex=False)
+    answers, sink = Pipe(duplex=False)
+    with theirs, sink:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _BOOT.format(path=path, file=str(_ENGINE))],
+                stdin=theirs.fileno(),
+                stdout=sink.fileno(),
+                stderr=subprocess.DEVNULL,
+                env={"TZ": os.environ["TZ"]} if "TZ" in os.environ else {},
+                cwd="/",
+                start_new_session=True,  # a key that interrupts this process does not reach it
+            )
+        except OSError as error:
+            raise SettingsError(
+                f"the process for chat templates does not start ({error})"
+            ) from error
+    running = _Running(process, limits, requests, answers)
+    if running.exchange(json.dumps(asdict(limits)).encode(), START_SECONDS) == DONE:
         return running
     code = _end(running)
     raise SettingsError(f"the process for chat templates does not start (exit code {code})")
-
-
-def _exchange(running: _Running, parts: tuple[bytes, ...]) -> tuple[bytes, bytes]:
-    """Raises InputError where no answer comes, because the process was killed or does not end."""
-    limits = running.limits
-    if _send(running, parts):
-        head = _receive(running, LENGTH + 1, limits.patience)
-        size = int.from_bytes(head[:LENGTH])
-        if len(head) == LENGTH + 1 and size <= 4 * limits.text:
-            said = _receive(running, size, limits.patience)
-            if len(said) == size:
-                return head[LENGTH:], said
-    code = _end(running)
-    if code == -signal.SIGPROF:
-        why = f"takes more than {limits.seconds:g} s of processor time"
-    elif code == -signal.SIGKILL:
-        why = f"has not ended after {limits.patience:g} s, or was killed from outside"
-    else:
-        why = f"makes Python itself fail (exit code {code})"
-    raise InputError(f"the chat template {why}")
-
-
-def _send(running: _Running, parts: tuple[bytes, ...]) -> bool:
-    data = memoryview(b"".join(len(part).to_bytes(LENGTH) + part for part in parts))
-    pipe: Any = running.process.stdin
-    try:
-        while data:
-            data = data[pipe.write(data) :]
-    except BrokenPipeError:
-        return False
-    return True
-
-
-def _receive(running: _Running, size: int, patience: float) -> bytes:
-    """As many bytes, or fewer where the process ends before, or sends none for so many seconds."""
-    pipe: Any = running.process.stdout
-    number = pipe.fileno()
-    poll = select.poll()
-    poll.register(number, select.POLLIN)
-    data = b""
-    while len(data) < size:
-        ready = poll.poll(patience * 1000)
-        more = os.read(number, min(size - len(data), MIB)) if ready else b""
-        if not more:
-            break
-        data += more
-    return data
-
-
-def _close_pipes(process: subprocess.Popen[bytes]) -> None:
-    pipes: Any = (process.stdin, process.stdout)
-    for pipe in pipes:
-        with suppress(OSError):  # what was not sent any more
-            pipe.close()
 
 
 def _end(running: _Running) -> int:
@@ -198,13 +151,12 @@ def _end(running: _Running) -> int:
     global _running
     if _running is running:
         _running = None
-    process = running.process
     try:
-        code = process.wait(timeout=0.5)
+        code = running.process.wait(timeout=0.5)
     except subprocess.TimeoutExpired:
-        process.kill()
-        code = process.wait()
-    _close_pipes(process)
+        running.process.kill()
+        code = running.process.wait()
+    running.close_pipes()
     return code
 
 
@@ -223,7 +175,7 @@ def _leave_to_parent() -> None:
     _lock = threading.Lock()
     if _running is not None:
         _running.process.returncode = 0
-        _close_pipes(_running.process)
+        _running.close_pipes()
         _running = None
 
 

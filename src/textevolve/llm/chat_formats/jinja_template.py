@@ -8,7 +8,7 @@ templates come from (`sources`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from typing import Any
@@ -19,8 +19,6 @@ from textevolve.settings import today
 
 DEFAULT, TOOL_USE = "default", "tool_use"
 LIMITS = TemplateLimits()
-BATCH, MOST = 1 << 18, 100
-"""Characters, and conversations, that are sent to be rendered at once."""
 ChatMessages = Sequence[Mapping[str, Any]]
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names that a message's reasoning is passed under; the first is what templates read."""
@@ -58,35 +56,29 @@ class JinjaTemplate:
             InputError: no messages, values that are not JSON, no template of that name, or a
                 template that refuses the messages, fails or breaks a limit.
         """
+        if not messages:
+            raise InputError("a conversation without a message cannot be rendered")
+        own = {"bos_token": self.bos_token, "eos_token": self.eos_token}
         given = {
+            **self.tokens,
+            **{name: token for name, token in own.items() if token is not None},
             **values,
             "tools": tools,
             "documents": documents,
             "add_generation_prompt": add_generation_prompt,
         }
-        return self.render_many([messages], chat_template=chat_template, **given)[0]
-
-    def render_many(
-        self,
-        conversations: Iterable[ChatMessages],
-        *,
-        chat_template: str | None = None,
-        **values: Any,
-    ) -> list[str]:
-        """The texts of many conversations, as `render` makes them, with less time spent on sending
-        them back and forth. One that cannot be rendered ends it with its error."""
-        shared = {"tools": None, "documents": None, "add_generation_prompt": False, **values}
-        source = self._choose(chat_template, shared["tools"])
-        given = _encode({**self._special_tokens(), **shared})
-        now = _now().isoformat()
-        texts: list[str] = []
-        for batch in _batches(map(_encode_conversation, conversations)):
-            texts += render_apart(source, given, batch, now, self.limits)
-        return texts
-
-    def _special_tokens(self) -> dict[str, str]:
-        own = {"bos_token": self.bos_token, "eos_token": self.eos_token}
-        return {**self.tokens, **{name: token for name, token in own.items() if token is not None}}
+        talk = [_prepare(message) for message in messages]
+        source = self._choose(chat_template, tools)
+        if len(source) > self.limits.source:
+            raise InputError(
+                f"the chat template has {len(source):,} characters, and at most"
+                f" {self.limits.source:,} are taken: it is no chat template, or one that does harm"
+            )
+        try:
+            request = json.dumps([_now().isoformat(), source, given, talk])
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(f"a conversation must be made of JSON values: {error}") from error
+        return render_apart(request.encode(), self.limits)
 
     def _choose(self, name: str | None, tools: object) -> str:
         named = {DEFAULT: self.source} if isinstance(self.source, str) else self.source
@@ -97,33 +89,6 @@ class JinjaTemplate:
                 f"there is no chat template '{name}' here, but: {', '.join(sorted(named))}"
             )
         return named[name]
-
-
-def _encode_conversation(messages: ChatMessages) -> str:
-    if not messages:
-        raise InputError("a conversation without a message cannot be rendered")
-    return _encode([_prepare(message) for message in messages])
-
-
-def _encode(value: object) -> str:
-    try:
-        return json.dumps(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"a conversation must be made of JSON values: {error}") from error
-
-
-def _batches(encoded: Iterable[str]) -> Iterator[list[str]]:
-    """As many conversations as are sent at once."""
-    batch: list[str] = []
-    size = 0
-    for one in encoded:
-        batch.append(one)
-        size += len(one)
-        if size > BATCH or len(batch) == MOST:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _prepare(message: Mapping[str, Any]) -> dict[str, Any]:

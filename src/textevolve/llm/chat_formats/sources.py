@@ -19,7 +19,6 @@ from textevolve.llm.gguf_tokenizer import read_tokenizer
 
 JINJA, CONFIG, PROCESSOR = "chat_template.jinja", "tokenizer_config.json", "chat_template.json"
 _JINJA = (".jinja", ".jinja2", ".j2")
-_LARGEST = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +58,8 @@ def read_chat_template(path: Path | str) -> ModelTemplate:
     if place.suffix == ".gguf":
         return _read_gguf(place)
     if place.suffix == ".json":
-        named = _named(_load(place).get("chat_template"), place)
-        return _with_tokens(place.parent, str(place), named)
+        sources = _by_name(_load(place).get("chat_template"), place)
+        return _with_tokens(place.parent, str(place), sources)
     if place.suffix in _JINJA:
         return _with_tokens(place.parent, str(place), {DEFAULT: _read(place)})
     raise InputError(
@@ -71,17 +70,15 @@ def read_chat_template(path: Path | str) -> ModelTemplate:
 
 def _read_folder(folder: Path) -> ModelTemplate:
     """Files of their own come before the configuration, as in transformers."""
-    named: dict[str, str] = {}
+    several = sorted((folder / "chat_templates").glob("*.jinja"))
+    sources = {place.stem: _read(place) for place in several}
     if (folder / JINJA).is_file():
-        named[DEFAULT] = _read(folder / JINJA)
-    for more in sorted((folder / "chat_templates").glob("*.jinja")):
-        named[more.stem] = _read(more)
-    if named:
-        return _with_tokens(folder, str(folder / JINJA), named)
-    for name in (CONFIG, PROCESSOR):
-        place = folder / name
+        sources = {DEFAULT: _read(folder / JINJA), **sources}
+    if sources:
+        return _with_tokens(folder, str(folder / JINJA), sources)
+    for place in (folder / CONFIG, folder / PROCESSOR):
         if place.is_file() and (written := _load(place).get("chat_template")) is not None:
-            return _with_tokens(folder, str(place), _named(written, place))
+            return _with_tokens(folder, str(place), _by_name(written, place))
     weights = sorted(folder.glob("*.gguf"))
     if len(weights) == 1:
         return _read_gguf(weights[0])
@@ -93,38 +90,38 @@ def _read_folder(folder: Path) -> ModelTemplate:
 
 def _read_gguf(place: Path) -> ModelTemplate:
     try:
-        found = read_tokenizer(place)
+        read = read_tokenizer(place)
     except SettingsError as error:
         raise InputError(str(error)) from error
-    if not found.templates:
+    if not read.templates:
         raise InputError(f"{place}: this GGUF file has no chat template in its metadata")
-    return ModelTemplate(
-        str(place), found.templates, found.bos_token, found.eos_token, found.adds_bos
-    )
+    return ModelTemplate(str(place), read.templates, read.bos_token, read.eos_token, read.adds_bos)
 
 
-def _with_tokens(folder: Path, origin: str, named: Mapping[str, str]) -> ModelTemplate:
+def _with_tokens(folder: Path, origin: str, sources: Mapping[str, str]) -> ModelTemplate:
     """What the files beside the template say of tokens; without such files nothing is known."""
     known: dict[str, Any] = {}
     for name in ("special_tokens_map.json", CONFIG):
         if (folder / name).is_file():
             known |= _load(folder / name)
-    bos, eos = _token(known.get("bos_token")), _token(known.get("eos_token"))
+    tokens: list[str | None] = []
+    for name in ("bos_token", "eos_token"):
+        match known.get(name):
+            case str(token) | {"content": str(token)}:
+                tokens.append(token)
+            case _:
+                tokens.append(None)
     adds = known.get("add_bos_token")
     if (folder / "tokenizer.json").is_file():
-        adds = bos is not None and _begins_with(_load(folder / "tokenizer.json"), bos)
-    return ModelTemplate(origin, named, bos, eos, adds if isinstance(adds, bool) else None)
+        adds = tokens[0] is not None and _begins_with(_load(folder / "tokenizer.json"), tokens[0])
+    adds = adds if isinstance(adds, bool) else None
+    return ModelTemplate(origin, sources, tokens[0], tokens[1], adds)
 
 
 def _begins_with(tokenizer: Mapping[str, Any], token: str) -> bool:
     """Whether the post-processor of a `tokenizer.json` puts the token first."""
-    written: Any = tokenizer.get("post_processor")
-    match written:
-        case {"processors": [*several]}:
-            processors = several
-        case _:
-            processors = [written]
-    for processor in processors:
+    written: Any = tokenizer.get("post_processor") or {}
+    for processor in written.get("processors", [written]):
         match processor:
             case {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": first}}, *_]}:
                 return bool(first == token)
@@ -133,44 +130,35 @@ def _begins_with(tokenizer: Mapping[str, Any], token: str) -> bool:
     return False
 
 
-def _named(written: object, place: Path) -> dict[str, str]:
+def _by_name(written: object, place: Path) -> dict[str, str]:
     """A template, or a list of named ones."""
     if isinstance(written, str):
         return {DEFAULT: written}
-    found: dict[str, str] = {}
-    if isinstance(written, list):
-        for each in cast(list[Any], written):
-            match each:
-                case {"name": str(name), "template": str(source)}:
-                    found[name] = source
-                case _:
-                    raise InputError(f"{place}: chat_template holds one without name or template")
-    if not found:
+    sources: dict[str, str] = {}
+    for entry in cast("list[Any]", written) if isinstance(written, list) else []:
+        match entry:
+            case {"name": str(name), "template": str(source)}:
+                sources[name] = source
+            case _:
+                raise InputError(f"{place}: chat_template holds one without name or template")
+    if not sources:
         raise InputError(f"{place}: there is no chat_template in it")
-    return found
-
-
-def _token(written: object) -> str | None:
-    if isinstance(written, dict):
-        written = cast(dict[str, object], written).get("content")
-    return written if isinstance(written, str) else None
+    return sources
 
 
 def _load(place: Path) -> dict[str, Any]:
     try:
-        found = json.loads(_read(place))
+        data = json.loads(_read(place))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{place}: not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(data, dict):
         raise InputError(f"{place}: not a JSON object")
-    return cast(dict[str, Any], found)
+    return cast(dict[str, Any], data)
 
 
 def _read(place: Path) -> str:
     """The file as text, with its line ends as they are written."""
     try:
-        if place.stat().st_size > _LARGEST:
-            raise InputError(f"{place}: too large for a file about a tokenizer")
         return place.read_bytes().decode("utf-8")
     except OSError as error:
         raise InputError(f"{place}: cannot be read ({error.strerror})") from error
