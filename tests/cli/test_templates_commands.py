@@ -164,10 +164,3 @@ def test_check_of_an_unknown_format_describes_it(cli):
     assert told["format"] is None
     (found,) = [each for each in told["findings"] if each["question"] == "inferred"]
     assert found["good"] is True
-
-
-def test_check_beside_a_server_that_does_not_tell(cli, model, server):
-    address = f"{server.url}#any"
-    ended = cli("templates", "check", model, "-m", address)
-    assert "llama.cpp" in ended.out
-    assert "the server does not show its template" in ended.out

@@ -14,7 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 from textevolve.errors import FatalModelError, ModelError
-from textevolve.llm.chat_formats.checking import check_chat_template, compare_with_server
+from textevolve.llm.chat_formats.checking import check_chat_template
 from textevolve.llm.chat_formats.detection import CONVERSATIONS
 from textevolve.llm.chat_formats.jinja_template import JinjaTemplate
 from textevolve.llm.chat_formats.served_template import check_server
@@ -64,9 +64,11 @@ async def client() -> AsyncIterator[OpenAIClient]:
 async def test_the_server_renders_what_is_rendered_here(name: str) -> None:
     model = read_chat_template(weights_of(name))
     async with serving(name) as client:
-        compared = await compare_with_server(model, client.ask_natively)
-        assert (compared.good, compared.note) == (True, "renders every conversation as Jinja does")
         template = model.open()
+        for talk, asks in CONVERSATIONS:
+            if asks:  # the server always asks for an answer
+                said = await client.ask_natively("/apply-template", {"messages": talk})
+                assert said["prompt"] == template.render(talk, add_generation_prompt=True)
         for first, second in itertools.product(TEXTS, TEXTS):
             messages: list[dict[str, Any]] = [
                 {"role": "user", "content": first},

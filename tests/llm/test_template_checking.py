@@ -12,7 +12,7 @@ import pytest
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
 from textevolve.llm.chat_formats.chat_format import render_chat
-from textevolve.llm.chat_formats.checking import check_chat_template, compare_with_server
+from textevolve.llm.chat_formats.checking import check_chat_template
 from textevolve.llm.chat_formats.detection import CONVERSATIONS, detect_prompt, match_formats
 from textevolve.llm.chat_formats.served_template import check_server
 from textevolve.llm.chat_formats.sources import ModelTemplate
@@ -206,22 +206,3 @@ async def test_a_probe_of_an_endpoint_tells_of_the_template() -> None:
         found = await probe_endpoint(client)
     assert found.chat_template.value is False
     assert found.answers.value
-
-
-async def test_a_server_is_compared_with_the_template_of_a_file() -> None:
-    async def compare(file: ModelTemplate, server: ScriptedServer) -> tuple[bool | None, str]:
-        async with server, OpenAIClient(server.url, "m") as client:
-            found = await compare_with_server(file, client.ask_natively)
-        return found.good, found.note
-
-    file = published("llama-3.1")
-    for strips in (True, False):
-        good, _ = await compare(file, LlamaServer(file, strips=strips))
-        assert good
-    other = published("chatml")
-    assert await compare(other, LlamaServer(file)) == (None, "the server has another template")
-    good, note = await compare(other, LlamaServer(file, shown=CHATML))
-    assert good is False
-    assert "renders 5 conversations otherwise: user, system+user" in note
-    good, _ = await compare(file, ScriptedServer())
-    assert good is None

@@ -321,7 +321,7 @@ def read_template(template: Any, syntax: Syntax = "text") -> ChatTemplate:
     """A template of a user's, of LangChain's or in another syntax, as one of ours.
 
     `template`: a text, messages (each a role and a text), a PromptTemplate or ChatPromptTemplate.
-    `syntax`: of texts: text (ours: `{name}`), f-string, jinja2 or mustache.
+    `syntax`: of texts: text (ours: `{name}`), f-string or jinja2.
 
     Raises:
         InputError: there is something in it that cannot be converted, such as logic; says what.
@@ -342,7 +342,7 @@ def read_template(template: Any, syntax: Syntax = "text") -> ChatTemplate:
 
 
 def to_langchain_template(template: Any, syntax: Syntax = "f-string") -> ChatPromptTemplate:
-    """A template as LangChain's ChatPromptTemplate, in the syntax f-string, jinja2 or mustache.
+    """A template as LangChain's ChatPromptTemplate, in the syntax f-string or jinja2.
     `template`: as `read_template` takes it.
 
     Raises:

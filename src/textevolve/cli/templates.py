@@ -4,7 +4,6 @@ templates of models. What they print is exactly what a model reads, so nothing i
 from __future__ import annotations
 
 import json
-from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -12,11 +11,10 @@ import typer
 
 from textevolve.cli import FAILED, options, say
 from textevolve.cli.drawing import open_console, safe
-from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
 from textevolve.llm.chat_formats.chat_format import ChatFormat, render_chat, to_jinja
-from textevolve.llm.chat_formats.checking import check_chat_template, compare_with_server
+from textevolve.llm.chat_formats.checking import check_chat_template
 from textevolve.llm.chat_formats.conversation import ChatFile, read_conversation
 from textevolve.llm.chat_formats.detection import (
     Inference,
@@ -29,7 +27,6 @@ from textevolve.llm.chat_formats.served_template import TemplateFinding
 from textevolve.llm.chat_formats.sources import ModelTemplate, is_model_file, read_chat_template
 from textevolve.report.terminal import draw_facts
 from textevolve.rows import read_text
-from textevolve.settings import Settings, read_settings
 
 ModelFile = Annotated[
     str,
@@ -189,15 +186,6 @@ def render(
 
 def check(
     model_file: ModelFile,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            "-m",
-            help="A llama.cpp server with this model, to compare with.",
-            metavar="MODEL",
-        ),
-    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Say what is wrong with a model's chat template: the format, the system message, BOS, tools.
@@ -210,9 +198,6 @@ def check(
     notes: dict[str, Any] = {"origin": checked.origin, "format": checked.format}
     if checked.format is None:
         findings.insert(1, _describe(read))
-    if model is not None:
-        settings, _ = read_settings()
-        findings.append(sync.run(_compare(read, model, settings)))
     if as_json:
         _print_json(notes | {"findings": [asdict(finding) for finding in findings]})
     else:
@@ -270,19 +255,6 @@ def _describe_equality(inference: Inference) -> str:
         f"a description renders {same} of {inference.conversations} conversations as the template"
         f" does, and refuses {refused}"
     )
-
-
-async def _compare(read: ModelTemplate, spec: str, settings: Settings) -> TemplateFinding:
-    from textevolve.llm.opening import (
-        OpenAIClient,
-        open_client,
-    )  # the HTTP client: a second, and for this alone
-
-    async with AsyncExitStack() as stack:
-        client, _, _ = await open_client(spec, settings, stack)
-        if not isinstance(client, OpenAIClient):
-            raise InputError(f"{spec}: this model does not chat")
-        return await compare_with_server(read, client.ask_natively)
 
 
 def _write(text: str) -> None:

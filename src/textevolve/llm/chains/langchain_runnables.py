@@ -293,13 +293,13 @@ def _fill_in(parts: Sequence[TemplatePart], held: Mapping[str, Any]) -> tuple[Te
 def write_langchain_template(
     template: ChatTemplate, syntax: Syntax = "f-string"
 ) -> ChatPromptTemplate:
-    """Our template as one of LangChain's, in the syntax f-string, jinja2 or mustache.
+    """Our template as one of LangChain's, in the syntax f-string or jinja2.
 
     Raises:
         InputError: the syntax cannot write it.
     """
     if syntax == "text":
-        raise InputError("LangChain knows the syntaxes f-string, jinja2 and mustache")
+        raise InputError("LangChain templates are written in the syntax f-string or jinja2")
     if syntax == "jinja2":
         dotted = next((name for name in template.names if "." in name), None)
         if dotted is not None:

@@ -1,8 +1,8 @@
-"""Templates in the syntaxes of others: f-string, Jinja and mustache, to parts and back.
+"""Templates in the syntaxes of others: f-string and Jinja, to parts and back.
 
 What is written is read again before it is given out, so a conversion is exact or refused. What has
-logic (loops, conditions, filters, sections, formats) is no template of ours and is refused, too: a
-chain has branches and maps for that. `{{name}}` in mustache escapes HTML, which ours never does.
+logic (loops, conditions, filters, formats) is no template of ours and is refused, too: a chain has
+branches and maps for that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from textevolve.llm.chains.chat_template import (
     write_text_template,
 )
 
-Syntax: TypeAlias = Literal["text", "f-string", "jinja2", "mustache"]
+Syntax: TypeAlias = Literal["text", "f-string", "jinja2"]
 """`text` is ours: `{name}` and `{{ name }}`, other braces as they stand."""
 
 
@@ -142,49 +142,8 @@ def _write_jinja(parts: Sequence[TemplatePart]) -> str:
     return "".join(texts)
 
 
-_MUSTACHE = re.compile(r"\{\{\{\s*(.*?)\s*\}\}\}|\{\{\s*([&#^/>!=]?)\s*(.*?)\s*\}\}", re.DOTALL)
-_TAGS: Mapping[str, str] = {
-    "#": "a section",
-    "^": "an inverted section",
-    "/": "the end of a section",
-    ">": "a partial",
-    "!": "a comment",
-    "=": "a change of delimiters",
-}
-
-
-def _read_mustache(text: str) -> tuple[TemplatePart, ...]:
-    parts: list[TemplatePart] = []
-    end = 0
-    for match in _MUSTACHE.finditer(text):
-        line = text.count("\n", 0, match.start()) + 1
-        if match[2] in _TAGS:
-            told = _TAGS[match[2]]
-            raise InputError(f"line {line}: {told} of mustache cannot be converted")
-        name = match[1] if match[1] is not None else match[3]
-        if not re.fullmatch(NAME, name):
-            raise InputError(f"line {line}: only names can be converted, and not {name!r:.40}")
-        parts += [text[end : match.start()], Slot(name)]
-        end = match.end()
-    rest = text[end:]
-    if "{{" in rest:
-        line = text.count("\n", 0, end + rest.index("{{")) + 1
-        raise InputError(f"line {line}: a tag of mustache is not closed")
-    return merge([*parts, rest])
-
-
-def _write_mustache(parts: Sequence[TemplatePart]) -> str:
-    """Raises InputError where plain text would be a tag: mustache cannot escape its braces."""
-    for n, part in enumerate(parts):
-        before_slot = n + 1 < len(parts)
-        if isinstance(part, str) and ("{{" in part or (before_slot and part.endswith("{"))):
-            raise InputError("mustache has no way to write these braces as plain text")
-    return "".join(p if isinstance(p, str) else f"{{{{{{{p.name}}}}}}}" for p in parts)
-
-
 _SYNTAXES: Mapping[str, tuple[_Reader, _Writer]] = {
     "text": (read_text_template, write_text_template),
     "f-string": (_read_f_string, _write_f_string),
     "jinja2": (_read_jinja, _write_jinja),
-    "mustache": (_read_mustache, _write_mustache),
 }

@@ -14,12 +14,18 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib import resources
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from pydantic import Field
 
 from textevolve.errors import InputError
-from textevolve.llm.chat_formats.conversation import OnMarker, as_json, guard, read_messages
+from textevolve.llm.chat_formats.conversation import (
+    OnMarker,
+    as_json,
+    break_up,
+    guard,
+    read_messages,
+)
 from textevolve.llm.fence import JOINER
 from textevolve.spec import Frozen
 
@@ -210,31 +216,36 @@ def render_chat(
         InputError: the format cannot express the conversation; says what to do.
     """
     talk = read_messages(messages)
+    declared = [_check_tool(tool) for tool in tools or ()]
     for place, message in enumerate(talk, 1):
-        _guard_message(format, message, place, on_marker)
-    declared = [_guard_tool(format, tool, on_marker) for tool in tools or ()]
-    if declared and on_marker == "neutralise":
-        _set_apart(format, talk)
+        for call in message.get("tool_calls", ()):
+            if format.tools is not None and not format.tools.raw_arguments:
+                call["function"]["arguments"] = _one_spelling(call["function"], place)
+    if on_marker == "neutralise":
+        for place, message in enumerate(talk, 1):
+            _break_up_markers(message, format.markers, place)
+        declared = [json.loads(break_up(as_json(tool), format.markers)) for tool in declared]
+        _set_apart(format, talk if declared else ())
     return _compiled()(
         f=format.plain, messages=talk, tools=declared, add_generation_prompt=add_generation_prompt
     )
 
 
-def _guard_message(
-    format: ChatFormat, message: dict[str, Any], place: int, on_marker: OnMarker
-) -> None:
-    check = guard(format.markers, on_marker, f"message {place}")
+def _break_up_markers(message: dict[str, Any], markers: tuple[str, ...], place: int) -> None:
     for field in ("content", "reasoning_content", "tool_call_id"):
         if message.get(field):
-            message[field] = check(message[field])
+            message[field] = guard(message[field], markers, place)
     for call in message.get("tool_calls", ()):
         function = call["function"]
-        if format.tools is not None and not format.tools.raw_arguments:
-            function["arguments"] = _one_spelling(function, place)
-        function["arguments"] = check(function["arguments"])
+        function["arguments"] = guard(function["arguments"], markers, place)
 
 
 def _one_spelling(function: Mapping[str, str], place: int) -> str:
+    """The arguments of a call as JSON of one spelling.
+
+    Raises:
+        InputError: they are not JSON.
+    """
     try:
         return as_json(json.loads(function["arguments"]))
     except ValueError as error:
@@ -244,13 +255,13 @@ def _one_spelling(function: Mapping[str, str], place: int) -> str:
         ) from error
 
 
-def _guard_tool(format: ChatFormat, tool: Any, on_marker: OnMarker) -> Any:
-    if not isinstance(tool, Mapping) or not isinstance(
-        cast("Mapping[str, Any]", tool).get("function"), Mapping
-    ):
-        form = '{"type": "function", "function": {"name": ..., "parameters": ...}}'
-        raise InputError(f"a tool must be {form}, not {str(cast(object, tool))[:60]!r}")
-    return json.loads(guard(format.markers, on_marker, "a tool's definition")(as_json(tool)))
+def _check_tool(tool: Any) -> Any:
+    match tool:
+        case {"function": {}}:
+            return tool
+        case _:
+            form = '{"type": "function", "function": {"name": ..., "parameters": ...}}'
+            raise InputError(f"a tool must be {form}, not {str(tool)[:60]!r}")
 
 
 _LIKE_A_TOOL = re.compile(rf"\s*{JOINER}*{{")

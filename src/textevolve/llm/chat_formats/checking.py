@@ -1,8 +1,8 @@
-"""What is wrong with a model's chat template, found out by rendering it, here and at a server.
+"""What is wrong with a model's chat template, found out by rendering it.
 
-Here: which format it writes, whether it keeps the system message, whether BOS comes twice, tools,
-the prompt for an answer, and what llama.cpp's server makes of it. Not here: where templates come
-from (`sources`).
+Which format it writes, whether it keeps the system message, whether BOS comes twice, tools, the
+prompt for an answer; and what a server makes of a conversation, where it tells (llama.cpp's does).
+Not here: where templates come from (`sources`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.detection import (
-    CONVERSATIONS,
     FormatMatch,
     count_common,
     match_formats,
@@ -24,9 +23,7 @@ from textevolve.llm.chat_formats.jinja_template import JinjaTemplate
 from textevolve.llm.chat_formats.served_template import (
     QUESTION,
     SYSTEM,
-    Ask,
     TemplateFinding,
-    served_text,
 )
 from textevolve.llm.chat_formats.sources import ModelTemplate
 
@@ -184,31 +181,3 @@ def _check_tools(template: JinjaTemplate) -> TemplateFinding:
     some = len(missing) < len(parts)
     note = f"not written: {', '.join(missing)}" if some else "not supported"
     return TemplateFinding("tools", None, note)
-
-
-async def compare_with_server(model: ModelTemplate, ask: Ask) -> TemplateFinding:
-    """Whether llama.cpp's server renders this template as it is rendered here. `ask` reaches the
-    server; one that is not llama.cpp's, or has another template, is a finding without a verdict."""
-    question = "llama.cpp"
-    properties = await ask("/props", None)
-    served = served_text(properties, "chat_template")
-    if served is None:
-        return TemplateFinding(question, None, "the server does not show its template")
-    if served.rstrip("\n") != model.templates.get("default", "").rstrip("\n"):
-        return TemplateFinding(question, None, "the server has another template")
-    bos = served_text(properties, "bos_token") or ""
-    template = JinjaTemplate(served, bos, model.eos_token)
-    differing: list[str] = []
-    for messages in (messages for messages, asks in CONVERSATIONS if asks):
-        theirs = served_text(await ask("/apply-template", {"messages": messages}), "prompt")
-        try:
-            ours = template.render(messages, add_generation_prompt=True)
-        except InputError:
-            ours = None
-        # llama.cpp leaves out a BOS that its tokenizer adds.
-        if theirs not in (ours, (ours or "").removeprefix(bos)):
-            differing.append("+".join(message["role"] for message in messages))
-    if differing:
-        note = f"renders {len(differing)} conversations otherwise: {', '.join(differing)}"
-        return TemplateFinding(question, False, note)
-    return TemplateFinding(question, True, "renders every conversation as Jinja does")

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, cast
 
 from textevolve.errors import InputError
 from textevolve.llm.fence import JOINER, literal_pattern
 
-OnMarker = Literal["neutralise", "refuse", "keep"]
+OnMarker = Literal["neutralise", "keep"]
 """What becomes of a marker of the format that stands in a text: it is broken up (`unbreak` undoes
-it), or the conversation is refused, or it stays and a server may read it as a change of speaker."""
+it), or it stays and a server may read it as a change of speaker."""
 
 ROLES = ("system", "user", "assistant", "tool")
 _FIELDS = {"role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content"}
@@ -172,27 +172,16 @@ def unbreak(text: str, markers: tuple[str, ...]) -> str:
     return _loose(markers).sub(lambda m: m[0][0] + m[0][2:] if m[0][1:2] == JOINER else m[0], text)
 
 
-def guard(markers: tuple[str, ...], on_marker: OnMarker, holder: str) -> Callable[[str], str]:
-    """Return what is done to each text of `holder` before it is written.
+def guard(text: str, markers: tuple[str, ...], place: int) -> str:
+    """Break up the markers in a text of a message.
 
-    Raises (the function does):
-        InputError: the text holds a marker that is refused, or that cannot be broken up.
+    Raises:
+        InputError: one is a single character, and cannot be broken up.
     """
-
-    def check(text: str) -> str:
-        if on_marker == "keep":
-            return text
-        if on_marker == "refuse" and (marker := find_marker(text, markers)):
+    for marker in markers:
+        if len(marker) == 1 and marker in text:
             raise InputError(
-                f"{holder} holds {marker!r}, a marker of the format: take it out, or have it"
-                " neutralised"
+                f"message {place} holds {marker!r}, which the format has for a marker and which"
+                " cannot be broken up: take it out"
             )
-        for marker in markers:
-            if len(marker) == 1 and marker in text:
-                raise InputError(
-                    f"{holder} holds {marker!r}, which the format has for a marker and which cannot"
-                    " be broken up: take it out"
-                )
-        return break_up(text, markers)
-
-    return check
+    return break_up(text, markers)
