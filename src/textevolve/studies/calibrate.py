@@ -9,21 +9,13 @@ import json
 import logging
 import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, cast
 
-from textevolve.bench.items import items_of, load_items
-from textevolve.debate.profile import load_profile
 from textevolve.engine.local import follow
 from textevolve.errors import InputError
 from textevolve.estimates.calibration import Judging, estimate_calibration
 from textevolve.estimates.debate import PriceOf, UsageRange
-from textevolve.estimates.profile_calibration import (
-    DebatesOfRow,
-    check_profile_budget,
-    count_debates,
-    estimate_profile_calibration,
-)
 from textevolve.evaluation import Case
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.judge_specs import split_rules
@@ -50,15 +42,6 @@ from textevolve.statistics.comparisons import difference_interval
 from textevolve.studies.calibrate_report import flatten, report
 from textevolve.studies.calibrate_spec import CalibrateSpec, judges_asked, program_of
 from textevolve.studies.chained import refuse_estimate
-from textevolve.studies.profile_program import (
-    ABOUT,
-    ProfileProgram,
-    case_of,
-    credit_by_chance,
-    credit_winner,
-    profile_cases,
-    write_better_profile,
-)
 from textevolve.studies.programs import (
     OpenedProgram,
     keeps_rows,
@@ -82,22 +65,12 @@ def ask(spec: CalibrateSpec) -> Asks:
     judges = tuple(judge for judge in judges_asked(spec) if judge is not None)
     models = () if spec.editor is None else (spec.editor,)
     programs = tuple(filter(None, [program_of(spec)]))
-    if spec.profile is not None:
-        judges = (_debate_of(spec.profile),)
     return Asks(judges, models, True, prompts, chains=programs)
-
-
-def _debate_of(profile: str) -> str:
-    """The judge that a profile is."""
-    return f"debate:{profile}"
 
 
 def _find_program(
     spec: CalibrateSpec, objects: Mapping[str, object], bench: Workbench | None = None
-) -> OpenedProgram | ProfileProgram | None:
-    if spec.profile is not None:
-        judge = bench and bench.whole_judge_of(_debate_of(spec.profile))
-        return ProfileProgram(load_profile(spec.profile), spec.orders, judge)
+) -> OpenedProgram | None:
     name, hidden = program_of(spec), () if spec.label is None else (spec.label,)
     if name is None:
         return None
@@ -108,8 +81,6 @@ def _find_program(
 def read_cases(spec: CalibrateSpec, objects: Mapping[str, object] = {}) -> Iterator[Case]:
     if not spec.data:
         raise InputError("--data is missing: rows with values for the placeholders")
-    if spec.profile is not None:
-        return profile_cases(load_items(spec.data, renamed=spec.map))
     # A value is filled in as it stands.
     return cases_of(spec, read_rows(spec.data, "row", lambda _: True, spec.map), objects)
 
@@ -123,11 +94,7 @@ def cases_of(
     Raises:
         InputError: the rows do not fit the template.
     """
-    if spec.profile is not None:
-        yield from profile_cases(items_of(row for _, row in rows))
-        return
     program = _find_program(spec, objects)
-    assert not isinstance(program, ProfileProgram)
     material = take_material(
         program.templates.text if program else spec.template,
         rows,
@@ -148,7 +115,7 @@ def cases_of(
 def material_of(
     spec: CalibrateSpec,
     cases: Iterable[Case],
-    program: OpenedProgram | ProfileProgram | None = None,
+    program: OpenedProgram | None = None,
 ) -> Material:
     """What `cases_of` made cases of."""
     examples: list[Example] = []
@@ -173,12 +140,7 @@ async def run(
     program = _find_program(spec, bench.objects, bench)
     material = material_of(spec, cases, program)
     first, second = judges_asked(spec)
-    calls_a_row = 1.0
-    if isinstance(program, ProfileProgram):
-        debates = _count_debates(program, material, bench.default_model)
-        check_profile_budget(spec, debates)
-        calls_a_row = debates.usual_calls
-    if bench.mode == "live" and (chances := weigh_chances(spec, material, calls_a_row)).poor:
+    if bench.mode == "live" and (chances := weigh_chances(spec, material)).poor:
         logging.getLogger("textevolve").warning(chances.sentence)
 
     def work(show: Any) -> Any:
@@ -200,9 +162,6 @@ async def run(
             program=program,
             shown=characters_shown(context_of(spec.editor or bench.default_model, bench.settings)),
         )
-        if isinstance(program, ProfileProgram):
-            own = replace(context, metric=credit_winner, about=ABOUT, chance=credit_by_chance)
-            context = replace(own, tune=program.tune)
         return search_template(material, spec, context)
 
     async for found in follow(work):
@@ -256,26 +215,9 @@ def estimate(
         InputError: a chain stands for the model: nobody knows how many calls it makes.
     """
     refuse_estimate(program_of(spec))
-    if spec.profile is not None:
-        program = ProfileProgram(load_profile(spec.profile), spec.orders)
-        material = material_of(spec, cases, program)
-        debates = _count_debates(program, material, model, price_of)
-        return estimate_profile_calibration(
-            material, spec, program.profile, debates, price_of, model
-        )
     first, second = (judge and split_rules(judge)[1] for judge in judges_asked(spec))
     judging = Judging(first, second, asked=spec.metric is None)
     return estimate_calibration(material_of(spec, cases), spec, judging, model, price_of)
-
-
-def _count_debates(
-    program: ProfileProgram,
-    material: Material,
-    model: str,
-    price_of: PriceOf = lambda _: None,
-) -> DebatesOfRow:
-    cases = [case_of(example) for example in material.examples]
-    return count_debates(cases, program.profile, program.times(model), model, price_of)
 
 
 def note(event: Event) -> str | None:
@@ -314,9 +256,7 @@ def decode(record: bytes) -> CalibrationResult:
 
 
 def _write_texts(spec: CalibrateSpec, found: CalibrationResult) -> Mapping[str, str]:
-    texts = write_templates(program_of(spec), found)
-    profile = None if spec.profile is None else write_better_profile(spec.profile, found)
-    return texts if profile is None else {**texts, ".yaml": profile, ".yml": profile}
+    return write_templates(program_of(spec), found)
 
 
 STUDY = Study(

@@ -24,12 +24,11 @@ from textevolve.statistics.sequential import POWER
 
 def report(_spec: object, found: CalibrationResult) -> Report:
     several = len(found.templates) > 1
-    what = "a debate profile" if found.weights else "a program" if several else "a prompt template"
+    what = "a program" if several else "a prompt template"
     texts = list(found.templates.items()) if several else [("", found.template)]
     blocks: list[Block] = [Texts(f"The template{'s' * several} to use", texts)]
     if found.leader:
         blocks += _changes(found)
-        blocks += _weights(found)
     if found.gain is not None:
         blocks.append(_validation(found, found.gain))
     if found.operators:
@@ -42,8 +41,6 @@ def report(_spec: object, found: CalibrationResult) -> Report:
         "Smallest detectable gain": tell_detectable(found.smallest),
         "Used": wording.spent(found.usage),
     }
-    if found.gain is not None and not math.isnan(found.gain.chance):
-        facts["By chance"] = f"{wording.number(found.gain.chance, 3)} on the rows held out"
     if found.phases:
         facts["Calls"] = ", ".join(f"{calls:,} {phase}" for phase, calls in found.phases)
     if found.shortened:
@@ -72,19 +69,6 @@ def _changes(found: CalibrationResult) -> list[Diff]:
         for name in old.names
         if old[name] != new[name]
     ]
-
-
-def _weights(found: CalibrationResult) -> list[Table]:
-    """Of a profile, where they changed."""
-    old, new = (dict(found.nodes[number].templates.weights) for number in (0, found.leader))
-    if old == new:
-        return []
-    columns = (
-        Column("component"),
-        Column("original", "number", 2),
-        Column(f"template {found.leader}", "number", 2),
-    )
-    return [Table("Weights", columns, [(name, old[name], new[name]) for name in old])]
 
 
 def _earnings(found: CalibrationResult) -> Table:

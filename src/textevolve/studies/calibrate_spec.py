@@ -1,4 +1,4 @@
-"""What `calibrate` is told: a prompt, a program or a profile, rows, and what scores them."""
+"""What `calibrate` is told: a prompt or a program, rows, and what scores them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,9 @@ from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.spec import option
 from textevolve.studies.chained import chains_among
 from textevolve.studies.datasets import MappedSpec
-from textevolve.studies.profile_program import ProfileOrders
 from textevolve.user_code import OWN
 
 DEFAULT_JUDGE = "single"
-NOT_OF_PROFILES = (
-    *("template", "program", "step", "answer", "label", "metric", "judge", "second_judge"),
-    *("judge_model", "group"),
-)
-"""Options that say nothing where a profile is improved."""
 
 
 class CalibrateSpec(CalibrationPlan, MappedSpec):
@@ -55,19 +49,6 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
     )
     answer: str | None = option(
         None, "Of a program that gives several values: the one that is scored.", group="Program"
-    )
-    profile: str | None = option(
-        None,
-        "What is improved in place of a prompt: a debate's profile, shipped or a YAML file; its"
-        " personas, its components, and their weights. --data then has items that people judged.",
-        short="-p",
-        group="Program",
-    )
-    orders: ProfileOrders = option(
-        "both",
-        "Of a profile: debate about each item with its candidates as given and reversed, or in one"
-        " order that is drawn, which is half of the calls.",
-        group="Program",
     )
     data: str = option(
         "",
@@ -114,18 +95,11 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
         lt=1,
     )
 
-    @property
-    def takes_items(self) -> bool:
-        return self.profile is not None
-
     @model_validator(mode="after")
     def _usable(self) -> CalibrateSpec:
         if self.program is not None and chains_among(self.model):
             raise InputError("--program and a chain as the --model: one of them is too many")
         program = program_of(self)
-        if self.profile is not None:
-            self._check_profile()
-            return self
         if not self.template.strip() and program is None:
             raise InputError("the template is blank: name a file with a prompt template")
         if self.step is not None and program is None:
@@ -144,17 +118,6 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
                 raise InputError(f"metric {self.metric}: name the column of the label, too")
         return self
 
-    def _check_profile(self) -> None:
-        for name in NOT_OF_PROFILES:
-            if getattr(self, name):
-                named = "a template" if name == "template" else f"--{name.replace('_', '-')}"
-                raise InputError(
-                    f"--profile and {named}: leave out one of them; what a profile is weighed by"
-                    " are people's labels, in the items of --data"
-                )
-        if self.strategy == "demos":
-            raise InputError("--strategy demos is for prompts: a profile has no place for examples")
-
 
 def program_of(spec: CalibrateSpec) -> str | None:
     """The program that is improved in place of a prompt."""
@@ -163,8 +126,7 @@ def program_of(spec: CalibrateSpec) -> str | None:
 
 def judges_asked(spec: CalibrateSpec) -> tuple[str | None, str | None]:
     """The judge that scores or gives reasons, and the second one."""
-    judged = spec.judge or spec.metric or spec.profile
-    first = spec.judge if judged else DEFAULT_JUDGE
+    first = spec.judge if spec.judge or spec.metric else DEFAULT_JUDGE
     return (
         first and with_model(first, spec.judge_model),
         spec.second_judge and with_model(spec.second_judge, spec.judge_model),

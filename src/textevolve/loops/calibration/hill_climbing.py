@@ -21,7 +21,6 @@ from textevolve.loops.calibration.operators import (
     Operator,
     Proposal,
     list_removals,
-    weigh_anew,
 )
 from textevolve.loops.calibration.rewriting import Rewritten
 from textevolve.loops.calibration.search import ROUND, SEED, TemplateSearch
@@ -73,7 +72,6 @@ class Climb:
     idle: int = 0
     held: int = 0
     raced: list[int] = field(default_factory=lambda: [SEED])
-    tuned: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     recent: dict[str, tuple[float, float, float]] = field(
         default_factory=dict[str, tuple[float, float, float]]
     )
@@ -121,7 +119,6 @@ async def go_on(climb: Climb) -> StopReason:
     search = climb.search
     patience = search.plan.patience * search.plan.successors * len(climb.operators)
     while climb.idle < patience:
-        await tune_leader(climb)
         if not await find_faults(climb):
             return end_without_faults(climb)
         operator = choose_operator(climb)
@@ -264,20 +261,6 @@ def keep_earnings(climb: Climb, won: OperatorEarnings) -> None:
         FORGETTING * gain + won.gain,
         FORGETTING * calls + won.calls,
     )
-
-
-async def tune_leader(climb: Climb) -> None:
-    """Let the leader compete with itself under other weights, once for the rows that it was tried
-    on; that asks for nothing new, and does not try anybody's patience."""
-    search, idle = climb.search, climb.idle
-    known = (search.leader, climb.evidence.count)
-    operator = None if known in climb.tuned else weigh_anew(climb.evidence, search.leader)
-    climb.tuned.add(known)
-    if operator is not None:
-        search.rounds += 1
-        await take_step(climb, operator, search.leader, 1)
-        climb.idle = min(idle, climb.idle)
-        search.show()
 
 
 def choose_parent(climb: Climb, operator: Operator) -> int:

@@ -228,26 +228,6 @@ def _within_room(demos: list[Example]) -> list[Example]:
     return demos
 
 
-def weigh_anew(evidence: Evidence, parent: int) -> Operator | None:
-    """What proposes the parent's templates with other weights, which what is known of it on rows in
-    play gives; None where it has no weights, or no others are better."""
-    search = evidence.search
-    if search.context.tune is None:
-        return None
-    training, old = search.material.training, search.nodes[parent].templates
-    rows = [row for row in evidence.in_play(parent) if (parent, row) in evidence.outcomes]
-    found = search.context.tune(old, [training[row] for row in rows])
-    if found is None:
-        return None
-    said = ", ".join(f"{name} {weight:g}" for name, weight in found.weights)
-    new = Rewritten(None, (f"weights: {said}",), weights=found.weights)
-
-    async def propose(*_: object) -> list[Proposal]:
-        return [Proposal(new, None)]
-
-    return Operator("weights", propose, _always, writes=False)
-
-
 def _always(_: TemplateSearch) -> bool:
     return True
 

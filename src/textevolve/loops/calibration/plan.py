@@ -11,8 +11,7 @@ from pydantic import field_validator
 from textevolve.evaluation import Evaluator
 from textevolve.events import Listener, silence
 from textevolve.llm.model import Model
-from textevolve.loops.calibration.examples import Example
-from textevolve.loops.calibration.program import Program, Templates
+from textevolve.loops.calibration.program import Program
 from textevolve.loops.calibration.rewriting import SHOWN
 from textevolve.loops.calibration.spending import read_budget
 from textevolve.loops.calibration.tree import Gain
@@ -128,11 +127,8 @@ class CalibrationContext:
     """What the search works with. `generator` answers the prompts, `editor` writes instructions and
     templates. At least one of `evaluator` and `metric`; with both the metric gives the scores and
     the evaluator the reasons. `second_judge` is never optimised against. `time_limit`: in seconds.
-    `program`: what is optimised; None: the template alone, which `generator` answers. `about`: what
-    an editor of its templates is told of it. `tune`: from templates and the rows that were tried
-    with them the same templates with better weights, found without asking; None where there are
-    none. `chance`: of a row, the score of an answer that has read nothing. `shown`: characters of
-    all outcomes that one prompt shows the editor.
+    `program`: what is optimised; None: the template alone, which `generator` answers. `shown`:
+    characters of all outcomes that one prompt shows the editor.
     """
 
     generator: Model
@@ -145,7 +141,4 @@ class CalibrationContext:
     time_limit: float | None = None
     listener: Listener = silence
     program: Program | None = None
-    about: str = ""
-    tune: Callable[[Templates, Sequence[Example]], Templates | None] | None = None
-    chance: Callable[[Example], float] | None = None
     shown: int = SHOWN

@@ -22,12 +22,9 @@ PROMPT = "prompt"
 
 @dataclass(frozen=True, slots=True)
 class Templates:
-    """The texts of a program's templates by their names, in the program's order; hashable.
-    `weights`: numbers by name that decide with the texts what the program gives; they are found by
-    arithmetic, and no editor sees them."""
+    """The texts of a program's templates by their names, in the program's order; hashable."""
 
     parts: tuple[tuple[str, str], ...]
-    weights: tuple[tuple[str, float], ...] = ()
 
     def __getitem__(self, name: str) -> str:
         return dict(self.parts)[name]
@@ -43,7 +40,7 @@ class Templates:
     def alike(self, other: Templates) -> bool:
         """Whether they are the same but for white space around each."""
         texts = [[text.strip() for _, text in one.parts] for one in (self, other)]
-        return texts[0] == texts[1] and self.weights == other.weights
+        return texts[0] == texts[1]
 
     @property
     def text(self) -> str:

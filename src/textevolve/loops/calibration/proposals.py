@@ -71,7 +71,7 @@ async def criticise(
     texts = [text for _, text in templates.parts] + [text for one in shown for _, text in one]
     nonce = draw_nonce(texts, search.plan.seed)
     asked = prompt("calibrate_program").render(
-        about=search.context.about,
+        about="",
         templates=_list_templates(search, templates, nonce),
         part=part or "",
         examples=fence_outcomes(outcomes, shown, nonce),

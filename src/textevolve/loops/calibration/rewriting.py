@@ -86,7 +86,7 @@ def prompt(name: str) -> Template:
 class Rewritten:
     """A new template, or why there is none. `repaired`: it took a second call. `note`: what else is
     to be known of how it was made. `others`: in place of `text`, several templates of a program
-    that were rewritten together, by their names. `weights`: new ones of a program that has some."""
+    that were rewritten together, by their names."""
 
     text: str | None
     instructions: tuple[str, ...]
@@ -94,7 +94,6 @@ class Rewritten:
     repaired: bool = False
     note: str = ""
     others: tuple[tuple[str, str], ...] = ()
-    weights: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,8 +149,6 @@ class TemplateSearch:
         changed = new.others if part is None else ((part, new.text or ""),)
         for name, text in changed:
             templates = templates.with_text(name, text)
-        if new.weights:
-            templates = replace(templates, weights=new.weights)
         for node in self.nodes:
             if not fault and not node.fault and node.templates.alike(templates):
                 fault = f"the same text as template {node.number}"

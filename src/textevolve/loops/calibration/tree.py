@@ -74,8 +74,7 @@ class Gain:
     `level` what it may be at most: of runs from before the test was one-sided, 0.05.
     `first_scored` and `second_scored`: how many of the rows have a score under each. `smallest`:
     the smallest true gain that is found 8 times in 10 on the planned rows, by the scores of the
-    second; NaN where none is. `chance`: what answers that have read nothing score on these rows,
-    where that is known; NaN where it is not.
+    second; NaN where none is.
     """
 
     first: float
@@ -91,12 +90,6 @@ class Gain:
     level: float = 0.05
     planned: int = 0
     smallest: float = math.nan
-    chance: float = math.nan
-
-    @property
-    def by_chance(self) -> bool:
-        """Whether who reads nothing would score as much."""
-        return self.first <= self.chance + 1e-9
 
     @property
     def covers_less(self) -> bool:
@@ -107,8 +100,7 @@ class Gain:
     @property
     def significant(self) -> bool:
         """Whether it is a gain to believe."""
-        found = self.difference > 0 and self.p <= self.level
-        return found and not self.covers_less and not self.by_chance
+        return self.difference > 0 and self.p <= self.level and not self.covers_less
 
     @property
     def ends(self) -> str:
@@ -185,11 +177,6 @@ class CalibrationResult:
         """The smallest true gain that validation finds 8 times in 10; NaN: none is."""
         return smallest_gain(self.rows[1]) if self.gain is None else self.gain.smallest
 
-    @property
-    def weights(self) -> dict[str, float]:
-        """The weights to use, by name, of a program that has some."""
-        return dict(self.nodes[self.leader if self.accepted else 0].templates.weights)
-
     def children(self, parent: int) -> Iterator[Node]:
         return (node for node in self.nodes if node.parent == parent)
 
@@ -231,9 +218,6 @@ def describe_outcome(result: CalibrationResult) -> str:
         why = f"Only {gain.first_scored} rows have a score under it, and {gain.second_scored} under"
         why += " the original; the missing ones may be those that it does worse on, so the original"
         why += " is kept. To resume the run asks for them again."
-    elif result.gain.by_chance and result.gain.difference > 0:
-        why = f"That is no more than a choice that reads nothing scores ({result.gain.chance:.3f}):"
-        why += " the original is kept."
     else:
         why = "The gain is not significant: the original is kept."
         why += f" {tell_smallest(result.gain.smallest)}" * (result.gain.planned > 0)

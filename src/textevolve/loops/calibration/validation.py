@@ -153,20 +153,11 @@ async def validate(search: TemplateSearch, rows: Sequence[Example]) -> None:
         tried = await search.try_nodes(pairs)
         outcomes += zip(tried[: len(asked)], tried[len(asked) :], strict=True)
         ours, theirs = ([_number(pair[side].score) for pair in outcomes] for side in (0, 1))
-        gain = _weigh(search, ours, theirs, blocks, number)
-        search.gain = replace(gain, chance=_chance(search, outcomes))
+        search.gain = _weigh(search, ours, theirs, blocks, number)
         if search.gain.significant or not search.gain.difference > 0:
             break
     if search.context.second_judge is not None:
         await _ask_second(search, outcomes)
-
-
-def _chance(search: TemplateSearch, outcomes: Sequence[tuple[TrialOutcome, TrialOutcome]]) -> float:
-    """What answers that have read nothing score on those rows that have both scores."""
-    if (known := search.context.chance) is None:
-        return math.nan
-    compared = [one.example for one, other in outcomes if None not in (one.score, other.score)]
-    return fmean(map(known, compared)) if compared else math.nan
 
 
 async def _ask_second(
