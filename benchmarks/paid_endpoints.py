@@ -27,9 +27,8 @@ from textevolve.debate.protocol import Debate
 from textevolve.engine.local import stream
 from textevolve.evaluation import Case
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.limiting import Limited
+from textevolve.llm.limiting import Limited, Member, Pool
 from textevolve.llm.model import Message, Model, Request
-from textevolve.llm.pool import Member, Pool
 from textevolve.llm.testing import PrefixCache, ScriptedServer, WindowLimit
 from textevolve.llm.wrappers import Retrying
 from textevolve.settings import Price, Retries

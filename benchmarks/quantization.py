@@ -12,8 +12,7 @@ import time
 import numpy as np
 
 from textevolve.llm.hardware import describe_machine, load_per_core
-from textevolve.llm.quant_kernels import Bytes, Floats, Kernels, open_kernels
-from textevolve.llm.quant_types import BLOCK_TYPES, BlockType
+from textevolve.llm.quantize import BLOCK_TYPES, BlockType, Bytes, Floats, Kernels, open_kernels
 
 REPEATS = 7
 

@@ -23,8 +23,7 @@ from hypothesis import HealthCheck, settings
 
 from postgres_server import PostgresServer, address_of
 from textevolve.cli import main
-from textevolve.llm.provider_table import PROVIDERS
-from textevolve.llm.providers import ADDRESS_KEY
+from textevolve.llm.providers import ADDRESS_KEY, PROVIDERS
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.settings import StoreAddress
 

@@ -31,7 +31,7 @@ from textevolve.debate.record import result_metrics
 from textevolve.debate.result import DebateResult, Turn
 from textevolve.evaluation import Case, Failure
 from textevolve.llm.catalogue import read_catalogue
-from textevolve.llm.provider_table import PROVIDERS
+from textevolve.llm.providers import PROVIDERS
 from textevolve.settings import ENVIRONMENT, Settings
 from textevolve.studies.datasets import read_cases
 from textevolve.studies.evaluate import unusable

@@ -9,11 +9,11 @@ import pytest
 from textevolve.errors import AccessError, UnavailableError
 from textevolve.evaluation import ANSWERED_BY, Usage
 from textevolve.llm.client import OpenAIClient
+from textevolve.llm.limiting import RateWindow, read_windows
 from textevolve.llm.model import Message, Request
-from textevolve.llm.rate_limits import RateWindow, read_windows
 from textevolve.llm.refusals import Refusal, failure, read_refusal, retry_after
 from textevolve.llm.testing import Answer, Fault
-from textevolve.llm.wires import completions
+from textevolve.llm.wire import completions
 from textevolve.report.wording import is_same_model, other_models
 from textevolve.settings import Price
 

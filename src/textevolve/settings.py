@@ -77,7 +77,7 @@ Decisions: TypeAlias = Literal["systemone", "decisions", "sglang", "none", "ask"
 only chat), or unknown until it is asked."""
 
 WireName: TypeAlias = Literal["chat", "responses", "completions"]
-"""How a provider's models are asked for text; see `textevolve.llm.wires`."""
+"""How a provider's models are asked for text; see `textevolve.llm.wire`."""
 
 
 PromptCache: TypeAlias = Literal["none", "breakpoints", "key"]

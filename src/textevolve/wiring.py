@@ -20,21 +20,25 @@ from textevolve.errors import BudgetError, InputError, SettingsError
 from textevolve.evaluation import Evaluator, Usage
 from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
-from textevolve.llm.batches.batched import BatchMeans, EndpointPrice, unbound
-from textevolve.llm.batches.ledger import BatchLedger, ConfirmingJournal
-from textevolve.llm.budget import Allowance, Budget, refuse_unpriced, within
+from textevolve.llm.batches.ledger import (
+    BatchLedger,
+    BatchMeans,
+    ConfirmingJournal,
+    EndpointPrice,
+    unbound,
+)
 from textevolve.llm.catalogue import embedder_of, locate
 from textevolve.llm.chains.scope import ChainContext
 from textevolve.llm.discovery import discover_model
 from textevolve.llm.emulation import let_decide
 from textevolve.llm.journal import Journal
+from textevolve.llm.limiting import RateBucket
 from textevolve.llm.mapreduce import compress
 from textevolve.llm.model import Model, Request, Response
-from textevolve.llm.pacing import RateBucket
 from textevolve.llm.prices import find_price, price_of, say_unlisted
 from textevolve.llm.providers import FORMS, resolve
 from textevolve.llm.refusals import refuse_unfit
-from textevolve.llm.wrappers import Journaled, Retrying
+from textevolve.llm.wrappers import Allowance, Budget, Journaled, Retrying, refuse_unpriced, within
 from textevolve.memory.cue import Recall, nothing
 from textevolve.memory.index import Embed
 from textevolve.memory_snapshots import embed_with, open_recall

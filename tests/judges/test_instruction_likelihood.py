@@ -21,7 +21,7 @@ from textevolve.judges.instruction_likelihood import (
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Response, TokenLogprobs
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
-from textevolve.llm.testing.tokens import forced_text, split_tokens
+from textevolve.llm.testing.answers import forced_text, split_tokens
 
 CASE = Case("Name a prime below ten.", ("Seven.", "Tenish.", "Eight."), "prime")
 NATS = {"Seven.": 0.5, "Tenish.": 2.0, "Eight.": 4.0, "": 4.0}

@@ -31,8 +31,7 @@ async def hasty(server: ScriptedServer) -> AsyncIterator[OpenAIClient]:
 @pytest.fixture(autouse=True)
 def no_keys_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory):
     """No test reads this machine's keys, settings or keyring."""
-    from textevolve.llm.provider_table import PROVIDERS
-    from textevolve.llm.providers import ADDRESS_KEY
+    from textevolve.llm.providers import ADDRESS_KEY, PROVIDERS
 
     for provider in PROVIDERS.values():
         if provider.key_env:

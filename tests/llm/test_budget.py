@@ -5,10 +5,10 @@ import pytest
 
 from textevolve.errors import BudgetError, SettingsError, UnavailableError
 from textevolve.evaluation import Usage
-from textevolve.llm.budget import Budget, Budgeted
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Message, Request
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
+from textevolve.llm.wrappers import Budget, Budgeted
 from textevolve.settings import Price
 
 

@@ -15,8 +15,7 @@ from textevolve.llm.catalogue import (
     own_files,
     read_catalogue,
 )
-from textevolve.llm.provider_table import PROVIDERS
-from textevolve.llm.providers import LOCAL
+from textevolve.llm.providers import LOCAL, PROVIDERS
 
 
 def test_each_entry_that_chats_has_two_kinds_of_source_the_hub_first():

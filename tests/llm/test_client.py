@@ -17,8 +17,7 @@ from textevolve.errors import (
     TooLongError,
     UnavailableError,
 )
-from textevolve.llm.client import OpenAIClient
-from textevolve.llm.connecting import connect
+from textevolve.llm.client import OpenAIClient, connect
 from textevolve.llm.connections import MIB
 from textevolve.llm.model import Message, Request
 from textevolve.llm.providers import resolve

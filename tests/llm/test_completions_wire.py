@@ -9,16 +9,14 @@ import pytest
 
 from textevolve.errors import CapabilityError, RejectedError, SettingsError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
-from textevolve.llm.client import OpenAIClient
-from textevolve.llm.completions_wire import read_text_chunk, read_text_completion
-from textevolve.llm.connecting import connect
+from textevolve.llm.client import OpenAIClient, connect
 from textevolve.llm.model import Message, Request, ToolCall
 from textevolve.llm.prompt_formats import open_prompt_format
 from textevolve.llm.providers import resolve
 from textevolve.llm.streaming import AnswerPiece, ask_streaming
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.testing import Answer, Fault
-from textevolve.llm.wires import completions
+from textevolve.llm.wire import completions, read_text_chunk, read_text_completion
 from textevolve.settings import Provider, Settings, Timeouts
 from textevolve.spec import Frozen
 

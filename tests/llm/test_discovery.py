@@ -5,7 +5,7 @@ import pytest
 
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.discovery import SERVERS, discover_model, probe_endpoint
-from textevolve.llm.provider_table import PROVIDERS
+from textevolve.llm.providers import PROVIDERS
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.llm.wire import ModelList
 from textevolve.settings import Provider, Settings

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.errors import TooLongError, UnavailableError
-from textevolve.llm.client import OpenAIClient
-from textevolve.llm.forcing import Token, can_force, read_tokens, token_grammar
+from textevolve.llm.client import OpenAIClient, Token, can_force, read_tokens, token_grammar
 from textevolve.llm.model import Message, Request, request_key
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
-from textevolve.llm.testing.tokens import answer_tokenize, forced_text, split_tokens
+from textevolve.llm.testing.answers import answer_tokenize, forced_text, split_tokens
 
 KEY = "3e2cfb2d082e48c3caa095579a5b8a463095c7827298f8aa65a101d678a1e674"
 TEXT = "Name a prime below ten."

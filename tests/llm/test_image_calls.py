@@ -7,7 +7,6 @@ import pytest
 from made_images import jpeg, png
 from textevolve.errors import BudgetError, CapabilityError, RejectedError, UnavailableError
 from textevolve.images import image_facts, image_url
-from textevolve.llm.budget import Budget, Budgeted
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.decisions import decide, predicate
 from textevolve.llm.emulation import Deciding
@@ -22,7 +21,7 @@ from textevolve.llm.testing import (
     seen_images,
 )
 from textevolve.llm.wire import chat_body
-from textevolve.llm.wrappers import Retrying
+from textevolve.llm.wrappers import Budget, Budgeted, Retrying
 from textevolve.settings import Retries
 
 ONE, OTHER = png(), jpeg(64, 48)

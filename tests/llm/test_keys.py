@@ -8,11 +8,11 @@ import pytest
 
 from textevolve.errors import AccessError, SettingsError
 from textevolve.llm import keys
-from textevolve.llm.connecting import connect
+from textevolve.llm.client import connect
+from textevolve.llm.connections import Relay
 from textevolve.llm.keys import find_key, keys_file
 from textevolve.llm.model import Message, Request
 from textevolve.llm.providers import resolve
-from textevolve.llm.relay import Relay
 from textevolve.llm.testing import ScriptedServer
 from textevolve.settings import Provider, Settings, Timeouts
 

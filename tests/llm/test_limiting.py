@@ -9,9 +9,8 @@ import pytest
 from textevolve.errors import UnavailableError
 from textevolve.events import CallHeld, Event
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.limiting import Limited
+from textevolve.llm.limiting import Limited, Pacer, make_buckets
 from textevolve.llm.model import Message, Request
-from textevolve.llm.pacing import Pacer, make_buckets
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, WindowLimit, misbehave
 from textevolve.llm.wrappers import Retrying
 from textevolve.settings import Retries

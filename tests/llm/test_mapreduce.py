@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from textevolve.errors import AnswerError, BudgetError, InputError
 from textevolve.evaluation import Usage
-from textevolve.llm.budget import Budget, Budgeted
 from textevolve.llm.mapreduce import (
     CONTEXT,
     KEEP,
@@ -20,6 +19,7 @@ from textevolve.llm.mapreduce import (
 from textevolve.llm.model import Response
 from textevolve.llm.testing import Answer, Fault, misbehave
 from textevolve.llm.token_count import count_tokens
+from textevolve.llm.wrappers import Budget, Budgeted
 
 SENTENCE = "The ferry of the year {} carried wool and tin to the town behind the hills. "
 LONG = "".join(SENTENCE.format(n) + ("\n\n" if n % 7 == 0 else "") for n in range(400))

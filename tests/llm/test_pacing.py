@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.evaluation import Usage
-from textevolve.llm.pacing import Need, Pacer, RateBucket, make_buckets
-from textevolve.llm.rate_limits import RateWindow, read_reset, read_windows
+from textevolve.llm.limiting import (
+    Need,
+    Pacer,
+    RateBucket,
+    RateWindow,
+    make_buckets,
+    read_reset,
+    read_windows,
+)
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
 

@@ -10,13 +10,11 @@ import pytest
 
 from textevolve.errors import AccessError, RejectedError, SettingsError, UnavailableError
 from textevolve.events import CallRetried, Event
-from textevolve.llm import pool as pools
+from textevolve.llm import limiting as pools
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.limiting import Limited
+from textevolve.llm.limiting import Limited, Member, Pool, RateBucket
 from textevolve.llm.model import Message, Request
 from textevolve.llm.opening import open_client, open_model
-from textevolve.llm.pacing import RateBucket
-from textevolve.llm.pool import Member, Pool
 from textevolve.llm.prices import price_of
 from textevolve.llm.providers import resolve
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave

@@ -5,8 +5,7 @@ import socket
 import pytest
 
 from textevolve.llm.prices import ListedPrice, find_price, say_source, say_unlisted
-from textevolve.llm.provider_table import PROVIDERS
-from textevolve.llm.providers import resolve
+from textevolve.llm.providers import PROVIDERS, resolve
 from textevolve.llm.reported_usage import cost_of
 from textevolve.settings import Price, Provider, Settings
 

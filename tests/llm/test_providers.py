@@ -2,8 +2,14 @@ import pytest
 
 from textevolve.errors import SettingsError
 from textevolve.llm.keys import keys_file
-from textevolve.llm.provider_table import PROVIDERS
-from textevolve.llm.providers import CONTEXT, context_of, is_loopback, normalise_url, resolve
+from textevolve.llm.providers import (
+    CONTEXT,
+    PROVIDERS,
+    context_of,
+    is_loopback,
+    normalise_url,
+    resolve,
+)
 from textevolve.settings import Price, Provider, Settings
 
 SETTINGS = Settings()

@@ -10,11 +10,19 @@ import pytest
 from gguf import GGMLQuantizationType, LlamaFileType, quants
 
 from textevolve.errors import FatalModelError, InputError, SettingsError
-from textevolve.llm import quant_kernels, quantize
+from textevolve.llm import quantize
 from textevolve.llm.gguf_layout import Layout, TensorInfo, read_layout, whole_number
-from textevolve.llm.quant_kernels import PLAIN, Kernels, open_kernels
-from textevolve.llm.quant_types import BLOCK_TYPES, FILE_TYPES, choose_types, is_kept
-from textevolve.llm.quantize import quantize_file, quantized_name
+from textevolve.llm.quantize import (
+    BLOCK_TYPES,
+    FILE_TYPES,
+    PLAIN,
+    Kernels,
+    choose_types,
+    is_kept,
+    open_kernels,
+    quantize_file,
+    quantized_name,
+)
 
 NATIVE = open_kernels().native
 QUANTISED = [name for name in PLAIN if not BLOCK_TYPES[name].is_float]
@@ -243,7 +251,7 @@ def test_a_missing_package_is_named(monkeypatch):
         raise ModuleNotFoundError(name)
 
     open_kernels.cache_clear()
-    monkeypatch.setattr(quant_kernels, "import_module", missing)
+    monkeypatch.setattr(quantize, "import_module", missing)
     with pytest.raises(SettingsError, match=r"textevolve\[quantize\]"):
         open_kernels()
 
@@ -278,7 +286,7 @@ def test_a_kernel_that_differs_is_not_used(monkeypatch):
         return np.zeros((len(rows), kind.row_bytes(rows.shape[1])), np.uint8)
 
     open_kernels.cache_clear()
-    monkeypatch.setattr(quant_kernels, "_find_native", lambda: other)
+    monkeypatch.setattr(quantize, "_find_native", lambda: other)
     assert open_kernels().native is None
     open_kernels.cache_clear()
 

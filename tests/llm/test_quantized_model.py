@@ -14,8 +14,7 @@ from textevolve.events import silence
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.local import serve
 from textevolve.llm.model import Message, Request
-from textevolve.llm.quant_kernels import open_kernels
-from textevolve.llm.quantize import quantize_file, quantized_name
+from textevolve.llm.quantize import open_kernels, quantize_file, quantized_name
 from textevolve.llm.weights import fetch
 from textevolve.settings import Local, read_settings
 

@@ -11,8 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from textevolve.errors import ModelError, TextEvolveError
-from textevolve.llm.client import OpenAIClient
-from textevolve.llm.connecting import connect
+from textevolve.llm.client import OpenAIClient, connect
 from textevolve.llm.discovery import probe_endpoint
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request, Response

@@ -8,11 +8,10 @@ import pytest
 from textevolve.errors import CapabilityError, UnavailableError
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Message, Request, Response, ToolCall
-from textevolve.llm.responses_wire import read_response, read_response_event
 from textevolve.llm.streaming import AnswerPiece, ask_streaming
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.llm.testing.faults import misbehave
-from textevolve.llm.wires import CHAT, RESPONSES
+from textevolve.llm.wire import CHAT, RESPONSES, read_response, read_response_event
 
 SCHEMA = json.dumps(
     {"type": "object", "properties": {"score": {"type": "integer"}}, "required": ["score"]}

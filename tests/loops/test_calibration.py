@@ -10,9 +10,9 @@ import pytest
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure, Usage
-from textevolve.llm.budget import Budget, Budgeted
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
+from textevolve.llm.wrappers import Budget, Budgeted
 from textevolve.loops.calibration.examples import take_material
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan

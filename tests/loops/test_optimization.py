@@ -18,9 +18,9 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.events import StepFinished
-from textevolve.llm.budget import Budget, Budgeted
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
+from textevolve.llm.wrappers import Budget, Budgeted
 from textevolve.loops.attempt import Attempt
 from textevolve.loops.controller import Stopping, notice_degenerate
 from textevolve.loops.generation import ModelGenerator, unfence, write_prompt

@@ -8,7 +8,7 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Message, Request, ToolCall
 from textevolve.llm.streaming import ask_streaming
 from textevolve.llm.testing import Answer
-from textevolve.llm.wires import RESPONSES
+from textevolve.llm.wire import RESPONSES
 
 TOOLS = json.dumps(
     [

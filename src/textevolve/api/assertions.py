@@ -22,7 +22,7 @@ from textevolve.judge_kinds import METRIC, OPTIONS
 from textevolve.judge_specs import judge_models, parse_evaluator, split_rules
 from textevolve.judge_texts import check_absolute
 from textevolve.llm.providers import resolve
-from textevolve.llm.replay import replay_models
+from textevolve.llm.wrappers import replay_models
 from textevolve.settings import Settings, today
 from textevolve.studies.assertions import (
     STUDY,

@@ -14,9 +14,8 @@ import typer
 from textevolve.errors import FatalModelError
 from textevolve.llm import weights
 from textevolve.llm.discovery import check_members
-from textevolve.llm.provider_table import PROVIDERS
-from textevolve.llm.providers import LOCAL, POOL, resolve
-from textevolve.llm.transfer import Progress, ReportProgress
+from textevolve.llm.providers import LOCAL, POOL, PROVIDERS, resolve
+from textevolve.llm.weight_sources import Progress, ReportProgress
 from textevolve.settings import read_settings
 
 

@@ -1,7 +1,11 @@
-"""The one client of the OpenAI protocol: chat, embeddings and the list of models.
+"""The client of the OpenAI protocol: chat, embeddings, decisions and the list of models.
 
-One call is one attempt: retries, limits, budget and journal are wrappers around this model.
-Its HTTP connections are those of `connections`.
+One call is one attempt: retries, limits, budget and journal are wrappers around this model. Its
+HTTP connections are those of `connections`.
+
+llama.cpp's server tokenizes texts, takes grammars whose signs are tokens, and reports
+log-probabilities from before a grammar is applied; so a given text can be forced in the tokens that
+it has for the model, and its likelihood read.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, Field, SecretStr, ValidationError
 from yarl import URL
 
 from textevolve.errors import (
@@ -29,22 +33,13 @@ from textevolve.evaluation import ANSWERED_BY
 from textevolve.events import Listener
 from textevolve.llm.case_images import prompt_tokens
 from textevolve.llm.connections import CONNECTIONS, Http
-from textevolve.llm.decision_calls import DecisionCalls
-from textevolve.llm.forcing import (
-    Token,
-    can_force,
-    forced_response,
-    is_encodable,
-    read_tokens,
-    token_grammar,
-    tokenize_body,
-)
+from textevolve.llm.decision_wires import DecisionCalls
 from textevolve.llm.keys import Key
+from textevolve.llm.limiting import tell_headers
 from textevolve.llm.model import Request, Response
-from textevolve.llm.pacing import tell_headers
-from textevolve.llm.progress_timeout import ProgressWatch
+from textevolve.llm.prices import find_price
 from textevolve.llm.prompt_cache import MARK_FIELD, add_hints
-from textevolve.llm.providers import is_loopback, normalise_url
+from textevolve.llm.providers import Endpoint, is_loopback, normalise_url
 from textevolve.llm.refusals import (
     NO_MODEL,
     Refusal,
@@ -60,15 +55,19 @@ from textevolve.llm.refusals import (
 from textevolve.llm.reported_usage import ReportedUsage
 from textevolve.llm.streaming import EventStream, telling
 from textevolve.llm.wire import (
+    CHAT,
     UNREADABLE,
     Completion,
     Embeddings,
     ModelList,
+    TextWire,
     as_response,
     as_vector,
+    effort_fields,
     encode,
+    text_wire,
 )
-from textevolve.llm.wires import CHAT, TextWire
+from textevolve.llm.wrappers import ProgressWatch
 from textevolve.settings import LARGEST_ANSWER, Decisions, Price, PromptCache, Timeouts
 
 Shape = TypeVar("Shape", bound=BaseModel)
@@ -462,3 +461,111 @@ class OpenAIClient:
                 f"{self._name}: {path} answered what it should not: {self._http.say(raw)}"
             )
         return found
+
+
+def connect(
+    endpoint: Endpoint,
+    timeouts: Timeouts,
+    largest_answer: int = LARGEST_ANSWER,
+    watched: Listener | None = None,
+    price_of: Callable[[Endpoint], Price | None] = find_price,
+) -> OpenAIClient:
+    """The client of a resolved endpoint; nothing is sent yet. `watched`: see `OpenAIClient`."""
+    return OpenAIClient(
+        endpoint.base_url,
+        endpoint.model,
+        name=endpoint.spec,
+        key=endpoint.key,
+        timeouts=timeouts,
+        price=price_of(endpoint),
+        max_tokens_field=endpoint.max_tokens_field,
+        largest_answer=largest_answer,
+        watched=watched,
+        decisions=endpoint.decisions,
+        chats=endpoint.chats,
+        decision_price=find_price(endpoint, decides=True),
+        wire=text_wire(endpoint),
+        extra=effort_fields(endpoint),
+        prompt_cache=endpoint.prompt_cache,
+        headers=endpoint.headers,
+        reports_cost=endpoint.reports_cost,
+    )
+
+
+class Token(BaseModel):
+    """`piece`: the text that it writes; its bytes where they are parts of characters."""
+
+    id: int = Field(ge=0)
+    piece: str | list[int]
+
+    @property
+    def bytes(self) -> bytes:
+        return self.piece.encode() if isinstance(self.piece, str) else bytes(self.piece)
+
+
+class _Tokens(BaseModel):
+    tokens: list[Token]
+
+
+def is_encodable(text: str) -> bool:
+    """Whether it is text that a tokeniser takes, without halves of surrogate pairs."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def tokenize_body(text: str) -> dict[str, Any]:
+    """What llama.cpp's `/tokenize` is asked. What looks like a control token is text."""
+    return {"content": text, "add_special": False, "parse_special": False, "with_pieces": True}
+
+
+def read_tokens(raw: bytes) -> list[Token] | None:
+    """The answer of `/tokenize`; None where it is none of llama.cpp's, such as that of vLLM."""
+    try:
+        return _Tokens.model_validate_json(raw).tokens or None
+    except ValidationError:
+        return None
+
+
+def can_force(tokens: list[Token], text: str) -> bool:
+    """Whether the tokens write the text, after the space with which some tokenisers begin each
+    text, and none is empty or begins with NUL: llama.cpp lets no grammar have such tokens."""
+    joined = b"".join(token.bytes for token in tokens)
+    whole = joined in (text.encode(), b" " + text.encode())
+    return whole and all(token.bytes[:1].strip(b"\0") for token in tokens)
+
+
+def token_grammar(tokens: list[Token]) -> tuple[str, int]:
+    """The grammar that lets nothing but these tokens come, and how many come at most.
+
+    A token without one whole character cannot stand in a grammar; where some token of a character
+    is such a one, the character is given as itself, and the model writes it in tokens of its own.
+    """
+    signs: list[str] = []
+    most, held = 0, list[Token]()
+    for token in tokens:
+        held.append(token)
+        joined = b"".join(part.bytes for part in held)
+        try:
+            characters = joined.decode()
+        except UnicodeDecodeError:
+            continue
+        most += 1 if len(held) == 1 else len(joined)
+        escaped = "".join(f"\\U{ord(character):08X}" for character in characters)
+        signs.append(f"<[{token.id}]>" if len(held) == 1 else f'"{escaped}"')
+        held.clear()
+    return f"root ::= {' '.join(signs)}", most
+
+
+def forced_response(
+    response: Response, completion: Completion, tokens: list[Token], text: str
+) -> Response | None:
+    """The response with the text that was forced and its tokens alone; None where it is another
+    text, as from a server that takes a grammar and does not keep to it."""
+    logprobs = completion.choices[0].logprobs
+    wanted, written = b"".join(token.bytes for token in tokens), b""
+    for number, token in enumerate((logprobs and logprobs.content) or (), 1):
+        written += token.token.encode() if token.bytes is None else bytes(token.bytes)
+        if written == wanted:
+            return replace(
+                response, text=text, finish_reason="stop", logprobs=response.logprobs[:number]
+            )
+    return None

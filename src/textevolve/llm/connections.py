@@ -1,32 +1,43 @@
-"""The HTTP connections to one host: keys, proxies, time limits, and how large an answer may be.
+"""HTTP connections to one host: keys, proxies, time limits, and the size of answers.
 
-The only place that opens connections, so the only place where a key is written into a header. What
-is said over them is the business of `client` and `service`.
+The only module that opens connections, so the only place where a key is written into a header.
+`JsonService` is a client of any service that takes and gives JSON, such as a memory system;
+`Relay` passes requests of others on to an endpoint as they came, with only the model's name replaced
+and our key put in, so that whatever the endpoint takes (tools, schemas, images) passes through.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any
+import json
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from pydantic import SecretStr
+from pydantic_core import from_json
 from yarl import URL
 
 from textevolve.errors import (
     AccessError,
     AnswerError,
     ModelError,
+    RejectedError,
     SettingsError,
     UnavailableError,
 )
+from textevolve.evaluation import Usage
 from textevolve.llm.keys import SETTINGS, Key
-from textevolve.llm.providers import is_loopback
-from textevolve.llm.refusals import one_line
-from textevolve.settings import LARGEST_ANSWER, Timeouts
+from textevolve.llm.prices import find_price
+from textevolve.llm.providers import Endpoint, is_loopback
+from textevolve.llm.refusals import Refusal, one_line, read_refusal, retry_after
+from textevolve.llm.reported_usage import ReportedUsage, usage_of
+from textevolve.llm.token_count import count_tokens
+from textevolve.llm.wire import encode
+from textevolve.settings import LARGEST_ANSWER, Price, Timeouts
 
 MIB = 2**20
 LARGE = MIB
@@ -350,3 +361,173 @@ def _proxy(url: URL) -> str | None:
     if url.host is None or is_loopback(str(url)) or proxy_bypass(url.host):
         return None
     return getproxies().get(url.scheme)
+
+
+class JsonService:
+    """A service at an address. Use it in `async with`, or call `aclose` at the end.
+
+    Until something was answered, a 404 is an `AccessError`, for the address is wrong; later it is a
+    `RejectedError`, for it may mean what was asked for.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        name: str,
+        key: Key | SecretStr | None = None,
+        timeouts: Timeouts | None = None,
+        largest_answer: int = LARGEST_ANSWER,
+        connections: int = 128,
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.name = name
+        limits = timeouts or Timeouts()
+        self._http = Http(name, self.base_url, key, limits, connections, largest_answer)
+        self._reached = False
+
+    def __repr__(self) -> str:
+        return f"JsonService({self.name!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def post(
+        self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """What the service answers to a JSON body, read from JSON.
+
+        Raises:
+            UnavailableError: worth another try, also an answer that is no JSON.
+            AccessError: the key or the address is wrong.
+            RejectedError: the service refuses this one request.
+            AnswerError: more than `largest_answer` MiB came.
+        """
+        url = URL(self.base_url + path)
+        status, said, raw = await self._http.exchange("POST", url, encode(body), headers)
+        if not 200 <= status < 300:
+            refusal, wait = read_refusal(raw), retry_after(said)
+            raise self._failure(path, status, refusal, wait, self._http.secrets)
+        self._reached = True
+        try:
+            return json.loads(raw)
+        except (ValueError, RecursionError):
+            pass  # raised below, so that no error of ours refers to one that holds the answer
+        raise UnavailableError(f"{self.name}{path}: answered no JSON: {self._http.say(raw)}")
+
+    def _failure(
+        self,
+        path: str,
+        status: int,
+        refusal: Refusal,
+        wait: float | None,
+        secrets: Collection[str],
+    ) -> ModelError:
+        where = f"{self.name}{path}"
+        said = one_line(refusal.message, secrets) or "no reason given"
+        if status in (408, 409, 425, 429) or (status >= 500 and status != 501):
+            return UnavailableError(f"{where}: {status}: {said}", status=status, retry_after=wait)
+        if status in (401, 403):
+            return AccessError(f"{where}: the service refuses the key ({status}): {said}")
+        if 300 <= status < 400:
+            return AccessError(f"{where}: it has moved ({status}); give the new address")
+        if status in (404, 405, 501) and not self._reached:
+            return AccessError(f"{where}: no such address ({status}): {said}; check it")
+        return RejectedError(f"{where}: the service rejects the request ({status}): {said}")
+
+
+RELAYED_CONNECTIONS = 4096
+"""Requests that are passed on to one endpoint at once; more of them wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What an endpoint said in place of an answer. `retry_after`: in seconds."""
+
+    status: int
+    refusal: Refusal
+    retry_after: float | None
+
+
+class Relay:
+    """Passes requests on to one endpoint. `name`: the spec of its model. `unbounded`: an answer may
+    take as long as it takes."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        timeouts: Timeouts,
+        largest_answer: int,
+        *,
+        unbounded: bool = False,
+    ) -> None:
+        self.name, self.model = endpoint.spec, endpoint.model
+        self._base, self._unbounded = endpoint.base_url, unbounded
+        self._http = Http(
+            *(endpoint.spec, endpoint.base_url, endpoint.key, timeouts, RELAYED_CONNECTIONS),
+            largest_answer,
+            endpoint.headers,
+        )
+        self.price = find_price(endpoint)
+        if self.price is None and endpoint.key is None and is_loopback(endpoint.base_url):
+            self.price = Price(input=0, output=0)
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> BegunAnswer:
+        """Passes a request on. Whoever gets the answer reads it to its end, or closes it.
+
+        Raises:
+            UnavailableError, AccessError: nothing came.
+        """
+        sent = encode({**body, "model": self.model})
+        return await self._http.begin(URL(self._base + path), sent, self._unbounded)
+
+    async def refusal_of(self, answer: BegunAnswer) -> Refused:
+        """What an answer says whose status is not 200."""
+        found = read_refusal(await answer.whole())
+        said = one_line(found.message, self._http.secrets) or "no reason given"
+        told = Refusal(said, found.code, found.param, found.limit)
+        return Refused(answer.status, told, retry_after(answer.headers))
+
+
+class UsageReader:
+    """Finds out what a call took by reading along. `price`: as in `usage_of`."""
+
+    def __init__(self, body: Mapping[str, Any], price: Price | None) -> None:
+        self._body, self._price = body, price
+        self._before = self._said = b""
+        self._events = 0
+
+    def read(self, part: bytes) -> None:
+        """The next part of a stream, or the whole of an answer."""
+        self._events += part.count(b"data:")
+        if b'"usage"' in part or b'"usage"' in self._before:
+            self._said = self._before + part
+        self._before = part
+
+    @property
+    def usage(self) -> Usage:
+        """What the endpoint said. Streams often say nothing: then a token is counted for each
+        event, and the prompt by its length."""
+        for line in (self._said, *reversed(self._said.splitlines())) if self._said else ():
+            if (said := _usage_in(line)) is not None:
+                return usage_of(said, self._price)
+        prompt = count_tokens(json.dumps(self._body.get("messages") or self._body.get("input")))
+        counted = ReportedUsage(prompt_tokens=prompt, completion_tokens=self._events)
+        return usage_of(counted, self._price)
+
+
+def _usage_in(line: bytes) -> ReportedUsage | None:
+    try:
+        found: Any = from_json(line.removeprefix(b"data:"))
+        return ReportedUsage.model_validate(found["usage"])
+    except (ValueError, KeyError, TypeError):
+        return None

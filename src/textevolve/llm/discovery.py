@@ -22,8 +22,7 @@ from textevolve.llm.decisions import decision_request, find_wire_request, load_w
 from textevolve.llm.embeddings import probe_dimension
 from textevolve.llm.minilm import MiniLM
 from textevolve.llm.model import Message, Model, Request
-from textevolve.llm.provider_table import PROVIDERS
-from textevolve.llm.providers import LOCAL, Endpoint, known_providers
+from textevolve.llm.providers import LOCAL, PROVIDERS, Endpoint, known_providers
 from textevolve.llm.reasoning import why_without_text
 from textevolve.settings import Provider, Settings, Timeouts, today
 
@@ -106,7 +105,7 @@ class MemberHealth:
 
 async def check_members(pool: Endpoint) -> list[MemberHealth]:
     """Asks each endpoint of a pool for the list of its models, which costs nothing."""
-    from textevolve.llm.connecting import connect
+    from textevolve.llm.client import connect
 
     async def check(one: Endpoint) -> MemberHealth:
         if one.is_local:

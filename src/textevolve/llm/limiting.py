@@ -1,22 +1,37 @@
-"""How many calls of an endpoint are in flight, and when the next one may be made.
+"""Limits of one endpoint, and pools of several: when a call may be made, and by whom.
 
-One gate with one queue: a call goes through when there is a place for it (additive increase,
-multiplicative decrease with the 429s), and when no rate limit holds it (`pacing`).
+`Limited` is one gate with one queue: a call passes when there is a place for it (additive increase,
+multiplicative decrease with the 429s) and when no rate limit holds it. A rate limit of the settings
+is a token bucket; one that an endpoint reports in its headers is followed as reported. A `Pool`
+stands where a limited client stands, below the retries: each call tries every member at most once,
+and members that fail are left out for a while.
+
+Headers that are read: `x-ratelimit-{limit,remaining,reset}-KIND` (OpenAI, Groq, Cerebras, Mistral),
+the same with whose limit it is (`x-ratelimit-api_key-remaining-requests`, LiteLLM's proxy),
+`anthropic-ratelimit-KIND-{limit,remaining,reset}`, and these without a kind (OpenRouter, Together
+with `x-tokenlimit-...`, drafts of the IETF).
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 import time
-from collections import deque
-from dataclasses import dataclass
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from itertools import takewhile
+from typing import Literal
 
-from textevolve.errors import UnavailableError
+from textevolve.errors import AccessError, FatalModelError, ModelError, UnavailableError
 from textevolve.evaluation import Usage
-from textevolve.events import CallHeld, Listener, silence
+from textevolve.events import CallHeld, CallRetried, Listener, silence
 from textevolve.llm.model import Model, Request, Response
-from textevolve.llm.pacing import NOTHING, Need, Pacer, Ticket, hearing_ticket
-from textevolve.llm.rate_limits import read_windows
+from textevolve.llm.prompt_cache import prefix_key
 from textevolve.llm.wrappers import stopped_deadline
 
 ANNOUNCED = 0.5
@@ -174,3 +189,517 @@ class Limited:
 
 def _characters(request: Request) -> int:
     return sum(len(part) for message in request.messages for part in message.parts)
+
+
+Unit = Literal["requests", "tokens"]
+
+_PART = "limit|remaining|reset"
+_NAME = re.compile(
+    rf"(?:x-)?(?:rate-?|(?P<token>token))limit-(?P<whose>[a-z_]+-)??({_PART})(?:-([a-z-]+))?"
+    rf"|anthropic-ratelimit-([a-z-]+)-({_PART})"
+)
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|s|m|h|d)")
+_SPANS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86_400.0,
+}
+_EPOCH, _EPOCH_MS = 1e9, 1e11
+"""From these numbers on a reset is a point in time, in seconds or milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateWindow:
+    """A limit as an answer tells of it. `kind`: its name, such as `tokens` or `input-tokens`.
+    `reset`: seconds until all of it is there again. What was not told is None."""
+
+    kind: str
+    unit: Unit
+    limit: float | None
+    remaining: float
+    reset: float | None
+
+
+def read_windows(headers: Mapping[str, str], clock: Callable[[], float]) -> tuple[RateWindow, ...]:
+    """The limits that headers tell of; `clock` gives Unix time. What cannot be read counts as not
+    told."""
+    named = [name for name in headers if "limit" in name.lower()]
+    if not named:
+        return ()
+    now, found = clock(), dict[str, dict[str, str]]()
+    for name in named:
+        if matched := _NAME.fullmatch(name.lower()):
+            plain = "tokens" if matched["token"] else "requests"
+            kind = (matched["whose"] or "") + (matched[4] or matched[5] or plain)
+            found.setdefault(kind, {})[matched[3] or matched[6]] = headers[name].strip()
+    windows: list[RateWindow] = []
+    for kind, parts in found.items():
+        remaining = _number(parts.get("remaining"))
+        if remaining is None:
+            continue
+        unit: Unit = "tokens" if "token" in kind else "requests"
+        limit, reset = _number(parts.get("limit")), read_reset(parts.get("reset", ""), now)
+        windows.append(RateWindow(kind, unit, limit, remaining, reset))
+    return tuple(windows)
+
+
+def _number(text: str | None) -> float | None:
+    """A count of at least 0; of `100, 100;w=60` the first."""
+    try:
+        value = float((text or "").split(",")[0].split(";")[0])
+    except ValueError:
+        return None
+    return value if 0 <= value < 1e15 else None
+
+
+def sum_spans(text: str) -> float:
+    """Seconds of all spans in a text, such as `1m30s`."""
+    return sum(float(number) * _SPANS[unit] for number, unit in _SPAN.findall(text))
+
+
+def read_reset(text: str, now: float) -> float | None:
+    """Seconds from `now` (Unix time) until a reset: `6m0s`, `120ms`, `2.5`, a Unix time in seconds
+    or milliseconds, or a date. None where it is none of these."""
+    value = _number(text)
+    if value is not None:
+        if value >= _EPOCH:
+            value = (value / 1000 if value >= _EPOCH_MS else value) - now
+        return max(0.0, value)
+    spans = _SPAN.findall(text)
+    if spans and "".join(number + unit for number, unit in spans) == text:
+        return sum_spans(text)
+    try:
+        moment = datetime.fromisoformat(text)
+        return max(0.0, moment.timestamp() - now) if moment.tzinfo else None
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+    except (ValueError, OverflowError):
+        return None
+
+
+MINUTE = 60.0
+PERIODS: Mapping[float, str] = {1.0: "second", MINUTE: "minute", 3600.0: "hour", 86_400.0: "day"}
+BURST = 0.1
+"""The share of a minute's limit that may be taken at once."""
+MARGIN = 0.05
+"""Seconds after the moment at which an endpoint says that a limit is whole again."""
+TOKENS_PER_CHARACTER, ANSWER = 0.3, 200.0
+"""Of a call's tokens before the first answer has shown better figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one call is taken to use: itself, tokens of its prompt and of its answer."""
+
+    prompt: float = 0.0
+    answer: float = 0.0
+
+    def of(self, unit: Unit, kind: str) -> float:
+        if unit == "requests":
+            return 1.0
+        if "input" in kind:
+            return self.prompt
+        return self.answer if "output" in kind else self.prompt + self.answer
+
+
+NOTHING = Need()
+
+
+class RateBucket:
+    """A limit a minute of our own: `BURST` of it at once, the rest as time goes by.
+
+    Of requests never more than `limit` are let through in any 60 seconds; of tokens at most one
+    call more, since what a call takes is known only after it, and one that is larger than the
+    bucket has to go on at some time.
+    """
+
+    def __init__(self, limit: float, unit: Unit) -> None:
+        self.unit: Unit = unit
+        self.limit = limit
+        whole = 1.0 if unit == "requests" else 0.0
+        self.capacity = max(whole, limit * BURST)
+        self.rate = (limit - self.capacity + whole) / MINUTE
+        self._level, self._at = self.capacity, -math.inf
+
+    def _fill(self, now: float) -> float:
+        if now > self._at:
+            passed = now - self._at if math.isfinite(self._at) else 0.0
+            self._level = min(self.capacity, self._level + passed * self.rate)
+            self._at = now
+        return self._level
+
+    def wait(self, now: float, amount: float) -> float:
+        missing = min(amount, self.capacity) - self._fill(now)
+        return missing / self.rate if missing > 1e-9 else 0.0
+
+    def take(self, now: float, amount: float) -> None:
+        self._fill(now)
+        self._level -= amount
+
+    @property
+    def reason(self) -> str:
+        return f"your limit of {self.limit:g} {self.unit} a minute"
+
+
+def make_buckets(requests: float | None, tokens: float | None) -> tuple[RateBucket, ...]:
+    """The limits a minute that there are."""
+    given: tuple[tuple[float | None, Unit], ...] = ((requests, "requests"), (tokens, "tokens"))
+    return tuple(RateBucket(limit, unit) for limit, unit in given if limit is not None)
+
+
+class ToldLimit:
+    """A limit that an endpoint tells of, as far as is known between two answers."""
+
+    def __init__(self, kind: str, unit: Unit) -> None:
+        self.kind = kind
+        self.unit: Unit = unit
+        self.limit: float | None = None
+        self.period: float | None = None
+        self.strict = False
+        self._left, self._at, self._whole_at = math.inf, 0.0, math.inf
+        self._longest = 0.0
+
+    def note(self, now: float, told: RateWindow, flying: float) -> None:
+        """`flying`: what those calls will take that were sent after the one that this was told
+        to."""
+        self.limit = told.limit
+        self._left, self._at = told.remaining - flying, now
+        self._whole_at = math.inf if told.reset is None else now + told.reset
+        self._longest = max(self._longest, told.reset or 0.0)
+        used = 0.0 if told.limit is None else told.limit - told.remaining
+        if told.limit and told.reset and used > 0:
+            self.period = None if self.strict else _period(told.limit * told.reset / used)
+
+    def refused(self, told: RateWindow, amount: float) -> None:
+        """A call was refused that was thought to have room: nothing comes back before its time."""
+        if self.period is not None and told.remaining < amount:
+            self.strict, self.period = True, None
+
+    def _available(self, now: float) -> float:
+        if now >= self._whole_at:
+            self._left = math.inf if self.limit is None else self.limit
+            self._at, self._whole_at = now, now + self._longest  # until an answer tells better
+        elif self.period is not None and self.limit is not None and now > self._at:
+            come = (now - self._at) * self.limit / self.period
+            self._left, self._at = min(self.limit, self._left + come), now
+        return self._left
+
+    def wait(self, now: float, amount: float) -> float:
+        missing = (amount if self.limit is None else min(amount, self.limit)) - self._available(now)
+        if missing <= 1e-9:
+            return 0.0
+        due = self._whole_at + MARGIN - now
+        if self.period is not None and self.limit:
+            return min(due, missing * self.period / self.limit)
+        return due if math.isfinite(due) else 0.0  # it does not say when: let the endpoint decide
+
+    def take(self, now: float, amount: float) -> None:
+        self._left = self._available(now) - amount
+
+    def say(self, whose: str) -> str:
+        kind = "requests" if self.kind.startswith("req") else self.kind.replace("-", " ")
+        spoken = kind.split(" ")[-1] in ("second", "minute", "hour", "day")
+        each = "" if spoken or self.period is None else f" a {PERIODS[self.period]}"
+        return f"{whose}'s limit of {kind}{each}".replace("a hour", "an hour")
+
+
+def _period(found: float) -> float | None:
+    """The usual time in which a bucket fills, where the figures are those of one."""
+    return next((one for one in PERIODS if 0.8 * one <= found <= 1.25 * one), None)
+
+
+@dataclass(slots=True)
+class Ticket:
+    """A call under way: which in order, and what it was taken to need."""
+
+    number: int
+    need: Need
+    refused: bool = False
+    headers: Mapping[str, str] | None = None
+
+
+@dataclass
+class Pacer:
+    """The limits of one endpoint. `whose`: its name in messages. `buckets` may be shared with
+    others."""
+
+    whose: str
+    buckets: tuple[RateBucket, ...] = ()
+    told: dict[str, ToldLimit] = field(default_factory=dict[str, ToldLimit])
+    _held_until: float = -math.inf
+    _number: int = 0
+    _noted: int = 0
+    _flying: dict[int, Need] = field(default_factory=dict[int, Need])
+    _per_character: float = TOKENS_PER_CHARACTER
+    _answer: float = ANSWER
+
+    def need(self, characters: int, max_tokens: int | None) -> Need:
+        """What a call with a prompt of so many characters is taken to need."""
+        answer = self._answer if max_tokens is None else min(self._answer, max_tokens)
+        return Need(characters * self._per_character, answer)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is limited, as far as is known."""
+        return not (self.buckets or self.told) and self._held_until == -math.inf
+
+    def wait(self, now: float, need: Need) -> tuple[float, str]:
+        """Seconds until such a call may be made, and for what it has to wait."""
+        waits = [(self._held_until - now, f"{self.whose}, which asked to wait")]
+        waits += [(one.wait(now, need.of(one.unit, "")), one.reason) for one in self.buckets]
+        waits += [
+            (one.wait(now, need.of(one.unit, kind)), one.say(self.whose))
+            for kind, one in self.told.items()
+        ]
+        longest = max(waits, key=lambda found: found[0])
+        return longest if longest[0] > 0 else (0.0, "")
+
+    def take(self, now: float, need: Need) -> Ticket:
+        for one in self.buckets:
+            one.take(now, need.of(one.unit, ""))
+        for kind, limit in self.told.items():
+            limit.take(now, need.of(limit.unit, kind))
+        self._number += 1
+        self._flying[self._number] = need
+        return Ticket(self._number, need)
+
+    def note(self, now: float, ticket: Ticket, windows: Iterable[RateWindow]) -> None:
+        """What the answer to a call told. Figures that are older than those that are known are left
+        alone: answers overtake each other."""
+        newest = ticket.number >= self._noted
+        self._noted = max(self._noted, ticket.number)
+        later = list(takewhile(lambda number: number > ticket.number, reversed(self._flying)))
+        for told in windows:
+            limit = self.told.get(told.kind)
+            if limit is None:
+                limit = self.told[told.kind] = ToldLimit(told.kind, told.unit)
+            if ticket.refused:
+                limit.refused(told, ticket.need.of(told.unit, told.kind))
+            if newest:
+                flying = [self._flying[number].of(told.unit, told.kind) for number in later]
+                limit.note(now, told, sum(flying))
+
+    def settle(self, now: float, ticket: Ticket, used: Usage | None, characters: int = 0) -> None:
+        """The call has ended; `used`: what it took, where it was answered."""
+        del self._flying[ticket.number]
+        if used is None or not used.tokens or self.idle:
+            return
+        guessed = ticket.need.prompt + ticket.need.answer
+        for one in self.buckets:
+            if one.unit == "tokens":
+                one.take(now, used.tokens - guessed)
+        self._answer += 0.2 * (used.completion_tokens - self._answer)
+        if characters:
+            self._per_character += 0.2 * (used.prompt_tokens / characters - self._per_character)
+
+    def hold(self, until: float) -> None:
+        """The endpoint asked to wait: no call before that."""
+        self._held_until = max(self._held_until, until)
+
+
+hearing_ticket: ContextVar[Ticket | None] = ContextVar("hearing_ticket", default=None)
+"""The call that is under way here, which is told the headers of its answer."""
+
+
+def tell_headers(headers: Mapping[str, str]) -> None:
+    """Tells whoever limits this call what the headers of its answer were."""
+    ticket = hearing_ticket.get()
+    if ticket is not None:
+        ticket.headers = headers
+
+
+FAILURES = 3
+"""Failures in a row after which a member is left out; one where it refuses the key or the model."""
+FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
+"""Seconds for which it is left out, twice as long each time, and at most."""
+HOMES = 8192
+"""Beginnings of prompts of which is known which member has them."""
+
+
+class Member:
+    """One endpoint of a pool, with what is known of its health."""
+
+    def __init__(self, model: Limited, weight: float = 1.0) -> None:
+        self.model, self.weight = model, weight
+        self.failed: ModelError | None = None
+        self.probe: asyncio.Future[None] | None = None
+        self.turn = 0.0
+        self._failures = 0
+        self._pause = FIRST_PAUSE
+        self._until: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    @property
+    def down(self) -> bool:
+        """Whether it is left out, or is being tried again."""
+        return self._until is not None
+
+    def pause_left(self, now: float) -> float:
+        """Seconds for which it is still left out."""
+        return 0.0 if self._until is None else max(0.0, self._until - now)
+
+    def may_be_asked(self, now: float) -> bool:
+        return self._until is None or (self.probe is None and now >= self._until)
+
+    @property
+    def is_full(self) -> bool:
+        return self.model.load >= int(self.model.limit)
+
+    def succeed(self) -> None:
+        self._failures, self._pause = 0, FIRST_PAUSE
+        self._until, self.failed = None, None
+
+    def fail(self, error: ModelError, now: float, probed: bool) -> bool:
+        """Whether the member is left out from now on."""
+        self.failed = error
+        if isinstance(error, UnavailableError) and error.status == 429:
+            if probed:
+                self.succeed()  # it is there
+            return False
+        self._failures += 1
+        opens = self._failures >= FAILURES or isinstance(error, FatalModelError)
+        if probed or (self._until is None and opens):
+            self._until = now + self._pause
+            self._pause = min(LONGEST_PAUSE, 2 * self._pause)
+            return True
+        return False
+
+    def say(self, now: float) -> str:
+        """Why it does not answer."""
+        left = f", left out for {self.pause_left(now):.0f} s" if self.down else ""
+        return f"{self.failed or self.name + ' is being tried'}{left}"
+
+
+class Pool:
+    """A model behind several endpoints, each with its own limits.
+
+    A call goes to the member that has fewest calls for its weight. Calls whose prompts begin alike
+    stay with one member while it is healthy, for its prefix cache. Where a member fails, the next
+    is asked within the same call; where it is limited (429), it is passed over until the time that
+    it named. `Response.member` says who answered.
+    """
+
+    def __init__(self, name: str, members: Sequence[Member], listener: Listener = silence) -> None:
+        self.name = name
+        self.members = tuple(members)
+        self._listener = listener
+        self._homes: OrderedDict[str, Member] = OrderedDict()
+        self._turn = 0.0
+
+    async def __call__(self, request: Request, /) -> Response:
+        """
+        Raises:
+            RejectedError, AnswerError: of the member that was asked; others would do the same.
+            UnavailableError: no member answers; AccessError: none can.
+        """
+        tried: dict[Member, ModelError] = {}
+        key = prefix_key(request)
+        loop = asyncio.get_running_loop()
+        while True:
+            member = self._choose(key, tried, loop.time())
+            if member is None:
+                if await self._wait_for_probe(tried):
+                    continue
+                raise self._all_down(tried, loop.time())
+            probe = self._begin_probe(member, loop)
+            try:
+                response = await member.model(request)
+            except (UnavailableError, FatalModelError) as error:
+                tried[member] = error
+                left_out = member.fail(error, loop.time(), probe is not None)
+                self._tell(member, error, left_out, len(tried))
+            else:
+                member.succeed()
+                made = sum(error.attempts for error in tried.values()) + response.attempts
+                return replace(response, member=member.name, attempts=made)
+            finally:
+                if probe is not None:
+                    member.probe = None
+                    probe.set_result(None)
+
+    def _begin_probe(
+        self, member: Member, loop: asyncio.AbstractEventLoop
+    ) -> asyncio.Future[None] | None:
+        if member.down:
+            member.probe = loop.create_future()
+        return member.probe if member.down else None
+
+    async def _wait_for_probe(self, tried: Mapping[Member, ModelError]) -> bool:
+        """Waits for what comes of members that other calls try again; False where there are
+        none."""
+        probes = [one.probe for one in self.members if one.probe is not None and one not in tried]
+        if probes:
+            await asyncio.wait(probes, return_when=asyncio.FIRST_COMPLETED)
+        return bool(probes)
+
+    def _choose(
+        self, key: str | None, tried: dict[Member, ModelError], now: float
+    ) -> Member | None:
+        ready = [one for one in self.members if one not in tried and one.may_be_asked(now)]
+        held = {one: one.model.held()[0] for one in ready}
+        free = [one for one in ready if not held[one]]
+        if not ready or (tried and not free):
+            return None
+        home = self._homes.get(key) if key is not None else None
+        if home is not None and home in free and not home.down:
+            chosen = home
+        elif free:
+            chosen = min(free, key=self._rank)
+        else:
+            chosen = min(ready, key=lambda one: held[one])
+        self._take_turn(chosen)
+        if key is not None:
+            self._homes[key] = chosen
+            self._homes.move_to_end(key)
+            if len(self._homes) > HOMES:
+                self._homes.popitem(last=False)
+        return chosen
+
+    def _rank(self, member: Member) -> tuple[bool, float, float]:
+        """Those with room first, then the least busy for its weight, then whose turn it is."""
+        turn = max(member.turn, self._turn)
+        return member.is_full, member.model.load / member.weight, turn
+
+    def _take_turn(self, member: Member) -> None:
+        """Among members that are equally busy turns follow the weights; who was away for a while
+        does not catch up on what it missed."""
+        self._turn = max(member.turn, self._turn)
+        member.turn = self._turn + 1.0 / member.weight
+
+    def _tell(self, member: Member, error: ModelError, left_out: bool, attempt: int) -> None:
+        pause = member.pause_left(asyncio.get_running_loop().time())
+        more = f"; it is left out for {pause:.0f} s" if left_out else ""
+        self._listener(CallRetried(self.name, f"{error}{more}", attempt, 0.0))
+
+    def _all_down(self, tried: Mapping[Member, ModelError], now: float) -> ModelError:
+        said = "; ".join(one.say(now) for one in self.members)
+        message = f"{self.name}: none of its {len(self.members)} members answers: {said}"
+        error: ModelError
+        if all(isinstance(one.failed, FatalModelError) for one in self.members):
+            error = AccessError(message)
+        else:
+            errors = [one for one in tried.values() if isinstance(one, UnavailableError)]
+            limited = bool(errors) and all(one.status == 429 for one in errors)
+            wait = min(self._wait_of(one, now) for one in self.members)
+            unconnected = [getattr(one.failed, "address", "") for one in self.members]
+            error = UnavailableError(
+                message,
+                status=429 if limited else None,
+                retry_after=wait or None,
+                address=", ".join(unconnected) if all(unconnected) else "",
+            )
+        error.attempts = max(1, sum(one.attempts for one in tried.values()))
+        return error
+
+    def _wait_of(self, member: Member, now: float) -> float:
+        return member.pause_left(now) or member.model.held()[0]

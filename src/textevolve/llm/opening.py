@@ -13,26 +13,26 @@ import threading
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
 from textevolve.errors import CapabilityError
 from textevolve.events import Listener, silence
-from textevolve.llm.batches.opening import open_gatherer as open_gatherer
+from textevolve.llm.batches.gathering import open_gatherer as open_gatherer
 from textevolve.llm.catalogue import Weights, embedder_of, require_packages
-from textevolve.llm.client import OpenAIClient
-from textevolve.llm.connecting import connect
+from textevolve.llm.client import OpenAIClient, connect
+from textevolve.llm.connections import Relay
 from textevolve.llm.keys import Key
-from textevolve.llm.limiting import Limited
+from textevolve.llm.limiting import Limited, Member, Pacer, Pool, RateBucket, make_buckets
 from textevolve.llm.local import serve
 from textevolve.llm.minilm import IN_FLIGHT, MiniLM
-from textevolve.llm.pacing import Pacer, RateBucket, make_buckets
-from textevolve.llm.pool import Member, Pool
 from textevolve.llm.providers import Endpoint, resolve
 from textevolve.llm.refusals import embeds_only
-from textevolve.llm.relay import Relay
-from textevolve.llm.transfer import Progress
 from textevolve.settings import PoolMember, Settings
+
+if TYPE_CHECKING:
+    from textevolve.llm.weight_sources import Progress
 
 START, MOST = 32, 512
 """Calls of an endpoint that may be in flight at first, and at most."""

@@ -15,8 +15,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from textevolve.errors import SettingsError
-from textevolve.llm.provider_table import PROVIDERS
-from textevolve.llm.providers import Endpoint, is_loopback, normalise_url, resolve
+from textevolve.llm.providers import PROVIDERS, Endpoint, is_loopback, normalise_url, resolve
 from textevolve.settings import Price, Settings
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from textevolve.llm.chat_formats.chat_format import ChatFormat, render_chat
 from textevolve.llm.chat_formats.conversation import break_up
 from textevolve.llm.chat_formats.detection import infer_format
 from textevolve.llm.chat_formats.sources import is_model_file, read_chat_template
-from textevolve.llm.completions_wire import Messages, PromptFormat
+from textevolve.llm.wire import Messages, PromptFormat
 
 _SIGNS = re.compile(
     r"<\|[^|\s<>]{1,40}\|>|<｜[^｜\s]{1,40}｜>|<</?\w{1,40}>>|</?[A-Za-z_]\w{0,40}>|\[/?[A-Z_]{2,40}\]"

@@ -10,7 +10,6 @@ import re
 from collections.abc import Sequence
 
 from textevolve.llm.model import Response, TokenLogprobs
-from textevolve.llm.tool_calls import tool_names
 
 _THOUGHTS = re.compile(r"\s*<(think|thinking|thought)>(.*?)</\1>\s*", re.DOTALL)
 _TAGS = ("<think>", "<thinking>", "<thought>")
@@ -84,7 +83,8 @@ def why_without_text(response: Response, what: str = "the answer") -> str:
             " tokens, or set a lower reasoning_effort for its provider"
         )
     if response.tool_calls:
-        called = tool_names(response.tool_calls)
+        names = (call.name or "a function without a name" for call in response.tool_calls)
+        called = ", ".join(dict.fromkeys(names))
         return f"the model called {called} in place of {what}"
     reason = response.finish_reason
     return f"{what} was empty" + ("" if reason == "stop" else f" ({reason})")

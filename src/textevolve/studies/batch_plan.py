@@ -14,7 +14,7 @@ from textevolve.errors import TextEvolveError
 from textevolve.estimates.debate import UsageRange
 from textevolve.estimates.expected import Used
 from textevolve.evaluation import Case
-from textevolve.llm.batches.batched import batch_price, is_free, takes_batches
+from textevolve.llm.batches.ledger import batch_price, is_free, takes_batches
 from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.providers import resolve
 from textevolve.report.wording import count

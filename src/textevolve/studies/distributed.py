@@ -23,10 +23,10 @@ from textevolve.evaluation import Case, Usage
 from textevolve.events import (
     RecordsExpected,
 )
-from textevolve.llm.budget import Budget, Claim
 from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.journal import Journal
 from textevolve.llm.model import Response
+from textevolve.llm.wrappers import Budget, Claim
 from textevolve.settings import Settings, StoreAddress
 from textevolve.studies.node_work import (
     Append,

@@ -27,10 +27,10 @@ from textevolve.evaluation import Case, Usage, refer_to_images, with_images
 from textevolve.events import CallFinished, Event, Listener, silence
 from textevolve.judge_specs import judge_models
 from textevolve.judge_texts import collections_of, describe_judge
-from textevolve.llm.batches.batched import refuse_unbatched
+from textevolve.llm.batches.ledger import refuse_unbatched
 from textevolve.llm.catalogue import find_missing_package
 from textevolve.llm.prices import sources_of_prices
-from textevolve.llm.replay import Salted, replay_models
+from textevolve.llm.wrappers import Salted, replay_models
 from textevolve.memory_snapshots import pin_collections
 from textevolve.reach import check_earlier
 from textevolve.settings import Settings, StoreLocation, today

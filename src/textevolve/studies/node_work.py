@@ -17,10 +17,9 @@ from textevolve.engine.collector import rare_collections
 from textevolve.errors import MismatchError
 from textevolve.evaluation import Case, Usage
 from textevolve.events import CallFinished, CallHeld, CallRetried, Event, RecordsExpected
-from textevolve.llm.budget import Budget, Claim
 from textevolve.llm.journal import Journal, JournalEntry
 from textevolve.llm.model import Response
-from textevolve.llm.replay import Salted
+from textevolve.llm.wrappers import Budget, Claim, Salted
 from textevolve.settings import Settings, StoreAddress
 from textevolve.store.repository import open_shared_store
 from textevolve.studies.kinds import find_study

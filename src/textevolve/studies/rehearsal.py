@@ -28,8 +28,7 @@ from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
 from textevolve.llm.prices import price_of
 from textevolve.llm.reported_usage import cost_of
-from textevolve.llm.testing.answers import Answer, completion, drawn_embedding
-from textevolve.llm.testing.schema import TEXT, instance
+from textevolve.llm.testing.answers import TEXT, Answer, completion, drawn_embedding, instance
 from textevolve.llm.wire import (
     as_response,
     chat_body,

@@ -1,29 +1,57 @@
 """A model whose calls wait until all that can be asked now is there, and are asked as a batch job.
 
-A call comes back when its line in the results has come. What depends on it is asked then, so a
-study goes on in waves, each of them a job. What the ledger has of earlier jobs is taken up again
-with the first call. What becomes of a job's results is in `results`.
+A call comes back when its line in the results has come. Calls that depend on it are asked then, so
+a study goes on in waves, each of them a job. A job is submitted so that it is never lost, found
+again, and polled; open jobs of earlier processes are taken up with the first call. A job is over
+when every outcome in it is durable in the journal, or is known never to come.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
+import logging
+import re
 import secrets
 import time
-from collections.abc import Coroutine, Iterable, Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
-from textevolve.errors import BudgetError, ModelError, UnavailableError
-from textevolve.llm.batches.ledger import KeptBatch, NotBatchedError
-from textevolve.llm.batches.results import Results, WaitingCall
-from textevolve.llm.batches.service import write_asked
-from textevolve.llm.batches.submission import Job, QueueFullError, Submissions
-from textevolve.llm.client import OpenAIClient
+from textevolve.errors import (
+    AccessError,
+    BudgetError,
+    CapabilityError,
+    ModelError,
+    RejectedError,
+    UnavailableError,
+)
+from textevolve.events import BatchPolled, CallRetried, Listener
+from textevolve.llm.batches.ledger import (
+    BatchLedger,
+    BatchMeans,
+    JobState,
+    KeptBatch,
+    NotBatchedError,
+    batch_price,
+)
+from textevolve.llm.batches.service import (
+    DIALECTS,
+    AnsweredLine,
+    BatchService,
+    NewJob,
+    RemoteBatch,
+    write_asked,
+)
+from textevolve.llm.client import OpenAIClient, connect
 from textevolve.llm.journal import Journal
 from textevolve.llm.model import Request, Response, request_key
+from textevolve.llm.providers import resolve
+from textevolve.llm.refusals import one_line
+from textevolve.settings import Batches
 
-LOOKS = 4
+QUIET_LOOKS = 4
 """Within the quiet time, so that a busy machine is not taken for one at rest."""
 CLOSING = 10.0
 """Seconds for which jobs that are answered are closed at the end."""
@@ -148,10 +176,10 @@ class Gatherer:
         loop, options = asyncio.get_running_loop(), self._options
         due, looks, seen = loop.time() + options.gather, 0, -1
         while True:
-            enough = len(self._pending) >= self._most or looks >= LOOKS or loop.time() > due
+            enough = len(self._pending) >= self._most or looks >= QUIET_LOOKS or loop.time() > due
             if enough and loop.time() >= self._not_before:
                 return
-            await asyncio.sleep(options.quiet / LOOKS)
+            await asyncio.sleep(options.quiet / QUIET_LOOKS)
             looks = looks + 1 if seen == self._arrived else 0
             seen = self._arrived
 
@@ -246,3 +274,417 @@ class Gatherer:
     def _leave(self, calls: Iterable[WaitingCall]) -> None:
         for call in calls:
             call.fail(NotBatchedError())
+
+
+FOUND_AT_ONCE = 500
+"""Keys that are looked for in the journal together."""
+
+log = logging.getLogger("textevolve")
+
+
+@dataclass(eq=False)
+class WaitingCall:
+    """A call until it is answered. `attempts`: jobs it was in without an answer; `last`: why."""
+
+    key: str
+    request: Request
+    answer: asyncio.Future[Response]
+    attempts: int = 0
+    last: str = "its line was missing"
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(copy.copy(error))
+
+
+@dataclass
+class _Reading:
+    """What was read of a job's results so far. `again`: calls that are to be asked again."""
+
+    answered: set[str] = field(default_factory=set[str])
+    again: list[WaitingCall] = field(default_factory=list[WaitingCall])
+    unreadable: int = 0
+
+
+class Results:
+    """`calls` that wait, by their keys; `jobs` by the keys whose outcome in them is not kept."""
+
+    def __init__(self, client: OpenAIClient, submissions: Submissions, journal: Journal) -> None:
+        self.calls: dict[str, WaitingCall] = {}
+        self.jobs: dict[str, Job] = {}
+        self._client, self._submissions, self._journal = client, submissions, journal
+        self._held: dict[str, AnsweredLine] = {}
+
+    def release(self, key: str) -> None:
+        """There is nothing more to wait for under this key."""
+        self._held.pop(key, None)
+        if (job := self.jobs.pop(key, None)) is not None:
+            job.left.discard(key)
+            if not job.left:
+                job.done.set()
+
+    def withdraw(self, job: Job, keys: Iterable[str]) -> list[WaitingCall]:
+        """The calls among these keys of a job that wait; the job will not answer them."""
+        waiting: list[WaitingCall] = []
+        for key in keys:
+            if self.jobs.get(key) is job:
+                self.release(key)
+                if (call := self.calls.get(key)) is not None:
+                    waiting.append(call)
+        if not job.left:
+            job.done.set()
+        return waiting
+
+    def fail(self, job: Job, error: Exception) -> None:
+        """Nothing can be learnt of a job now: whoever asks for its answers is told why."""
+        job.failure = error
+        for key in job.kept.keys:
+            if self.jobs.get(key) is job and (call := self.calls.get(key)) is not None:
+                call.fail(error)
+
+    def give_held(self, call: WaitingCall) -> bool:
+        """Answer a call by a line that has come already; whether it has to be asked again."""
+        line = self._held.get(call.key)
+        return line is not None and self._give(call, line)
+
+    def _give(self, call: WaitingCall, line: AnsweredLine) -> bool:
+        """Answer a call; whether it has to be asked again."""
+        job = self.jobs[call.key]
+        try:
+            seconds = time.time() - job.kept.created
+            response = self._client.read_batched(line.status, line.body, call.request, seconds)
+        except UnavailableError as error:
+            call.last = str(error)
+        except ModelError as error:
+            call.fail(error)
+            return False
+        else:
+            if response is not None:
+                if not call.answer.done():
+                    call.answer.set_result(response)
+                return False
+            call.last = "the endpoint refuses a part of the request, which is left out from now on"
+        self.release(call.key)
+        return True
+
+    async def collect(self, job: Job, remote: RemoteBatch) -> list[WaitingCall]:
+        """Hand out what a job answered; the calls that are to be asked again.
+
+        Raises:
+            QueueFullError: it was never begun, and is to be submitted later.
+        """
+        if remote.state == "failed" and is_full(said := self._said(remote)):
+            raise QueueFullError(said)
+        reading = _Reading()
+        for file in remote.outputs:
+            await self._read(job, file, reading)
+        await self._drop_known(job)
+        missing = [key for key in job.kept.keys if key not in reading.answered]
+        waiting = self.withdraw(job, missing)
+        if missing:
+            log.info(
+                "batch job %s (%s): %d of %d requests have no answer, %d lines cannot be read",
+                *(job.kept.id, remote.status, len(missing), len(job.kept.keys)),
+                reading.unreadable,
+            )
+        return reading.again + self._judge(job, remote, waiting)
+
+    async def _read(self, job: Job, file: str, reading: _Reading) -> None:
+        async def read() -> None:
+            async with aclosing(self._submissions.service.lines(file)) as lines:
+                async for line in lines:
+                    self._take(job, line, reading)
+
+        try:
+            await self._submissions.persist(read, None)
+        except (AccessError, RejectedError) as error:
+            log.warning("batch job %s: its results in %s are gone: %s", job.kept.id, file, error)
+
+    def _take(self, job: Job, line: AnsweredLine | None, reading: _Reading) -> None:
+        """One line; what was answered before, or is of no call of this job, is left aside."""
+        if line is None:
+            reading.unreadable += 1
+        elif line.status and line.key not in reading.answered and self.jobs.get(line.key) is job:
+            reading.answered.add(line.key)
+            self._held[line.key] = line  # until the answer is kept: who asks may have to ask again
+            if (call := self.calls.get(line.key)) is not None and self._give(call, line):
+                reading.again.append(call)
+
+    async def _drop_known(self, job: Job) -> None:
+        """An earlier process may have kept some answers: these are not asked for again."""
+        unasked = [key for key in job.left if key not in self.calls] if job.resumed else []
+        for start in range(0, len(unasked), FOUND_AT_ONCE):
+            some = unasked[start : start + FOUND_AT_ONCE]
+            found = await asyncio.gather(*map(self._journal.find, some))
+            for key, response in zip(some, found, strict=True):
+                if response is not None:
+                    self.release(key)
+
+    def _said(self, remote: RemoteBatch) -> str:
+        """Why a job was refused, in one line without keys."""
+        told = "; ".join(f"{error.code} {error.message}".strip() for error in remote.errors)
+        return one_line(told, self._client.http.secrets) or "no reason given"
+
+    def _judge(
+        self, job: Job, remote: RemoteBatch, waiting: list[WaitingCall]
+    ) -> list[WaitingCall]:
+        """Which of the calls without an answer are to be asked again; the others fail."""
+        ours = job.kept.state == "cancelled" or (job.resumed and not job.watched)
+        if remote.state == "cancelled" and not ours:
+            why = f"batch job {job.kept.id} was cancelled at the provider; go on to ask the rest"
+            return _fail(waiting, BudgetError(why))
+        if remote.state == "failed":
+            lines = {error.line: error.message for error in remote.errors if error.line}
+            if not lines:
+                hint = "mend that, or run it without --batch"
+                why = f"the endpoint refuses the batch job ({self._said(remote)}); {hint}"
+                told = f"{job.kept.model}: {why}"
+                return _fail(waiting, CapabilityError(told))
+            places = {key: number for number, key in enumerate(job.kept.keys, 1)}
+            wrong = [call for call in waiting if places[call.key] in lines]
+            for call in wrong:
+                said = one_line(lines[places[call.key]], self._client.http.secrets)
+                call.fail(RejectedError(f"{job.kept.model}: rejected in a batch job: {said}"))
+            waiting = [call for call in waiting if places[call.key] not in lines]
+        for call in waiting:
+            call.last = f"batch job {job.kept.id} ended without it ({remote.status})"
+        return waiting
+
+
+def _fail(calls: list[WaitingCall], error: Exception) -> list[WaitingCall]:
+    for call in calls:
+        call.fail(error)
+    return []
+
+
+TRIES = 12
+"""Of what is done before a job is submitted: about a quarter of an hour."""
+LOOKS = 3
+"""How often a job is looked for that may have been submitted, before it counts as not."""
+CLOCKS_DIFFER = 3600.0
+"""Seconds by which the endpoint's clock may be behind."""
+PATIENCE = 24 * 3600.0
+"""Seconds past its window for which a job is polled that does not come to an end."""
+
+_FULL = re.compile(r"enqueued|token_limit_exceeded|queue (is )?full", re.IGNORECASE)
+
+T = TypeVar("T")
+
+
+class QueueFullError(Exception):
+    """The endpoint takes no more now, or not so much at once."""
+
+
+def is_full(said: str) -> bool:
+    """Whether a refusal means that too much waits at the endpoint already."""
+    return bool(_FULL.search(said))
+
+
+@dataclass(eq=False)
+class Job:
+    """A batch job and the keys in it whose outcome is not kept yet; `done` once there are none.
+    `resumed`: an earlier process submitted it. `watched`: it was seen under way. `failure`: why
+    nothing more is to be learnt of it now."""
+
+    kept: KeptBatch
+    left: set[str]
+    resumed: bool = False
+    watched: bool = False
+    failure: Exception | None = None
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(frozen=True)
+class Submissions:
+    """What is done with the jobs of one model. `path`: what their lines ask, such as
+    /chat/completions."""
+
+    name: str
+    model: str
+    service: BatchService
+    ledger: BatchLedger
+    options: Batches
+    listener: Listener
+
+    async def note(self, job: Job, state: JobState, detail: str = "") -> None:
+        job.kept = replace(job.kept, state=state, detail=detail)
+        await self.ledger.keep(job.kept)
+
+    async def submit(self, job: Job, path: str, lines: bytes | bytearray) -> None:
+        """Noted before anything is sent, and again with all that names it at the endpoint.
+
+        Raises:
+            QueueFullError: it is to be submitted later, or in parts. ModelError: it cannot be.
+        """
+        await self.ledger.keep(job.kept)
+        name = f"textevolve-{job.kept.mark}.jsonl"
+        try:
+            file = await self.persist(lambda: self.service.upload(name, lines), TRIES)
+            job.kept = replace(job.kept, file=file)
+            await self.ledger.keep(job.kept)
+            remote = await self._create(job, path)
+        except (AccessError, RejectedError) as error:  # a plain no: it is not there
+            await self.close(job, "void")
+            raise error
+        job.kept = replace(job.kept, id=remote.id)
+        await self.note(job, "submitted")
+
+    async def find_again(self, job: Job) -> bool:
+        """Whether a job of an earlier process is at the endpoint."""
+        if not job.kept.id:
+            found = await self.look_for(job)
+            if found is None:
+                return False
+            job.kept = replace(job.kept, id=found.id)
+            await self.note(job, "submitted")
+        return True
+
+    async def cancel(self, job: Job) -> str:
+        """End a job at its endpoint, and say what became of it."""
+        if not await self.find_again(job):
+            await self.close(job, "void")
+            return "was never submitted"
+        remote = await self.persist(lambda: self._look(job), TRIES)
+        if remote.state != "running":
+            return f"is over ({remote.status}); its answers are collected when the run goes on"
+        await self.persist(lambda: self.service.cancel(job.kept.id), TRIES)
+        await self.note(job, "cancelled")
+        return "is cancelled; what it has answered is collected when the run goes on"
+
+    def tell_retry(self, reason: str, attempt: int, wait: float) -> None:
+        self.listener(CallRetried(self.name, reason, attempt, wait))
+
+    async def _create(self, job: Job, path: str) -> RemoteBatch:
+        """The job that was made; where that is not known, it is looked for before the next try."""
+        new = NewJob(job.kept.file, job.kept.mark, self.model, path, self.options.window)
+
+        async def create() -> RemoteBatch:
+            try:
+                return await self.service.create(new)
+            except (UnavailableError, RejectedError) as error:
+                failed = error
+            if is_full(str(failed)):
+                raise QueueFullError(str(failed))
+            if isinstance(failed, UnavailableError) and failed.status != 429:
+                found = await self.look_for(job)
+                if found is not None:
+                    return found
+            raise failed
+
+        return await self.persist(create, TRIES)
+
+    async def look_for(self, job: Job) -> RemoteBatch | None:
+        """The job at the endpoint whose submission was begun; None where it did not get there."""
+        if not job.kept.file:
+            return None
+        since = job.kept.created - CLOCKS_DIFFER
+
+        async def find() -> RemoteBatch | None:
+            return await self.service.find(job.kept.mark, job.kept.file, since)
+
+        for look in range(LOOKS):
+            if look:
+                await asyncio.sleep(self.options.poll[0])
+            found = await self.persist(find, TRIES)
+            if found is not None:
+                return found
+        return None
+
+    async def poll(self, job: Job) -> RemoteBatch:
+        """The job once it has come to an end.
+
+        Raises:
+            UnavailableError: it does not, long after its window. ModelError: it cannot be seen.
+        """
+        wait, most = self.options.poll
+        ends = job.kept.created + self.options.window * 3600.0 + PATIENCE
+        while True:
+            remote = await self.persist(lambda: self._look(job), None)
+            over = remote.state != "running"
+            total = remote.total or len(job.kept.keys)
+            status = "" if over else remote.status
+            self.listener(BatchPolled(self.name, job.kept.id, status, remote.done, total, wait))
+            if over:
+                return remote
+            job.watched = True
+            if time.time() > ends:
+                raise UnavailableError(
+                    f"{self.name}: batch job {job.kept.id} is still {remote.status}, long after the"
+                    " time that it may take"
+                )
+            await asyncio.sleep(wait)
+            wait = min(most, 1.5 * wait)
+
+    async def _look(self, job: Job) -> RemoteBatch:
+        try:
+            return await self.service.get(job.kept.id)
+        except (AccessError, RejectedError) as error:
+            said = str(error)
+        raise AccessError(
+            f"{said}. Batch job {job.kept.id} cannot be seen: check that the key is of the account"
+            " that submitted it, or give it up with: textevolve runs cancel-batch"
+        )
+
+    async def close(self, job: Job, state: JobState, remote: RemoteBatch | None = None) -> None:
+        """Note that nothing more is to come of a job, and delete its files at the endpoint."""
+        await self.note(job, state, "" if remote is None else remote.status)
+        if not self.options.delete_files or not job.kept.file:
+            return
+        outputs = () if remote is None else remote.outputs
+        for file in (job.kept.file, *outputs):
+            with suppress(ModelError):  # what is left over there is deleted by the endpoint in time
+                await self.service.delete_file(file)
+
+    async def persist(self, action: Callable[[], Awaitable[T]], tries: int | None) -> T:
+        """What an action gives that is tried again while it is worth it; None: for ever."""
+        wait, most = self.options.poll
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return await action()
+            except UnavailableError as error:
+                failed = error
+            if attempt == tries:
+                raise failed
+            wait = max(wait, failed.retry_after or 0.0)
+            self.tell_retry(str(failed), attempt, wait)
+            await asyncio.sleep(wait)
+            wait = min(most, 1.5 * wait)
+
+
+async def open_gatherer(spec: str, means: BatchMeans) -> Gatherer:
+    """
+    Raises:
+        SettingsError: the endpoint cannot be had.
+    """
+    client, submissions = await _open_submissions(spec, means)
+    gathers, until = means.settings.batch, means.deadline
+    gatherer = Gatherer(client, submissions, means.journal, gathers=gathers, deadline=until)
+    means.opened[spec] = gatherer
+    means.stack.push_async_callback(gatherer.aclose)
+    return gatherer
+
+
+async def cancel_job(kept: KeptBatch, means: BatchMeans) -> str:
+    """End a job at its endpoint, and say what became of it."""
+    _, submissions = await _open_submissions(kept.model, means)
+    return await submissions.cancel(Job(kept, set(kept.keys), resumed=True))
+
+
+async def forget_job(kept: KeptBatch, means: BatchMeans) -> str:
+    """Give up what a job may answer, so that it is asked anew."""
+    await means.ledger.keep(replace(kept, state="void", detail="forgotten"))
+    return "is forgotten"
+
+
+async def _open_submissions(spec: str, means: BatchMeans) -> tuple[OpenAIClient, Submissions]:
+    settings = means.settings
+    endpoint = resolve(spec, settings)
+    named = replace(endpoint, spec=spec)
+    limits = settings.timeouts, settings.largest_answer
+    client = connect(named, *limits, price_of=batch_price)
+    await means.stack.enter_async_context(client)
+    service = BatchService(spec, client.base_url, client.http, DIALECTS[endpoint.batches])
+    own = means.ledger, settings.batches, means.listener
+    return client, Submissions(spec, endpoint.model, service, *own)

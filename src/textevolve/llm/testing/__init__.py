@@ -9,13 +9,20 @@ the JSON schema that was asked for, and log-probabilities. A script decides on s
 its own. Not here: any mock of our client; tests talk to this server through it.
 """
 
-from textevolve.llm.testing.answers import Answer
+from textevolve.llm.testing.answers import Answer, instance
 from textevolve.llm.testing.batches import BatchFault, ScriptedBatches
-from textevolve.llm.testing.faults import Fault, faults, misbehave
-from textevolve.llm.testing.images import SeenImage, echo_images, refuse_images, seen_images
-from textevolve.llm.testing.paid_endpoints import PrefixCache, WindowLimit
+from textevolve.llm.testing.faults import (
+    Fault,
+    PrefixCache,
+    SeenImage,
+    WindowLimit,
+    echo_images,
+    faults,
+    misbehave,
+    refuse_images,
+    seen_images,
+)
 from textevolve.llm.testing.process import serve_in_process
-from textevolve.llm.testing.schema import instance
 from textevolve.llm.testing.server import Script, ScriptedServer
 
 __all__ = [

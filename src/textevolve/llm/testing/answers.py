@@ -1,6 +1,8 @@
-"""What the scripted server says: an `Answer`, and the chat completion made from it.
+"""Answers of the scripted server: texts, instances of schemas, tool calls, tokens, completions.
 
 The obliging answer is a function of the request's bytes alone, so a run can be repeated exactly.
+Each character is a token whose number is its code point; beyond the first 65,536 code points each
+byte of a character is one, as where a model's tokens are parts of characters.
 """
 
 from __future__ import annotations
@@ -8,16 +10,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
 from typing import Any, Literal, cast
 
 from textevolve.images import image_facts
-from textevolve.llm.testing.calls import add_calls, drawn_calls
-from textevolve.llm.testing.schema import instance, prose
-from textevolve.llm.testing.tokens import forced_text, split_tokens
 
 _CHOICE = re.compile(r"(\w+) or (\w+)\.?\s*$")
 _LABELS = re.compile(r"one \w+, ((?:\w+, )*\w+) or (\w+)\.?\s*$")
@@ -240,3 +239,204 @@ def _tokens(text: str, wanted: int, rng: Random) -> list[dict[str, Any]]:
             shares = [(token, 0.95), ("…", 0.03)] if token != "…" else [(token, 0.95)]
         made.append(_with_alternatives(token, shares, wanted))
     return made
+
+
+TEXT = (
+    "the answer states its main point early and supports it with one example but leaves out "
+    "a limit that a careful reader would want named so the claim is stronger than its evidence"
+)
+WORDS = tuple(TEXT.split())
+
+
+def prose(rng: Random, words: int) -> str:
+    """A sentence-like text of `words` words."""
+    start = rng.randrange(len(WORDS))
+    chosen = [WORDS[(start + n) % len(WORDS)] for n in range(words)]
+    return f"{' '.join(chosen).capitalize()} [{rng.getrandbits(24):06x}]."
+
+
+def instance(schema: Mapping[str, Any], rng: Random) -> Any:
+    """A value that follows `schema`, with the properties of objects in the schema's order."""
+    return _value(schema, rng, schema, 0)
+
+
+def _value(schema: Mapping[str, Any], rng: Random, root: Mapping[str, Any], depth: int) -> Any:
+    schema = _resolve(schema, rng, root)
+    if "const" in schema:
+        return schema["const"]
+    if "enum" in schema:
+        return rng.choice(list(schema["enum"]))
+    kind: Any = schema.get("type")
+    if isinstance(kind, list):
+        kind = cast("list[str]", kind)[0]
+    if kind == "object" or (kind is None and "properties" in schema):
+        return _object(schema, rng, root, depth)
+    if kind == "array":
+        return _array(schema, rng, root, depth)
+    if kind in ("number", "integer"):
+        return _number(schema, rng, kind == "integer")
+    if kind == "boolean":
+        return rng.random() < 0.5
+    if kind == "null":
+        return None
+    return _string(schema, rng)
+
+
+def _resolve(schema: Mapping[str, Any], rng: Random, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    while True:
+        if "$ref" in schema:
+            found: Any = root
+            for step in str(schema["$ref"]).removeprefix("#/").split("/"):
+                found = found[step]
+            schema = found
+        elif "anyOf" in schema or "oneOf" in schema:
+            schema = rng.choice(list(schema.get("anyOf") or schema["oneOf"]))
+        elif "allOf" in schema:
+            merged: dict[str, Any] = {k: v for k, v in schema.items() if k != "allOf"}
+            for part in schema["allOf"]:
+                merged |= _resolve(part, rng, root)
+            schema = merged
+        else:
+            return schema
+
+
+def _object(schema: Mapping[str, Any], rng: Random, root: Mapping[str, Any], depth: int) -> Any:
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    required = set(schema.get("required", ()))
+    return {
+        name: _value(part, rng, root, depth + 1)
+        for name, part in properties.items()
+        if name in required or depth < 4  # an optional property could nest without end
+    }
+
+
+def _array(schema: Mapping[str, Any], rng: Random, root: Mapping[str, Any], depth: int) -> Any:
+    fixed: list[Any] = list(schema.get("prefixItems", ()))
+    least = max(int(schema.get("minItems", 1)), len(fixed))
+    most = int(schema.get("maxItems", max(least, 2)))
+    length = rng.randint(least, max(least, most)) if depth < 4 else least
+    items: Mapping[str, Any] = schema.get("items") or {"type": "string"}
+    parts = fixed + [items] * (length - len(fixed))
+    return [_value(part, rng, root, depth + 1) for part in parts]
+
+
+def _number(schema: Mapping[str, Any], rng: Random, whole: bool) -> int | float:
+    low, high = float(schema.get("minimum", 0)), float(schema.get("maximum", math.inf))
+    step = float(schema.get("multipleOf", 1 if whole else 0.5))
+    if "exclusiveMinimum" in schema:
+        low = float(schema["exclusiveMinimum"]) + step
+    if "exclusiveMaximum" in schema:
+        high = float(schema["exclusiveMaximum"]) - step
+    if math.isinf(high):
+        high = low + 10
+    first, last = math.ceil(low / step), math.floor(high / step)
+    if first > last:  # bounds closer than the step
+        return (low + high) / 2
+    value = rng.randint(first, last) * step
+    return int(value) if whole or value.is_integer() else value
+
+
+def _string(schema: Mapping[str, Any], rng: Random) -> str:
+    text = prose(rng, 12)
+    least, most = int(schema.get("minLength", 0)), schema.get("maxLength")
+    while len(text) < least:
+        text += " " + prose(rng, 12)
+    return text if most is None else text[: int(most)]
+
+
+_BYTES = 0x110000
+_SIGN = re.compile(r"<\[([0-9]+)\]>|\\U([0-9A-F]{8})")
+
+
+def split_tokens(text: str) -> list[tuple[int, bytes]]:
+    """The number and the bytes of each token of a text."""
+    found: list[tuple[int, bytes]] = []
+    for character in text:
+        data = character.encode("utf-8", "replace")
+        if ord(character) < 0x10000:
+            found.append((ord(character), data))
+        else:
+            found += [(_BYTES + byte, bytes([byte])) for byte in data]
+    return found
+
+
+def answer_tokenize(asked: Any) -> bytes:
+    """The body of an answer to `/tokenize`; there are no tokens where no text was sent."""
+    pieces = [
+        {"id": id, "piece": piece.decode() if id < _BYTES else list(piece)}
+        for id, piece in split_tokens(str(asked.get("content", "")))
+    ]
+    return json.dumps({"tokens": pieces}).encode()
+
+
+def forced_text(grammar: str) -> str:
+    """The one text that a grammar of tokens and characters lets come."""
+    numbers = (int(id) if id else int(code, 16) for id, code in _SIGN.findall(grammar))
+    return "".join(map(chr, numbers))
+
+
+CHUNK = 7
+"""Characters of thoughts or arguments in one event of a stream."""
+
+
+def drawn_calls(asked: Mapping[str, Any], rng: Random) -> tuple[tuple[str, str], ...]:
+    """What is called where a call is demanded: the function that is named, or the first."""
+    choice: Any = asked.get("tool_choice")
+    if choice in (None, "auto", "none"):
+        return ()
+    named: Any = choice["function"]["name"] if isinstance(choice, dict) else None  # pyright: ignore[reportUnknownVariableType]
+    functions = [tool["function"] for tool in asked["tools"]]
+    function = next(one for one in functions if named in (None, one["name"]))
+    made = instance(function.get("parameters") or {"type": "object"}, rng)
+    return ((function["name"], json.dumps(made)),)
+
+
+def add_calls(message: dict[str, Any], calls: Sequence[tuple[str, str]], rng: Random) -> None:
+    message["content"] = message["content"] or None
+    message["tool_calls"] = [
+        {
+            "id": f"call_{rng.getrandbits(48):012x}",
+            "type": "function",
+            "function": {"name": name, "arguments": arguments},
+        }
+        for name, arguments in calls
+    ]
+
+
+def thought_deltas(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What chunks of a stream say of thoughts, before the text."""
+    for name in ("reasoning_content", "reasoning"):
+        for part in _split(message.get(name) or ""):
+            yield {name: part}
+
+
+def call_deltas(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What chunks of a stream say of calls, after the text: the name first, then the arguments."""
+    for index, call in enumerate(message.get("tool_calls") or ()):
+        function = call["function"]
+        begun: dict[str, Any] = {
+            **call,
+            "index": index,
+            "function": {"name": function["name"], "arguments": ""},
+        }
+        yield {"tool_calls": [begun]}
+        for part in _split(function["arguments"]):
+            yield {"tool_calls": [{"index": index, "function": {"arguments": part}}]}
+
+
+def _split(text: str) -> list[str]:
+    return [text[at : at + CHUNK] for at in range(0, len(text), CHUNK)]
+
+
+def mix_calls(events: list[bytes]) -> list[bytes]:
+    """The parts of calls with those of the last call first, and taking turns."""
+    places = [n for n, event in enumerate(events) if b'"tool_calls": [{' in event]
+    by_index: dict[int, list[bytes]] = {}
+    for place in places:
+        (choice,) = json.loads(events[place].removeprefix(b"data: "))["choices"]
+        index = choice["delta"]["tool_calls"][0]["index"]
+        by_index.setdefault(index, []).append(events[place])
+    queues = [by_index[index] for index in sorted(by_index, reverse=True)]
+    turns = [queue.pop(0) for _ in places for queue in queues if queue]
+    mixed = dict(zip(places, turns, strict=True))
+    return [mixed.get(n, event) for n, event in enumerate(events)]

@@ -1,18 +1,34 @@
-"""How endpoints misbehave, one `Fault` for each way, and scripts that misbehave at a rate."""
+"""Misbehaviour of endpoints, one `Fault` for each way, and scripts that act it out.
+
+Scripts misbehave at a rate, refuse or echo images, or behave as paid endpoints do (`WindowLimit`, a
+limit of requests with its headers; `PrefixCache`).
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 from random import Random
-from typing import Any, cast
+from typing import Any, Literal, cast
 
-from textevolve.llm.testing import streams
-from textevolve.llm.testing.answers import Answer
-from textevolve.llm.testing.calls import mix_calls
+from textevolve.images import image_kind
+from textevolve.llm.testing.answers import Answer, content_text, mix_calls
+from textevolve.llm.testing.wires import (
+    break_one,
+    byte_by_byte,
+    fail_midway,
+    in_one_packet,
+    leave_out_usage,
+    shorten,
+    with_crlf,
+)
 
 
 class Fault(StrEnum):
@@ -207,14 +223,14 @@ _WHOLE: Mapping[Fault, Answer] = {
     ),
     Fault.STREAM_IGNORED: Answer(streams=False),
     Fault.STREAM_STALL: Answer(transport="stall"),
-    Fault.STREAM_SHORT: Answer(packets=streams.shorten),
-    Fault.STREAM_ERROR: Answer(packets=streams.fail_midway),
-    Fault.STREAM_BROKEN: Answer(packets=streams.break_one),
+    Fault.STREAM_SHORT: Answer(packets=shorten),
+    Fault.STREAM_ERROR: Answer(packets=fail_midway),
+    Fault.STREAM_BROKEN: Answer(packets=break_one),
     Fault.STREAM_NO_DONE: Answer(packets=lambda events: events[:-1]),
-    Fault.STREAM_NO_USAGE: Answer(packets=streams.leave_out_usage),
-    Fault.STREAM_CRLF: Answer(packets=streams.with_crlf),
-    Fault.STREAM_ONE_PACKET: Answer(packets=streams.in_one_packet),
-    Fault.STREAM_BYTES: Answer(packets=streams.byte_by_byte),
+    Fault.STREAM_NO_USAGE: Answer(packets=leave_out_usage),
+    Fault.STREAM_CRLF: Answer(packets=with_crlf),
+    Fault.STREAM_ONE_PACKET: Answer(packets=in_one_packet),
+    Fault.STREAM_BYTES: Answer(packets=byte_by_byte),
     Fault.NO_IMAGES_OPENAI: _refusal(
         400,
         "Invalid content type. image_url is only supported by certain models.",
@@ -272,3 +288,175 @@ def faults(
         return rng.choice(kinds) if rng.random() < rate else None
 
     return script
+
+
+@dataclass(frozen=True, slots=True)
+class SeenImage:
+    """`sha256` of its bytes; `kind` by them, whatever its data URL says; empty where it is none."""
+
+    kind: str
+    size: int
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.kind or 'no image'} {self.size} bytes {self.sha256[:12]}"
+
+
+def seen_images(body: Mapping[str, Any]) -> Iterator[SeenImage]:
+    """The images in a request's messages, in their order."""
+    for message in body.get("messages") or ():
+        content: Any = message.get("content")
+        parts = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
+        for part in parts:
+            if part.get("type") == "image_url":
+                data = base64.b64decode(part["image_url"]["url"].partition(",")[2])
+                yield SeenImage(image_kind(data) or "", len(data), hashlib.sha256(data).hexdigest())
+
+
+def echo_images(body: Mapping[str, Any], _number: int) -> str | None:
+    """A script that answers with what came: a line for each image, then the text of the last
+    message. A request without images is answered as by no script."""
+    found = [str(one) for one in seen_images(body)]
+    if not found:
+        return None
+    return "\n".join([*found, content_text(body["messages"][-1].get("content"))])
+
+
+def refuse_images(body: Mapping[str, Any], _number: int) -> Answer | None:
+    """A script that takes no images, as llama.cpp's server with a model that has no projector."""
+    return misbehave(Fault.NO_IMAGES_LLAMACPP) if any(seen_images(body)) else None
+
+
+BLOCK = 512
+"""Characters that a prompt cache finds again without marks: 128 tokens."""
+
+
+class WindowLimit:
+    """A script that lets `limit` requests through in each window of `seconds`, answers 429 to
+    others, and tells where the limit stands in the headers, as OpenAI's.
+
+    `fills`: "at once" gives all of it back when the window ends, "steadily" a part at a time.
+    `tells`: False is an endpoint without such headers. `asks_to_wait`: the 429 has a Retry-After.
+    `answered` and `refused` count.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        seconds: float,
+        *,
+        fills: Literal["at once", "steadily"] = "at once",
+        tells: bool = True,
+        asks_to_wait: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limit, self.seconds, self.fills = limit, seconds, fills
+        self.tells, self.asks_to_wait = tells, asks_to_wait
+        self.answered = self.refused = 0
+        self._clock = clock
+        self._left, self._at = float(limit), clock()
+
+    def __call__(self, _body: Mapping[str, Any], _number: int) -> Answer:
+        now = self._clock()
+        passed = now - self._at
+        if self.fills == "steadily":
+            self._left = min(self.limit, self._left + passed * self.limit / self.seconds)
+            self._at = now
+        elif passed >= self.seconds:
+            self._left, self._at = float(self.limit), now
+        let = self._left >= 1
+        self._left -= let
+        headers = self._headers(now) if self.tells else {}
+        if let:
+            self.answered += 1
+            return Answer(headers=headers)
+        self.refused += 1
+        if self.asks_to_wait:
+            headers |= {"retry-after-ms": f"{1000 * self._next(now):.0f}"}
+        error = {"message": "Rate limit reached", "type": "requests", "code": "rate_limit_exceeded"}
+        return Answer(status=429, body=json.dumps({"error": error}).encode(), headers=headers)
+
+    def _next(self, now: float) -> float:
+        each = self.seconds / self.limit
+        return (1 - self._left) * each if self.fills == "steadily" else self._whole(now)
+
+    def _whole(self, now: float) -> float:
+        missing = (self.limit - self._left) * self.seconds / self.limit
+        return missing if self.fills == "steadily" else max(0.0, self._at + self.seconds - now)
+
+    def _headers(self, now: float) -> dict[str, str]:
+        return {
+            "x-ratelimit-limit-requests": str(self.limit),
+            "x-ratelimit-remaining-requests": str(int(self._left)),
+            "x-ratelimit-reset-requests": f"{1000 * self._whole(now):.0f}ms",
+        }
+
+
+class PrefixCache:
+    """A script with a prompt cache that says in the usage what it read and wrote.
+
+    `marks`: only what a `cache_control` stands behind is kept, and found again if it was kept no
+    more than 20 parts earlier, as Anthropic's. Else each of `hosts` keeps all whole blocks of 128
+    tokens that it was sent, and a request goes to the host of its `prompt_cache_key`, or else to
+    the next in turn. A prompt of fewer than `least` tokens is not kept; a token are four
+    characters. `reads`, `writes` and `prompts` are sums of tokens.
+    """
+
+    def __init__(self, *, marks: bool = False, hosts: int = 1, least: int = 0) -> None:
+        self.marks, self.least = marks, least
+        self.reads = self.writes = self.prompts = 0
+        self._hosts: list[set[tuple[bytes, int]]] = [set() for _ in range(hosts)]
+        self._homes: dict[str, int] = {}
+
+    def __call__(self, body: Mapping[str, Any], number: int) -> Answer:
+        parts = _parts(body.get("messages") or ())
+        if not self.marks:
+            parts = _blocks("".join(text for text, _ in parts))
+        begins = _beginnings([text for text, _ in parts])
+        ends = [n for n, (_, marked) in enumerate(parts) if marked]
+        kept = self._hosts[self._home(body.get("prompt_cache_key"), number)]
+        back = 20 if self.marks else 1
+        reachable = {n for end in ends for n in range(max(0, end - back + 1), end + 1)}
+        read = max((begins[n][1] for n in reachable if begins[n] in kept), default=0)
+        new = [begins[n] for n in ends if begins[n][1] >= self.least]
+        kept.update(new)
+        written = max(0, max((tokens for _, tokens in new), default=0) - read)
+        prompt = begins[-1][1] if begins else 0
+        self.prompts, self.reads = self.prompts + prompt, self.reads + read
+        self.writes += written
+        details = {"cached_tokens": read} | ({"cache_write_tokens": written} if self.marks else {})
+        usage = {"prompt_tokens": prompt, "completion_tokens": 50, "total_tokens": prompt + 50}
+        return Answer(usage=usage | {"prompt_tokens_details": details})
+
+    def _home(self, key: str | None, number: int) -> int:
+        if key is None:
+            return number % len(self._hosts)
+        return self._homes.setdefault(key, len(self._homes) % len(self._hosts))
+
+
+def _parts(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, bool]]:
+    """The texts of a request, and behind which a mark stands."""
+    found: list[tuple[str, bool]] = []
+    for message in messages:
+        content: Any = message.get("content") or ""
+        if isinstance(content, str):
+            found.append((content, False))
+        else:
+            found += [(part.get("text", ""), "cache_control" in part) for part in content]
+    return found
+
+
+def _blocks(text: str) -> list[tuple[str, bool]]:
+    """All of it in blocks, of which the whole ones can be kept."""
+    cut = [text[start : start + BLOCK] for start in range(0, len(text), BLOCK)]
+    return [(block, len(block) == BLOCK) for block in cut]
+
+
+def _beginnings(texts: Sequence[str]) -> list[tuple[bytes, int]]:
+    """For each place between texts what stands before it, as a hash, and its tokens."""
+    digest, characters, found = blake2b(digest_size=16), 0, list[tuple[bytes, int]]()
+    for text in texts:
+        digest.update(text.encode("utf-8", "surrogatepass"))
+        characters += len(text)
+        found.append((digest.digest(), characters // 4))
+    return found

@@ -13,8 +13,7 @@ from typing import get_args
 
 from textevolve.llm.decisions import Wire
 from textevolve.llm.testing.batches import ScriptedBatches
-from textevolve.llm.testing.faults import CONTENT, TRANSIENT, faults
-from textevolve.llm.testing.images import refuse_images
+from textevolve.llm.testing.faults import CONTENT, TRANSIENT, faults, refuse_images
 from textevolve.llm.testing.server import DIMENSION, ScriptedServer
 
 

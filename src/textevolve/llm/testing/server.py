@@ -23,13 +23,22 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from textevolve.llm.decisions import Wire
-from textevolve.llm.testing.answers import OBLIGING, Answer, completion, drawn_embedding
+from textevolve.llm.testing.answers import (
+    OBLIGING,
+    Answer,
+    answer_tokenize,
+    completion,
+    drawn_embedding,
+)
 from textevolve.llm.testing.batches import ScriptedBatches
-from textevolve.llm.testing.decisions import decision, dialect_of
 from textevolve.llm.testing.faults import Fault, misbehave
-from textevolve.llm.testing.streams import Streamed, as_stream
-from textevolve.llm.testing.text_wires import SERVED_WIRES
-from textevolve.llm.testing.tokens import answer_tokenize
+from textevolve.llm.testing.wires import (
+    SERVED_WIRES,
+    Streamed,
+    as_stream,
+    decision,
+    dialect_of,
+)
 
 Script = Callable[[Mapping[str, Any], int], Answer | Fault | str | None]
 """From the request's body and its number (from 1) to what is answered; None: obliging."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 from textevolve.evaluation import Usage
 from textevolve.llm.model import ToolCall
-from textevolve.llm.tool_calls import as_sent
+from textevolve.llm.wire import as_sent
 
 JsonObject: TypeAlias = dict[str, Any]
 

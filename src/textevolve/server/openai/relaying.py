@@ -20,14 +20,13 @@ from pydantic_core import from_json
 
 from textevolve.errors import ModelError, StoreError
 from textevolve.evaluation import Usage
-from textevolve.llm.budget import Allowance
-from textevolve.llm.connections import BegunAnswer
+from textevolve.llm.connections import BegunAnswer, Refused, Relay, UsageReader
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request
 from textevolve.llm.model import Response as ModelResponse
 from textevolve.llm.opening import open_relay
 from textevolve.llm.refusals import is_too_long
-from textevolve.llm.relay import Refused, Relay, UsageReader
+from textevolve.llm.wrappers import Allowance
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.errors import INVALID, TOO_LONG, ApiError
 from textevolve.server.openai.completions import JsonObject, NoteTokens

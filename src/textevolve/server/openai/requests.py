@@ -13,7 +13,7 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
-from textevolve.llm.tool_calls import SentToolCall
+from textevolve.llm.wire import SentToolCall
 from textevolve.server.errors import INVALID, ApiError
 
 Shape = TypeVar("Shape", bound=BaseModel)

@@ -1,18 +1,23 @@
-"""The scripted server's other wires for text: /v1/responses and /v1/completions.
+"""Wires of the scripted server besides whole chats: streams, /responses, /completions, decisions.
 
-A request on them is taken as the chat that it stands for, so that scripts' answers mean the same on
-every wire, and the completion of that chat is written in the wire's own form, whole or as a stream.
+A request for text is taken as the chat that it stands for, so that scripts' answers mean the same
+on every wire, and its completion is written in the wire's own form, whole or as a stream. The
+probabilities of a decision are a function of the state, its words and its options, so they are the
+same on every wire, in any order and company of questions.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from hashlib import blake2b
+from random import Random
 from typing import Any
 
-from textevolve.llm.testing.answers import Answer, completion
+from textevolve.llm.decisions import Wire
+from textevolve.llm.testing.answers import Answer, call_deltas, completion, thought_deltas
 
 _ENDING = re.compile(
     r"(?:\s|<[|｜]?\w[^<>\n]{0,40}>|\[/?\w+\]|<\|[^<>\n]{1,40}\||\b(?:assistant|model|ASSISTANT|Response)\b"
@@ -208,3 +213,189 @@ SERVED_WIRES: Mapping[str, ServedWire] = {
     "/responses": ServedWire(_response_chat, _as_response),
     "/completions": ServedWire(_text_chat, _as_text_completion),
 }
+
+
+_WORD = re.compile(r"\s*\S+|\s+")
+ERROR = b'data: {"error":{"message":"Upstream failed","code":502}}\n\n'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streamed(Answer):
+    """An answer whose events are sent one after the other."""
+
+    events: tuple[bytes, ...] = ()
+
+    def sent(self) -> list[bytes]:
+        """The packets that go out; of what ends badly the first half."""
+        packets = list(self.events) if self.packets is None else self.packets(list(self.events))
+        bad = self.transport in ("cut", "reset", "stall")
+        return packets[: len(packets) // 2] if bad else packets
+
+
+def as_stream(answer: Answer, asked: Mapping[str, Any]) -> Answer:
+    """The same answer as a stream, where its body is a completion."""
+    if answer.status != 200 or answer.body is None:
+        return answer
+    whole = json.loads(answer.body)
+    kinds = {"response": response_events, "text_completion": text_events}
+    given = {one.name: getattr(answer, one.name) for one in fields(answer)}
+    return Streamed(**given, events=tuple(kinds.get(whole["object"], _events)(whole, asked)))
+
+
+def _events(whole: dict[str, Any], asked: Mapping[str, Any]) -> Iterable[bytes]:
+    """The chunks as OpenAI sends them: the role, the text, why it ended, the usage, the end."""
+    (choice,) = whole["choices"]
+    message, logprobs = choice["message"], choice.get("logprobs")
+    made = {k: whole[k] for k in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+
+    def chunk(delta: Mapping[str, Any], **more: Any) -> bytes:
+        piece = {"index": 0, "delta": delta, "finish_reason": None} | more
+        return _event(made | {"choices": [piece]})
+
+    yield chunk({"role": "assistant", "content": ""})
+    for delta in thought_deltas(message):
+        yield chunk(delta)
+    if message.get("refusal"):
+        yield chunk({"refusal": message["refusal"]})
+    if logprobs:
+        for token in logprobs["content"]:
+            yield chunk({"content": token["token"]}, logprobs={"content": [token]})
+    else:
+        for word in _WORD.findall(message.get("content") or ""):
+            yield chunk({"content": word})
+    for delta in call_deltas(message):
+        yield chunk(delta)
+    yield chunk({}, finish_reason=choice["finish_reason"])
+    wanted: Mapping[str, Any] = asked.get("stream_options") or {}
+    if wanted.get("include_usage"):
+        yield _event(made | {"choices": [], "usage": whole["usage"]})
+    yield b"data: [DONE]\n\n"
+
+
+def _event(data: Mapping[str, Any]) -> bytes:
+    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
+
+
+def shorten(events: list[bytes]) -> list[bytes]:
+    return events[: len(events) // 2]
+
+
+def fail_midway(events: list[bytes]) -> list[bytes]:
+    return [*shorten(events), ERROR]
+
+
+def break_one(events: list[bytes]) -> list[bytes]:
+    at = len(events) // 2
+    return [*events[:at], events[at][: len(events[at]) // 2] + b"\n\n", *events[at + 1 :]]
+
+
+def leave_out_usage(events: list[bytes]) -> list[bytes]:
+    return [event for event in events if b'"usage"' not in event]
+
+
+def with_crlf(events: list[bytes]) -> list[bytes]:
+    return [b": a comment\r\n\r\n", *(event.replace(b"\n", b"\r\n") for event in events)]
+
+
+def in_one_packet(events: list[bytes]) -> list[bytes]:
+    return [b"".join(events)]
+
+
+def byte_by_byte(events: list[bytes]) -> list[bytes]:
+    return [bytes([byte]) for event in events for byte in event]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question as any wire has it; the options of a predicate are no and yes. `levels`: what a
+    score's options mean."""
+
+    name: str | None
+    type: str
+    instructions: str
+    options: tuple[str, ...]
+    levels: tuple[Any, ...] = ()
+
+
+def dialect_of(path: str, asked: Mapping[str, Any], spoken: Sequence[str]) -> Wire | None:
+    """In which dialect a request is answered, None where the server does not speak it."""
+    if path == "/systemone":
+        return "systemone" if "systemone" in spoken else None
+    questions: Sequence[Mapping[str, Any]] = asked.get("questions") or [{}]
+    named: Wire = "sglang" if "id" in questions[0] else "decisions"
+    return named if named in spoken else None
+
+
+def decision(dialect: Wire, asked: Mapping[str, Any]) -> bytes:
+    """The body of an answer; the answers come last in it."""
+    state = asked.get("state" if dialect == "systemone" else "input")
+    read = [_read(dialect, name, question) for name, question in _questions(asked)]
+    answers: Any = [_answer(dialect, one, _probabilities(state, one)) for one in read]
+    if dialect != "decisions":
+        answers = {one.name: answer for one, answer in zip(read, answers, strict=True)}
+    usage = _usage(dialect, len(json.dumps(state)) // 4 + 20 * len(read))
+    made = {"model": asked.get("model", ""), "usage": usage, "answers": answers}
+    return json.dumps(made).encode()
+
+
+def _questions(asked: Mapping[str, Any]) -> list[tuple[str | None, Mapping[str, Any]]]:
+    questions: Any = asked.get("questions") or {}
+    if isinstance(questions, dict):
+        return list(questions.items())  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
+    return [(one.get("id") or one.get("name"), one) for one in questions]
+
+
+def _read(dialect: Wire, name: str | None, question: Mapping[str, Any]) -> _Asked:
+    kind = str(question.get("type"))
+    words = str(question.get("question" if dialect == "sglang" else "instructions"))
+    options: Sequence[Any] = ("no", "yes")
+    levels: Sequence[Any] = ()
+    if kind == "choice":
+        given = question[{"systemone": "criteria", "sglang": "options"}.get(dialect, "choices")]
+        key = "name" if dialect == "sglang" else "value"
+        options = [one if isinstance(one, str) else one[key] for one in given]
+    elif kind == "score":
+        levels = question["criteria" if dialect == "systemone" else "levels"]
+        options = [str(number) for number in range(len(levels))]
+    # OpenAI's predicates say in their instructions what yes and no mean.
+    return _Asked(name, kind, words.split("\n")[0], tuple(options), tuple(levels))
+
+
+def _probabilities(state: object, asked: _Asked) -> list[float]:
+    described = json.dumps([state, asked.instructions, asked.options])
+    rng = Random(blake2b(described.encode(), digest_size=8).digest())
+    shares = [rng.gammavariate(0.7, 1.0) + 1e-3 for _ in asked.options]
+    return [share / sum(shares) for share in shares]
+
+
+def _answer(dialect: Wire, asked: _Asked, row: Sequence[float]) -> dict[str, Any]:
+    name = {"name": asked.name} if dialect == "decisions" else {}
+    if asked.type in ("noul", "predicate"):
+        field = "noul" if dialect == "systemone" else "probability"
+        return {"type": asked.type, field: row[1]} | name
+    shares: Any = dict(zip(asked.options, row, strict=True))
+    best = max(shares, key=shares.__getitem__)
+    said: dict[str, Any] = {"choice": best}
+    if asked.type == "score":
+        said = {"score": sum(number * p for number, p in enumerate(row))}
+        if dialect == "systemone":
+            said["legend"] = dict(zip(asked.options, asked.levels, strict=True))
+    if dialect == "decisions":
+        shares = [{"value": option, "probability": p} for option, p in shares.items()]
+        for number, level in enumerate(asked.levels):
+            shares[number] |= {"value": number, "label": level["label"]}
+    confidence = {} if dialect == "sglang" or asked.type == "yes_no" else {"confidence": max(row)}
+    kept = {} if asked.type == "yes_no" else said
+    return {"type": asked.type} | kept | confidence | name | {"probabilities": shares}
+
+
+def _usage(dialect: Wire, tokens: int) -> dict[str, Any]:
+    if dialect == "sglang":
+        return {"prompt_tokens": tokens, "total_tokens": tokens}
+    usage: dict[str, Any] = {"input_tokens": tokens, "output_tokens": 0}
+    if dialect == "decisions":
+        cached = {"cached_tokens": tokens // 32 * 16, "cache_write_tokens": 0}
+        thought = {"reasoning_tokens": 0}
+        usage |= {"input_tokens_details": cached, "output_tokens_details": thought}
+        usage["total_tokens"] = tokens
+    return usage
