@@ -2,8 +2,8 @@
 
 The only module that opens connections, so the only place where a key is written into a header.
 `JsonService` is a client of any service that takes and gives JSON, such as a memory system;
-`Relay` passes requests of others on to an endpoint as they came, with only the model's name replaced
-and our key put in, so that whatever the endpoint takes (tools, schemas, images) passes through.
+`Relay` passes requests of others on to an endpoint as they came, with only the model's name
+replaced and our key put in, so that all that the endpoint takes (tools, schemas, images) passes.
 """
 
 from __future__ import annotations
