@@ -2,10 +2,10 @@
 
 Tensor by tensor, in parts of bounded size, into a temporary file that takes its name when it is
 whole. The choice of each tensor's type follows llama.cpp's `llama-quant.cpp`
-(llama_tensor_get_type) for the types offered here, without an importance matrix. Blocks are computed by the package `gguf`,
-which reads every type and writes the plain ones in numpy, or by llama.cpp's own
-`ggml_quantize_chunk` where the library inside the installed `xllamacpp` lets it be called: it
-writes the K-quants too, and is faster. Both write the same bytes, which is checked before use.
+(llama_tensor_get_type) for the types offered here, without an importance matrix. Blocks are
+computed by the package `gguf`, which reads every type and writes the plain ones in numpy, or by
+llama.cpp's own `ggml_quantize_chunk` where the library inside the installed `xllamacpp` lets it be
+called: it writes the K-quants too, and is faster. Both write the same bytes, checked before use.
 """
 
 from __future__ import annotations
