@@ -282,12 +282,15 @@ def test_a_missing_file(tmp_path: Path):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "ends in the middle of its header"),
+        (b"", "not a GGUF file"),
         (b"<html>", "not a GGUF file"),
         (b"GGUF" + struct.pack("<I", 9), "version 9"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60), "claims"),
-        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2**60), "ends in the middle"),
-        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1) + b"a" + struct.pack("<I", 99), "kind 99"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60), "cut off"),
+        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2**60), "cut off"),
+        (
+            b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1) + b"a" + struct.pack("<I", 99),
+            "not a valid GGUFValueType",
+        ),
     ],
 )
 def test_a_file_that_is_no_model(tmp_path: Path, content: bytes, reason: str):

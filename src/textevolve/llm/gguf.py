@@ -1,40 +1,43 @@
-"""The header of a GGUF file: what kind of model it is and how much memory a token of context takes.
+"""GGUF files as the package `gguf` reads them: a model's header, its tokenizer, its tensors.
 
-Here: reading and judging the header. Not here: where its tensors lie (`gguf_layout`), hashes
-(`weights`) and running the model (`local`).
+Hashes are in `weights`, running the model in `local`, and the sizes of blocks in `quantize`.
 """
 
 from __future__ import annotations
 
-import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any
 
 from textevolve.errors import SettingsError
 
-MAGIC = b"GGUF"
-_STRING, _ARRAY = 8, 9
-_SCALARS = {
-    0: "<B",
-    1: "<b",
-    2: "<H",
-    3: "<h",
-    4: "<I",
-    5: "<i",
-    6: "<f",
-    7: "<?",
-    10: "<Q",
-    11: "<q",
-    12: "<d",
-}
-_LONGEST_KEPT = 4096
-_MOST_ENTRIES = 65536
-
-T = TypeVar("T")
-GgufValue = int | float | bool | str | tuple[int | float | bool, ...] | None
+NEEDS_GGUF = (
+    "reading GGUF files needs the package gguf, which is not installed:"
+    ' pip install "textevolve[local]"'
+)
+LONG_LIST = 4096
+"""Entries from which on a list is skipped where only a header is read: vocabularies."""
+TEMPLATE = "tokenizer.chat_template"
+_ADDS_BOS = {"llama": True, "bert": True}
+"""Tokenizers that add BOS where the file does not say; those of the other kinds do not."""
+_SPLITTERS = (
+    "llama3",
+    "llama-v3",
+    "llama-bpe",
+    "falcon3",
+    "falcon-h1",
+    "pixtral",
+    "midm-2.0",
+    "lfm2",
+    "jina-v5-nano",
+    "tekken",
+    "chameleon",
+)
+"""The same of BPE tokenizers, which llama.cpp knows by how they split words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,149 +55,148 @@ class Header:
         return bool(self.decision_type)
 
 
-class Damaged(Exception):
-    """The bytes do not follow the format; becomes a SettingsError that names the file."""
+@dataclass(frozen=True, slots=True)
+class GgufTokenizer:
+    """`templates`: the chat templates by their names, `default` for the one without a name.
+    `adds_bos`: whether the tokenizer puts BOS before a prompt, as llama.cpp decides it."""
+
+    templates: Mapping[str, str]
+    bos_token: str | None
+    eos_token: str | None
+    adds_bos: bool
 
 
-class HeaderReader:
-    """Reads values in order and never asks for more bytes than the file has."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._size = self._left = os.fstat(stream.fileno()).st_size
-
-    @property
-    def position(self) -> int:
-        """Bytes from the beginning of the file."""
-        return self._size - self._left
-
-    def take(self, count: int) -> bytes:
-        self._claim(count)
-        data = self._stream.read(count)
-        if len(data) != count:
-            raise Damaged("it ends in the middle of its header")
-        return data
-
-    def skip(self, count: int) -> None:
-        self._claim(count)
-        self._stream.seek(count, os.SEEK_CUR)
-
-    def _claim(self, count: int) -> None:
-        if count > self._left:
-            raise Damaged("it ends in the middle of its header")
-        self._left -= count
-
-    def number(self, layout: str) -> int:
-        return struct.unpack(layout, self.take(struct.calcsize(layout)))[0]
-
-    def string(self) -> str:
-        length = self.number("<Q")
-        if length > _LONGEST_KEPT:
-            self.skip(length)
-            return ""
-        return self.take(length).decode("utf-8", "replace")
-
-    def value(self, kind: int) -> GgufValue:
-        if kind == _STRING:
-            return self.string()
-        if kind == _ARRAY:
-            return self._array()
-        if kind not in _SCALARS:
-            raise Damaged(f"its header has a value of unknown kind {kind}")
-        return self.number(_SCALARS[kind])
-
-    def _array(self) -> GgufValue:
-        kind, count = self.number("<I"), self.number("<Q")
-        if kind in _SCALARS:
-            layout = _SCALARS[kind]
-            size = struct.calcsize(layout)
-            if count > _LONGEST_KEPT:
-                self.skip(count * size)
-                return None
-            return struct.unpack(f"<{count}{layout[1]}", self.take(count * size))
-        if kind != _STRING:
-            raise Damaged(f"its header has an array of unknown kind {kind}")
-        for _ in range(count):
-            self.skip(self.number("<Q"))
-        return None
-
-
-def read_header(path: Path) -> Header:
-    """What the file says about its model.
+def open_gguf(path: Path, *, header_only: bool = False) -> Any:
+    """Return a `gguf.GGUFReader` of the file. With `header_only` neither long lists nor tensors are
+    read, which takes seconds for a large vocabulary.
 
     Raises:
-        SettingsError: no such file, not a GGUF, or a header that is cut or damaged.
+        SettingsError: gguf is missing, there is no such file, or it is cut, damaged or no GGUF.
     """
-    return _judge(read_from(path, _read_entries))
-
-
-def read_from(path: Path, read: Callable[[HeaderReader], T]) -> T:
-    """What `read` finds in the file; what is wrong with that is a SettingsError."""
     try:
         with path.open("rb") as stream:
-            return read(HeaderReader(stream))
+            if stream.read(4) != b"GGUF":
+                raise ValueError("it is not a GGUF file")
+        return _reader_class()(path, header_only)
     except FileNotFoundError as error:
         raise SettingsError(f"{path}: there is no such file of weights") from error
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read ({error.strerror})") from error
-    except Damaged as error:
-        raise SettingsError(f"{path}: not usable as weights: {error}; fetch it again") from error
+    except (ValueError, LookupError, OverflowError, struct.error) as error:
+        raise SettingsError(
+            f"{path}: not usable as weights: {error}; fetch it again, or update the package gguf"
+        ) from error
 
 
-def read_counts(reader: HeaderReader) -> tuple[int, int]:
-    """How many tensors and how many entries there are, from the beginning of the file."""
-    if reader.take(4) != MAGIC:
-        raise Damaged("it is not a GGUF file")
-    version = reader.number("<I")
-    if version not in (2, 3):
-        raise Damaged(f"GGUF version {version} is not one that can be read (2 or 3)")
-    tensors, entries = reader.number("<Q"), reader.number("<Q")
-    if max(tensors, entries) > _MOST_ENTRIES:
-        raise Damaged(f"its header claims {tensors} tensors and {entries} entries")
-    return tensors, entries
+@cache
+def _reader_class() -> Any:
+    try:
+        package: Any = import_module("gguf")
+    except ImportError as error:
+        raise SettingsError(NEEDS_GGUF) from error
+
+    base: Any = package.GGUFReader
+
+    class Reader(base):
+        """Refuse files that end within their header, which the package's reader takes for empty
+        values, and skip long lists where only a header is read."""
+
+        def __init__(self, path: Path, header_only: bool) -> None:
+            self.header_only = header_only
+            base.__init__(self, path)
+            if self.byte_order != "I":
+                raise ValueError("it is written for processors of the other byte order")
+
+        def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
+            values = base._get(self, offset, dtype, count, override_order)
+            if len(values) < count:
+                raise ValueError("the file is cut off, or damaged")
+            return values
+
+        def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
+            kinds = package.GGUFValueType
+            if self.header_only and raw_type == kinds.ARRAY:
+                kind, length = struct.unpack_from("<IQ", self.data, orig_offs)
+                end, scalar = orig_offs + 12, self.gguf_scalar_to_np.get(kind)
+                if length > LONG_LIST and scalar is not None:
+                    return 12 + length * scalar().itemsize, [], [], []
+                if length > LONG_LIST and kind == kinds.STRING:
+                    for _ in range(length):
+                        end += 8 + struct.unpack_from("<Q", self.data, end)[0]
+                    return end - orig_offs, [], [], []
+            return base._get_field_parts(self, orig_offs, raw_type)
+
+        def _build_tensor_info(self, offs: int, count: int) -> Any:
+            return (offs, []) if self.header_only else base._build_tensor_info(self, offs, count)
+
+    return Reader
 
 
-def _read_entries(reader: HeaderReader) -> dict[str, GgufValue]:
-    _, count = read_counts(reader)
-    entries: dict[str, GgufValue] = {}
-    for _ in range(count):
-        key = reader.string()
-        # The vocabulary is large, and every writer puts it behind what is wanted here.
-        if key.startswith("tokenizer.") and _complete(entries):
-            break
-        entries[key] = reader.value(reader.number("<I"))
-    return entries
+def value_of(reader: Any, key: str) -> Any:
+    """The value under a key of the metadata; None where the file has none."""
+    field = reader.get_field(key)
+    return None if field is None else field.contents()
 
 
-def _complete(entries: dict[str, GgufValue]) -> bool:
-    architecture = entries.get("general.architecture")
-    wanted = ("block_count", "context_length", "embedding_length", "attention.head_count")
-    return all(f"{architecture}.{name}" in entries for name in wanted)
+def read_header(path: Path) -> Header:
+    """Read what kind of model a file holds; once for as long as the file is unchanged.
+
+    Raises:
+        SettingsError: as `open_gguf`.
+    """
+    changed = path.stat().st_mtime_ns if path.is_file() else 0
+    return _read_header(path, changed)
 
 
-def _judge(entries: dict[str, GgufValue]) -> Header:
-    architecture = str(entries.get("general.architecture", "unknown"))
+@lru_cache(maxsize=64)
+def _read_header(path: Path, _changed: int) -> Header:
+    reader = open_gguf(path, header_only=True)
+    architecture = value_of(reader, "general.architecture") or "unknown"
 
-    def number(name: str) -> int | None:
-        value = entries.get(f"{architecture}.{name}")
-        return value if isinstance(value, int) and value > 0 else None
+    def number(name: str) -> int:
+        value = value_of(reader, f"{architecture}.{name}")
+        return value if isinstance(value, int) and value > 0 else 0
 
-    layers = number("block_count") or 0
-    heads = _each_layer(entries.get(f"{architecture}.attention.head_count"), layers)
-    kv_heads = _each_layer(entries.get(f"{architecture}.attention.head_count_kv"), layers) or heads
-    widest = max(heads, default=0)
-    head_size = (number("embedding_length") or 0) // widest if widest else 0
+    def of_layers(name: str) -> Sequence[int]:
+        value: Any = value_of(reader, f"{architecture}.{name}")
+        return value if isinstance(value, list) else [value or 0] * number("block_count")  # pyright: ignore[reportUnknownVariableType]
+
+    heads = of_layers("attention.head_count")
+    kv_heads = of_layers("attention.head_count_kv")
+    head_size = number("embedding_length") // (max(heads, default=0) or 1)
     key_size = number("attention.key_length") or head_size
     value_size = number("attention.value_length") or head_size
     return Header(
         architecture=architecture,
-        trained_context=number("context_length"),
-        cache_bytes_per_token=2 * sum(kv_heads) * (key_size + value_size),
-        decision_type=str(entries.get(f"{architecture}.decision.type") or ""),
+        trained_context=number("context_length") or None,
+        cache_bytes_per_token=2 * (sum(kv_heads) or sum(heads)) * (key_size + value_size),
+        decision_type=value_of(reader, f"{architecture}.decision.type") or "",
     )
 
 
-def _each_layer(value: GgufValue, layers: int) -> Sequence[int]:
-    if isinstance(value, tuple):
-        return [int(item) for item in value]
-    return [value] * layers if isinstance(value, int) else []
+def read_tokenizer(path: Path) -> GgufTokenizer:
+    """Read the whole header, which takes some seconds for a large vocabulary.
+
+    Raises:
+        SettingsError: as `open_gguf`.
+    """
+    reader = open_gguf(path)
+    templates = {
+        key.removeprefix(TEMPLATE).lstrip(".") or "default": value_of(reader, key)
+        for key in reader.fields
+        if key == TEMPLATE or key.startswith(f"{TEMPLATE}.")
+    }
+
+    def setting(name: str) -> Any:
+        return value_of(reader, f"tokenizer.ggml.{name}")
+
+    def token(name: str) -> str | None:
+        number, tokens = setting(f"{name}_token_id"), reader.get_field("tokenizer.ggml.tokens")
+        if number is None or tokens is None or number >= len(tokens.data):
+            return None
+        return tokens.contents(number)
+
+    kind, adds = setting("model"), setting("add_bos_token")
+    if adds is None:
+        adds = _ADDS_BOS.get(kind, kind == "gpt2" and setting("pre") in _SPLITTERS)
+    return GgufTokenizer(templates, token("bos"), token("eos"), adds_bos=bool(adds))

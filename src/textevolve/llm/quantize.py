@@ -16,263 +16,41 @@ import hashlib
 import os
 import re
 import shutil
+import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.errors import FatalModelError, InputError, SettingsError
-from textevolve.llm.gguf_layout import (
-    Layout,
-    TensorInfo,
-    pad,
-    read_layout,
-    whole_number,
-    write_header,
-)
+from textevolve.llm.gguf import NEEDS_GGUF, open_gguf, value_of
 from textevolve.llm.hardware import free_cores
 from textevolve.llm.weight_sources import ReportProgress, Transfer, no_report
 from textevolve.spec import suggest
 
 VALUES_AT_ONCE = 2**21
-"""Numbers that one thread works on: 8 MiB of them, and what they are made of and into."""
+"""Numbers that one thread works on: 8 MiB of them, and their source and result."""
 QUANTIZATION_VERSION = 2
+_UINT32 = 4
 _SPLIT = ("split.no", "split.count", "split.tensors.count")
 _SUFFIX = re.compile(r"[-._](f32|f16|bf16|fp16|i?q\d_\w+|q\d)$", re.IGNORECASE)
+PLAIN = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
+"""Types that the package `gguf` writes."""
 
-
-@dataclass(frozen=True, slots=True)
-class Quantized:
-    """A file that was made. `bytes`: its size, and `source_bytes` that of what it was made of.
-    `tensors`: how many have which type. `notes`: what a user should know of it."""
-
-    path: Path
-    type: str
-    bytes: int
-    source_bytes: int
-    sha256: str
-    seconds: float
-    tensors: Mapping[str, int]
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Tensor:
-    """A tensor on its way: as it lies in the source, and as it will in the new file."""
-
-    old: TensorInfo
-    new: TensorInfo
-    source: BlockType
-    target: BlockType
-
-    @property
-    def rows(self) -> int:
-        return self.old.values // self.old.shape[0] if self.old.values else 0
-
-    @property
-    def size(self) -> int:
-        return self.rows * self.target.row_bytes(self.old.shape[0])
-
-    @property
-    def source_size(self) -> int:
-        return self.rows * self.source.row_bytes(self.old.shape[0])
-
-
-def quantized_name(source: Path, target: str) -> str:
-    """The name of the new file: that of the source, its type taken for the new one."""
-    kind = find_file_type(target).name
-    found = _SUFFIX.search(source.stem)
-    if found is None:
-        return f"{source.stem}-{kind}.gguf"
-    shown = kind.upper() if found[1].isupper() else kind
-    return f"{source.stem[: found.start() + 1]}{shown}.gguf"
-
-
-def quantize_file(
-    source: Path | str,
-    target: str,
-    into: Path | str,
-    *,
-    allow_requantize: bool = False,
-    force: bool = False,
-    report: ReportProgress = no_report,
-) -> Quantized:
-    """Make a file of the type `target` of the file `source`, and call it `into`.
-
-    Memory is bounded, whatever the size. What breaks off leaves nothing behind, unless the process
-    is killed; then a file `NAME.NUMBER.part` stays, which nothing else reads.
-
-    Raises:
-        InputError: there is no such type, or the file is there already, or would be lost twice.
-        SettingsError: the source cannot be read, or a package is missing.
-        FatalModelError: the disk is full, or cannot be written.
-    """
-    begun, wanted, kernels = time.monotonic(), find_file_type(target), open_kernels()
-    source, into = Path(source), Path(into)
-    layout = read_layout(source)
-    refuse_target(source, into, force=force)
-    plan, notes = _plan(source, layout, wanted, kernels)
-    notes += _refuse_requantizing(source, plan, wanted, allowed=allow_requantize)
-    _require_space(into, sum(pad(one.size, layout.alignment) for one in plan))
-    part = into.with_name(f"{into.name}.{os.getpid()}.part")
-    transfer = Transfer(into.name, "quantising", sum(one.size for one in plan), report)
-    try:
-        with part.open("wb") as stream:
-            _write(stream, source, layout, plan, wanted, kernels, transfer)
-            stream.flush()
-            os.fsync(stream.fileno())
-        with part.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        size = part.stat().st_size
-        part.replace(into)
-    except OSError as error:
-        raise _disk_error(into, error) from error
-    finally:
-        part.unlink(missing_ok=True)
-    counts = Counter(one.target.name for one in plan)
-    seconds = time.monotonic() - begun
-    return Quantized(
-        *(into, wanted.name, size, source.stat().st_size, digest, seconds),
-        tensors=dict(counts.most_common()),
-        notes=notes,
-    )
-
-
-def refuse_target(source: Path, into: Path, *, force: bool) -> None:
-    """Raises InputError where `into` cannot be written: it is there already, or is the source."""
-    if into.exists() and into.samefile(source):
-        raise InputError(f"{into}: is the source itself; name another folder with --output")
-    if into.exists() and not force:
-        raise InputError(f"{into}: is there already; --force writes it anew")
-    if not into.parent.is_dir():
-        raise InputError(f"{into.parent}: there is no such folder")
-
-
-def _plan(
-    source: Path, layout: Layout, wanted: FileType, kernels: Kernels
-) -> tuple[list[_Tensor], tuple[str, ...]]:
-    """What becomes of each tensor, in the order of the file."""
-    if (layout.number("split.count") or 0) > 1:
-        raise InputError(f"{source}: is one part of several; join them with llama.cpp's gguf-split")
-    if not wanted.main.is_float and not kernels.writes(wanted.main):
-        plain = ", ".join(name for name in FILE_TYPES if kernels.writes(FILE_TYPES[name].main))
-        raise InputError(
-            f"--to {wanted.name}: K-quants are written by llama.cpp's own code, which cannot be"
-            f' called here (pip install "textevolve[local]"); without it there are: {plain}'
-        )
-    chosen, plan, offset, lower = choose_types(layout, wanted), list[_Tensor](), 0, False
-    for old in layout.tensors:
-        kind, target = kernels.block_type(old.type), chosen[old.name]
-        if kind is None or (old.values and old.shape[0] % kind.values):
-            raise SettingsError(
-                f"{source}: its tensor {old.name} is of a type that is not known here ({old.type});"
-                " a newer gguf package may know it"
-            )
-        if target is not None and not kernels.writes(target):
-            target, lower = BLOCK_TYPES["q8_0"], True
-        target = target or kind
-        plan.append(_Tensor(old, replace(old, type=target.number, offset=offset), kind, target))
-        offset += pad(plan[-1].size, layout.alignment)
-    _refuse_cut(source, layout, plan)
-    told = "the output is of q8_0, not q6_k as llama.cpp has it, since its code cannot be called"
-    return plan, (told,) if lower else ()
-
-
-def _refuse_cut(source: Path, layout: Layout, plan: list[_Tensor]) -> None:
-    end = max((layout.begin + one.old.offset + one.source_size for one in plan), default=0)
-    if not plan or end > source.stat().st_size:
-        why = "it is cut off" if plan else "it has no tensors"
-        raise SettingsError(f"{source}: not usable as weights: {why}; fetch it again")
-
-
-def _refuse_requantizing(
-    source: Path, plan: list[_Tensor], wanted: FileType, *, allowed: bool
-) -> tuple[str, ...]:
-    """What is said of a source that is quantised itself."""
-    changed = (one.source.name for one in plan if one.source.number != one.target.number)
-    lossy = sorted({name for name in changed if name not in ("f32", "f16", "bf16")})
-    if not lossy or wanted.main.is_float:
-        return ()
-    told = f"{source.name} is quantised already ({', '.join(lossy)}): what that lost stays lost"
-    if not allowed:
-        raise InputError(
-            f"{told}, and {wanted.name} loses more; take a file of f32, f16 or bf16, or allow it"
-            " with --allow-requantize"
-        )
-    return (f"{told}, and {wanted.name} has lost more",)
-
-
-def _require_space(into: Path, size: int) -> None:
-    free = shutil.disk_usage(into.parent).free
-    if size > free:
-        raise FatalModelError(
-            f"{into.name} needs {size / 1e9:.2f} GB in {into.parent}, where {free / 1e9:.2f} GB are"
-            " free: make room, or name another folder with --output"
-        )
-
-
-def _write(
-    stream: BinaryIO,
-    source: Path,
-    layout: Layout,
-    plan: list[_Tensor],
-    wanted: FileType,
-    kernels: Kernels,
-    transfer: Transfer,
-) -> None:
-    fields = {key: raw for key, raw in layout.fields.items() if key not in _SPLIT}
-    fields["general.quantization_version"] = whole_number(QUANTIZATION_VERSION)
-    fields["general.file_type"] = whole_number(wanted.number)
-    write_header(stream, fields, [one.new for one in plan], layout.alignment)
-    done, data = 0, np.memmap(source, dtype=np.uint8, mode="r")
-    transfer.tell(0)
-    width = free_cores()
-    with ThreadPoolExecutor(width) as pool:
-        for one in plan:
-            begin = layout.begin + one.old.offset
-            raw = data[begin : begin + one.source_size].reshape(one.rows, -1)
-            for made in _convert(raw, one, kernels, pool, width):
-                stream.write(made.data)
-                done += made.nbytes
-                transfer.tell(done)
-            stream.write(bytes(pad(one.size, layout.alignment) - one.size))
-
-
-def _convert(
-    raw: Bytes, tensor: _Tensor, kernels: Kernels, pool: ThreadPoolExecutor, width: int
-) -> Iterator[Bytes]:
-    """The tensor's new bytes, part by part; as many parts at once as there are threads."""
-    at_once = max(1, VALUES_AT_ONCE // max(1, tensor.old.shape[0]))
-    parts = [raw[first : first + at_once] for first in range(0, tensor.rows, at_once)]
-    if tensor.source.number == tensor.target.number:
-        yield from map(np.ascontiguousarray, parts)
-        return
-
-    def convert(part: Bytes) -> Bytes:
-        numbers = kernels.dequantize(part, tensor.source.number)
-        if not np.isfinite(numbers).all():
-            raise SettingsError(
-                f"the tensor {tensor.old.name} holds what is no number: the source is damaged"
-            )
-        return kernels.quantize(numbers, tensor.target)
-
-    for first in range(0, len(parts), width):
-        yield from pool.map(convert, parts[first : first + width])
-
-
-def _disk_error(into: Path, error: OSError) -> FatalModelError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    why = "the disk is full" if full else error.strerror or str(error)
-    return FatalModelError(f"{into}: cannot be written ({why}); name another folder with --output")
+Floats: TypeAlias = NDArray[np.float32]
+Bytes: TypeAlias = NDArray[np.uint8]
+Native: TypeAlias = "Callable[[Floats, BlockType], Bytes]"
+Lookup: TypeAlias = Callable[[str], Any]
+"""The value under a key of a file's metadata; None where it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,54 +70,346 @@ class BlockType:
         return length // self.values * self.bytes
 
 
-_BLOCKS = (
-    *(("f32", 0, 1, 4), ("f16", 1, 1, 2), ("bf16", 30, 1, 2)),
-    *(("q4_0", 2, 32, 18), ("q4_1", 3, 32, 20), ("q5_0", 6, 32, 22), ("q5_1", 7, 32, 24)),
-    *(("q8_0", 8, 32, 34), ("q2_k", 10, 256, 84), ("q3_k", 11, 256, 110)),
-    *(("q4_k", 12, 256, 144), ("q5_k", 13, 256, 176), ("q6_k", 14, 256, 210)),
-)
-BLOCK_TYPES: Mapping[str, BlockType] = {one[0]: BlockType(*one) for one in _BLOCKS}
-
-
 @dataclass(frozen=True, slots=True)
 class FileType:
-    """What a file can be quantised to: its number (`general.file_type`), and the type of most of
-    its tensors."""
+    """A type that a file can be quantised to: its number (`general.file_type`), and the type of
+    most of its tensors."""
 
     name: str
     number: int
     main: BlockType
 
 
+_BLOCKS = (
+    ("f32", 0, 1, 4),
+    ("f16", 1, 1, 2),
+    ("bf16", 30, 1, 2),
+    ("q4_0", 2, 32, 18),
+    ("q4_1", 3, 32, 20),
+    ("q5_0", 6, 32, 22),
+    ("q5_1", 7, 32, 24),
+    ("q8_0", 8, 32, 34),
+    ("q2_k", 10, 256, 84),
+    ("q3_k", 11, 256, 110),
+    ("q4_k", 12, 256, 144),
+    ("q5_k", 13, 256, 176),
+    ("q6_k", 14, 256, 210),
+)
+BLOCK_TYPES: Mapping[str, BlockType] = {row[0]: BlockType(*row) for row in _BLOCKS}
 _FILES = (
-    *(("f32", 0, "f32"), ("f16", 1, "f16"), ("bf16", 32, "bf16")),
-    *(("q8_0", 7, "q8_0"), ("q5_1", 9, "q5_1"), ("q5_0", 8, "q5_0")),
-    *(("q4_1", 3, "q4_1"), ("q4_0", 2, "q4_0"), ("q6_k", 18, "q6_k")),
-    *(("q5_k_m", 17, "q5_k"), ("q5_k_s", 16, "q5_k"), ("q4_k_m", 15, "q4_k")),
-    *(("q4_k_s", 14, "q4_k"), ("q3_k_l", 13, "q3_k"), ("q3_k_m", 12, "q3_k")),
-    *(("q3_k_s", 11, "q3_k"), ("q2_k", 10, "q2_k")),
+    ("f32", 0),
+    ("f16", 1),
+    ("bf16", 32),
+    ("q8_0", 7),
+    ("q5_1", 9),
+    ("q5_0", 8),
+    ("q4_1", 3),
+    ("q4_0", 2),
+    ("q6_k", 18),
+    ("q5_k_m", 17),
+    ("q5_k_s", 16),
+    ("q4_k_m", 15),
+    ("q4_k_s", 14),
+    ("q3_k_l", 13),
+    ("q3_k_m", 12),
+    ("q3_k_s", 11),
+    ("q2_k", 10),
 )
 FILE_TYPES: Mapping[str, FileType] = {
-    n: FileType(n, number, BLOCK_TYPES[m]) for n, number, m in _FILES
+    name: FileType(name, number, BLOCK_TYPES[re.sub("_[lms]$", "", name)])
+    for name, number in _FILES
 }
-
 _FALLBACKS = {"q2_k": "q4_0", "q3_k": "q4_0", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
 """For rows that 256 does not divide."""
-
 _KEPT_PARTS = (
-    *("_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight", "altup", "laurel"),
-    *("per_layer_model_proj", "ssm_conv1d", "shortconv.conv.weight", "indexer.k_proj.weight"),
-    *("indexer.q_proj.weight", "time_mix_first.weight", "time_mix_w0.weight", "time_mix_w1.weight"),
-    *("time_mix_w2.weight", "time_mix_v0.weight", "time_mix_v1.weight", "time_mix_v2.weight"),
-    *("time_mix_a0.weight", "time_mix_a1.weight", "time_mix_a2.weight", "time_mix_g1.weight"),
-    *("time_mix_g2.weight", "time_mix_decay_w1.weight", "time_mix_decay_w2.weight"),
-    *("time_mix_lerp_fused.weight", "attn_rel_b.weight", ".position_embd", "sam.pos_embd"),
-    *("sam.neck.", "sam.net_", ".rel_pos", ".patch_embd", ".patch_merger", "a.rvq.codebook"),
+    "_norm.weight",
+    "ffn_gate_inp.weight",
+    "ffn_gate_tid2eid.weight",
+    "altup",
+    "laurel",
+    "per_layer_model_proj",
+    "ssm_conv1d",
+    "shortconv.conv.weight",
+    "indexer.k_proj.weight",
+    "indexer.q_proj.weight",
+    "time_mix_first.weight",
+    "time_mix_w0.weight",
+    "time_mix_w1.weight",
+    "time_mix_w2.weight",
+    "time_mix_v0.weight",
+    "time_mix_v1.weight",
+    "time_mix_v2.weight",
+    "time_mix_a0.weight",
+    "time_mix_a1.weight",
+    "time_mix_a2.weight",
+    "time_mix_g1.weight",
+    "time_mix_g2.weight",
+    "time_mix_decay_w1.weight",
+    "time_mix_decay_w2.weight",
+    "time_mix_lerp_fused.weight",
+    "attn_rel_b.weight",
+    ".position_embd",
+    "sam.pos_embd",
+    "sam.neck.",
+    "sam.net_",
+    ".rel_pos",
+    ".patch_embd",
+    ".patch_merger",
+    "a.rvq.codebook",
     "mm.a.code_embd",
 )
 _KEPT_NAMES = ("position_embd.weight", "token_types.weight")
+_ROLES = (
+    ("per_layer_token_embd.weight", "embedding"),
+    ("token_embd.weight", "embedding"),
+    ("attn_qkv.weight", "value"),
+    ("attn_kv_b.weight", "value"),
+    ("attn_v.weight", "value"),
+    ("attn_k.weight", "key"),
+    ("attn_output.weight", "attention"),
+    ("ffn_down", "down"),
+)
+"""Roles of tensors by parts of their names."""
 
-TensorRole = Literal["output", "embedding", "value", "key", "attention", "down", "other"]
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """A quantised file. `bytes` is its size, `source_bytes` that of its source. `tensors`: how many
+    have which type. `notes`: sentences for the user."""
+
+    path: Path
+    type: str
+    bytes: int
+    source_bytes: int
+    sha256: str
+    seconds: float
+    tensors: Mapping[str, int]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A tensor of the source as `gguf` reads it, and the type that it will have; None where it is
+    copied as it is."""
+
+    tensor: Any
+    target: BlockType | None
+
+    @property
+    def name(self) -> str:
+        return self.target.name if self.target else self.tensor.tensor_type.name.lower()
+
+    @property
+    def number(self) -> int:
+        return self.target.number if self.target else int(self.tensor.tensor_type)
+
+    @property
+    def size(self) -> int:
+        if self.target is None:
+            return self.tensor.n_bytes
+        return self.tensor.n_elements // self.target.values * self.target.bytes
+
+
+def quantized_name(source: Path, target: str) -> str:
+    """Return the name of the new file: that of the source, with its type replaced."""
+    kind = find_file_type(target).name
+    suffix = _SUFFIX.search(source.stem)
+    if suffix is None:
+        return f"{source.stem}-{kind}.gguf"
+    shown = kind.upper() if suffix[1].isupper() else kind
+    return f"{source.stem[: suffix.start() + 1]}{shown}.gguf"
+
+
+def quantize_file(
+    source: Path | str,
+    target: str,
+    into: Path | str,
+    *,
+    allow_requantize: bool = False,
+    force: bool = False,
+    report: ReportProgress = no_report,
+) -> Quantized:
+    """Quantise the file `source` to the type `target`, as a new file `into`.
+
+    Memory is bounded, whatever the size. An interrupted run leaves nothing behind, unless the
+    process is killed; then a file `NAME.NUMBER.part` stays, which nothing else reads.
+
+    Raises:
+        InputError: there is no such type, or the file is there already, or would be lost twice.
+        SettingsError: the source cannot be read, or a package is missing.
+        FatalModelError: the disk is full, or cannot be written.
+    """
+    begun, file_type, kernels = time.monotonic(), find_file_type(target), open_kernels()
+    source, into = Path(source), Path(into)
+    reader = open_gguf(source)
+    refuse_target(source, into, force=force)
+    plan, notes = _plan(source, reader, file_type, kernels)
+    notes += _refuse_requantizing(source, plan, file_type, allowed=allow_requantize)
+    alignment = int(reader.alignment)
+    _require_space(into, sum(_pad(step.size, alignment) for step in plan))
+    part = into.with_name(f"{into.name}.{os.getpid()}.part")
+    transfer = Transfer(into.name, "quantising", sum(step.size for step in plan), report)
+    try:
+        with part.open("wb") as stream:
+            stream.write(_header(reader, plan, file_type, alignment))
+            _write_tensors(stream, plan, alignment, kernels, transfer)
+            stream.flush()
+            os.fsync(stream.fileno())
+        with part.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        size = part.stat().st_size
+        part.replace(into)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        reason = "the disk is full" if full else error.strerror or str(error)
+        raise FatalModelError(
+            f"{into}: cannot be written ({reason}); name another folder with --output"
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+    return Quantized(
+        path=into,
+        type=file_type.name,
+        bytes=size,
+        source_bytes=source.stat().st_size,
+        sha256=digest,
+        seconds=time.monotonic() - begun,
+        tensors=dict(Counter(step.name for step in plan).most_common()),
+        notes=notes,
+    )
+
+
+def refuse_target(source: Path, into: Path, *, force: bool) -> None:
+    """Raises InputError where `into` cannot be written: it is there already, or is the source."""
+    if into.exists() and into.samefile(source):
+        raise InputError(f"{into}: is the source itself; name another folder with --output")
+    if into.exists() and not force:
+        raise InputError(f"{into}: is there already; --force writes it anew")
+    if not into.parent.is_dir():
+        raise InputError(f"{into.parent}: there is no such folder")
+
+
+def _plan(
+    source: Path, reader: Any, file_type: FileType, kernels: Kernels
+) -> tuple[list[_Step], tuple[str, ...]]:
+    """The types of all tensors, in the order of the file."""
+    if (value_of(reader, "split.count") or 0) > 1:
+        raise InputError(f"{source}: is one part of several; join them with llama.cpp's gguf-split")
+    if not file_type.main.is_float and not kernels.writes(file_type.main):
+        plain = ", ".join(name for name in FILE_TYPES if kernels.writes(FILE_TYPES[name].main))
+        raise InputError(
+            f"--to {file_type.name}: K-quants are written by llama.cpp's own code, which cannot be"
+            f' called here (pip install "textevolve[local]"); without it there are: {plain}'
+        )
+    if not reader.tensors:
+        raise SettingsError(f"{source}: not usable as weights: it has no tensors; fetch it again")
+    types = choose_types(lambda key: value_of(reader, key), reader.tensors, file_type)
+    plan, lower = list[_Step](), False
+    for tensor in reader.tensors:
+        target = types[tensor.name]
+        if target is not None and not kernels.writes(target):
+            target, lower = BLOCK_TYPES["q8_0"], True
+        same = target is not None and target.number == int(tensor.tensor_type)
+        plan.append(_Step(tensor, None if same else target))
+    note = "the output is of q8_0, not q6_k as llama.cpp has it, since its code cannot be called"
+    return plan, (note,) if lower else ()
+
+
+def _refuse_requantizing(
+    source: Path, plan: list[_Step], file_type: FileType, *, allowed: bool
+) -> tuple[str, ...]:
+    """The note on a source that is quantised itself."""
+    changed = {step.tensor.tensor_type.name.lower() for step in plan if step.target}
+    lossy = sorted(changed - {"f32", "f16", "bf16"})
+    if not lossy or file_type.main.is_float:
+        return ()
+    note = f"{source.name} is quantised already ({', '.join(lossy)}): what that lost stays lost"
+    if not allowed:
+        raise InputError(
+            f"{note}, and {file_type.name} loses more; take a file of f32, f16 or bf16, or allow it"
+            " with --allow-requantize"
+        )
+    return (f"{note}, and {file_type.name} has lost more",)
+
+
+def _require_space(into: Path, size: int) -> None:
+    free = shutil.disk_usage(into.parent).free
+    if size > free:
+        raise FatalModelError(
+            f"{into.name} needs {size / 1e9:.2f} GB in {into.parent}, where {free / 1e9:.2f} GB are"
+            " free: make room, or name another folder with --output"
+        )
+
+
+def _pad(size: int, alignment: int) -> int:
+    """The next multiple of the alignment."""
+    return -(-size // alignment) * alignment
+
+
+def _header(reader: Any, plan: list[_Step], file_type: FileType, alignment: int) -> bytes:
+    """The header of the new file. Metadata keep the bytes that they have, so that none is lost."""
+    fields = {
+        name: b"".join(part.tobytes() for part in field.parts)
+        for name, field in reader.fields.items()
+        if not name.startswith("GGUF.") and name not in _SPLIT
+    }
+    changes = (
+        ("general.quantization_version", QUANTIZATION_VERSION),
+        (
+            "general.file_type",
+            file_type.number,
+        ),
+    )
+    for key, number in changes:
+        named = struct.pack("<Q", len(key)) + key.encode()
+        fields[key] = named + struct.pack("<II", _UINT32, number)
+    parts = [struct.pack("<4sIQQ", b"GGUF", 3, len(plan), len(fields)), *fields.values()]
+    offset = 0
+    for step in plan:
+        parts += [part.tobytes() for part in step.tensor.field.parts[:4]]  # its name and shape
+        parts.append(struct.pack("<IQ", step.number, offset))
+        offset += _pad(step.size, alignment)
+    header = b"".join(parts)
+    return header.ljust(_pad(len(header), alignment), b"\0")
+
+
+def _write_tensors(
+    stream: BinaryIO, plan: list[_Step], alignment: int, kernels: Kernels, transfer: Transfer
+) -> None:
+    done = 0
+    transfer.tell(0)
+    width = free_cores()
+    with ThreadPoolExecutor(width) as pool:
+        for step in plan:
+            for block in _convert(step, kernels, pool, width):
+                stream.write(block.data)
+                done += block.nbytes
+                transfer.tell(done)
+            stream.write(bytes(_pad(step.size, alignment) - step.size))
+
+
+def _convert(
+    step: _Step, kernels: Kernels, pool: ThreadPoolExecutor, width: int
+) -> Iterator[NDArray[Any]]:
+    """The tensor's new bytes, part by part; as many parts at once as there are threads."""
+    tensor, target = step.tensor, step.target
+    rows = tensor.data.reshape(-1, tensor.data.shape[-1] or 1)
+    at_once = max(1, VALUES_AT_ONCE // max(1, int(tensor.shape[0])))
+    parts = [rows[first : first + at_once] for first in range(0, len(rows), at_once)]
+    if target is None:
+        yield from map(np.ascontiguousarray, parts)
+        return
+
+    def convert(part: NDArray[Any]) -> Bytes:
+        numbers = kernels.dequantize(part, tensor.tensor_type)
+        if not np.isfinite(numbers).all():
+            raise SettingsError(
+                f"the tensor {tensor.name} holds what is no number: the source is damaged"
+            )
+        return kernels.quantize(numbers, target)
+
+    for first in range(0, len(parts), width):
+        yield from pool.map(convert, parts[first : first + width])
 
 
 def find_file_type(name: str) -> FileType:
@@ -347,13 +417,13 @@ def find_file_type(name: str) -> FileType:
     Raises:
         InputError: there is no such type; says which there are.
     """
-    found = FILE_TYPES.get(name.strip().lower())
-    if found is None:
-        raise InputError(f"type {name}: no such type{suggest(name.strip().lower(), [*FILE_TYPES])}")
-    return found
+    name = name.strip().lower()
+    if name not in FILE_TYPES:
+        raise InputError(f"type {name}: no such type{suggest(name, [*FILE_TYPES])}")
+    return FILE_TYPES[name]
 
 
-def is_kept(tensor: TensorInfo) -> bool:
+def is_kept(tensor: Any) -> bool:
     """Whether a tensor stays as it is: norms, biases and whatever is small or has one dimension."""
     # Dimensions of 1 at the end are none, as ggml counts them.
     flat = all(length == 1 for length in tensor.shape[1:])
@@ -363,26 +433,30 @@ def is_kept(tensor: TensorInfo) -> bool:
     return any(part in name for part in _KEPT_PARTS)
 
 
-def choose_types(layout: Layout, wanted: FileType) -> dict[str, BlockType | None]:
-    """For each tensor by its name the type that it is to have; None where it stays as it is."""
-    model = _Model.of(layout)
-    ranks = _rank(layout.tensors)
-    found: dict[str, BlockType | None] = {}
-    for tensor in layout.tensors:
+def choose_types(
+    metadata: Lookup, tensors: Sequence[Any], file_type: FileType
+) -> dict[str, BlockType | None]:
+    """For each tensor by its name the type that it is to have; None where it stays as it is.
+    `tensors` have a name and a shape, the length of a row first."""
+    model = _Model.of(metadata, tensors)
+    values = sorted((t.name for t in tensors if _role_of(t.name) == "value"), key=_block_of)
+    types: dict[str, BlockType | None] = {}
+    for tensor in tensors:
         if is_kept(tensor):
-            found[tensor.name] = None
-        elif wanted.main.is_float:
-            found[tensor.name] = wanted.main
+            types[tensor.name] = None
+        elif file_type.main.is_float:
+            types[tensor.name] = file_type.main
         else:
-            chosen = _choose(tensor, wanted, model, ranks.get(tensor.name, (0, 1)))
-            found[tensor.name] = _fit(BLOCK_TYPES[chosen], tensor)
-    return found
+            place = values.index(tensor.name) if tensor.name in values else 0
+            chosen = BLOCK_TYPES[_choose(tensor, file_type, model, (place, len(values)))]
+            types[tensor.name] = _fit(chosen, int(tensor.shape[0]))
+    return types
 
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """What of a model the rules look at. `tied`: the embeddings of tokens are its output, too.
-    `shared`: how many heads of attention share their keys and values."""
+    """The facts of a model that the rules depend on. `tied`: the embeddings of tokens are its
+    output, too. `shared`: how many heads of attention share their keys and values."""
 
     architecture: str
     layers: int
@@ -391,15 +465,20 @@ class _Model:
     experts: int
 
     @classmethod
-    def of(cls, layout: Layout) -> _Model:
-        name = layout.text("general.architecture")
-        heads = layout.number(f"{name}.attention.head_count") or 1
+    def of(cls, metadata: Lookup, tensors: Sequence[Any]) -> _Model:
+        name = metadata("general.architecture") or ""
+
+        def number(key: str) -> int:
+            value = metadata(f"{name}.{key}")
+            return value if isinstance(value, int) else 0
+
+        heads = number("attention.head_count") or 1
         return cls(
-            name,
-            layout.number(f"{name}.block_count") or 1,
-            all(tensor.name != "output.weight" for tensor in layout.tensors),
-            heads // (layout.number(f"{name}.attention.head_count_kv") or heads),
-            layout.number(f"{name}.expert_count") or 0,
+            architecture=name,
+            layers=number("block_count") or 1,
+            tied=all(tensor.name != "output.weight" for tensor in tensors),
+            shared=heads // (number("attention.head_count_kv") or heads),
+            experts=number("expert_count"),
         )
 
     @property
@@ -407,34 +486,10 @@ class _Model:
         return self.layers == 80 and self.shared > 1 and self.architecture in ("llama", "qwen2")
 
 
-def _role_of(name: str) -> TensorRole:
-    exact: dict[str, TensorRole] = {
-        "output.weight": "output",
-        "token_embd.weight": "embedding",
-        "per_layer_token_embd.weight": "embedding",
-    }
-    within: dict[str, TensorRole] = {
-        "attn_qkv.weight": "value",
-        "attn_kv_b.weight": "value",
-        "attn_v.weight": "value",
-        "attn_k.weight": "key",
-        "attn_output.weight": "attention",
-        "ffn_down": "down",
-    }
-    if name in exact:
-        return exact[name]
-    for part, role in within.items():
-        if part in name:
-            return role
-    return "other"
-
-
-def _rank(tensors: Sequence[TensorInfo]) -> dict[str, tuple[int, int]]:
-    """Of tensors that come once a block: the how manieth it is, and of how many."""
-    values = sorted(
-        (t.name for t in tensors if _role_of(t.name) in ("value", "qkv")), key=_block_of
-    )
-    return {name: (number, len(values)) for number, name in enumerate(values)}
+def _role_of(name: str) -> str:
+    if name == "output.weight":
+        return "output"
+    return next((role for part, role in _ROLES if part in name), "other")
 
 
 def _block_of(name: str) -> int:
@@ -446,20 +501,20 @@ def _more_bits(rank: int, count: int) -> bool:
     return rank < count // 8 or rank >= 7 * count // 8 or (rank - count // 8) % 3 == 2
 
 
-def _choose(tensor: TensorInfo, wanted: FileType, model: _Model, rank: tuple[int, int]) -> str:
+def _choose(tensor: Any, file_type: FileType, model: _Model, rank: tuple[int, int]) -> str:
     """The name of the block's type, before it is known whether the row can have it."""
-    role, main = _role_of(tensor.name), wanted.main.name
+    role, main = _role_of(tensor.name), file_type.main.name
     if role == "output" or (role == "embedding" and model.tied):
-        plain = model.architecture == "falcon" or tensor.shape[0] % wanted.main.values
+        plain = model.architecture == "falcon" or tensor.shape[0] % file_type.main.values
         return "q8_0" if plain or main == "q8_0" else "q6_k"
     if role == "value":
-        return _choose_value(wanted.name, main, model, rank)
+        return _choose_value(file_type.name, main, model, rank)
     if role == "key" and model.experts == 8:
         return "q8_0"
     if role == "down":
-        return _choose_down(wanted.name, main, model, _block_of(tensor.name))
+        return _choose_down(file_type.name, main, model, _block_of(tensor.name))
     if role == "attention":
-        return _choose_attention(wanted.name, main, model)
+        return _choose_attention(file_type.name, main, model)
     return main
 
 
@@ -508,23 +563,10 @@ def _choose_attention(file: str, main: str, model: _Model) -> str:
     return {"q2_k": "q3_k", "q3_k_m": "q4_k", "q3_k_l": "q5_k"}.get(file, main)
 
 
-def _fit(chosen: BlockType, tensor: TensorInfo) -> BlockType:
-    """The type, or the one in its place where its blocks do not fill the tensor's rows."""
-    if tensor.shape[0] % chosen.values == 0:
-        return chosen
-    other = BLOCK_TYPES.get(_FALLBACKS.get(chosen.name, "f16"), BLOCK_TYPES["f16"])
-    return other if tensor.shape[0] % other.values == 0 else BLOCK_TYPES["f16"]
-
-
-Floats: TypeAlias = NDArray[np.float32]
-Bytes: TypeAlias = NDArray[np.uint8]
-Native: TypeAlias = Callable[[Floats, BlockType], Bytes]
-
-PLAIN = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
-"""What `gguf` writes."""
-NEEDS_GGUF = (
-    'quantising needs the package gguf, which is not installed: pip install "textevolve[quantize]"'
-)
+def _fit(chosen: BlockType, length: int) -> BlockType:
+    """The type, or the one in its place where its blocks do not fill rows of this length."""
+    names = (chosen.name, _FALLBACKS.get(chosen.name, "f16"), "f16")
+    return next(BLOCK_TYPES[name] for name in names if length % BLOCK_TYPES[name].values == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -542,28 +584,13 @@ class Kernels:
         if self.native is not None and not kind.is_float:
             return self.native(rows, kind)
         with np.errstate(all="ignore"):  # a block of zeros is divided by 0, and comes out as zeros
-            found = self.gguf.quants.quantize(rows, self._type(kind.number))
-        return np.ascontiguousarray(found).view(np.uint8).reshape(len(rows), -1)
+            blocks = self.gguf.quants.quantize(rows, self.gguf.GGMLQuantizationType(kind.number))
+        return np.ascontiguousarray(blocks).view(np.uint8).reshape(len(rows), -1)
 
-    def dequantize(self, rows: Bytes, number: int) -> Floats:
-        """Rows of bytes of the type with this number in ggml, as rows of numbers."""
-        kind, raw = self._type(number), rows
-        if kind.name in ("F32", "F16"):
-            raw = rows.view(np.float32 if kind.name == "F32" else np.float16)
-        found = self.gguf.quants.dequantize(raw, kind)
-        return np.ascontiguousarray(found, dtype=np.float32).reshape(len(rows), -1)
-
-    def block_type(self, number: int) -> BlockType | None:
-        """What is known of a type of ggml; None where it is none that can be read."""
-        try:
-            kind = self._type(number)
-            values, size = self.gguf.GGML_QUANT_SIZES[kind]
-        except (ValueError, KeyError):
-            return None
-        return BlockType(kind.name.lower(), number, values, size)
-
-    def _type(self, number: int) -> Any:
-        return self.gguf.GGMLQuantizationType(number)
+    def dequantize(self, rows: NDArray[Any], kind: Any) -> Floats:
+        """Rows as `gguf` reads them, of a type of its own, as rows of numbers."""
+        values = self.gguf.quants.dequantize(rows, kind)
+        return np.ascontiguousarray(values, dtype=np.float32).reshape(len(rows), -1)
 
 
 @lru_cache(maxsize=1)
@@ -583,8 +610,8 @@ def open_kernels() -> Kernels:
 def _find_native() -> Native | None:
     """llama.cpp's function, which is a public one of ggml, but which the wheel does not promise."""
     try:
-        found = find_spec("xllamacpp.xllamacpp")
-        function = ctypes.CDLL(found.origin or "").ggml_quantize_chunk if found else None
+        library = find_spec("xllamacpp.xllamacpp")
+        function = ctypes.CDLL(library.origin or "").ggml_quantize_chunk if library else None
     except (ImportError, OSError, AttributeError):
         return None
     if function is None:
@@ -595,13 +622,13 @@ def _find_native() -> Native | None:
 
     def quantize(rows: Floats, kind: BlockType) -> Bytes:
         number, length = rows.shape
-        given = np.ascontiguousarray(rows, dtype=np.float32)
-        made = np.empty((number, kind.row_bytes(length)), dtype=np.uint8)
+        values = np.ascontiguousarray(rows, dtype=np.float32)
+        blocks = np.empty((number, kind.row_bytes(length)), dtype=np.uint8)
         written = function(
-            *(kind.number, given.ctypes.data, made.ctypes.data, 0, number, length, None)
+            kind.number, values.ctypes.data, blocks.ctypes.data, 0, number, length, None
         )
-        assert written == made.nbytes, f"{kind.name}: {written} bytes, not {made.nbytes}"
-        return made
+        assert written == blocks.nbytes, f"{kind.name}: {written} bytes, not {blocks.nbytes}"
+        return blocks
 
     return quantize
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from textevolve.errors import InputError, SettingsError
 from textevolve.llm.chat_formats.jinja_template import DEFAULT, JinjaTemplate
-from textevolve.llm.gguf_tokenizer import read_tokenizer
+from textevolve.llm.gguf import read_tokenizer
 
 JINJA, CONFIG, PROCESSOR = "chat_template.jinja", "tokenizer_config.json", "chat_template.json"
 _JINJA = (".jinja", ".jinja2", ".j2")
