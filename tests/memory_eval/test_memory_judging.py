@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from textevolve.errors import AccessError, AnswerError, BudgetError
 from textevolve.evaluation import Failure
-from textevolve.llm.budget import Budget, Budgeted
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
+from textevolve.llm.wrappers import Budget, Budgeted
 from textevolve.memory_eval.judgement import LABELS, TASKS, MemoryVerdict, Subject
 from textevolve.memory_eval.judging import (
     ANSWERS,

@@ -25,9 +25,9 @@ from textevolve.errors import (
     ModelError,
 )
 from textevolve.evaluation import Case, Failure, Usage, failure_of
-from textevolve.llm.replay import replay_models
-from textevolve.llm.testing.schema import prose
+from textevolve.llm.testing.answers import prose
 from textevolve.llm.usage_meter import UsageMeter
+from textevolve.llm.wrappers import replay_models
 from textevolve.memory.creation import (
     CreatedMemories,
     Start,

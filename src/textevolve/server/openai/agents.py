@@ -14,7 +14,7 @@ from textevolve.agents.session import SessionMessage
 from textevolve.errors import InputError
 from textevolve.llm.model import Message
 from textevolve.llm.streaming import AnswerPiece
-from textevolve.llm.tool_calls import as_tool_calls
+from textevolve.llm.wire import as_tool_calls
 from textevolve.memory.cue import RecallSettings
 from textevolve.server.access import Caller
 from textevolve.server.decisions.spending import spending
