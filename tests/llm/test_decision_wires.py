@@ -46,7 +46,7 @@ def fixture(name: str) -> Any:
 
 
 def read(wire: Wire, answers: Any, questions: tuple[Question, ...] = QUESTIONS):
-    text = read_answers(wire, answers, questions)
+    text = read_answers(answers, questions)
     return read_decision(Response(text, "stop", Usage()), questions).answers
 
 

@@ -45,10 +45,8 @@ from textevolve.llm.refusals import (
     Refusal,
     decides_only,
     error_object,
-    failure,
     read_refusal,
     refused_field,
-    retry_after,
     status_of,
     without_logprobs,
 )
@@ -226,7 +224,7 @@ class OpenAIClient:
             else:
                 refusal = read_refusal(raw)
             try:
-                self._leave_out(status, refusal, body.keys(), request, retry_after(headers))
+                self._leave_out(status, refusal, body.keys(), request, headers)
             except AccessError as error:
                 raise await self._with_models(error) from None
 
@@ -258,21 +256,15 @@ class OpenAIClient:
         refusal: Refusal,
         sent: Collection[str],
         request: Request,
-        wait: float | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         """Leave out from now on what the endpoint refuses; where it is nothing that a request can
         do without, the refusal is raised."""
         sent = {*sent, MARK_FIELD} if self._prompt_cache == "breakpoints" else sent
         field = refused_field(status, refusal, sent, self._wire.schema_fields)
         if field is None:
-            raise failure(
-                self._name,
-                status,
-                refusal,
-                wait=wait,
-                secrets=self._http.secrets,
-                images=any(message.images for message in request.messages),
-            )
+            images = any(message.images for message in request.messages)
+            raise self._http.failure(status, refusal, headers, images=images)
         if field == "logprobs":
             raise without_logprobs(self._name, self._http.scrub(refusal.message))
         self._refused.add(field)
@@ -356,7 +348,7 @@ class OpenAIClient:
             return None
         status, headers, raw = await self._exchange_natively("/tokenize", tokenize_body(text))
         if status in (429, 503):
-            raise self._failure(status, headers, raw)
+            raise self._http.failure(status, read_refusal(raw), headers)
         tokens = read_tokens(raw) if status == 200 else None
         if tokens is None:
             self._forces = False
@@ -444,15 +436,11 @@ class OpenAIClient:
             )
         return response
 
-    def _failure(self, status: int, headers: Mapping[str, str], raw: bytes) -> ModelError:
-        wait, secrets = retry_after(headers), self._http.secrets
-        return failure(self._name, status, read_refusal(raw), wait=wait, secrets=secrets)
-
     async def _ask(self, method: str, path: str, body: bytes | None, shape: type[Shape]) -> Shape:
         url = URL(self.base_url + path)
         status, headers, raw = await self._http.exchange(method, url, body)
         if status != 200:
-            raise self._failure(status, headers, raw)
+            raise self._http.failure(status, read_refusal(raw), headers)
         found = None
         with suppress(ValidationError):
             found = shape.model_validate_json(raw)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 from urllib.request import getproxies, proxy_bypass
@@ -33,7 +33,7 @@ from textevolve.evaluation import Usage
 from textevolve.llm.keys import SETTINGS, Key
 from textevolve.llm.prices import find_price
 from textevolve.llm.providers import Endpoint, is_loopback
-from textevolve.llm.refusals import Refusal, one_line, read_refusal, retry_after
+from textevolve.llm.refusals import Refusal, failure, one_line, read_refusal, retry_after
 from textevolve.llm.reported_usage import ReportedUsage, usage_of
 from textevolve.llm.token_count import count_tokens
 from textevolve.llm.wire import encode
@@ -97,38 +97,69 @@ class Http:
         self,
         method: str,
         url: URL,
-        body: bytes | None,
+        body: bytes | None = None,
         extra: Mapping[str, str] | None = None,
         unbounded: bool = False,
         hears: Callable[[bytes], None] | None = None,
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """One HTTP exchange; `unbounded`: only connecting has a time limit. `hears`: is given the
+        """One HTTP exchange; `unbounded`: only connecting has a time limit. `hears` is given the
         parts of a 200's body as they come, with whatever keys stand in them."""
-        key = self._key
-        found = await self._exchange(method, url, body, extra, unbounded, hears)
-        if found[0] == 401 and await self._renew(key):
-            return await self._exchange(method, url, body, extra, unbounded, hears)
-        return found
+        limit = self._limit(None) if unbounded else None
+        answer = await self._send(method, url, body, extra, limit)
+        return answer.status, answer.headers, await answer.whole(hears)
 
-    async def _exchange(
+    async def begin(
+        self,
+        method: str,
+        url: URL,
+        body: bytes | None = None,
+        extra: Mapping[str, str] | None = None,
+        *,
+        quiet: float | None,
+    ) -> BegunAnswer:
+        """Send a request, and return with the first of the answer, which is read as it comes.
+        `quiet`: seconds after which an answer that says nothing counts as broken off, if ever.
+
+        Raises:
+            UnavailableError, AccessError: nothing came.
+        """
+        return await self._send(method, url, body, extra, self._limit(quiet))
+
+    def _limit(self, quiet: float | None) -> aiohttp.ClientTimeout:
+        return aiohttp.ClientTimeout(sock_connect=self._timeouts.connect, sock_read=quiet)
+
+    async def _send(
         self,
         method: str,
         url: URL,
         body: bytes | None,
         extra: Mapping[str, str] | None,
-        unbounded: bool,
-        hears: Callable[[bytes], None] | None,
-    ) -> tuple[int, Mapping[str, str], bytes]:
+        limit: aiohttp.ClientTimeout | None,
+    ) -> BegunAnswer:
+        key = self._key
+        answer = await self._send_once(method, url, body, extra, limit)
+        if answer.status == 401 and await self._renew(key):
+            answer.close()
+            return await self._send_once(method, url, body, extra, limit)
+        return answer
+
+    async def _send_once(
+        self,
+        method: str,
+        url: URL,
+        body: bytes | None,
+        extra: Mapping[str, str] | None,
+        limit: aiohttp.ClientTimeout | None,
+    ) -> BegunAnswer:
         """
         Errors are raised after the `except`, so that none of ours refers to an error of the
         transport, which may hold the headers.
         """
         data = io.BytesIO(body) if body is not None and len(body) > LARGE else body
         session = self._session or self._open()
-        limits = aiohttp.ClientTimeout(sock_connect=self._timeouts.connect)
-        timeout: dict[str, Any] = {"timeout": limits} if unbounded else {}
+        timeout: dict[str, Any] = {} if limit is None else {"timeout": limit}
         try:
-            async with session.request(
+            answer = await session.request(
                 method,
                 url,
                 data=data,
@@ -136,60 +167,8 @@ class Http:
                 proxy=self._proxy,
                 allow_redirects=False,
                 **timeout,
-            ) as answer:
-                return (
-                    answer.status,
-                    answer.headers,
-                    self.without_key(await self.read(answer, hears)),
-                )
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            failed = self.unreachable(error)
-        raise failed
-
-    async def begin(self, url: URL, body: bytes, unbounded: bool = False) -> BegunAnswer:
-        """Posts, and returns with the first of the answer, which is read as it comes. `unbounded`:
-        only connecting has a time limit; else also each wait for more.
-
-        Raises:
-            UnavailableError, AccessError: nothing came.
-        """
-        key = self._key
-        answer = await self._begin(url, body, unbounded)
-        if answer.status == 401 and await self._renew(key):
-            answer.close()
-            return await self._begin(url, body, unbounded)
-        return answer
-
-    async def _begin(self, url: URL, body: bytes, unbounded: bool) -> BegunAnswer:
-        session, limits = self._session or self._open(), self._timeouts
-        wait = None if unbounded else limits.read
-        timeout = aiohttp.ClientTimeout(sock_connect=limits.connect, sock_read=wait)
-        data = io.BytesIO(body) if len(body) > LARGE else body
-        try:
-            answer = await session.post(
-                url, data=data, proxy=self._proxy, allow_redirects=False, timeout=timeout
             )
             return BegunAnswer(self, answer)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            failed = self.unreachable(error)
-        raise failed
-
-    async def stream(
-        self, method: str, url: URL, extra: Mapping[str, str], quiet: float
-    ) -> AsyncGenerator[tuple[int, bytes]]:
-        """The status, and the parts of an answer without an end of its own as they come; `quiet`:
-        seconds after which one that says nothing counts as broken off. Errors as of `exchange`."""
-        session = self._session or self._open()
-        limits = aiohttp.ClientTimeout(sock_connect=self._timeouts.connect, sock_read=quiet)
-        asked = session.request(
-            method, url, headers=extra, proxy=self._proxy, allow_redirects=False, timeout=limits
-        )
-        try:
-            async with asked as answer:
-                yield answer.status, b""
-                async for part in answer.content.iter_any():
-                    yield answer.status, self.without_key(part)
-            return
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failed = self.unreachable(error)
         raise failed
@@ -219,6 +198,24 @@ class Http:
             if hears is not None and answer.status == 200:
                 hears(part)
         return bytes(whole[: self._largest])
+
+    def read_json(self, path: str, raw: bytes) -> Any:
+        """
+        Raises:
+            UnavailableError: it is no JSON.
+        """
+        try:
+            return json.loads(raw)
+        except (ValueError, RecursionError):
+            pass  # raised below, so that no error of ours refers to one that holds the answer
+        raise UnavailableError(f"{self.name}: {path} answered no JSON: {self.say(raw)}")
+
+    def failure(
+        self, status: int, refusal: Refusal, headers: Mapping[str, str] | None = None, **more: bool
+    ) -> ModelError:
+        """The error that stands for an endpoint's refusal."""
+        wait = retry_after(headers or {})
+        return failure(self.name, status, refusal, wait=wait, secrets=self.secrets, **more)
 
     def _open(self) -> aiohttp.ClientSession:
         headers = {"Content-Type": "application/json", "User-Agent": "textevolve"}
@@ -327,13 +324,13 @@ class BegunAnswer:
             self.close()
         raise failed
 
-    async def whole(self) -> bytes:
+    async def whole(self, hears: Callable[[bytes], None] | None = None) -> bytes:
         """
         Raises:
             AnswerError: it is larger than answers may be. UnavailableError: it broke off.
         """
         try:
-            return self._http.without_key(await self._http.read(self._answer, None))
+            return self._http.without_key(await self._http.read(self._answer, hears))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failed = self._http.unreachable(error)
         finally:
@@ -378,12 +375,11 @@ class JsonService:
         key: Key | SecretStr | None = None,
         timeouts: Timeouts | None = None,
         largest_answer: int = LARGEST_ANSWER,
-        connections: int = 128,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.name = name
         limits = timeouts or Timeouts()
-        self._http = Http(name, self.base_url, key, limits, connections, largest_answer)
+        self._http = Http(name, self.base_url, key, limits, SERVICE_CONNECTIONS, largest_answer)
         self._reached = False
 
     def __repr__(self) -> str:
@@ -410,27 +406,15 @@ class JsonService:
             AnswerError: more than `largest_answer` MiB came.
         """
         url = URL(self.base_url + path)
-        status, said, raw = await self._http.exchange("POST", url, encode(body), headers)
+        status, answered, raw = await self._http.exchange("POST", url, encode(body), headers)
         if not 200 <= status < 300:
-            refusal, wait = read_refusal(raw), retry_after(said)
-            raise self._failure(path, status, refusal, wait, self._http.secrets)
+            raise self._failure(path, status, read_refusal(raw), retry_after(answered))
         self._reached = True
-        try:
-            return json.loads(raw)
-        except (ValueError, RecursionError):
-            pass  # raised below, so that no error of ours refers to one that holds the answer
-        raise UnavailableError(f"{self.name}{path}: answered no JSON: {self._http.say(raw)}")
+        return self._http.read_json(path, raw)
 
-    def _failure(
-        self,
-        path: str,
-        status: int,
-        refusal: Refusal,
-        wait: float | None,
-        secrets: Collection[str],
-    ) -> ModelError:
+    def _failure(self, path: str, status: int, refusal: Refusal, wait: float | None) -> ModelError:
         where = f"{self.name}{path}"
-        said = one_line(refusal.message, secrets) or "no reason given"
+        said = self._http.scrub(refusal.message) or "no reason given"
         if status in (408, 409, 425, 429) or (status >= 500 and status != 501):
             return UnavailableError(f"{where}: {status}: {said}", status=status, retry_after=wait)
         if status in (401, 403):
@@ -442,6 +426,7 @@ class JsonService:
         return RejectedError(f"{where}: the service rejects the request ({status}): {said}")
 
 
+SERVICE_CONNECTIONS = 128
 RELAYED_CONNECTIONS = 4096
 """Requests that are passed on to one endpoint at once; more of them wait."""
 
@@ -468,9 +453,14 @@ class Relay:
         unbounded: bool = False,
     ) -> None:
         self.name, self.model = endpoint.spec, endpoint.model
-        self._base, self._unbounded = endpoint.base_url, unbounded
+        self._base = endpoint.base_url
+        self._quiet = None if unbounded else timeouts.read
         self._http = Http(
-            *(endpoint.spec, endpoint.base_url, endpoint.key, timeouts, RELAYED_CONNECTIONS),
+            endpoint.spec,
+            endpoint.base_url,
+            endpoint.key,
+            timeouts,
+            RELAYED_CONNECTIONS,
             largest_answer,
             endpoint.headers,
         )
@@ -488,12 +478,12 @@ class Relay:
             UnavailableError, AccessError: nothing came.
         """
         sent = encode({**body, "model": self.model})
-        return await self._http.begin(URL(self._base + path), sent, self._unbounded)
+        return await self._http.begin("POST", URL(self._base + path), sent, quiet=self._quiet)
 
     async def refusal_of(self, answer: BegunAnswer) -> Refused:
         """What an answer says whose status is not 200."""
         found = read_refusal(await answer.whole())
-        said = one_line(found.message, self._http.secrets) or "no reason given"
+        said = self._http.scrub(found.message) or "no reason given"
         told = Refusal(said, found.code, found.param, found.limit)
         return Refused(answer.status, told, retry_after(answer.headers))
 

@@ -37,51 +37,30 @@ from textevolve.llm.decisions import (
 )
 from textevolve.llm.model import Request, Response
 from textevolve.llm.providers import Endpoint
-from textevolve.llm.refusals import (
-    error_object,
-    failure,
-    no_images,
-    read_refusal,
-    retry_after,
-    status_of,
-)
+from textevolve.llm.refusals import error_object, no_images, read_refusal, status_of
 from textevolve.llm.reported_usage import READABLE, ReportedUsage, usage_of
 from textevolve.llm.token_count import count_tokens
 from textevolve.llm.wire import encode
 from textevolve.settings import Decisions, Price
 
-PATHS: Mapping[Wire, str] = {
-    "systemone": "/systemone",
-    "decisions": "/decisions",
-    "sglang": "/decisions",
-}
-"""Where each wire is spoken, below the endpoint's base."""
-
-NAMES: Mapping[Wire, str] = {
-    "systemone": "System One",
-    "decisions": "OpenAI Decisions",
-    "sglang": "SGLang decisions",
-}
-
 TRIAL = predicate("sky", "Is the sky blue on a clear day?")
 TRIAL_STATE = "A clear day in summer."
-"""The small question by which it is found out what an endpoint speaks."""
-
+"""The small question that finds out which wire an endpoint speaks."""
 CHARACTERS_PER_TOKEN = 3
 """Fewer than English texts have, so that what is left of a long state fits."""
-
 ROUNDED = 0.005
-"""By how much one probability may be off where an endpoint rounds to two decimals."""
+"""The most that one probability may be off where an endpoint rounds to two decimals."""
+NOT_SPOKEN = frozenset((400, 404, 405, 422, 501))
+"""Statuses of answers to a small question on a wire that the endpoint, or its model, does not
+speak. Redirections count too, and a 200 that holds something else."""
 
 _Row: TypeAlias = tuple[float, ...]
 """The probabilities of one question, in the order of its options."""
+Post: TypeAlias = Callable[[URL, bytes], Awaitable[tuple[int, Mapping[str, str], bytes]]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Unanswered:
-    """Why a question has no answer."""
-
-    reason: str
+class _UnansweredError(Exception):
+    """The reason why a question has no answer."""
 
 
 class DecisionAnswer(BaseModel):
@@ -103,164 +82,162 @@ def most_characters(endpoint: Endpoint) -> int | None:
     return None if endpoint.context is None else CHARACTERS_PER_TOKEN * endpoint.context
 
 
-def decision_body(
-    wire: Wire, model: str, state: str, questions: Sequence[Question]
-) -> dict[str, Any]:
-    """The request as the wire has it."""
-    if wire == "systemone":
-        asked = {question.name: _systemone_question(question) for question in questions}
-        return {"model": model, "state": state, "questions": asked}
-    write = _openai_question if wire == "decisions" else _sglang_question
-    return {"model": model, "input": state, "questions": [write(one) for one in questions]}
+def _described(question: Question, words: tuple[str, str]) -> dict[str, str]:
+    """The outcomes of a predicate that are described, no first, under the wire's words for them."""
+    pairs = zip(words, question.options, strict=True)
+    return {word: option.description for word, option in pairs if option.description}
+
+
+def _options(question: Question, key: str) -> list[dict[str, str]]:
+    return [
+        {key: option.value} | ({"description": option.description} if option.description else {})
+        for option in question.options
+    ]
 
 
 def _systemone_question(question: Question) -> dict[str, Any]:
-    described: Any
+    criteria: Any
     if question.kind == "predicate":
-        words = zip(("false", "true"), question.options, strict=True)
-        described = {word: option.description for word, option in words if option.description}
-        kind = "noul"
+        criteria = _described(question, ("false", "true"))
     elif question.kind == "choice":
-        described = {option.value: option.description or None for option in question.options}
-        kind = "choice"
+        criteria = {option.value: option.description or None for option in question.options}
     else:
-        described = [option.description for option in question.options]
-        kind = "score"
-    asked = {"type": kind, "instructions": question.instructions}
-    return asked | {"criteria": described} if described else asked
+        criteria = [option.description for option in question.options]
+    kind = "noul" if question.kind == "predicate" else question.kind
+    body = {"type": kind, "instructions": question.instructions}
+    return body | {"criteria": criteria} if criteria else body
 
 
 def _openai_question(question: Question) -> dict[str, Any]:
     """A predicate has no place for what yes and no mean, so its instructions say it."""
-    asked = {
-        "type": question.kind,
-        "name": question.name,
-        "instructions": question.instructions,
-    }
+    instructions = question.instructions
+    body = {"type": question.kind, "name": question.name, "instructions": instructions}
     if question.kind == "predicate":
-        no, yes = (option.description for option in question.options)
-        said = [f"{word}: {text}" for word, text in (("True", yes), ("False", no)) if text]
-        return asked | {"instructions": "\n".join([question.instructions, *said])}
-    field, key = ("choices", "value") if question.kind == "choice" else ("levels", "label")
-    options = [
-        {key: option.value} | ({"description": option.description} if option.description else {})
-        for option in question.options
-    ]
-    return asked | {field: options}
+        meanings = reversed(_described(question, ("False", "True")).items())
+        lines = [instructions, *(f"{word}: {text}" for word, text in meanings)]
+        return body | {"instructions": "\n".join(lines)}
+    if question.kind == "choice":
+        return body | {"choices": _options(question, "value")}
+    return body | {"levels": _options(question, "label")}
 
 
 def _sglang_question(question: Question) -> dict[str, Any]:
-    asked: dict[str, Any] = {"id": question.name, "question": question.instructions}
+    body: dict[str, Any] = {"id": question.name, "question": question.instructions}
     if question.kind == "predicate":
-        words = zip(("no", "yes"), question.options, strict=True)
-        described = {word: option.description for word, option in words if option.description}
-        return asked | {"type": "yes_no"} | described
+        return body | {"type": "yes_no"} | _described(question, ("no", "yes"))
     if question.kind == "score":
-        return asked | {"type": "score", "levels": [one.description for one in question.options]}
-    options = [
-        {"name": option.value} | ({"description": option.description} if option.description else {})
-        for option in question.options
-    ]
-    return asked | {"type": "choice", "options": options}
+        return body | {"type": "score", "levels": [one.description for one in question.options]}
+    return body | {"type": "choice", "options": _options(question, "name")}
 
 
-def read_answers(
-    wire: Wire, given: dict[str, Any] | list[Any], questions: Sequence[Question]
-) -> str:
+@dataclass(frozen=True, slots=True)
+class DecisionWire:
+    """An adapter for one wire: its name for people, its path below the endpoint's base, and a
+    question as it has one."""
+
+    name: str
+    path: str
+    question: Callable[[Question], dict[str, Any]]
+
+
+WIRES: Mapping[Wire, DecisionWire] = {
+    "systemone": DecisionWire("System One", "/systemone", _systemone_question),
+    "decisions": DecisionWire("OpenAI Decisions", "/decisions", _openai_question),
+    "sglang": DecisionWire("SGLang decisions", "/decisions", _sglang_question),
+}
+"""The wires in the order in which an endpoint is tried."""
+
+
+def decision_body(
+    wire: Wire, model: str, state: str, questions: Sequence[Question]
+) -> dict[str, Any]:
+    """The request as the wire has it."""
+    bodies = [WIRES[wire].question(question) for question in questions]
+    if wire == "systemone":
+        named = {question.name: body for question, body in zip(questions, bodies, strict=True)}
+        return {"model": model, "state": state, "questions": named}
+    return {"model": model, "input": state, "questions": bodies}
+
+
+def read_answers(answers: dict[str, Any] | list[Any], questions: Sequence[Question]) -> str:
     """The text of a response (`dump_answers`): a row for each question that was answered, and why
     the others were not. What the endpoint itself says of its confidence is left out."""
-    read: Callable[[Question, Mapping[str, Any]], _Row | _Unanswered]
-    read = _read_openai if wire == "decisions" else _read_mapped
-    found = _by_name(given, questions)
+    by_name = _by_name(answers, questions)
     rows: dict[str, _Row] = {}
     failed: dict[str, str] = {}
     for question in questions:
-        if question.name not in found:
-            continue  # who reads the response calls it left out
-        answer = found[question.name]
-        if not isinstance(answer, dict):
-            row: _Row | _Unanswered = _Unanswered(f"the answer is no object: {answer!r:.80}")
-        else:
-            row = read(question, cast("dict[str, Any]", answer))
-        if isinstance(row, _Unanswered):
-            failed[question.name] = row.reason
-        else:
-            rows[question.name] = row
+        if question.name in by_name:  # else who reads the response calls it left out
+            try:
+                rows[question.name] = _read_answer(question, by_name[question.name])
+            except _UnansweredError as error:
+                failed[question.name] = str(error)
     return dump_answers(rows, failed)
 
 
-def _by_name(given: dict[str, Any] | list[Any], questions: Sequence[Question]) -> Mapping[str, Any]:
+def _by_name(
+    answers: dict[str, Any] | list[Any], questions: Sequence[Question]
+) -> Mapping[str, Any]:
     """A list's answers have the names of their questions, or else stand in the questions' order."""
-    if isinstance(given, dict):
-        return given
-    found: dict[str, Any] = {}
-    for number, answer in enumerate(given):
-        said = cast("dict[str, Any]", answer).get("name") if isinstance(answer, dict) else None
-        if said is None and len(given) == len(questions):
-            said = questions[number].name
-        if isinstance(said, str):
-            found[said] = answer
-    return found
+    if isinstance(answers, dict):
+        return answers
+    names = [question.name for question in questions] if len(answers) == len(questions) else []
+    named: dict[str, Any] = {}
+    for number, answer in enumerate(answers):
+        name = cast("dict[str, Any]", answer).get("name") if isinstance(answer, dict) else None
+        if name is None and names:
+            name = names[number]
+        if isinstance(name, str):
+            named[name] = answer
+    return named
 
 
-_SAID_OF = {"noul": "predicate", "yes_no": "predicate"}
+def _read_answer(question: Question, answer: Any) -> _Row:
+    """The probabilities of the options: of a predicate one number, or by option, or by the number
+    of a level, or in a list of entries.
 
-
-def _other_type(question: Question, answer: Mapping[str, Any]) -> _Unanswered | None:
-    said = answer.get("type")
-    if said == "refusal":
-        why = answer.get("refusal") or answer.get("reason") or answer.get("message")
-        told = f": {why!r:.200}" if isinstance(why, str) else ""
-        return _Unanswered(f"the model refuses to answer this question{told}")
-    if not isinstance(said, str) or _SAID_OF.get(said, said) != question.kind:
-        return _Unanswered(f"the answer is of the type {said!r:.40}, asked was a {question.kind}")
-    return None
-
-
-def _read_mapped(question: Question, answer: Mapping[str, Any]) -> _Row | _Unanswered:
-    """System One's and SGLang's: probabilities by option, or by the number of the level."""
-    if other := _other_type(question, answer):
-        return other
-    if question.kind == "predicate" and "noul" in answer:
-        return _predicate(answer["noul"])
-    keys = ["no", "yes"] if question.kind == "predicate" else [o.value for o in question.options]
-    shares = answer.get("probabilities")
+    Raises:
+        _UnansweredError: there are none.
+    """
+    if not isinstance(answer, dict):
+        raise _UnansweredError(f"the answer is no object: {answer!r:.80}")
+    said = cast("dict[str, Any]", answer)
+    kind = said.get("type")
+    if kind == "refusal":
+        reason = said.get("refusal") or said.get("reason") or said.get("message")
+        more = f": {reason!r:.200}" if isinstance(reason, str) else ""
+        raise _UnansweredError(f"the model refuses to answer this question{more}")
+    if ("predicate" if kind in ("noul", "yes_no") else kind) != question.kind:
+        raise _UnansweredError(
+            f"the answer is of the type {kind!r:.40}, asked was a {question.kind}"
+        )
+    keys = [option.value for option in question.options]
+    shares = said.get("probabilities")
+    if question.kind == "predicate":
+        keys = ["no", "yes"]
+        if shares is None or "noul" in said or "probability" in said:
+            yes = said.get("noul", said.get("probability"))
+            if not _is_probability(yes):
+                raise _UnansweredError(f"the answer is no probability: {yes!r:.80}")
+            return (1.0 - yes, yes)
+    if isinstance(shares, list):
+        entries = [
+            cast("dict[str, Any]", e) for e in cast("list[Any]", shares) if isinstance(e, dict)
+        ]
+        shares = {str(entry.get("value")): entry.get("probability") for entry in entries}
     if not isinstance(shares, dict):
-        return _Unanswered("the answer has no probabilities")
+        raise _UnansweredError("the answer has no probabilities")
     return _distribution(keys, cast("dict[str, Any]", shares))
 
 
-def _read_openai(question: Question, answer: Mapping[str, Any]) -> _Row | _Unanswered:
-    if other := _other_type(question, answer):
-        return other
-    if question.kind == "predicate":
-        return _predicate(answer.get("probability"))
-    listed = answer.get("probabilities")
-    if not isinstance(listed, list):
-        return _Unanswered("the answer has no probabilities")
-    shares: dict[str, Any] = {}
-    for entry in cast("list[Any]", listed):
-        if isinstance(entry, dict):
-            said = cast("dict[str, Any]", entry)
-            shares[str(said.get("value"))] = said.get("probability")
-    return _distribution([option.value for option in question.options], shares)
-
-
-def _predicate(yes: object) -> _Row | _Unanswered:
-    if not _is_probability(yes):
-        return _Unanswered(f"the answer is no probability: {yes!r:.80}")
-    return (1.0 - yes, yes)
-
-
-def _distribution(keys: Sequence[str], shares: Mapping[str, Any]) -> _Row | _Unanswered:
+def _distribution(keys: Sequence[str], shares: Mapping[str, Any]) -> _Row:
     """In the order of `keys`, with the sum 1: endpoints round, and some to two decimals."""
     if set(shares) != set(keys):
-        said = ", ".join(map(str, shares))
-        return _Unanswered(f"the probabilities are of other options: {said:.120}")
+        names = ", ".join(map(str, shares))
+        raise _UnansweredError(f"the probabilities are of other options: {names:.120}")
     values = [shares[key] for key in keys]
     total = math.fsum(values) if all(_is_probability(value) for value in values) else math.nan
     if not abs(total - 1) <= max(SUM_TOLERANCE, ROUNDED * len(keys)):
-        return _Unanswered(f"the probabilities are no distribution: {json.dumps(values):.120}")
+        raise _UnansweredError(f"the probabilities are no distribution: {json.dumps(values):.120}")
     return tuple(value / total for value in values)
 
 
@@ -269,18 +246,9 @@ def _is_probability(value: object) -> TypeGuard[float]:
     return number and 0 <= cast("float", value) <= 1
 
 
-Post: TypeAlias = Callable[[URL, bytes], Awaitable[tuple[int, Mapping[str, str], bytes]]]
-
-NOT_SPOKEN = frozenset((400, 404, 405, 422, 501))
-"""What an endpoint answers to a small question on a wire that it, or its model, does not speak.
-Redirections count too, and a 200 that holds something else."""
-
-TRIED: tuple[Wire, ...] = ("systemone", "decisions", "sglang")
-
-
 @dataclass
 class DecisionCalls:
-    """What one client sends to its endpoint's decision wire. `known`: "ask" until it was found."""
+    """The calls of one client on its endpoint's decision wire. `known`: "ask" until it is found."""
 
     name: str
     model: str
@@ -308,88 +276,65 @@ class DecisionCalls:
                 f"{self.name}: the endpoint speaks neither System One nor Decisions; name a"
                 " decision model, or a model that gives log-probabilities"
             )
-        if request.messages[-1].images:
+        state = request.messages[-1]
+        if state.images:
             raise no_images(self.name, "decisions are made of texts")
-        questions = load_questions(request.questions or FIND_WIRE)
-        return await self._ask(self.known, request.messages[-1].text, questions)
+        questions, started = load_questions(request.questions or FIND_WIRE), perf_counter()
+        status, answer, failed = await self._ask(self.known, state.text, questions, 502)
+        if isinstance(failed, TooLongError):
+            raise TooLongError(
+                f"{failed}; `context` in the settings of its provider says how many tokens it"
+                " takes, and longer states are cut"
+            )
+        if status == 501:
+            raise CapabilityError(f"{failed}: it does not decide by {WIRES[self.known].name}")
+        if answer is None or answer.answers is None:
+            raise failed
+        text, seconds = read_answers(answer.answers, questions), perf_counter() - started
+        return Response(text, "stop", self._usage(answer, state.text), seconds=seconds)
 
     async def _find_wire(self) -> Response:
         """Tries a small question on each wire. What is no answer to that question, such as a
         time-out or a refused key, is raised, so that nobody remembers it as a no."""
         async with self._finding:
-            started = perf_counter()
-            usage = Usage()
-            for wire in TRIED if self.known == "ask" else ():
-                tried = await self._try(wire)
-                if tried is not None:
-                    self.known, usage = wire, tried
+            started, usage = perf_counter(), Usage()
+            for wire in WIRES if self.known == "ask" else ():
+                status, answer, failed = await self._ask(wire, TRIAL_STATE, (TRIAL,), 404)
+                if answer is not None and answer.answers:
+                    self.known, usage = wire, self._usage(answer, TRIAL_STATE)
                     break
+                if not (status in NOT_SPOKEN or status == 200 or 300 <= status < 400):
+                    raise failed
             else:
                 self.known = "none" if self.known == "ask" else self.known
         wire = None if self.known == "none" else self.known
         return Response(dump_wire(wire), "stop", usage, seconds=perf_counter() - started)
 
-    async def _try(self, wire: Wire) -> Usage | None:
-        """What the trial took, None where the wire is not spoken."""
-        status, headers, raw = await self._send(wire, TRIAL_STATE, (TRIAL,))
-        answer = _read(raw) if status == 200 else None
-        if answer is not None and answer.error:
-            status = status_of(error_object(answer.error), 404)
-        elif answer is not None and answer.answers:
-            return self._usage(answer, TRIAL_STATE)
-        if status in NOT_SPOKEN or status == 200 or 300 <= status < 400:
-            return None
-        raise self._failure(status, headers, raw)
-
-    async def _ask(self, wire: Wire, state: str, questions: Sequence[Question]) -> Response:
-        started = perf_counter()
-        status, headers, raw = await self._send(wire, state, questions)
-        if status != 200:
-            raise self._refused(wire, self._failure(status, headers, raw), status)
-        answer = _read(raw)
-        if answer is not None and answer.error:
-            refusal = error_object(answer.error)
-            status = status_of(refusal, 502)
-            failed = failure(self.name, status, refusal, secrets=self.http.secrets)
-            raise self._refused(wire, failed, status)
-        if answer is None or answer.answers is None:
-            raise UnavailableError(f"{self.name}: a 200 without decisions: {self.http.say(raw)}")
-        return Response(
-            text=read_answers(wire, answer.answers, questions),
-            finish_reason="stop",
-            usage=self._usage(answer, state),
-            seconds=perf_counter() - started,
-        )
-
-    async def _send(
-        self, wire: Wire, state: str, questions: Sequence[Question]
-    ) -> tuple[int, Mapping[str, str], bytes]:
+    async def _ask(
+        self, wire: Wire, state: str, questions: Sequence[Question], unnamed: int
+    ) -> tuple[int, DecisionAnswer | None, ModelError]:
+        """The status, the answer, and the error to raise where that cannot be used. `unnamed`: the
+        status of an error that comes with a 200 and names none."""
         body = encode(decision_body(wire, self.model, state, questions))
-        return await self.post(URL(self.base_url + PATHS[wire]), body)
+        status, headers, raw = await self.post(URL(self.base_url + WIRES[wire].path), body)
+        answer = None
+        if status == 200:
+            with suppress(ValidationError):
+                answer = DecisionAnswer.model_validate_json(raw)
+            if answer is None or not answer.error:
+                read = answer is not None and answer.answers is not None
+                said = "" if read else self.http.say(raw)
+                unread = UnavailableError(f"{self.name}: a 200 without decisions: {said}")
+                return status, answer, unread
+            refusal = error_object(answer.error)
+            status = status_of(refusal, unnamed)
+        else:
+            refusal = read_refusal(raw)
+        return status, None, self.http.failure(status, refusal, headers)
 
     def _usage(self, answer: DecisionAnswer, state: str) -> Usage:
         """No text is written, so where no output is counted there was none."""
-        said = answer.usage
-        if said is not None and said.completion_tokens is None:
-            said = said.model_copy(update={"completion_tokens": 0})
-        return usage_of(said, self.price, estimate=(count_tokens(state), 0))
-
-    def _failure(self, status: int, headers: Mapping[str, str], raw: bytes) -> ModelError:
-        refusal, wait = read_refusal(raw), retry_after(headers)
-        return failure(self.name, status, refusal, wait=wait, secrets=self.http.secrets)
-
-    def _refused(self, wire: Wire, failed: ModelError, status: int) -> ModelError:
-        if isinstance(failed, TooLongError):
-            return TooLongError(
-                f"{failed}; `context` in the settings of its provider says how many tokens it"
-                " takes, and longer states are cut"
-            )
-        if status == 501:
-            return CapabilityError(f"{failed}: it does not decide by {NAMES[wire]}")
-        return failed
-
-
-def _read(raw: bytes) -> DecisionAnswer | None:
-    with suppress(ValidationError):
-        return DecisionAnswer.model_validate_json(raw)
-    return None
+        reported = answer.usage
+        if reported is not None and reported.completion_tokens is None:
+            reported = reported.model_copy(update={"completion_tokens": 0})
+        return usage_of(reported, self.price, estimate=(count_tokens(state), 0))

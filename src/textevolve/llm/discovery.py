@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from textevolve.errors import CapabilityError, FatalModelError, ModelError, RejectedError
 from textevolve.llm.chat_formats.served_template import check_server
-from textevolve.llm.decision_wires import NAMES, TRIAL, TRIAL_STATE
+from textevolve.llm.decision_wires import TRIAL, TRIAL_STATE, WIRES
 from textevolve.llm.decisions import decision_request, find_wire_request, load_wire
 from textevolve.llm.embeddings import probe_dimension
 from textevolve.llm.minilm import MiniLM
@@ -235,7 +235,7 @@ async def _probe_decisions(client: OpenAIClient, logprobs: Finding) -> Finding:
         wire = load_wire(await client(find_wire_request()))
         if wire is not None:
             await client(decision_request(TRIAL_STATE, (TRIAL,)))
-            return Finding(True, f"natively, by {NAMES[wire]}")
+            return Finding(True, f"natively, by {WIRES[wire].name}")
     except ModelError as error:
         return Finding(None, str(error))
     if logprobs.value:

@@ -142,12 +142,12 @@ class Connection:
 
     async def _events(self, path: str, last: str) -> AsyncGenerator[ServerEvent]:
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
-        name, id, data, rest, status = "", "", list[str](), b"", 0
-        stream = self._http.stream("GET", self._url(path, {}), headers, QUIET)
-        async with aclosing(stream) as parts:
-            async for status, part in parts:
+        name, id, data, rest = "", "", list[str](), b""
+        answer = await self._http.begin("GET", self._url(path, {}), extra=headers, quiet=QUIET)
+        async with aclosing(answer.parts()) as parts:
+            async for part in parts:
                 rest += part
-                if status != 200:
+                if answer.status != 200:
                     continue
                 if len(rest) > LARGEST_LINE:
                     raise StoreError(f"{self.address}: an event is larger than 64 MiB")
@@ -164,8 +164,8 @@ class Connection:
                     elif not field and not value and data:
                         yield ServerEvent(name, id, json.loads("\n".join(data)))
                         name, id, data = "", "", []
-        if status != 200:
-            raise self._refusal(status, rest)
+        if answer.status != 200:
+            raise self._refusal(answer.status, rest)
 
     def _url(self, path: str, query: Mapping[str, str | int | None]) -> URL:
         given = {name: str(value) for name, value in query.items() if value is not None}

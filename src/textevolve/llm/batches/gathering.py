@@ -40,7 +40,6 @@ from textevolve.llm.batches.service import (
     DIALECTS,
     AnsweredLine,
     BatchService,
-    NewJob,
     RemoteBatch,
     write_asked,
 )
@@ -556,11 +555,11 @@ class Submissions:
 
     async def _create(self, job: Job, path: str) -> RemoteBatch:
         """The job that was made; where that is not known, it is looked for before the next try."""
-        new = NewJob(job.kept.file, job.kept.mark, self.model, path, self.options.window)
+        kept, window = job.kept, self.options.window
 
         async def create() -> RemoteBatch:
             try:
-                return await self.service.create(new)
+                return await self.service.create(kept.file, kept.mark, self.model, path, window)
             except (UnavailableError, RejectedError) as error:
                 failed = error
             if is_full(str(failed)):

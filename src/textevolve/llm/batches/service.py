@@ -10,16 +10,26 @@ import asyncio
 import json
 import re
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    Strict,
+    ValidationError,
+)
 from yarl import URL
 
 from textevolve.errors import AccessError, AnswerError, UnavailableError
 from textevolve.llm.connections import Http
-from textevolve.llm.refusals import failure, read_refusal, retry_after
+from textevolve.llm.refusals import read_refusal
+from textevolve.llm.reported_usage import READABLE, KnownCount, KnownText
 from textevolve.llm.wire import encode
 from textevolve.settings import BatchWire
 
@@ -27,6 +37,8 @@ LONGEST_LINE = 64 * 2**20
 """Bytes of one line of results."""
 MOST_PAGES = 50
 """Of the list of jobs, a hundred each."""
+QUIET = 300.0
+"""Seconds without a byte after which results count as broken off."""
 SLOWEST = 50_000.0
 """Bytes a second, below which an upload counts as stuck."""
 
@@ -63,9 +75,9 @@ class BatchService:
             raise UnavailableError(f"{self.name}: the file was not taken in time, or has no name")
         return name
 
-    async def create(self, job: NewJob) -> RemoteBatch:
-        headers = {"Idempotency-Key": job.mark}
-        body = encode(self._dialect.body(job))
+    async def create(self, file: str, mark: str, model: str, path: str, hours: int) -> RemoteBatch:
+        headers = {"Idempotency-Key": mark}
+        body = encode(self._dialect.body(file, mark, model, path, hours))
         return self._job(await self._exchange("POST", self._jobs(), body, headers))
 
     async def get(self, id: str) -> RemoteBatch:
@@ -81,15 +93,13 @@ class BatchService:
         """The job that has this mark, or was made of this file, of those created after `since`."""
         last = ""
         for page in range(MOST_PAGES):
-            url = self._jobs().with_query(self._dialect.pages(page, last))
+            url = self._jobs().with_query(self._dialect.page(page, last))
             found = await self._exchange("GET", url)
             jobs = read_page(found)
             for job in jobs:
                 if job.mark == mark or file in job.inputs:
                     return job
-            more: Mapping[str, Any] = {}
-            if isinstance(found, dict):
-                more = cast("Mapping[str, Any]", found)
+            more = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
             old = [job for job in jobs if job.created is not None and job.created < since]
             if not jobs or old or jobs[-1].id == last or more.get("has_more") is False:
                 return None
@@ -99,12 +109,12 @@ class BatchService:
     async def lines(self, file: str) -> AsyncGenerator[AnsweredLine | None]:
         """The results in a file as they come; None for a line that cannot be read."""
         url = URL(f"{self._base_url}/files/{file}/content")
-        rest, refused, status = bytearray(), bytearray(), 200
-        async with aclosing(self._http.stream("GET", url, {}, 300.0)) as parts:
-            async for status, part in parts:
-                if status != 200:
-                    refused += part[:100_000]
-                    continue
+        answer = await self._http.begin("GET", url, quiet=QUIET)
+        if answer.status != 200:
+            raise self._http.failure(answer.status, read_refusal(await answer.whole()))
+        rest = bytearray()
+        async with aclosing(answer.parts()) as parts:
+            async for part in parts:
                 rest += part
                 *whole, tail = rest.split(b"\n") if b"\n" in part else (rest,)
                 rest = bytearray(tail)
@@ -113,9 +123,6 @@ class BatchService:
                 for line in whole:
                     if line.strip():
                         yield self._line(line)
-        if status != 200:
-            refusal = read_refusal(bytes(refused))
-            raise failure(self.name, status, refusal, secrets=self._http.secrets)
         if rest.strip():
             yield self._line(rest)
 
@@ -139,20 +146,15 @@ class BatchService:
         *,
         unbounded: bool = False,
     ) -> Any:
-        status, said, raw = await self._http.exchange(method, url, body, headers, unbounded)
+        status, answered, raw = await self._http.exchange(method, url, body, headers, unbounded)
         if not 200 <= status < 300:
             if status in (404, 405, 501) and method == "POST":
                 raise AccessError(
                     f"{self.name}: the endpoint takes no batch jobs ({status} for {url.path}); run"
                     " it without --batch"
                 )
-            refusal, wait = read_refusal(raw), retry_after(said)
-            raise failure(self.name, status, refusal, wait=wait, secrets=self._http.secrets)
-        try:
-            return json.loads(raw) if raw else None
-        except (ValueError, RecursionError):
-            pass  # raised below, so that no error of ours refers to one that holds the answer
-        raise UnavailableError(f"{self.name}: {url.path} answered no JSON: {self._http.say(raw)}")
+            raise self._http.failure(status, read_refusal(raw), answered)
+        return self._http.read_json(url.path, raw) if raw else None
 
 
 def write_asked(key: str, path: str, body: Mapping[str, Any]) -> bytes:
@@ -165,23 +167,27 @@ def read_line(line: bytes) -> AnsweredLine | None:
     """A line of results; None where it cannot be read. A request that failed without an answer has
     the status that its error names."""
     try:
-        found: Any = json.loads(line)
+        result = _Line.model_validate(json.loads(line))
     except (ValueError, RecursionError):
         return None
-    said = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-    key: Any = said.get("custom_id")
-    if not isinstance(key, str):
-        return None
-    response: Any = said.get("response")
-    if isinstance(response, dict) and cast("dict[str, Any]", response).get("body") is not None:
-        answered = cast("dict[str, Any]", response)
-        status = answered.get("status_code")
-        body = answered["body"]
+    answer = result.response
+    if answer is not None and answer.body is not None:
         return AnsweredLine(
-            key, status if isinstance(status, int) else 200, json.dumps(body).encode()
+            result.custom_id, answer.status_code or 200, json.dumps(answer.body).encode()
         )
-    error: Any = said.get("error") or "no answer"
-    return AnsweredLine(key, _status(error), json.dumps({"error": error}).encode())
+    error = result.error or "no answer"
+    return AnsweredLine(result.custom_id, _status(error), json.dumps({"error": error}).encode())
+
+
+class _Answered(BaseModel):
+    status_code: KnownCount = None
+    body: Any = None
+
+
+class _Line(BaseModel):
+    custom_id: Annotated[str, Strict()]
+    response: Annotated[_Answered | None, READABLE] = None
+    error: Any = None
 
 
 def _status(error: Any) -> int:
@@ -189,8 +195,8 @@ def _status(error: Any) -> int:
     code = f"{said.get('code')} {said.get('type')}"
     if _UNASKED.search(code):
         return 0
-    if found := _STATUS.search(code):
-        return int(found[0])
+    if status := _STATUS.search(code):
+        return int(status[0])
     return 400 if "invalid" in code else 500
 
 
@@ -227,181 +233,151 @@ _STATES: Mapping[str, RemoteState] = {
 _ID = re.compile(r"[\w.:-]{1,200}")
 
 
-@dataclass(frozen=True, slots=True)
-class JobError:
+def _names(value: object) -> list[str]:
+    """The names of files among these, which are safe in a path."""
+    names = cast("list[object]", value) if isinstance(value, list) else [value]
+    return [name for name in names if isinstance(name, str) and _ID.fullmatch(name)]
+
+
+def _errors(value: object) -> object:
+    """The errors of a job: one text, one object, or a list, perhaps within an object."""
+    if isinstance(value, dict):
+        value = cast("dict[str, Any]", value)
+        value = value["data"] if isinstance(value.get("data"), list) else [value]
+    errors = cast("list[object]", value) if isinstance(value, list) else [value] if value else []
+    return [cast("object", one) if isinstance(one, dict) else {"message": one} for one in errors]
+
+
+_Names = Annotated[list[str], BeforeValidator(_names)]
+_Said = Annotated[str, BeforeValidator(lambda value: "" if value is None else str(value))]
+
+
+class JobError(BaseModel):
     """Why a job was refused as a whole. `line`: from 1, where one line is the reason."""
 
-    code: str
-    message: str
-    line: int | None = None
+    code: _Said = ""
+    message: _Said = "no reason given"
+    line: KnownCount = None
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteBatch:
-    """A job as the endpoint tells it. `status` is its own word for `state`. `inputs`, `outputs`:
-    names of files. `done`: requests that have an outcome, of `total`. `mark`: that of `KeptBatch`.
-    """
-
-    id: str
-    status: str
-    state: RemoteState
-    inputs: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
-    done: int = 0
-    total: int = 0
-    mark: str = ""
-    created: float | None = None
-    errors: tuple[JobError, ...] = ()
+class _Counts(BaseModel):
+    completed: KnownCount = None
+    failed: KnownCount = None
+    total: KnownCount = None
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
-    """What a job is made from. `path`: what its lines ask, such as /chat/completions; `hours`: the
-    most that it may take."""
+class _Metadata(BaseModel):
+    textevolve: KnownText = None
 
-    file: str
-    mark: str
-    model: str
-    path: str
-    hours: int
+
+_Id = Annotated[str, Field(pattern=rf"^{_ID.pattern}$")]
+
+
+class _File(BaseModel):
+    id: _Id
+
+
+class RemoteBatch(BaseModel):
+    """A job as the endpoint reports it, under whichever names. `status` is its own word for
+    `state`. `done`: requests that have an outcome, of `total`. `mark`: that of `KeptBatch`."""
+
+    id: _Id
+    status: Annotated[str, AfterValidator(str.lower)]
+    inputs: _Names = Field([], validation_alias=AliasChoices("input_file_id", "input_files"))
+    output: _Names = Field([], validation_alias=AliasChoices("output_file_id", "output_file"))
+    failed: _Names = Field([], validation_alias=AliasChoices("error_file_id", "error_file"))
+    counts: Annotated[_Counts | None, READABLE] = Field(None, validation_alias="request_counts")
+    completed_requests: KnownCount = None
+    total_requests: KnownCount = None
+    metadata: Annotated[_Metadata | None, READABLE] = None
+    created: Annotated[float | None, READABLE] = Field(None, validation_alias="created_at")
+    errors: Annotated[
+        list[JobError],
+        BeforeValidator(_errors),
+        Field(validation_alias=AliasChoices("errors", "error")),
+    ] = []
+
+    @property
+    def state(self) -> RemoteState:
+        return _STATES.get(self.status, "running")
+
+    @property
+    def outputs(self) -> list[str]:
+        return self.output + self.failed
+
+    @property
+    def done(self) -> int:
+        counts = self.counts or _Counts()
+        return (counts.completed or 0) + (counts.failed or 0) or self.completed_requests or 0
+
+    @property
+    def total(self) -> int:
+        return (self.counts and self.counts.total) or self.total_requests or 0
+
+    @property
+    def mark(self) -> str:
+        return (self.metadata and self.metadata.textevolve) or ""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchDialect:
-    """`upload`: the path for files; `fields`: what goes with one, by its name. `jobs`: the path of
-    jobs; `body`: what one is created with. `pages`: the query of a page of the list, by its number
-    and the last id of the page before."""
+    """A provider's batch API. `upload`: the path for files, with `purpose`; `jobs`: the path of
+    jobs. `single`: a job is of one file and has a window, else of a list of files with a model and
+    a number of hours. `marks`: it keeps metadata. `named`: an upload says its name and type.
+    """
 
-    upload: str
-    fields: Callable[[str], Mapping[str, str]]
-    jobs: str
-    body: Callable[[NewJob], dict[str, Any]]
-    pages: Callable[[int, str], Mapping[str, str]]
+    upload: str = "/files"
+    purpose: str = "batch"
+    jobs: str = "/batches"
+    single: bool = True
+    marks: bool = True
+    named: bool = False
 
+    def fields(self, file: str) -> Mapping[str, str]:
+        """The fields of an upload beside the file."""
+        more = {"file_name": file, "file_type": "jsonl"} if self.named else {}
+        return {"purpose": self.purpose, **more}
 
-def _window(hours: int) -> str:
-    return f"{hours // 24}d" if hours > 24 and hours % 24 == 0 else f"{hours}h"
+    def body(self, file: str, mark: str, model: str, path: str, hours: int) -> dict[str, Any]:
+        """The body that creates a job. `path`: that of its lines, such as /chat/completions;
+        `hours`: the most that it may take."""
+        body: dict[str, Any] = {"endpoint": f"/v1{path}"}
+        if self.single:
+            window = f"{hours // 24}d" if hours > 24 and hours % 24 == 0 else f"{hours}h"
+            body |= {"input_file_id": file, "completion_window": window}
+        else:
+            body |= {"input_files": [file], "model": model, "timeout_hours": hours}
+        return body | {"metadata": {"textevolve": mark}} if self.marks else body
 
-
-def _openai(job: NewJob) -> dict[str, Any]:
-    return _together(job) | {"metadata": {"textevolve": job.mark}}
-
-
-def _together(job: NewJob) -> dict[str, Any]:
-    return {
-        "input_file_id": job.file,
-        "endpoint": f"/v1{job.path}",
-        "completion_window": _window(job.hours),
-    }
-
-
-def _mistral(job: NewJob) -> dict[str, Any]:
-    return {
-        "input_files": [job.file],
-        "endpoint": f"/v1{job.path}",
-        "model": job.model,
-        "timeout_hours": job.hours,
-        "metadata": {"textevolve": job.mark},
-    }
-
-
-def _after(_page: int, last: str) -> Mapping[str, str]:
-    return {"limit": "100"} | ({"after": last} if last else {})
+    def page(self, number: int, last: str) -> Mapping[str, str]:
+        """The query of a page of the list, by its number and the last id of the page before."""
+        if not self.single:
+            return {"page": str(number), "page_size": "100"}
+        return {"limit": "100"} | ({"after": last} if last else {})
 
 
 DIALECTS: Mapping[BatchWire, BatchDialect] = {
-    "openai": BatchDialect("/files", lambda _: {"purpose": "batch"}, "/batches", _openai, _after),
-    "together": BatchDialect(
-        "/files/upload",
-        lambda name: {"purpose": "batch-api", "file_name": name, "file_type": "jsonl"},
-        "/batches",
-        _together,
-        _after,
-    ),
-    "mistral": BatchDialect(
-        "/files",
-        lambda _: {"purpose": "batch"},
-        "/batch/jobs",
-        _mistral,
-        lambda page, _: {"page": str(page), "page_size": "100"},
-    ),
+    "openai": BatchDialect(),
+    "together": BatchDialect(upload="/files/upload", purpose="batch-api", marks=False, named=True),
+    "mistral": BatchDialect(jobs="/batch/jobs", single=False),
 }
 
 
-def read_remote(found: Any) -> RemoteBatch | None:
+def read_remote(value: Any) -> RemoteBatch | None:
     """A job out of what an endpoint says of it; None where it cannot be read."""
-    said = _object(found)
-    said = _object(said.get("job")) or said
-    names = _names(said.get("id"))
-    if not names or not isinstance(said.get("status"), str):
-        return None
-    status = str(said["status"]).lower()
-    counts = _object(said.get("request_counts"))
-    failed = _count(counts.get("failed"))
-    done = _count(counts.get("completed")) + failed or _count(said.get("completed_requests"))
-    mark = _object(said.get("metadata")).get("textevolve")
-    return RemoteBatch(
-        id=names[0],
-        status=status,
-        state=_STATES.get(status, "running"),
-        inputs=_names(said.get("input_file_id"), said.get("input_files")),
-        outputs=_names(
-            *(said.get(name) for name in ("output_file_id", "output_file")),
-            *(said.get(name) for name in ("error_file_id", "error_file")),
-        ),
-        done=done,
-        total=_count(counts.get("total")) or _count(said.get("total_requests")),
-        mark=mark if isinstance(mark, str) else "",
-        created=_time(said.get("created_at")),
-        errors=_errors(said.get("errors") or said.get("error")),
-    )
+    with suppress(ValidationError, AttributeError):
+        return RemoteBatch.model_validate(value.get("job", value))
+    return None
 
 
-def read_name(found: Any) -> str | None:
+def read_name(value: Any) -> str | None:
     """The name of an uploaded file."""
-    said = _object(found)
-    names = _names(said.get("id")) or _names(_object(said.get("data")).get("id"))
-    return names[0] if names else None
+    with suppress(ValidationError, AttributeError):
+        return _File.model_validate(value.get("data", value)).id
+    return None
 
 
-def read_page(found: Any) -> list[RemoteBatch]:
+def read_page(value: Any) -> list[RemoteBatch]:
     """The jobs of one page of a list; those that cannot be read are left out."""
-    jobs = _list(found) or _list(_object(found).get("data"))
-    return [job for job in map(read_remote, jobs) if job is not None]
-
-
-def _errors(found: Any) -> tuple[JobError, ...]:
-    if isinstance(found, str):
-        return (JobError("", found),) if found else ()
-    said = _object(found)
-    errors: list[JobError] = []
-    for one in _list(found) or _list(said.get("data")) or ([said] if "message" in said else []):
-        error = _object(one)
-        line = error.get("line")
-        number = line if isinstance(line, int) and line > 0 else None
-        errors.append(
-            JobError(str(error.get("code") or ""), str(error.get("message") or one), number)
-        )
-    return tuple(errors)
-
-
-def _object(found: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", found) if isinstance(found, dict) else {}
-
-
-def _list(found: Any) -> list[Any]:
-    return cast("list[Any]", found) if isinstance(found, list) else []
-
-
-def _names(*found: Any) -> tuple[str, ...]:
-    """The names among these, which are safe in a path."""
-    flat = [one for part in found for one in (_list(part) or [part])]
-    return tuple(one for one in flat if isinstance(one, str) and _ID.fullmatch(one))
-
-
-def _count(found: Any) -> int:
-    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
-
-
-def _time(found: Any) -> float | None:
-    return float(found) if isinstance(found, int | float) else None
+    jobs: Any = cast("dict[str, Any]", value).get("data") if isinstance(value, dict) else value
+    return [job for job in map(read_remote, jobs or ()) if job is not None]
