@@ -120,15 +120,15 @@ class OpenAIClient:
     ) -> None:
         self.base_url = normalise_url(base_url)
         self.model = model
-        self._name = name or f"{self.base_url}#{model}"
+        self.name = name or f"{self.base_url}#{model}"
         limits = timeouts or Timeouts()
         self._http = Http(
-            self._name, self.base_url, key, limits, CONNECTIONS, largest_answer, headers
+            self.name, self.base_url, key, limits, CONNECTIONS, largest_answer, headers
         )
         self._reports_cost = reports_cost
         self._watch: ProgressWatch | None = None
         if watched is not None:
-            self._watch = ProgressWatch(self._name, self._look, limits.read, watched)
+            self._watch = ProgressWatch(self.name, self._look, limits.read, watched)
         if price is None and key is None and is_loopback(self.base_url):
             price = Price(input=0, output=0)
         self._price = price
@@ -138,7 +138,7 @@ class OpenAIClient:
         self._text_url = URL(self.base_url + wire.path)
         self.chats = chats
         self._decide = DecisionCalls(
-            self._name,
+            self.name,
             model,
             self._http,
             self.base_url,
@@ -153,10 +153,6 @@ class OpenAIClient:
         self._refused_schemas: set[str] = set()
         self._followed: bool | None = None
         self._forces: bool | None = None
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     @property
     def http(self) -> Http:
@@ -174,7 +170,7 @@ class OpenAIClient:
         return False if self._refused_schemas and not self._followed else self._followed
 
     def __repr__(self) -> str:
-        return f"OpenAIClient({self._name!r})"
+        return f"OpenAIClient({self.name!r})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -194,7 +190,7 @@ class OpenAIClient:
         if request.questions is not None:
             return self._note_usage(await self._decide(request))
         if not self.chats:
-            raise decides_only(self._name, "it answers typed questions alone")
+            raise decides_only(self.name, "it answers typed questions alone")
         tokens = await self._find_tokens(request.forced)
         if tokens is not None:
             forced = await self._force(request, tokens)
@@ -266,7 +262,7 @@ class OpenAIClient:
             images = any(message.images for message in request.messages)
             raise self._http.failure(status, refusal, headers, images=images)
         if field == "logprobs":
-            raise without_logprobs(self._name, self._http.scrub(refusal.message))
+            raise without_logprobs(self.name, self._http.scrub(refusal.message))
         self._refused.add(field)
         kind = "schema" if field in self._wire.schema_fields else field
         if kind in LEFT_OUT:
@@ -278,7 +274,7 @@ class OpenAIClient:
     def _warn_once(self, kind: str, text: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            _LOG.warning("%s: the endpoint %s", self._name, text)
+            _LOG.warning("%s: the endpoint %s", self.name, text)
 
     def batch_line(self, request: Request) -> tuple[str, dict[str, Any]]:
         """The path and the body with which a request is asked, for a line of a batch job."""
@@ -326,7 +322,7 @@ class OpenAIClient:
         told = telling() if "stream" in body else None
         if told is None:
             return None
-        return EventStream(self._name, told, self._http.without_key, self._wire.read_event)
+        return EventStream(self.name, told, self._http.without_key, self._wire.read_event)
 
     async def _post(
         self, url: URL, body: bytes, hears: Callable[[bytes], None] | None = None
@@ -366,7 +362,7 @@ class OpenAIClient:
         found = await self._ask("POST", "/embeddings", body, Embeddings)
         if len(found.data) != len(texts):
             number = len(found.data)
-            raise AnswerError(f"{self._name}: {number} vectors came for {len(texts)} texts")
+            raise AnswerError(f"{self.name}: {number} vectors came for {len(texts)} texts")
         return found
 
     async def ask_natively(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -411,19 +407,19 @@ class OpenAIClient:
             completion = self._wire.read(raw)
         if completion is None or not (completion.error or completion.choices):
             raise UnavailableError(
-                f"{self._name}: a 200 without {self._wire.answer}: {self._http.say(raw)}"
+                f"{self.name}: a 200 without {self._wire.answer}: {self._http.say(raw)}"
             )
         return completion
 
     def _response(self, completion: Completion, request: Request, seconds: float) -> Response:
         if request.top_logprobs and completion.choices[0].logprobs is UNREADABLE:
-            raise UnavailableError(f"{self._name}: log-probabilities came that cannot be read")
+            raise UnavailableError(f"{self.name}: log-probabilities came that cannot be read")
         response = as_response(completion, seconds, self._price, prompt_tokens(request))
         if completion.model not in (None, "", self.model) and self._watch is None:
-            name = f"{self._name}{ANSWERED_BY}{self._http.scrub(completion.model)}"
+            name = f"{self.name}{ANSWERED_BY}{self._http.scrub(completion.model)}"
             response = replace(response, usage=replace(response.usage, models={name: 1}))
         if request.top_logprobs and response.text and not response.logprobs:
-            raise without_logprobs(self._name, "asked for, and left out of the answer")
+            raise without_logprobs(self.name, "asked for, and left out of the answer")
         if request.schema is not None and request.schema not in self._refused_schemas:
             self._followed = True
         return self._note_usage(response)
@@ -446,7 +442,7 @@ class OpenAIClient:
             found = shape.model_validate_json(raw)
         if found is None:
             raise UnavailableError(
-                f"{self._name}: {path} answered what it should not: {self._http.say(raw)}"
+                f"{self.name}: {path} answered what it should not: {self._http.say(raw)}"
             )
         return found
 

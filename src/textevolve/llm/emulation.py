@@ -90,15 +90,11 @@ class Deciding:
     def __init__(
         self, model: Model, wire: KnownWire = "ask", most_characters: int | None = None
     ) -> None:
-        self.model = model
+        self.model, self.name = model, model.name
         self.known: KnownWire = wire
         self._wire: KnownWire = wire
         self._most = most_characters
         self._finding = asyncio.Lock()
-
-    @property
-    def name(self) -> str:
-        return self.model.name
 
     async def __call__(self, request: Request, /) -> Response:
         if request.questions is None:

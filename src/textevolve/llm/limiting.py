@@ -66,7 +66,7 @@ class Limited:
     ) -> None:
         if start < 1 or (most is not None and most < start):
             raise ValueError("start must be at least 1, and most at least start")
-        self.model = model
+        self.model, self.name = model, model.name
         self.limit = float(start)
         self.most = start if most is None else most
         self.in_flight = 0
@@ -76,10 +76,6 @@ class Limited:
         self._decreases = 0
         self._timer: asyncio.TimerHandle | None = None
         self._told = ("", 0.0)
-
-    @property
-    def name(self) -> str:
-        return self.model.name
 
     @property
     def load(self) -> int:
@@ -527,17 +523,13 @@ class Member:
     """One endpoint of a pool, with what is known of its health."""
 
     def __init__(self, model: Limited, weight: float = 1.0) -> None:
-        self.model, self.weight = model, weight
+        self.model, self.name, self.weight = model, model.name, weight
         self.failed: ModelError | None = None
         self.probe: asyncio.Future[None] | None = None
         self.turn = 0.0
         self._failures = 0
         self._pause = FIRST_PAUSE
         self._until: float | None = None
-
-    @property
-    def name(self) -> str:
-        return self.model.name
 
     @property
     def down(self) -> bool:

@@ -69,7 +69,7 @@ class MiniLM:
             SettingsError: onnxruntime or tokenizers is missing, or cannot read the files.
         """
         require_packages(name)
-        self._name = name
+        self.name = name
         self.context = context
         self._session = _open_session(weights, threads or free_cores())
         self._tokenizer = _open_tokenizer(tokenizer, context)
@@ -77,12 +77,8 @@ class MiniLM:
         self._work: asyncio.Task[None] | None = None
         self._told = False
 
-    @property
-    def name(self) -> str:
-        return self._name
-
     def __repr__(self) -> str:
-        return f"MiniLM({self._name!r})"
+        return f"MiniLM({self.name!r})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -104,7 +100,7 @@ class MiniLM:
             CapabilityError: no embedding is asked for. FatalModelError: onnxruntime fails.
         """
         if not request.embeds:
-            raise embeds_only(self._name)
+            raise embeds_only(self.name)
         started = perf_counter()
         text = request.messages[-1].text
         tokens, read = await asyncio.to_thread(self._read, text)
@@ -138,7 +134,10 @@ class MiniLM:
         if not self._told:
             logging.getLogger("textevolve").warning(
                 "%s reads %d tokens of a text: of one with %d characters it read %d (said once)",
-                *(self._name, self.context, characters, read),
+                self.name,
+                self.context,
+                characters,
+                read,
             )
         self._told = True
 
@@ -155,7 +154,7 @@ class MiniLM:
             try:
                 vectors = await asyncio.to_thread(self._compute, [one.tokens for one in group])
             except Exception as error:  # noqa: BLE001 - onnxruntime's own errors have no common root
-                failed = FatalModelError(f"{self._name}: onnxruntime fails: {error}")
+                failed = FatalModelError(f"{self.name}: onnxruntime fails: {error}")
                 for one in group:
                     if not one.outcome.done():
                         one.outcome.set_exception(failed)

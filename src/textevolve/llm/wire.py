@@ -662,7 +662,8 @@ class CompletionsWriter:
             _LOG.warning(
                 "%s: messages hold markers of the format %s; they are broken up, so that no text"
                 " passes for another speaker",
-                *(model, self.format.name),
+                model,
+                self.format.name,
             )
         self.broken += found
         try:

@@ -412,12 +412,8 @@ class Budgeted:
     """A model that asks only within a `Budget`."""
 
     def __init__(self, model: Model, budget: Budget, price: Price | None = None) -> None:
-        self.model, self.budget = model, budget
+        self.model, self.name, self.budget = model, model.name, budget
         self._allowance = Allowance(model.name, budget, price)
-
-    @property
-    def name(self) -> str:
-        return self.model.name
 
     async def __call__(self, request: Request, /) -> Response:
         characters = CHARACTERS_A_TOKEN * prompt_tokens(request)

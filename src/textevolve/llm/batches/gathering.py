@@ -75,7 +75,7 @@ class Gatherer:
         gathers: bool = True,
         deadline: float | None = None,
     ) -> None:
-        self._client = client
+        self._client, self.name = client, client.name
         self._submissions, self._options = submissions, submissions.options
         self._gathers, self._deadline = gathers, deadline
         self._results = Results(client, submissions, journal)
@@ -87,10 +87,6 @@ class Gatherer:
         self._tasks: dict[asyncio.Task[None], Job] = {}
         self._gathering: asyncio.Task[None] | None = None
         self._loading: asyncio.Future[None] | None = None
-
-    @property
-    def name(self) -> str:
-        return self._client.name
 
     async def __call__(self, request: Request, /) -> Response:
         await self._load()
@@ -383,7 +379,10 @@ class Results:
         if missing:
             log.info(
                 "batch job %s (%s): %d of %d requests have no answer, %d lines cannot be read",
-                *(job.kept.id, remote.status, len(missing), len(job.kept.keys)),
+                job.kept.id,
+                remote.status,
+                len(missing),
+                len(job.kept.keys),
                 reading.unreadable,
             )
         return reading.again + self._judge(job, remote, waiting)

@@ -171,8 +171,13 @@ class ScriptedBatches:
             return _said({"error": {"message": f"no such file: {name}"}}, 400)
         now = time.time()
         job = ScriptedJob(
-            f"batch_{self.submissions}_{time.time_ns()}",
-            *(self.submissions, name, said, now, now + self.seconds, fault),
+            id=f"batch_{self.submissions}_{time.time_ns()}",
+            number=self.submissions,
+            input=name,
+            said=said,
+            created=now,
+            ends=now + self.seconds,
+            fault=fault,
         )
         self.jobs[job.id] = job
         lines = content.splitlines()
