@@ -72,10 +72,10 @@ async def test_an_able_endpoint(client: OpenAIClient) -> None:
     found = await probe_endpoint(client)
     assert found.answers.value
     assert found.models == ("scripted",)
-    assert found.schema.value
-    assert found.logprobs.value
-    assert found.seed.value
-    assert found.prefix_cache.value
+    assert found.findings["JSON schema"].value
+    assert found.findings["log-probabilities"].value
+    assert found.findings["seed"].value
+    assert found.findings["prefix cache"].value
     assert found.refused == ()
 
 
@@ -112,10 +112,10 @@ async def test_an_endpoint_that_can_little(server: ScriptedServer, client: OpenA
     server.script = script
     found = await probe_endpoint(client)
     assert found.answers.value
-    assert found.schema.value is False
-    assert found.logprobs.value is False
-    assert found.seed.value is False
-    assert found.prefix_cache.value is None
+    assert found.findings["JSON schema"].value is False
+    assert found.findings["log-probabilities"].value is False
+    assert found.findings["seed"].value is False
+    assert found.findings["prefix cache"].value is None
     assert found.refused == ("response_format",)
 
 
@@ -124,8 +124,8 @@ async def test_a_schema_that_is_taken_and_not_followed(
 ) -> None:
     server.script = lambda _body, _n: "Hello!"
     found = await probe_endpoint(client)
-    assert found.schema.value is False
-    assert "not followed" in found.schema.note
+    assert found.findings["JSON schema"].value is False
+    assert "not followed" in found.findings["JSON schema"].note
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAUTHORISED, Fault.OVERLOADED])
@@ -136,7 +136,10 @@ async def test_an_endpoint_that_does_not_answer(
     found = await probe_endpoint(client)
     assert found.answers.value is False
     assert str(fault.value)[:3] in found.answers.note
-    assert (found.schema.value, found.logprobs.value) == (None, None)
+    assert (found.findings["JSON schema"].value, found.findings["log-probabilities"].value) == (
+        None,
+        None,
+    )
 
 
 async def test_a_provider_that_only_decides_is_not_taken_for_chats() -> None:
@@ -146,19 +149,19 @@ async def test_a_provider_that_only_decides_is_not_taken_for_chats() -> None:
 
 async def test_whether_an_endpoint_decides(server: ScriptedServer, client: OpenAIClient) -> None:
     found = await probe_endpoint(client)
-    assert found.decisions.value is True
-    assert "emulated" in found.decisions.note
+    assert found.findings["decisions"].value is True
+    assert "emulated" in found.findings["decisions"].note
     server.wires = ("systemone",)
     async with OpenAIClient(server.url, "scripted") as other:
         found = await probe_endpoint(other)
-    assert "System One" in found.decisions.note
+    assert "System One" in found.findings["decisions"].note
 
 
 async def test_an_endpoint_that_can_neither_decide_nor_be_made_to(
     server: ScriptedServer, client: OpenAIClient
 ) -> None:
     server.script = lambda body, _n: Fault.NO_LOGPROBS if "logprobs" in body else None
-    assert (await probe_endpoint(client)).decisions.value is False
+    assert (await probe_endpoint(client)).findings["decisions"].value is False
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -169,8 +172,8 @@ async def test_a_model_that_only_decides(server: ScriptedServer, known: bool) ->
         found = await probe_endpoint(client)
     assert found.answers.value is True
     assert "decides" in found.answers.note
-    assert "OpenAI Decisions" in found.decisions.note
-    assert found.schema.value is False
+    assert "OpenAI Decisions" in found.findings["decisions"].note
+    assert found.findings["JSON schema"].value is False
 
 
 async def test_a_decider_that_refuses_the_key_does_not_answer(server: ScriptedServer) -> None:

@@ -204,5 +204,5 @@ async def test_a_probe_of_an_endpoint_tells_of_the_template() -> None:
     server = LlamaServer(published("phi-3-mini"))
     async with server, OpenAIClient(server.url, "m") as client:
         found = await probe_endpoint(client)
-    assert found.chat_template.value is False
+    assert found.findings["chat template"].value is False
     assert found.answers.value

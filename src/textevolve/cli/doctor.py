@@ -85,6 +85,7 @@ def _check_store(settings: Settings) -> str:
 
 EXTRAS = (
     ("xllamacpp", "local"),
+    ("gguf", "local"),
     ("onnxruntime", "memory"),
     ("tokenizers", "memory"),
     ("pyarrow", "parquet"),
@@ -177,20 +178,13 @@ def _find_pools(settings: Settings) -> dict[str, str]:
 
 
 def _describe(found: EndpointCapabilities) -> dict[str, Any]:
-    parts = {
-        "JSON schema": found.schema,
-        "log-probabilities": found.logprobs,
-        "seed": found.seed,
-        "prefix cache": found.prefix_cache,
-        "chat template": found.chat_template,
-        "decisions": found.decisions,
-    }
     return {
         "answers": found.answers.value,
         "note": found.answers.note,
         "serves": list(found.models[:20]),
         "capabilities": {
-            name: {"value": finding.value, "note": finding.note} for name, finding in parts.items()
+            name: {"value": finding.value, "note": finding.note}
+            for name, finding in found.findings.items()
         },
         "refused": list(found.refused),
     }

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from textevolve.errors import CapabilityError, FatalModelError, ModelError, RejectedError
 from textevolve.llm.chat_formats.served_template import check_server
@@ -142,6 +142,8 @@ class Finding:
 
 
 NOT_ASKED = Finding(None, "not asked, because the endpoint does not answer")
+Findings: TypeAlias = dict[str, Finding]
+"""By capability, as `PROBES` names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +151,8 @@ class EndpointCapabilities:
     """`refused` are the fields of the protocol that the endpoint does not take."""
 
     answers: Finding
-    models: tuple[str, ...] = ()
-    schema: Finding = NOT_ASKED
-    logprobs: Finding = NOT_ASKED
-    seed: Finding = NOT_ASKED
-    decisions: Finding = NOT_ASKED
-    prefix_cache: Finding = NOT_ASKED
-    chat_template: Finding = NOT_ASKED
+    models: tuple[str, ...]
+    findings: Findings
     refused: tuple[str, ...] = ()
 
 
@@ -163,121 +160,73 @@ async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
     """Asks at most ten short questions. What the endpoint refuses is a finding, not an error."""
     if isinstance(client, MiniLM):
         return await _probe_embedder(client, ())
-    models: list[str] = []
+    names: list[str] = []
     with suppress(ModelError):  # some endpoints have no such list and answer all the same
-        models = await client.models()
+        names = await client.models()
+    models = tuple(names)
     if not client.chats:
-        return await _probe_decider(client, tuple(models))
+        return await _probe_decider(client, models)
     try:
-        answered = await client(_question("Say hello."))
-    except (FatalModelError, RejectedError) as error:
-        decider = await _probe_decider(client, tuple(models))
-        why = Finding(False, str(error))
-        if decider.answers.value or not isinstance(error, RejectedError):
-            return decider if decider.answers.value else EndpointCapabilities(why, tuple(models))
-        embedder = await _probe_embedder(client, tuple(models))
-        return embedder if embedder.answers.value else EndpointCapabilities(why, tuple(models))
+        answer = await client(_question("Say hello."))
     except ModelError as error:
-        return EndpointCapabilities(Finding(False, str(error)), tuple(models))
-    logprobs = await _probe_logprobs(client)
-    said = "it answers" if answered.text else why_without_text(answered)
-    said += describe_shutdown(client.shutdown_date)
-    return EndpointCapabilities(
-        answers=Finding(True, said),
-        models=tuple(models),
-        schema=await _probe_schema(client),
-        logprobs=logprobs,
-        decisions=await _probe_decisions(client, logprobs),
-        seed=await _probe_seed(client),
-        prefix_cache=await _probe_prefix_cache(client),
-        chat_template=await _probe_chat_template(client),
-        refused=tuple(sorted(client.refused)),
-    )
+        if isinstance(error, FatalModelError | RejectedError):
+            decider = await _probe_decider(client, models)
+            if decider.answers.value:
+                return decider
+        if isinstance(error, RejectedError):
+            embedder = await _probe_embedder(client, models)
+            if embedder.answers.value:
+                return embedder
+        return EndpointCapabilities(Finding(False, str(error)), models, _all(NOT_ASKED))
+    note = "it answers" if answer.text else why_without_text(answer)
+    note += describe_shutdown(client.shutdown_date)
+    findings: Findings = {}
+    for capability, probe in PROBES.items():
+        try:
+            findings[capability] = await probe(client, findings)
+        except ModelError as error:
+            findings[capability] = Finding(None, str(error))
+    refused = tuple(sorted(client.refused))
+    return EndpointCapabilities(Finding(True, note), models, findings, refused)
+
+
+def _all(finding: Finding) -> Findings:
+    return dict.fromkeys(PROBES, finding)
 
 
 def _question(text: str) -> Request:
     return Request(messages=(Message("user", (text,)),), max_tokens=64)
 
 
-async def _probe_schema(client: OpenAIClient) -> Finding:
+async def _probe_schema(client: OpenAIClient, _findings: Findings) -> Finding:
     """A greeting is asked for, under the schema of a number: it comes only if that is followed."""
-    try:
-        answered = await client(replace(_question("Say hello."), schema=DIGIT))
-    except ModelError as error:
-        return Finding(None, str(error))
+    answer = await client(replace(_question("Say hello."), schema=DIGIT))
     if client.schema is False:
         return Finding(False, "the endpoint refuses a JSON schema")
     try:
-        followed = isinstance(json.loads(answered.text)["digit"], int)
+        followed = isinstance(json.loads(answer.text)["digit"], int)
     except (ValueError, KeyError, TypeError):
         followed = False
-    if answered.finish_reason == "length" and not followed:
+    if answer.finish_reason == "length" and not followed:
         return Finding(None, "the answer was cut before it could be read")
     return Finding(followed, "followed" if followed else "taken, but not followed")
 
 
-async def _probe_logprobs(client: OpenAIClient) -> Finding:
+async def _probe_logprobs(client: OpenAIClient, _findings: Findings) -> Finding:
     request = _question("Is water wet? Answer Yes or No.")
     try:
-        answered = await client(replace(request, max_tokens=1, top_logprobs=5))
+        answer = await client(replace(request, max_tokens=1, top_logprobs=5))
     except CapabilityError as error:
         return Finding(False, str(error))
-    except ModelError as error:
-        return Finding(None, str(error))
-    if not answered.logprobs:
-        return Finding(None, why_without_text(answered))
-    return Finding(True, f"{len(answered.logprobs[0].top)} alternatives a token")
+    if not answer.logprobs:
+        return Finding(None, why_without_text(answer))
+    return Finding(True, f"{len(answer.logprobs[0].top)} alternatives a token")
 
 
-async def _probe_decisions(client: OpenAIClient, logprobs: Finding) -> Finding:
-    """Whether the model decides by a wire, or can be made to by its log-probabilities."""
-    try:
-        wire = load_wire(await client(find_wire_request()))
-        if wire is not None:
-            await client(decision_request(TRIAL_STATE, (TRIAL,)))
-            return Finding(True, f"natively, by {WIRES[wire].name}")
-    except ModelError as error:
-        return Finding(None, str(error))
-    if logprobs.value:
-        return Finding(True, "emulated: read out of log-probabilities")
-    return Finding(logprobs.value, "no decision wire, and no log-probabilities to emulate one")
-
-
-async def _probe_decider(client: OpenAIClient, models: tuple[str, ...]) -> EndpointCapabilities:
-    """What a model that does not chat can do."""
-    found = await _probe_decisions(client, Finding(False, ""))
-    said = "it decides, and does not chat" if found.value else found.note
-    no = Finding(False, "it does not chat")
-    return EndpointCapabilities(
-        answers=Finding(found.value is True, said),
-        models=models,
-        schema=no,
-        logprobs=no,
-        seed=no,
-        decisions=found,
-        prefix_cache=no,
-        chat_template=no,
-    )
-
-
-async def _probe_embedder(model: Model, models: tuple[str, ...]) -> EndpointCapabilities:
-    """What a model that neither chats nor decides can do."""
-    no = Finding(False, "it embeds, and does nothing else")
-    try:
-        said = f"it embeds: {await probe_dimension(model)} numbers a text"
-        answers = Finding(True, said)
-    except ModelError as error:
-        answers = Finding(False, str(error))
-    return EndpointCapabilities(answers, models, no, no, no, no, no, no)
-
-
-async def _probe_seed(client: OpenAIClient) -> Finding:
+async def _probe_seed(client: OpenAIClient, _findings: Findings) -> Finding:
     """The same question twice with one seed, at a temperature where two answers would differ."""
     request = replace(_question("Write a line of a poem."), temperature=1.0, seed=7)
-    try:
-        first, second = await client(request), await client(request)
-    except ModelError as error:
-        return Finding(None, str(error))
+    first, second = await client(request), await client(request)
     if "seed" in client.refused:
         return Finding(False, "the endpoint refuses a seed")
     if not first.text:
@@ -286,24 +235,63 @@ async def _probe_seed(client: OpenAIClient) -> Finding:
     return Finding(same, "two answers with one seed " + ("are the same" if same else "differ"))
 
 
-async def _probe_chat_template(client: OpenAIClient) -> Finding:
-    """Whether the server's chat template keeps the system message and writes BOS once."""
-    try:
-        found = await check_server(client.ask_natively)
-    except ModelError as error:
-        return Finding(None, str(error))
-    return Finding(found.good, found.note)
-
-
-async def _probe_prefix_cache(client: OpenAIClient) -> Finding:
+async def _probe_prefix_cache(client: OpenAIClient, _findings: Findings) -> Finding:
     """Two prompts that share a long beginning: are cached tokens reported with the second?"""
     shared = " ".join(f"Item {number} is of no importance." for number in range(60))
-    try:
-        await client(_question(f"{shared} Say one."))
-        second = await client(_question(f"{shared} Say two."))
-    except ModelError as error:
-        return Finding(None, str(error))
-    usage = second.usage
+    await client(_question(f"{shared} Say one."))
+    usage = (await client(_question(f"{shared} Say two."))).usage
     if not usage.cached_tokens:
         return Finding(None, "no cached tokens are reported for a prompt of this length")
     return Finding(True, f"{usage.cached_tokens} of {usage.prompt_tokens} prompt tokens cached")
+
+
+async def _probe_chat_template(client: OpenAIClient, _findings: Findings) -> Finding:
+    """Whether the server's chat template keeps the system message and writes BOS once."""
+    template = await check_server(client.ask_natively)
+    return Finding(template.good, template.note)
+
+
+async def _probe_decisions(client: OpenAIClient, findings: Findings) -> Finding:
+    """Whether the model decides by a wire, or can be made to by its log-probabilities."""
+    wire = load_wire(await client(find_wire_request()))
+    if wire is not None:
+        await client(decision_request(TRIAL_STATE, (TRIAL,)))
+        return Finding(True, f"natively, by {WIRES[wire].name}")
+    logprobs = findings["log-probabilities"].value
+    if logprobs:
+        return Finding(True, "emulated: read out of log-probabilities")
+    return Finding(logprobs, "no decision wire, and no log-probabilities to emulate one")
+
+
+PROBES: Mapping[str, Callable[[OpenAIClient, Findings], Awaitable[Finding]]] = {
+    "JSON schema": _probe_schema,
+    "log-probabilities": _probe_logprobs,
+    "seed": _probe_seed,
+    "prefix cache": _probe_prefix_cache,
+    "chat template": _probe_chat_template,
+    "decisions": _probe_decisions,
+}
+"""The capabilities that an endpoint is asked for, in this order."""
+
+
+async def _probe_decider(client: OpenAIClient, models: tuple[str, ...]) -> EndpointCapabilities:
+    """The capabilities of a model that does not chat."""
+    findings = _all(Finding(False, "it does not chat"))
+    try:
+        decides = await _probe_decisions(client, findings)
+    except ModelError as error:
+        decides = Finding(None, str(error))
+    note = "it decides, and does not chat" if decides.value else decides.note
+    answers = Finding(decides.value is True, note)
+    return EndpointCapabilities(answers, models, findings | {"decisions": decides})
+
+
+async def _probe_embedder(model: Model, models: tuple[str, ...]) -> EndpointCapabilities:
+    """The capabilities of a model that neither chats nor decides."""
+    try:
+        answers = Finding(True, f"it embeds: {await probe_dimension(model)} numbers a text")
+    except ModelError as error:
+        answers = Finding(False, str(error))
+    return EndpointCapabilities(
+        answers, models, _all(Finding(False, "it embeds, and does nothing else"))
+    )
