@@ -16,7 +16,7 @@ from textevolve.llm.providers import resolve
 from textevolve.llm.streaming import AnswerPiece, ask_streaming
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.testing import Answer, Fault
-from textevolve.llm.wire import completions, read_text_chunk, read_text_completion
+from textevolve.llm.wire import completions
 from textevolve.settings import Provider, Settings, Timeouts
 from textevolve.spec import Frozen
 
@@ -210,12 +210,12 @@ def test_forms_of_answers() -> None:
     columns = {"tokens": ["a"], "token_logprobs": [None], "top_logprobs": [None]}
     for logprobs, expected in ((rows, -1), (columns, None)):
         body = {"choices": [{"text": "a", "index": 0, "logprobs": logprobs}]}
-        (choice,) = read_text_completion(json.dumps(body).encode()).choices
+        (choice,) = completions("chatml").read(json.dumps(body).encode()).choices
         assert choice.logprobs is not None
         assert choice.logprobs.content is not None
         assert choice.logprobs.content[0].logprob == expected
     with pytest.raises(ValueError, match="no object"):
-        read_text_completion(b"[]")
+        completions("chatml").read(b"[]")
     with pytest.raises(ValueError, match="not of the form"):
-        read_text_completion(b'{"choices": [{"message": {}}]}')
-    assert read_text_chunk(b"{") is None
+        completions("chatml").read(b'{"choices": [{"message": {}}]}')
+    assert completions("chatml").read_event(b"{") is None

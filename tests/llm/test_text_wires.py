@@ -11,7 +11,7 @@ from textevolve.llm.model import Message, Request, Response, ToolCall
 from textevolve.llm.streaming import AnswerPiece, ask_streaming
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.llm.testing.faults import misbehave
-from textevolve.llm.wire import CHAT, RESPONSES, read_response, read_response_event
+from textevolve.llm.wire import CHAT, RESPONSES
 
 SCHEMA = json.dumps(
     {"type": "object", "properties": {"score": {"type": "integer"}}, "required": ["score"]}
@@ -267,18 +267,18 @@ def test_items_of_responses_that_are_not_known_are_passed_over() -> None:
             {"type": "message", "content": [{"type": "output_text", "text": "Two."}]},
         ],
     }
-    (choice,) = read_response(json.dumps(said).encode()).choices
+    (choice,) = RESPONSES.read(json.dumps(said).encode()).choices
     assert choice.message.content == "One. Two."
     assert choice.message.reasoning == "Hm."
     assert choice.finish_reason == "content_filter"
 
 
 def test_events_of_responses_that_are_not_known_add_nothing() -> None:
-    chunk = read_response_event(b'{"type": "response.mcp_call.in_progress"}')
+    chunk = RESPONSES.read_event(b'{"type": "response.mcp_call.in_progress"}')
     assert chunk is not None
     assert (chunk.text, chunk.error, chunk.whole) == ("", None, None)
-    assert read_response_event(b'{"type": "response.output_text.delta"') is None
-    error = read_response_event(b'{"type": "error", "code": "x", "message": "It broke"}')
+    assert RESPONSES.read_event(b'{"type": "response.output_text.delta"') is None
+    error = RESPONSES.read_event(b'{"type": "error", "code": "x", "message": "It broke"}')
     assert error is not None
     assert error.error["message"] == "It broke"
 

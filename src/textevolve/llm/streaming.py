@@ -16,7 +16,7 @@ from typing import TypeAlias
 from textevolve.errors import UnavailableError
 from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.reasoning import StreamedThoughts
-from textevolve.llm.wire import Completion, CompletionChunk, join_chunks, read_chunk
+from textevolve.llm.wire import CHAT, Completion, CompletionChunk, join_chunks
 
 DONE = b"[DONE]"
 
@@ -98,7 +98,7 @@ class EventStream:
         name: str,
         told: Telling,
         without_key: Callable[[bytes], bytes],
-        read_event: Callable[[bytes], CompletionChunk | None] = read_chunk,
+        read_event: Callable[[bytes], CompletionChunk | None] = CHAT.read_event,
     ) -> None:
         self._name, self._told, self._without_key = name, told, without_key
         self._read_event = read_event

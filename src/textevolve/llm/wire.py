@@ -15,6 +15,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any, TypeVar, cast
@@ -49,29 +50,29 @@ from textevolve.settings import Price
 Shape = TypeVar("Shape")
 
 
+def _present(**fields: Any) -> dict[str, Any]:
+    """The fields of a body that are set, in this order."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, Any]:
     """The request as the protocol has it; only what is set is sent."""
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": [chat_message(message) for message in request.messages],
-    }
-    if request.schema is not None:
-        body["response_format"] = json_schema_format(request.schema)
-    if request.temperature is not None:
-        body["temperature"] = request.temperature
-    if request.max_tokens is not None:
-        body[max_tokens_field] = request.max_tokens
-    if request.seed is not None:
-        body["seed"] = request.seed
-    if request.top_logprobs:
-        body["logprobs"] = True
-        body["top_logprobs"] = request.top_logprobs
-    if request.tools is not None:
-        body |= chat_tools(request)
-    return body
+    body = _present(
+        model=model,
+        messages=[chat_message(message) for message in request.messages],
+        response_format=json_schema_format(request.schema),
+        temperature=request.temperature,
+        **{max_tokens_field: request.max_tokens},
+        seed=request.seed,
+        logprobs=True if request.top_logprobs else None,
+        top_logprobs=request.top_logprobs or None,
+    )
+    return body if request.tools is None else body | chat_tools(request)
 
 
-def json_schema_format(schema: str) -> dict[str, Any]:
+def json_schema_format(schema: str | None) -> dict[str, Any] | None:
+    if schema is None:
+        return None
     named = {"name": "answer", "schema": read_schema(schema), "strict": True}
     return {"type": "json_schema", "json_schema": named}
 
@@ -239,19 +240,6 @@ class ModelList(BaseModel):
     models: list[_ModelName] | None = None
 
 
-def read_completion(body: bytes) -> Completion:
-    """Raises ValueError where the body is not JSON or not a chat completion."""
-    return read_loosely(Completion.model_validate_json, body)
-
-
-def read_chunk(data: bytes) -> CompletionChunk | None:
-    """The chunk in one event of a stream; None where the data is none."""
-    try:
-        return read_loosely(CompletionChunk.model_validate_json, data)
-    except (ValueError, RecursionError):
-        return None
-
-
 def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) -> Completion:
     """The completion that a stream was of; `clean` sees its whole text. An error stands for all."""
     for chunk in chunks:
@@ -356,17 +344,14 @@ def chat_message(message: Message) -> dict[str, Any]:
     """The message as the protocol has it. Pictures stand before the text."""
     made: dict[str, Any] = {"role": message.role, "content": message.text}
     if message.images:
-        made["content"] = [*map(_picture, message.images), {"type": "text", "text": message.text}]
+        pictures = [{"type": "image_url", "image_url": {"url": url}} for url in message.images]
+        made["content"] = [*pictures, {"type": "text", "text": message.text}]
     if message.tool_calls:
         made["content"] = made["content"] or None
         made["tool_calls"] = as_sent(message.tool_calls)
     if message.tool_call_id is not None:
         made["tool_call_id"] = message.tool_call_id
     return made
-
-
-def _picture(url: str) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def chat_tools(request: Request) -> dict[str, Any]:
@@ -444,30 +429,24 @@ def responses_body(model: str, request: Request, _max_tokens_field: str = "") ->
     are its instructions."""
     messages = request.messages
     told = next((n for n, one in enumerate(messages) if one.role != "system"), len(messages))
-    body: dict[str, Any] = {
-        "model": model,
-        "input": [item for message in messages[told:] for item in _items(message)],
-        "store": False,
-    }
-    if told:
-        body["instructions"] = "\n\n".join(message.text for message in messages[:told])
-    if request.schema is not None:
-        schema = read_schema(request.schema)
-        named = {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}
-        body["text"] = {"format": named}
-    if request.temperature is not None:
-        body["temperature"] = request.temperature
-    if request.max_tokens is not None:
-        body["max_output_tokens"] = max(FEWEST_TOKENS, request.max_tokens)
-    if request.top_logprobs:
-        body["top_logprobs"] = request.top_logprobs
-        body["include"] = ["message.output_text.logprobs"]
-    if request.tools is not None:
-        body["tools"] = [_tool(tool) for tool in read_tools(request.tools)]
-    if request.tool_choice is not None:
-        named = {"type": "function", "name": request.tool_choice}
-        body["tool_choice"] = request.tool_choice if is_mode(request.tool_choice) else named
-    return body
+    form = json_schema_format(request.schema)
+    tools, choice = request.tools, request.tool_choice
+    most, top = request.max_tokens, request.top_logprobs
+    return _present(
+        model=model,
+        input=[item for message in messages[told:] for item in _items(message)],
+        store=False,
+        instructions="\n\n".join(message.text for message in messages[:told]) if told else None,
+        text=form and {"format": {"type": "json_schema", **form["json_schema"]}},
+        temperature=request.temperature,
+        max_output_tokens=None if most is None else max(FEWEST_TOKENS, most),
+        top_logprobs=top or None,
+        include=["message.output_text.logprobs"] if top else None,
+        tools=None if tools is None else [_tool(tool) for tool in read_tools(tools)],
+        tool_choice=choice
+        if choice is None or is_mode(choice)
+        else {"type": "function", "name": choice},
+    )
 
 
 def _items(message: Message) -> Iterator[dict[str, Any]]:
@@ -491,21 +470,8 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "function", **tool["function"]} if "function" in tool else dict(tool)
 
 
-def read_response(raw: bytes) -> Completion:
-    """Raises ValueError where the body is not JSON or no response."""
-    return read_loosely(_completion, raw)
-
-
-def read_response_event(data: bytes) -> CompletionChunk | None:
-    """The chunk in one event of a stream; None where the data is none. The last event has the whole
-    response, which then stands for what came before."""
-    try:
-        return read_loosely(_chunk, data)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _chunk(data: bytes) -> CompletionChunk:
+def _parse_response_event(data: bytes) -> CompletionChunk:
+    """The last event has the whole response, which then stands for what came before."""
     event = _mapping(from_json(data))
     kind = str(event.get("type") or "")
     if kind in ("response.completed", "response.incomplete", "response.failed"):
@@ -525,10 +491,6 @@ _DELTAS: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "response.reasoning_text.delta": lambda delta: {"reasoning": delta},
     "response.reasoning_summary_text.delta": lambda delta: {"reasoning": delta},
 }
-
-
-def _completion(raw: bytes) -> Completion:
-    return _as_completion(_mapping(from_json(raw)))
 
 
 def _as_completion(said: Mapping[str, Any]) -> Completion:
@@ -637,21 +599,19 @@ class CompletionsWriter:
             raise CapabilityError(
                 f"{model}: completions have no tools; ask it by the wire `chat`, or leave them out"
             )
-        body: dict[str, Any] = {"model": model, "prompt": self._render(model, request)}
-        if self.format.stop:
-            body["stop"] = list(self.format.stop)
-        if request.schema is not None:
-            body["response_format"] = json_schema_format(request.schema)
-            body["json_schema"] = read_schema(request.schema)
-        if request.temperature is not None:
-            body["temperature"] = request.temperature
-        if request.max_tokens is not None:
-            body["max_tokens"] = request.max_tokens
-        if request.seed is not None:
-            body["seed"] = request.seed
-        if request.top_logprobs:
-            body["logprobs"] = body["n_probs"] = request.top_logprobs
-        return body
+        top = request.top_logprobs or None
+        return _present(
+            model=model,
+            prompt=self._render(model, request),
+            stop=list(self.format.stop) or None,
+            response_format=json_schema_format(request.schema),
+            json_schema=request.schema and read_schema(request.schema),
+            temperature=request.temperature,
+            max_tokens=request.max_tokens,
+            seed=request.seed,
+            logprobs=top,
+            n_probs=top,
+        )
 
     def _render(self, model: str, request: Request) -> str:
         if any(message.images for message in request.messages):
@@ -672,29 +632,11 @@ class CompletionsWriter:
             raise RejectedError(f"{model}: {error} (format {self.format.name})") from error
 
 
-def read_text_completion(raw: bytes) -> Completion:
-    """Raises ValueError where the body is not JSON or no text completion."""
-    return read_loosely(lambda body: Completion.model_validate(_as_chat(body, "message")), raw)
-
-
-def read_text_chunk(data: bytes) -> CompletionChunk | None:
-    """The chunk in one event of a stream; None where the data is none."""
-    try:
-        return read_loosely(
-            lambda body: CompletionChunk.model_validate(_as_chat(body, "delta")), data
-        )
-    except (ValueError, RecursionError):
-        return None
-
-
 def _as_chat(raw: bytes, place: str) -> dict[str, Any]:
     """What was said in the form of a chat completion, or of a chunk of one; its text stands in
     `place`."""
-    said = from_json(raw)
-    if not isinstance(said, dict):
-        raise ValueError("no object")
-    found = cast("dict[str, Any]", said)
-    return found | {"choices": [_choice(one, place) for one in found.get("choices") or ()]}
+    said = _mapping(from_json(raw))
+    return {**said, "choices": [_choice(one, place) for one in said.get("choices") or ()]}
 
 
 def _choice(said: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -731,8 +673,8 @@ class TextWire:
     in words.
 
     `write`: from the model's name, the request and the name of the field that bounds the answer to
-    the body; only what is set is in it. `read` raises ValueError where the bytes are no answer of
-    this wire; `read_event` gives None there. `streamed`: what a body has besides where its answer
+    the body; only what is set is in it. `parse` and `parse_event` make the shapes of a chat
+    completion of an answer and of an event. `streamed`: what a body has besides where its answer
     is to be streamed. `schema_fields`: those of a body that hold the JSON schema, left out together
     where the endpoint refuses one.
     """
@@ -740,29 +682,38 @@ class TextWire:
     path: str
     answer: str
     write: Callable[[str, Request, str], dict[str, Any]]
-    read: Callable[[bytes], Completion]
-    read_event: Callable[[bytes], CompletionChunk | None]
-    streamed: Mapping[str, Any]
+    parse: Callable[[bytes], Completion]
+    parse_event: Callable[[bytes], CompletionChunk]
     schema_fields: tuple[str, ...]
+    streamed: Mapping[str, Any] = field(
+        default_factory=lambda: {"stream": True, "stream_options": {"include_usage": True}}
+    )
 
+    def read(self, raw: bytes) -> Completion:
+        """Raises ValueError where the bytes are no answer of this wire."""
+        return read_loosely(self.parse, raw)
 
-_STREAM_WITH_USAGE: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+    def read_event(self, data: bytes) -> CompletionChunk | None:
+        """The chunk in one event of a stream; None where the data is none."""
+        with suppress(ValueError, RecursionError):
+            return read_loosely(self.parse_event, data)
+        return None
+
 
 CHAT = TextWire(
     path="/chat/completions",
     answer="a chat completion",
     write=chat_body,
-    read=read_completion,
-    read_event=read_chunk,
-    streamed=_STREAM_WITH_USAGE,
+    parse=Completion.model_validate_json,
+    parse_event=CompletionChunk.model_validate_json,
     schema_fields=("response_format",),
 )
 RESPONSES = TextWire(
     path="/responses",
     answer="a response",
     write=responses_body,
-    read=read_response,
-    read_event=read_response_event,
+    parse=lambda raw: _as_completion(_mapping(from_json(raw))),
+    parse_event=_parse_response_event,
     streamed={"stream": True},
     schema_fields=("text",),
 )
@@ -780,9 +731,8 @@ def completions(chat_format: str) -> TextWire:
         path="/completions",
         answer="a text completion",
         write=CompletionsWriter(open_prompt_format(chat_format)),
-        read=read_text_completion,
-        read_event=read_text_chunk,
-        streamed=_STREAM_WITH_USAGE,
+        parse=lambda raw: Completion.model_validate(_as_chat(raw, "message")),
+        parse_event=lambda raw: CompletionChunk.model_validate(_as_chat(raw, "delta")),
         schema_fields=("response_format", "json_schema"),
     )
 

@@ -30,10 +30,10 @@ from textevolve.llm.prices import price_of
 from textevolve.llm.reported_usage import cost_of
 from textevolve.llm.testing.answers import TEXT, Answer, completion, drawn_embedding, instance
 from textevolve.llm.wire import (
+    CHAT,
     as_response,
     chat_body,
     dump_vector,
-    read_completion,
 )
 from textevolve.llm.wrappers import Journaled
 from textevolve.report.wording import count
@@ -273,7 +273,7 @@ class _Actor:
         elif self._manner.draw is not None and most > 1 and not request.embeds:
             answer = Answer(text=_prose(min(4 * most, self._manner.stretch(TEXT_WRITTEN, rng))))
         body = chat_body(self.name, request, "max_tokens")
-        return as_response(read_completion(completion(body, seed, answer)), 0.0, None)
+        return as_response(CHAT.read(completion(body, seed, answer)), 0.0, None)
 
     def _structured(self, request: Request, seed: int, most: int) -> str:
         schema = json.loads(request.schema or "{}")
