@@ -214,7 +214,7 @@ def _read_answer(question: Question, answer: Any) -> _Row:
     shares = said.get("probabilities")
     if question.kind == "predicate":
         keys = ["no", "yes"]
-        if shares is None or "noul" in said or "probability" in said:
+        if "noul" in said or "probability" in said:
             yes = said.get("noul", said.get("probability"))
             if not _is_probability(yes):
                 raise _UnansweredError(f"the answer is no probability: {yes!r:.80}")

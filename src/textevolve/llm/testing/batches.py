@@ -42,6 +42,16 @@ class BatchFault(StrEnum):
     RESULTS_GONE = "results gone"
 
 
+REFUSALS: Mapping[BatchFault | None, dict[str, Any]] = {
+    BatchFault.INVALID: {"code": "invalid_model", "message": "no batches of this"},
+    BatchFault.INVALID_LINE: {"code": "invalid", "message": "bad line", "line": 1},
+    BatchFault.QUEUE_FULL: {"code": "token_limit_exceeded", "message": "Enqueued token limit"},
+}
+"""Errors of jobs that are refused as a whole."""
+WRONG_LINES: Mapping[BatchFault | None, int] = {
+    BatchFault.ERROR_LINES: 500,
+    BatchFault.REFUSED_LINES: 400,
+}
 HALVES = (BatchFault.EXPIRED, BatchFault.CANCELLED)
 Faults = Callable[[int], BatchFault | None]
 """From the number of a job (from 1) to how it goes wrong."""
@@ -68,7 +78,6 @@ class ScriptedJob:
     """A job with its outcome, which shows from `ends` on. `said`: what created it."""
 
     id: str
-    number: int
     input: str
     said: Mapping[str, Any]
     created: float
@@ -126,14 +135,14 @@ class ScriptedBatches:
     def _upload(self, headers: Mapping[str, str], body: bytes) -> Answer:
         self.uploads += 1
         if self.faults(self.submissions + 1) is BatchFault.UPLOAD_FAILS and self.uploads % 2:
-            return _said({"error": {"message": "no room"}}, 503)
+            return _error("no room", 503)
         found = re.search("boundary=(.+)", headers.get("content-type", ""))
         content = None
         for part in body.split(b"--" + (found[1] if found else "-").encode()):
             if b'name="file"' in part:
                 content = part.partition(b"\r\n\r\n")[2].removesuffix(b"\r\n")
         if content is None:
-            return _said({"error": {"message": "there is no file"}}, 400)
+            return _error("there is no file", 400)
         return _said({"id": self._keep(content), "object": "file", "purpose": "batch"})
 
     def _keep(self, content: bytes) -> str:
@@ -145,7 +154,7 @@ class ScriptedBatches:
         name, _, content = path.partition("/")
         kept = self.files.get(name)
         if kept is None:
-            return _said({"error": {"message": f"no such file: {name}"}}, 404)
+            return _error(f"no such file: {name}", 404)
         if method == "DELETE":
             del self.files[name]
             return _said({"id": name, "deleted": True})
@@ -153,7 +162,7 @@ class ScriptedBatches:
             return _said({"id": name, "object": "file"})
         job = next((job for job in self.jobs.values() if name in (job.output, job.failed)), None)
         if job is not None and job.fault is BatchFault.RESULTS_GONE:
-            return _said({"error": {"message": f"no such file: {name}"}}, 404)
+            return _error(f"no such file: {name}", 404)
         cut = job is not None and job.fault is BatchFault.RESULTS_CUT and not self.cuts
         self.cuts += cut
         return Answer(body=kept, transport="cut" if cut else "whole")
@@ -164,15 +173,14 @@ class ScriptedBatches:
         self.submissions += 1
         fault = self.faults(self.submissions)
         if fault is BatchFault.QUEUE_FULL_AT_SUBMIT:
-            return _said({"error": {"message": "Enqueued token limit reached"}}, 429)
+            return _error("Enqueued token limit reached", 429)
         name = said.get("input_file_id") or (said.get("input_files") or [""])[0]
         content = self.files.get(name)
         if content is None:
-            return _said({"error": {"message": f"no such file: {name}"}}, 400)
+            return _error(f"no such file: {name}", 400)
         now = time.time()
         job = ScriptedJob(
             id=f"batch_{self.submissions}_{time.time_ns()}",
-            number=self.submissions,
             input=name,
             said=said,
             created=now,
@@ -184,23 +192,14 @@ class ScriptedBatches:
         job.total = len(lines)
         if self.most is not None and len(lines) > self.most:
             job.fault = fault = BatchFault.QUEUE_FULL
-        if fault in (BatchFault.INVALID, BatchFault.INVALID_LINE, BatchFault.QUEUE_FULL):
-            self._refuse(job, fault)
+        if fault in REFUSALS:
+            job.status, job.errors = "failed", [REFUSALS[fault]]
         else:
             self._answer_lines(job, lines, ask)
         if fault is BatchFault.CREATED_UNSAID:
-            return _said({"error": {"message": "something broke"}}, 500)
+            return _error("something broke", 500)
         told = self._tell(job)
         return _said({"job": told} if self.wire == "together" else told)
-
-    def _refuse(self, job: ScriptedJob, fault: BatchFault | None) -> None:
-        job.status = "failed"
-        told: dict[str, Any] = {"code": "token_limit_exceeded", "message": "Enqueued token limit"}
-        if fault is BatchFault.INVALID:
-            told = {"code": "invalid_model", "message": "no batches of this"}
-        elif fault is BatchFault.INVALID_LINE:
-            told = {"code": "invalid", "message": "bad line", "line": 1}
-        job.errors = [told]
 
     def _answer_lines(
         self,
@@ -221,9 +220,9 @@ class ScriptedBatches:
                 continue
             if third and fault is BatchFault.LOST_LINES:
                 continue
-            if third and fault in (BatchFault.ERROR_LINES, BatchFault.REFUSED_LINES):
-                status = 500 if fault is BatchFault.ERROR_LINES else 400
-                bad.append(_result(key, status, {"error": {"message": "it went wrong"}}))
+            if third and fault in WRONG_LINES:
+                wrong = {"error": {"message": "it went wrong"}}
+                bad.append(_result(key, WRONG_LINES[fault], wrong))
                 continue
             answer = ask(asked["body"], to_json(asked["body"]))
             made = _result(key, answer.status, _body(answer))
@@ -241,14 +240,14 @@ class ScriptedBatches:
         id, _, action = path.partition("/")
         job = self.jobs.get(id)
         if job is None:
-            return _said({"error": {"message": f"no such job: {id}"}}, 404)
+            return _error(f"no such job: {id}", 404)
         if method == "POST" and action == "cancel":
             if time.time() < job.ends:
                 job.status, job.ends = "cancelled", time.time()
             return _said(self._tell(job))
         job.polls += 1
         if job.fault is BatchFault.POLLS_FAIL and job.polls <= 3:
-            return _said({"error": {"message": "try again"}}, 500)
+            return _error("try again", 500)
         return _said(self._tell(job))
 
     def _list(self, query: str) -> Answer:
@@ -298,5 +297,9 @@ def _body(answer: Answer) -> Any:
         return {"text": (answer.body or b"").decode("utf-8", "replace")}
 
 
-def _said(found: Any, status: int = 200) -> Answer:
-    return Answer(status=status, body=to_json(found))
+def _said(value: Any) -> Answer:
+    return Answer(body=to_json(value))
+
+
+def _error(message: str, status: int) -> Answer:
+    return Answer(status=status, body=to_json({"error": {"message": message}}))
