@@ -210,17 +210,12 @@ class OpenAIClient:
             events = self._listen(body)
             hears = events and events.feed
             status, headers, raw = await self._post(self._text_url, encode(body), hears)
-            if status == 200:
-                completion = (events and events.completion()) or self._read_completion(raw)
-                if not completion.error:
-                    self._read_gateway_headers(completion, headers)
-                    return completion, perf_counter() - started
-                refusal = error_object(completion.error)
-                status = status_of(refusal, 502)
-            else:
-                refusal = read_refusal(raw)
+            outcome = self._read_outcome(status, raw, events)
+            if isinstance(outcome, Completion):
+                self._read_gateway_headers(outcome, headers)
+                return outcome, perf_counter() - started
             try:
-                self._leave_out(status, refusal, body.keys(), request, headers)
+                self._leave_out(*outcome, body.keys(), request, headers)
             except AccessError as error:
                 raise await self._with_models(error) from None
 
@@ -289,15 +284,10 @@ class OpenAIClient:
         Raises:
             ModelError: as a call does.
         """
-        if status == 200:
-            completion = self._read_completion(raw)
-            if not completion.error:
-                return self._response(completion, request, seconds)
-            refusal = error_object(completion.error)
-            status = status_of(refusal, 502)
-        else:
-            refusal = read_refusal(raw)
-        self._leave_out(status, refusal, self._body(request).keys() | self._refused, request)
+        outcome = self._read_outcome(status, raw)
+        if isinstance(outcome, Completion):
+            return self._response(outcome, request, seconds)
+        self._leave_out(*outcome, self._body(request).keys() | self._refused, request)
         return None
 
     async def _force(self, request: Request, tokens: list[Token]) -> Response | None:
@@ -401,15 +391,24 @@ class OpenAIClient:
                 body.pop(name, None)
         return body
 
-    def _read_completion(self, raw: bytes) -> Completion:
-        completion = None
-        with suppress(ValueError, RecursionError):
-            completion = self._wire.read(raw)
+    def _read_outcome(
+        self, status: int, raw: bytes, events: EventStream | None = None
+    ) -> Completion | tuple[int, Refusal]:
+        """The completion, or the refusal with its status, which may come with a 200."""
+        if status != 200:
+            return status, read_refusal(raw)
+        completion = events and events.completion()
+        if completion is None:
+            with suppress(ValueError, RecursionError):
+                completion = self._wire.read(raw)
         if completion is None or not (completion.error or completion.choices):
             raise UnavailableError(
                 f"{self.name}: a 200 without {self._wire.answer}: {self._http.say(raw)}"
             )
-        return completion
+        if not completion.error:
+            return completion
+        refusal = error_object(completion.error)
+        return status_of(refusal, 502), refusal
 
     def _response(self, completion: Completion, request: Request, seconds: float) -> Response:
         if request.top_logprobs and completion.choices[0].logprobs is UNREADABLE:

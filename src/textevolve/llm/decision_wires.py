@@ -220,10 +220,9 @@ def _read_answer(question: Question, answer: Any) -> _Row:
                 raise _UnansweredError(f"the answer is no probability: {yes!r:.80}")
             return (1.0 - yes, yes)
     if isinstance(shares, list):
-        entries = [
-            cast("dict[str, Any]", e) for e in cast("list[Any]", shares) if isinstance(e, dict)
-        ]
-        shares = {str(entry.get("value")): entry.get("probability") for entry in entries}
+        entries = [entry for entry in cast("list[Any]", shares) if isinstance(entry, dict)]
+        named = cast("list[dict[str, Any]]", entries)
+        shares = {str(entry.get("value")): entry.get("probability") for entry in named} or None
     if not isinstance(shares, dict):
         raise _UnansweredError("the answer has no probabilities")
     return _distribution(keys, cast("dict[str, Any]", shares))

@@ -317,6 +317,7 @@ class RateBucket:
     """
 
     def __init__(self, limit: float, unit: Unit) -> None:
+        self.kind = ""
         self.unit: Unit = unit
         self.limit = limit
         whole = 1.0 if unit == "requests" else 0.0
@@ -339,8 +340,7 @@ class RateBucket:
         self._fill(now)
         self._level -= amount
 
-    @property
-    def reason(self) -> str:
+    def describe(self, _whose: str) -> str:
         return f"your limit of {self.limit:g} {self.unit} a minute"
 
 
@@ -399,7 +399,7 @@ class ToldLimit:
     def take(self, now: float, amount: float) -> None:
         self._left = self._available(now) - amount
 
-    def say(self, whose: str) -> str:
+    def describe(self, whose: str) -> str:
         kind = "requests" if self.kind.startswith("req") else self.kind.replace("-", " ")
         spoken = kind.split(" ")[-1] in ("second", "minute", "hour", "day")
         each = "" if spoken or self.period is None else f" a {PERIODS[self.period]}"
@@ -449,19 +449,15 @@ class Pacer:
     def wait(self, now: float, need: Need) -> tuple[float, str]:
         """Seconds until such a call may be made, and for what it has to wait."""
         waits = [(self._held_until - now, f"{self.whose}, which asked to wait")]
-        waits += [(one.wait(now, need.of(one.unit, "")), one.reason) for one in self.buckets]
-        waits += [
-            (one.wait(now, need.of(one.unit, kind)), one.say(self.whose))
-            for kind, one in self.told.items()
-        ]
+        for limit in (*self.buckets, *self.told.values()):
+            wait = limit.wait(now, need.of(limit.unit, limit.kind))
+            waits.append((wait, limit.describe(self.whose)))
         longest = max(waits, key=lambda found: found[0])
         return longest if longest[0] > 0 else (0.0, "")
 
     def take(self, now: float, need: Need) -> Ticket:
-        for one in self.buckets:
-            one.take(now, need.of(one.unit, ""))
-        for kind, limit in self.told.items():
-            limit.take(now, need.of(limit.unit, kind))
+        for limit in (*self.buckets, *self.told.values()):
+            limit.take(now, need.of(limit.unit, limit.kind))
         self._number += 1
         self._flying[self._number] = need
         return Ticket(self._number, need)
