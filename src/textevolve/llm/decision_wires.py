@@ -220,9 +220,9 @@ def _read_answer(question: Question, answer: Any) -> _Row:
                 raise _UnansweredError(f"the answer is no probability: {yes!r:.80}")
             return (1.0 - yes, yes)
     if isinstance(shares, list):
-        entries = [entry for entry in cast("list[Any]", shares) if isinstance(entry, dict)]
-        named = cast("list[dict[str, Any]]", entries)
-        shares = {str(entry.get("value")): entry.get("probability") for entry in named} or None
+        listed = [entry for entry in cast("list[object]", shares) if isinstance(entry, dict)]
+        entries = cast("list[dict[str, Any]]", listed)
+        shares = {str(entry.get("value")): entry.get("probability") for entry in entries} or None
     if not isinstance(shares, dict):
         raise _UnansweredError("the answer has no probabilities")
     return _distribution(keys, cast("dict[str, Any]", shares))
