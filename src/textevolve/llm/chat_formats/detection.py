@@ -170,18 +170,19 @@ _TOOLS = tuple(
 
 
 def _sample_chats() -> Iterator[SampleChat]:
-    kind, spaced, thought = "Be kind.", " s \n", "<think>\nu\n</think>\nBecause."
-    samples: tuple[tuple[tuple[str, ...], tuple[str | None, ...]], ...] = (
-        (_TIDES[:1], (None, kind, spaced)),
-        (_TIDES[:2], (None, kind, spaced)),
-        (_TIDES, (None, kind)),
-        (("  x \n", "Ha", " z\n"), (None, kind, spaced)),
-        (("Hi", "\n\ny \n", "Why?"), (None, kind)),
-        (("", "Ha"), (None, "")),
-        (("Hi", "", "Why?"), (None, "")),
-        (("Hi", "<think>t</think>\n\nz"), (None, "")),
-        (("Hi", "<think>t</think>\n\nz", "Why?"), (None,)),
-        (("Hi", "<think>t</think>\n\nz", "Why?", thought), (None,)),
+    kind, thought = "Be kind.", "<think>t</think>\n\nz"
+    asides: tuple[str | None, ...] = (None, kind, " s \n", "")
+    samples = (
+        (_TIDES[:1], asides[:3]),
+        (_TIDES[:2], asides[:3]),
+        (_TIDES, asides[:2]),
+        (("  x \n", "Ha", " z\n"), asides[:3]),
+        (("Hi", "\n\ny \n", "Why?"), asides[:2]),
+        (("", "Ha"), asides[::3]),
+        (("Hi", "", "Why?"), asides[::3]),
+        (("Hi", thought), asides[::3]),
+        (("Hi", thought, "Why?"), asides[:1]),
+        (("Hi", thought, "Why?", "<think>\nu\n</think>\nBecause."), asides[:1]),
     )
     for texts, systems in samples:
         for system in systems:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 from textevolve.errors import InputError
@@ -65,7 +66,7 @@ def parse_chat(format: ChatFormat, text: str) -> ParsedChat:
         reader.read_turn()
     if not reader.messages:
         raise reader.wrong("a turn")
-    return ParsedChat(tuple(reader.messages), tuple(reader.tools), asks)
+    return ParsedChat(tuple(reader.messages), tuple(reader.declared), asks)
 
 
 def convert(
@@ -89,7 +90,7 @@ def convert(
     )
 
 
-@dataclass(slots=True)
+@dataclass
 class _Reader:
     """A text with the place up to which it is read, and the conversation until there."""
 
@@ -97,20 +98,26 @@ class _Reader:
     text: str
     at: int = 0
     messages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    tools: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    ends: dict[str, re.Pattern[str]] = field(default_factory=dict[str, "re.Pattern[str]"])
+    declared: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    @cached_property
+    def tools(self) -> ToolFormat:
+        return self.format.tools or ToolFormat()
 
     @property
     def last(self) -> str:
         """The role of the last message."""
         return self.messages[-1]["role"] if self.messages else ""
 
+    def add(self, role: str, text: str, **more: Any) -> None:
+        """Add a message, whose text is whole again."""
+        self.messages.append(make_message(role, self.whole(text), **more))
+
     def take(self, literal: str) -> bool:
         """Pass over a fixed text, if it stands here."""
-        if not self.text.startswith(literal, self.at):
-            return False
-        self.at += len(literal)
-        return True
+        stands = self.text.startswith(literal, self.at)
+        self.at += len(literal) if stands else 0
+        return stands
 
     def require(self, literal: str) -> None:
         if not self.take(literal):
@@ -135,50 +142,48 @@ class _Reader:
             )
         return unbreak(text, self.format.markers)
 
-    def until(self, after: str) -> str:
-        """The text up to the end marker, which is passed over."""
-        if after not in self.ends:
-            self.ends[after] = self._end_of_turn(after)
-        end = self.ends[after].search(self.text, self.at)
-        if end is None:
-            raise self.wrong(f"a turn that ends with {after!r}" if after else "the end of a turn")
-        content = self.text[self.at : end.start()]
-        self.at = end.end()
-        return content
-
-    def _end_of_turn(self, after: str) -> re.Pattern[str]:
-        """Where a turn ends: at its end marker, or, where that is none, right before the next turn
-        or the end of the text."""
-        if self.is_marked(after):
-            return re.compile(re.escape(after))
-        format = self.format
-        closings = {closing_of(format, role, True) for role in ("user", "assistant", "tool")}
-        ends = [re.escape(text) + r"\Z" for text in {*closings, format.ending, ""}]
-        openings = (opening for opening, _ in self.openings() if self.is_marked(opening))
-        ends += [re.escape(format.separator + opening) for opening in openings]
-        return re.compile(re.escape(after) + f"(?={'|'.join(ends)})")
-
-    def openings(self) -> Iterator[tuple[str, str]]:
-        """The texts that open turns, each with its kind."""
-        format, tools = self.format, self.format.tools
-        yield format.user.before, "user"
-        yield format.assistant.before, "assistant"
-        if format.system is not None and format.system.later and format.system.before:
-            yield format.system.before, "system"
-        if tools is None:
-            return
+    @cached_property
+    def openings(self) -> list[tuple[str, str, Callable[[], None]]]:
+        """The texts that open turns, the longest first, each with the role and how it is read."""
+        format, tools = self.format, self.tools
+        assistant, system = format.assistant.before, format.system
+        before_calls = assistant if tools.assistant_before is None else tools.assistant_before
+        openings: list[tuple[str, str, Callable[[], None]]] = [
+            (format.user.before, "user", self.read_user),
+            (assistant, "assistant", partial(self.read_assistant, assistant)),
+        ]
+        if system is not None and system.later and system.before:
+            openings.append((system.before, "system", partial(self.read_later_system, system)))
         if tools.call:
-            yield self._before_calls(tools) + tools.calls_before, "calls"
+            read_calls = partial(self.read_assistant, before_calls)
+            openings.append((before_calls + tools.calls_before, "assistant", read_calls))
         if tools.result:
-            yield tools.results_before + pieces(tools.result)[0], "tool"
+            begin = tools.results_before + pieces(tools.result)[0]
+            openings.append((begin, "tool", self.read_results))
         if tools.placement == "last-user":
-            yield tools.before, "tools"
+            openings.append((tools.before, "user", self.read_declared_user))
         if tools.answer_before is not None:
-            yield tools.answer_before, "answer"
+            read_answer = partial(self.read_assistant, tools.answer_before)
+            openings.append((tools.answer_before, "answer", read_answer))
+        return sorted(openings, key=lambda opening: -len(opening[0]))
 
-    def _before_calls(self, tools: ToolFormat) -> str:
-        own = tools.assistant_before
-        return self.format.assistant.before if own is None else own
+    def until(self, after: str) -> str:
+        """The text up to the end marker, which is passed over. Where that is no marker, the next
+        turn or the end of the text must follow."""
+        end = re.escape(after)
+        if not self.is_marked(after):
+            format = self.format
+            closings = {closing_of(format, role, True) for role in ("user", "assistant", "tool")}
+            ends = [re.escape(text) + r"\Z" for text in {*closings, format.ending, ""}]
+            openings = (opening for opening, _, _ in self.openings if self.is_marked(opening))
+            ends += [re.escape(format.separator + opening) for opening in openings]
+            end += f"(?={'|'.join(ends)})"
+        match = re.compile(end).search(self.text, self.at)
+        if match is None:
+            raise self.wrong(f"a turn that ends with {after!r}" if after else "the end of a turn")
+        content = self.text[self.at : match.start()]
+        self.at = match.end()
+        return content
 
     def closing(self) -> bool | None:
         """Whether the text ends here with a prompt for an answer; None where it goes on."""
@@ -188,143 +193,115 @@ class _Reader:
             return True
         return False if rest == self.format.ending else None
 
+    def read_turn(self) -> None:
+        for opening, role, read in self.openings:
+            answers = self.last in ("user", "tool") or self.is_marked(opening)
+            fits = {"answer": self.last == "tool", "assistant": answers}.get(role, True)
+            if fits and self.text.startswith(opening, self.at):
+                read()
+                return
+        known = " or ".join(sorted({repr(opening) for opening, _, _ in self.openings if opening}))
+        raise self.wrong(known)
+
     def read_system(self, system: SystemTurn) -> None:
         """Read a system message that begins the text, with declarations of tools at its end."""
-        tools = self.format.tools
-        if not self.take(system.before):
+        marked = [opening for opening, _, _ in self.openings if self.is_marked(opening)]
+        opens_turn = not system.before and self.text.startswith(tuple(marked), self.at)
+        if opens_turn or not self.take(system.before):
             return
-        if not system.before and any(
-            self.text.startswith(opening, self.at)
-            for opening, _ in self.openings()
-            if self.is_marked(opening)
-        ):
-            return
-        if tools is not None:
-            self.take(tools.system_mark)
+        self.take(self.tools.system_mark)
         self.require(system.preamble)
         start = self.at
         text = self.until(system.after)
-        if tools is not None and tools.placement == "system":
-            begin, end = text.rfind(tools.before), self.at
-            if begin >= 0 and text.endswith(tools.after):
+        if self.tools.placement == "system":
+            begin, end = text.rfind(self.tools.before), self.at
+            if begin >= 0 and text.endswith(self.tools.after):
                 self.at = start + begin
-                self.read_declarations(tools)
-                text, self.at = text[:begin].removesuffix(tools.joint), end
+                self.read_declarations()
+                text, self.at = text[:begin].removesuffix(self.tools.joint), end
                 if begin == 0:
                     return
         if text or system.before or system.after or self.format.separator:
-            self.messages.append(make_message("system", self.whole(text)))
+            self.add("system", text)
 
-    def read_turn(self) -> None:
-        openings = sorted(self.openings(), key=lambda one: -len(one[0]))
-        for opening, kind in openings:
-            if not self.text.startswith(opening, self.at):
-                continue
-            if kind == "answer" and self.last != "tool":
-                continue
-            answers = self.last in ("user", "tool") or self.is_marked(opening)
-            if kind in ("assistant", "calls") and not answers:
-                continue
-            self._read_turn_of(kind, opening)
-            return
-        expected = " or ".join(sorted({repr(opening) for opening, _ in openings if opening}))
-        raise self.wrong(expected)
+    def read_later_system(self, system: SystemTurn) -> None:
+        self.require(system.before)
+        self.add("system", self.until(system.after))
 
-    def _read_turn_of(self, kind: str, opening: str) -> None:
-        format, tools = self.format, self.format.tools
-        if kind == "tool" and tools is not None:
-            self.read_results(tools)
-            return
-        if kind == "tools" and tools is not None:
-            self.read_declarations(tools)
-            opening, kind = format.user.before, "user"
-        elif kind == "calls" and tools is not None:
-            opening = self._before_calls(tools)
-        self.require(opening)
-        if kind == "user":
-            self.read_user()
-        elif kind == "system" and format.system is not None:
-            text = self.whole(self.until(format.system.after))
-            self.messages.append(make_message("system", text))
-        else:
-            self.read_assistant()
-
-    def read_declarations(self, tools: ToolFormat) -> None:
-        self.require(tools.before)
+    def read_declarations(self) -> None:
+        self.require(self.tools.before)
         while True:
             try:
                 tool, self.at = _DECODER.raw_decode(self.text, self.at)
             except ValueError as error:
                 raise self.wrong(f"a tool's definition as JSON ({error})") from error
-            self.tools.append(json.loads(self.whole(as_json(tool))))
-            if not self.text.startswith(tools.separator + "{", self.at):
+            self.declared.append(json.loads(self.whole(as_json(tool))))
+            if not self.text.startswith(self.tools.separator + "{", self.at):
                 break
-            self.at += len(tools.separator)
-        self.require(tools.after)
+            self.at += len(self.tools.separator)
+        self.require(self.tools.after)
+
+    def read_declared_user(self) -> None:
+        self.read_declarations()
+        self.read_user()
 
     def read_user(self) -> None:
-        format, tools, system = self.format, self.format.tools, self.format.system
+        user, tools, system = self.format.user, self.tools, self.format.system
+        self.require(user.before)
         is_first = all(message["role"] != "user" for message in self.messages)
-        declares = tools is not None and tools.placement == "first-user" and is_first
-        if tools is not None and declares and self.text.startswith(tools.before, self.at):
-            self.read_declarations(tools)
-            text = undo_set_apart(self.until(format.user.after))
-        else:
-            is_set_apart = system is not None and system.inside and self.is_marked(system.before)
-            if system is not None and is_set_apart and self.take(system.before):
-                end = self.text.find(system.after.rstrip(), self.at)
-                if end < 0:
-                    raise self.wrong(f"a system message that ends with {system.after!r}")
-                opening = make_message("system", self.whole(self.text[self.at : end]))
-                self.messages.append(opening)
-                self.at = end + len(system.after.rstrip())
-                self.take(system.after.removeprefix(system.after.rstrip()))
-            text = self.until(format.user.after)
-        self.messages.append(make_message("user", self.whole(text)))
+        declares = tools.placement == "first-user" and is_first
+        if declares and self.text.startswith(tools.before, self.at):
+            self.read_declarations()
+            self.add("user", undo_set_apart(self.until(user.after)))
+            return
+        is_set_apart = system is not None and system.inside and self.is_marked(system.before)
+        if system is not None and is_set_apart and self.take(system.before):
+            after = system.after.rstrip()
+            end = self.text.find(after, self.at)
+            if end < 0:
+                raise self.wrong(f"a system message that ends with {system.after!r}")
+            self.add("system", self.text[self.at : end])
+            self.at = end + len(after)
+            self.take(system.after.removeprefix(after))
+        self.add("user", self.until(user.after))
 
-    def read_assistant(self) -> None:
-        """Read an answer, from behind what opens it."""
-        tools, thoughts = self.format.tools, self.format.thoughts
+    def read_assistant(self, opening: str) -> None:
+        self.require(opening)
+        tools, thoughts = self.tools, self.format.thoughts
         text = self.until(self.format.assistant.after)
-        calls: list[dict[str, Any]] = []
-        if tools is not None and tools.call:
-            begin = text.find(tools.calls_before + pieces(tools.call)[0])
-            calls = self._read_calls(tools, text[begin:]) if begin >= 0 else []
-            if calls:
-                text = text[:begin].removesuffix(tools.text_joint)
-        text = self.whole(text)
-        if thoughts is not None and thoughts.wrap and not calls:  # none is written as an empty one
+        begin = text.find(tools.calls_before + pieces(tools.call)[0]) if tools.call else -1
+        calls = self._read_calls(text[begin:]) if begin >= 0 else []
+        if calls:
+            text = text[:begin].removesuffix(tools.text_joint)
+        elif thoughts is not None and thoughts.wrap:  # where there is none, an empty one is written
             text = text.removeprefix(f"{thoughts.opening}\n\n{thoughts.closing}\n\n")
-        self.messages.append(make_message("assistant", text, calls))
+        self.add("assistant", text, calls=calls)
 
-    def _read_calls(self, tools: ToolFormat, written: str) -> list[dict[str, Any]]:
+    def _read_calls(self, text: str) -> list[dict[str, Any]]:
         """The calls, if the text is nothing else."""
-        if not written.endswith(tools.calls_after):
-            return []
-        end = len(written) - len(tools.calls_after)
-        parts, at = pieces(tools.call), len(tools.calls_before)
+        tools, parts = self.tools, pieces(self.tools.call)
+        end, at = len(text) - len(tools.calls_after), len(tools.calls_before)
         calls: list[dict[str, Any]] = []
-        while at < end:
-            if calls and not written.startswith(tools.calls_separator, at):
-                return []
-            at += len(tools.calls_separator) if calls else 0
-            values = {"name": "", "arguments": "{}", "id": ""}
-            for number, part in enumerate(parts):
-                start = at
-                if number % 2 == 0:
-                    at = at + len(part) if written.startswith(part, at) else -1
-                elif part == "arguments" and not tools.raw_arguments:
-                    at = _json_end(written, at)
-                else:
-                    at = written.find(parts[number + 1], at)
-                if at < 0:
-                    return []
-                if number % 2 == 1:
-                    values[part] = written[start:at]
-            calls.append(make_call(values["name"], self.whole(values["arguments"]), values["id"]))
-        return calls
+        try:
+            while at < end:
+                values = {"name": "", "arguments": "{}", "id": ""}
+                at = _pass(text, at, tools.calls_separator if calls else "")
+                for fixed, name, then in zip(parts[::2], parts[1::2], parts[2::2], strict=False):
+                    start = at = _pass(text, at, fixed)
+                    if name == "arguments" and not tools.raw_arguments:
+                        at = _DECODER.raw_decode(text, at)[1]
+                    else:
+                        at = text.index(then, at)
+                    values[name] = text[start:at]
+                at = _pass(text, at, parts[-1])
+                arguments = self.whole(values["arguments"])
+                calls.append(make_call(values["name"], arguments, values["id"]))
+        except ValueError:  # something else stands there
+            return []
+        return calls if text[at:] == tools.calls_after else []
 
-    def read_results(self, tools: ToolFormat) -> None:
+    def read_results(self) -> None:
+        tools = self.tools
         kinds = {"content": "(.*?)", "json": r'("(?:[^"\\]|\\.)*")', "id": '([^"<\\s]*)'}
         parts = pieces(tools.result)
         source = "".join(re.escape(p) if n % 2 == 0 else kinds[p] for n, p in enumerate(parts))
@@ -333,8 +310,7 @@ class _Reader:
         while result := pattern.match(self.text, self.at):
             values = dict(zip(parts[1::2], result.groups(), strict=True))
             text = values["content"] if "content" in values else json.loads(values["json"])
-            answers = self.whole(values.get("id", ""))
-            self.messages.append(make_message("tool", self.whole(text), answers=answers))
+            self.add("tool", text, answers=self.whole(values.get("id", "")))
             self.at = result.end()
             if not tools.results_before and not tools.results_after:
                 return
@@ -342,9 +318,12 @@ class _Reader:
         self.require(tools.results_after)
 
 
-def _json_end(text: str, at: int) -> int:
-    """Where a JSON value ends; -1 where none begins."""
-    try:
-        return _DECODER.raw_decode(text, at)[1]
-    except ValueError:
-        return -1
+def _pass(text: str, at: int, fixed: str) -> int:
+    """The place behind a fixed text.
+
+    Raises:
+        ValueError: it does not stand here.
+    """
+    if not text.startswith(fixed, at):
+        raise ValueError
+    return at + len(fixed)
