@@ -88,7 +88,7 @@ class OpenModels:
         return await stack.enter_async_context(opened)
 
     async def context(self) -> ChainContext:
-        """What a chain is run with on any event loop, while its models are asked on theirs."""
+        """The context of a run on any event loop, whose models are asked on their own loop."""
 
         async def find(bench: Workbench) -> ChainContext:
             return bench.chain_context()
@@ -200,8 +200,8 @@ _opened: WeakKeyDictionary[Chain, OpenChain] = WeakKeyDictionary()
 
 
 async def _call_chain(chain: Chain, values: Values) -> dict[str, Any]:
-    """What `chain(...)` does: within another chain's step that one's models are asked, else those
-    of the settings, which stay open."""
+    """Run a chain that is called: within a step of another chain with its models, otherwise with
+    those of the settings, which stay open."""
     if (within := await run_within(chain, values)) is not None:
         return within
     if chain not in _opened:

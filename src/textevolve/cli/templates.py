@@ -240,7 +240,7 @@ def _infer(model: ModelTemplate) -> Inference:
 
 
 def _describe(model: ModelTemplate) -> TemplateFinding:
-    """What is read off of a format that is not known."""
+    """Report the description of an unknown format."""
     try:
         inference = _infer(model)
     except InputError as error:

@@ -72,7 +72,7 @@ class FailedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What was lost other than by the model's own shortening. `asked_again`: answers that were too
+    """Losses other than by the model's own shortening. `asked_again`: answers that were too
     long at first; `cuts`: those that were still too long and lost their end, at a sentence where
     there was one, in all `cut_characters`."""
 
@@ -136,7 +136,7 @@ class _Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What is the same for all calls of one compression."""
+    """The values that all calls of one compression share."""
 
     model: UsageMeter
     instruction: str
@@ -344,7 +344,7 @@ def _ask(task: _Task, chunk: str, size: int) -> Request:
 
 
 def _most_tokens(size: int, bytes_a_character: float = 1.0) -> int:
-    """Of an answer: twice what it may have, so that one that is too long is seen to be."""
+    """The limit of an answer: twice its length, so that too long an answer is recognised."""
     return 32 + int(2 * size * bytes_a_character / CHARACTERS_A_TOKEN)
 
 

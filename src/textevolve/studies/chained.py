@@ -1,5 +1,5 @@
-"""What studies have in common that take a chain where a model may stand: it is opened by its name,
-described for the identity of a run, and asked for a text.
+"""Chains that stand for a model in a study: each is opened by its name, described for the identity
+of a run, and asked for a text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def chains_among(*models: str | None) -> tuple[str, ...]:
-    """Those that name a chain and no model."""
+    """Return the names that name a chain and no model."""
     return tuple(dict.fromkeys(one for one in models if one is not None and names_chain(one)))
 
 
@@ -57,7 +57,7 @@ def open_chain_named(name: str, objects: Mapping[str, object]) -> Chain:
 
 
 def describe_chains(names: tuple[str, ...], objects: Mapping[str, object]) -> dict[str, Any]:
-    """What makes each of the chains what it is, and the models that they name; as JSON."""
+    """Describe each chain, with the models that it names, as JSON."""
     found: dict[str, Any] = {}
     for name in names:
         chain = open_chain_named(name, objects)

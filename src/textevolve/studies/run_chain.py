@@ -54,7 +54,7 @@ class ChainSpec(MappedSpec):
 
 @dataclass(frozen=True, slots=True)
 class ChainRun:
-    """What a chain made of one row. `outputs`: as JSON-ready values; empty where there is a
+    """The run of a chain on one row. `outputs`: as JSON-ready values; empty where there is a
     `failure`. `trace`: of all steps that began."""
 
     position: int
@@ -82,7 +82,7 @@ class ChainRuns:
 
     @property
     def outputs(self) -> Mapping[str, Any]:
-        """Of a single run.
+        """The outputs of a single run.
 
         Raises:
             AnswerError: it has none; says why. BudgetError: a limit was reached first.
@@ -134,7 +134,7 @@ def chain_cases(
 
 
 async def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ChainRun]:
-    """What became of each row, as they finish."""
+    """Run the chain on each row, and yield the runs as they finish."""
     chain, read = open_chain_named(spec.chain, bench.objects), list(cases)
     if len(read) > 1:
         bench = replace(bench, listener=_ends_only(bench.listener))
@@ -163,7 +163,7 @@ async def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> Async
 
 
 def _ends_only(listener: Listener) -> Listener:
-    """Of many rows at once, only the ends are worth a line."""
+    """Drop the events of inner steps, since many rows at once would announce too many."""
 
     def hear(event: Event) -> None:
         inner = (

@@ -73,7 +73,7 @@ class SummarizeSpec(StudySpec):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What came of all texts together, or why nothing did. `texts`: how many there were."""
+    """The summary of all texts, or the reason why there is none. `texts`: their number."""
 
     model: str
     texts: int
@@ -91,7 +91,7 @@ class Summary:
 
     @property
     def dropped(self) -> Dropped:
-        """What was lost other than by the model's own shortening."""
+        """The losses other than by the model's own shortening."""
         return Dropped() if self.compressed is None else self.compressed.dropped
 
     def require(self) -> Compressed:
@@ -229,7 +229,7 @@ def write_texts(_spec: SummarizeSpec, found: Summary) -> Mapping[str, str]:
 def estimate(
     spec: SummarizeSpec, cases: Sequence[Case], model: str, price_of: PriceOf
 ) -> UsageRange:
-    """By the plan of the calls: a rehearsal would make up answers that always keep their length."""
+    """Count the planned calls; a rehearsal would make up answers that always keep their length."""
     characters = sum(len(case.input) for case in cases) + 2 * (len(cases) - 1)
     plan = plan_compression(characters, spec.budget, spec.context)
     price = price_of(model)

@@ -1,8 +1,8 @@
-"""What a chain can call: functions, chains, LangChain's Runnables and DSPy's modules, each as a
+"""Functions, chains, LangChain's Runnables and DSPy's modules as steps of a chain, each as a
 `Callee` that says what it takes and how it is called.
 
-Theirs are told by what they can do, so neither package is needed here, or loaded. Arguments,
-results, errors and cancellation pass through as they are.
+Objects of LangChain and DSPy are recognised by their methods, so neither package is loaded here.
+Arguments, results, errors and cancellation pass through as they are.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Callee:
 
 
 def take_callee(given: Any) -> Callee:
-    """What a step is to call.
+    """Return something callable as a `Callee`.
 
     Raises:
         InputError: it cannot be called.
@@ -144,7 +144,7 @@ def _take_module(module: Any) -> Callee:
 
 
 def _module_inputs(module: Any) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """What a module's signature names; what its `forward` does where there is none."""
+    """Return the arguments of a module's signature, or of its `forward` if it has none."""
     signature = getattr(module, "signature", None)
     if signature is None and hasattr(module, "predict"):  # as a ChainOfThought has it
         signature = getattr(module.predict, "signature", None)

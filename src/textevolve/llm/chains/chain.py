@@ -226,7 +226,7 @@ class Chain:
         return any(not isinstance(one, Chain) or one.may_ask for one in _called_by(self))
 
     def describe(self) -> dict[str, Any]:
-        """All that makes it what it is, as JSON: a changed chain has another description."""
+        """Describe the chain as JSON, so that a changed chain has another description."""
         return {
             "name": self.name,
             "model": self.model,
@@ -237,7 +237,7 @@ class Chain:
 
     @property
     def version(self) -> str:
-        """A hash of what it is."""
+        """Return a hash of the description."""
         described = json.dumps(self.describe(), sort_keys=True)
         return hashlib.sha256(described.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -252,7 +252,7 @@ def _model_steps(chain: Chain) -> list[ModelStep]:
 
 
 def _called_by(chain: Chain) -> list[Any]:
-    """What the steps of a chain call."""
+    """Return the functions, chains, Runnables and modules that the steps of a chain call."""
     steps = walk_steps(chain.steps)
     return [step.callee.target for step in steps if isinstance(step, CallStep)]
 

@@ -216,7 +216,7 @@ _STEPS: Mapping[str, type[_AskSpec | _CallSpec | _BranchSpec | _EachSpec | _Toge
 
 
 class _PlacedError(InputError):
-    """What is wrong, with the line already."""
+    """An error whose message has the line already."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class _Reader:
 
     @contextmanager
     def at(self, place: _Place) -> Generator[None]:
-        """What is wrong within is said with the line of this part of the file."""
+        """Add the line of this part of the file to errors that are raised within."""
         try:
             yield
         except _PlacedError:

@@ -30,7 +30,7 @@ _SLOT = re.compile(rf"\{{\{{\s*({NAME})\s*\}}\}}|\{{({NAME})\}}")
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a value is filled in."""
+    """A placeholder for a value."""
 
     name: str
 
@@ -52,7 +52,7 @@ class ChatTemplate:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What its slots are called, each once, in the order in which they appear."""
+        """The names of its slots, each once, in the order in which they appear."""
         parts = (part for message in self.messages for part in message.parts)
         return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, Slot)))
 
@@ -64,7 +64,7 @@ class ChatTemplate:
         return tuple(Message(one.role, _fill(one.parts, values)) for one in self.messages)
 
     def describe(self) -> list[list[Any]]:
-        """What it is, as JSON: each message as its role and its parts, slots as lists."""
+        """Describe it as JSON: each message as its role and its parts, slots as lists."""
         return [
             [one.role, [part if isinstance(part, str) else [part.name] for part in one.parts]]
             for one in self.messages

@@ -1,4 +1,4 @@
-"""What programs of others ask through: a chain, or a model, that somebody keeps open for them.
+"""An open chain and an open model, as programs of others use them.
 
 Who opens it is the business of `textevolve.api.chains`; `langchain_runnables` and `dspy_modules`
 give it the shapes that their programs know.

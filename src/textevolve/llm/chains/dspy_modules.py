@@ -73,7 +73,7 @@ class _Engine(_Saved):
         return _lm15.response_to_events(self.complete(request))
 
     def close(self) -> None:
-        """What is open belongs to others."""
+        """Do not close shared connections."""
 
 
 class _AsyncEngine(_Saved):
@@ -85,7 +85,7 @@ class _AsyncEngine(_Saved):
             yield event
 
     async def aclose(self) -> None:
-        """What is open belongs to others."""
+        """Do not close shared connections."""
 
 
 def _take(request: Any) -> Request:

@@ -1,4 +1,4 @@
-"""What prompts a program is tried with in place of its own, and what it makes of each.
+"""Prompts that a program is tried with instead of its own, and how it uses each.
 
 Programs read them by `PromptSet`; chains and graphs are given them. Nothing here asks a model.
 """

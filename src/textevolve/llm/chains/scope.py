@@ -1,5 +1,5 @@
-"""What a chain is run with, and which step runs here: models are opened for that step, and their
-calls counted with it.
+"""The context of a run of a chain, and the step that runs here: models are opened for that step,
+and their calls counted with it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ thread."""
 
 RehearsalManner: TypeAlias = Literal["", "shortest", "typical", "longest"]
 """Whether answers are only made up to see what a chain may take. At its shortest the shortest case
-of a branch is gone on with, at its longest all are, since nobody knows which it will be."""
+of a branch runs, at its longest all do, since nobody knows which it will be."""
 
 NO_STREAMS: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class ChainContext:
-    """What a chain is run with. `model_of`: from a model's spec to the model; `default_model`: the
+    """The context of a run. `model_of`: from a model's spec to the model; `default_model`: the
     spec for steps that name none, which may be empty where no step does. `case`: what its events
     are about. `concurrency`: how many pieces of a map or of parallel lanes are worked on at once.
     `rehearsed`: its models only make answers up, so what could ask others is not called. `sample`:
@@ -52,8 +52,8 @@ class ChainContext:
 
 @dataclass(frozen=True)
 class StepScope:
-    """Where the work stands: what it is done with, whose step it is, the model for steps that name
-    none, and which values are heard while they are written."""
+    """The place of a step in a run: its context and its record, the model for steps that name none,
+    and which values are heard while they are written."""
 
     context: ChainContext
     recorder: TraceRecorder

@@ -80,7 +80,8 @@ class Names:
                 self.known[name] = kind
 
     def made_by(self, lane: Lane, item: str | None = None) -> dict[str, Any]:
-        """What the steps of a lane make, which see all that is known here, and an item."""
+        """Return the values that the steps of a lane make, which see all values known here, and an
+        item."""
         if item in self.known:
             raise InputError(f"an item cannot be called '{item}': there is such a value")
         begun = self.known if item is None else {**self.known, item: None}
@@ -128,7 +129,7 @@ class ChainStep(ABC):
 
     @property
     def name(self) -> str:
-        """What it is called in traces and errors."""
+        """The name of the step in traces and errors."""
         return self.kind
 
     @property
@@ -150,7 +151,7 @@ class ChainStep(ABC):
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """All that makes it what it is, as JSON."""
+        """Describe the step as JSON, so that a changed step has another description."""
 
     @abstractmethod
     async def run(self, known: Mapping[str, Any], scope: StepScope) -> Mapping[str, Any]:
@@ -173,7 +174,7 @@ async def run_steps(steps: Lane, known: dict[str, Any], scope: StepScope) -> Non
 
 
 async def _run_lane(steps: Lane, known: Mapping[str, Any], scope: StepScope) -> dict[str, Any]:
-    """What the steps make, beside what is known."""
+    """Return the values that the steps of a lane make."""
     values = dict(known)
     await run_steps(steps, values, scope)
     return {name: value for name, value in values.items() if name not in known}
@@ -391,8 +392,8 @@ def _arguments(
 
 @dataclass(frozen=True)
 class BranchStep(ChainStep):
-    """Goes on with the steps that stand under what is chosen: the value of a name as a text, or
-    the result of a function of values."""
+    """Runs the steps of one case, which is chosen by the value of a name as a text, or by the
+    result of a function of values."""
 
     kind: ClassVar[str] = "branch"
 
@@ -605,7 +606,7 @@ def call(
 def branch(
     on: str | Callable[..., Any], cases: Mapping[Any, Steps], *, otherwise: Steps | None = None
 ) -> BranchStep:
-    """Go on with the steps that stand under a value. `on`: its name, or a function of values by
+    """Run the steps of the case for a value. `on`: its name, or a function of values by
     their names. Values are compared as texts, true and false as such.
 
     Raises:
@@ -667,7 +668,7 @@ def as_steps(given: Steps) -> Lane:
 
 
 def last_name(steps: Lane) -> str:
-    """What the last step makes.
+    """Return the name of the value that the last step makes.
 
     Raises:
         InputError: it makes several values, or none that is known.

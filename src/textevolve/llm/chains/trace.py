@@ -1,4 +1,4 @@
-"""What became of a chain's steps: a tree with the time, the calls and the error of each."""
+"""The trace of a chain's steps: a tree with the time, the calls and the error of each."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CHAIN_STEP = "chain step"
 
 @dataclass(frozen=True)
 class StepTrace:
-    """What became of a step. `seconds`: its time; `began`: after the chain did. `usage`: of all
-    calls within it. `note`: the model that was asked, the case that was chosen. `error`: why it
-    ended without a value."""
+    """The trace of a step. `seconds`: its duration; `began`: seconds after the chain began.
+    `usage`: of all calls within it. `note`: the model that was asked, the case that was chosen.
+    `error`: why it ended without a value."""
 
     name: str
     kind: str
@@ -31,7 +31,7 @@ class StepTrace:
 
 
 class TraceRecorder:
-    """What happens in one step while it does; `trace` is what there is of it so far."""
+    """Records a step while it runs; `trace` is its trace so far."""
 
     def __init__(self, name: str, kind: str, parent: TraceRecorder | None = None) -> None:
         self.name, self.kind, self.parent = name, kind, parent

@@ -172,11 +172,6 @@ class ChatFormat(Frozen):
         return tuple(dict.fromkeys([*markers, *self.more_markers]))
 
     @cached_property
-    def word_markers(self) -> tuple[str, ...]:
-        """Those of the markers that are plain words, such as `USER:`."""
-        return tuple(marker for marker in self.markers if not CONTROL_TOKEN.fullmatch(marker))
-
-    @cached_property
     def plain(self) -> dict[str, Any]:
         """The description as `chat_format.jinja` takes it: calls and results as the fixed texts and
         the names of their places, in turns; nothing where there is nothing."""
@@ -308,7 +303,7 @@ def _refuse(reason: str) -> None:
 
 
 def closing_of(format: ChatFormat, last: str, add_generation_prompt: bool) -> str:
-    """What a text ends with after a message of the role `last`."""
+    """Return the end of a text after a message of the role `last`."""
     if not add_generation_prompt:
         return format.ending
     if last == "tool" and format.tools is not None and format.tools.answer_before is not None:

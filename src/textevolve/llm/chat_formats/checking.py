@@ -1,4 +1,4 @@
-"""What is wrong with a model's chat template, found out by rendering it.
+"""The check of a model's chat template, made by rendering it.
 
 Which format it writes, whether it keeps the system message, whether BOS comes twice, tools, the
 prompt for an answer; and what a server makes of a conversation, where it tells (llama.cpp's does).

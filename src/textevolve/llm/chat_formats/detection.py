@@ -240,8 +240,8 @@ class _Template:
         return self.answers[key]
 
     def around(self, texts: Sequence[str], prompt: bool = False, **more: str) -> list[str] | None:
-        """What is written before, between and after the texts of a conversation, if each of them
-        stands there once, in order."""
+        """Return the texts before, between and after the messages of a conversation, if each
+        message stands in the rendered text once, in order."""
         messages = talk(*texts, **more)
         text = self.ask(messages, prompt)
         parts: list[str] = []
@@ -405,7 +405,7 @@ def _with_system(template: _Template, format: ChatFormat, bos: str) -> ChatForma
 
 
 def _vary(format: ChatFormat) -> Iterator[ChatFormat]:
-    """What else the format could be, as far as the markers do not say."""
+    """Vary the rules that the markers leave open."""
     variations: list[tuple[str, str, tuple[Any, ...]]] = [
         (turn, "trim", ("none", "both", "left", "right")) for turn in ("user", "assistant")
     ]

@@ -85,7 +85,7 @@ def _refuse_private(name: Any) -> None:
 
 
 class _Refusal(jinja2.TemplateError):
-    """What a template raises on purpose, by `raise_exception`."""
+    """An error that a template raises on purpose, by `raise_exception`."""
 
 
 def _raise_exception(message: Any) -> None:

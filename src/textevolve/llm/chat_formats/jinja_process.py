@@ -30,7 +30,7 @@ _BOOT = "import runpy, sys; sys.path[:] = {path!r}; runpy.run_path({file!r}, run
 
 @dataclass(frozen=True, slots=True)
 class TemplateLimits:
-    """What a template may take. `source` and `text` in characters; `seconds` of processor time for
+    """The limits of a template. `source` and `text` in characters; `seconds` of processor time for
     one rendering; `patience`: seconds by the clock, for a process that gets no processor; `memory`
     in bytes, besides what the process needs without any template."""
 

@@ -1,4 +1,4 @@
-"""What a server makes of a conversation, where it tells: llama.cpp's server does.
+"""How a server renders a conversation, if it tells: llama.cpp's server does.
 
 Nothing is rendered here, so that this may be loaded wherever endpoints are tried. Templates in
 files are the business of `checking`.

@@ -23,8 +23,8 @@ _JINJA = (".jinja", ".jinja2", ".j2")
 
 @dataclass(frozen=True, slots=True)
 class ModelTemplate:
-    """What a model's files say. `origin`: where the template stood. `adds_bos`: whether the model's
-    tokenizer puts BOS before a prompt; None where the files do not say."""
+    """The chat template and the tokens of a model. `origin`: the file of the template.
+    `adds_bos`: whether the tokenizer puts BOS before a prompt; None if the files do not say."""
 
     origin: str
     templates: Mapping[str, str]
@@ -99,7 +99,7 @@ def _read_gguf(place: Path) -> ModelTemplate:
 
 
 def _with_tokens(folder: Path, origin: str, sources: Mapping[str, str]) -> ModelTemplate:
-    """What the files beside the template say of tokens; without such files nothing is known."""
+    """Read the tokens from the files beside the template; without such files none are known."""
     known: dict[str, Any] = {}
     for name in ("special_tokens_map.json", CONFIG):
         if (folder / name).is_file():
