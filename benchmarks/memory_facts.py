@@ -27,6 +27,7 @@ from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.record import Add, NewMemory, Origin
 from textevolve.settings import read_settings, today
 from textevolve.statistics.intervals import wilson_interval
+from textevolve.store import kinds
 from textevolve.studies.standing import open_standing_run
 from textevolve.wiring import Setting, Workbench
 
@@ -158,11 +159,14 @@ class Place:
         a benchmark that was stopped, stays as it is."""
         namespace, resources = self.bench.settings.namespace, self.bench.resources
         resources.ensure_namespace(namespace)
-        if any(one.name == name and one.version for one in resources.list_collections(namespace)):
+        if any(
+            one.name == name and one.version
+            for one in resources.read(kinds.list_all, kinds.COLLECTIONS, namespace)
+        ):
             return
         vectors = await embed_texts(self.bench.model_of(self.embedder), [text for text, _ in rows])
         spec = CollectionSpec(name=name, embedder=self.embedder, dimension=len(vectors[0]))
-        resources.create_collection(namespace, spec)
+        resources.write(kinds.create, kinds.COLLECTIONS, namespace, spec)
         new = [
             Add(NewMemory(text=text, embedding=vector, importance=importance, origin=origin))
             for (text, importance), vector in zip(rows, vectors, strict=True)

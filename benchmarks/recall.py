@@ -36,7 +36,7 @@ from textevolve.memory.cue import RecallSettings
 from textevolve.memory.index import MemoryQuery
 from textevolve.memory.recall import recall_memories
 from textevolve.memory.record import Add, Collection, NewMemory, Origin, Vector
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 
 DIMENSION = 384
 NAMESPACES = 20
@@ -142,9 +142,11 @@ class Ours:
         self.resources, self.measure, self.server = ResourceStore(location), measure, server
         self.stores = [self.resources.memories(f"space{n}") for n in range(NAMESPACES)]
         for n in range(NAMESPACES):
-            self.resources.create_namespace(NamespaceSpec(name=f"space{n}"))
+            self.resources.write(
+                kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=f"space{n}")
+            )
             spec = CollectionSpec(name="facts", embedder="test/embedder", dimension=DIMENSION)
-            self.resources.create_collection(f"space{n}", spec)
+            self.resources.write(kinds.create, kinds.COLLECTIONS, f"space{n}", spec)
         self.settings = RecallSettings(collections=("facts",))
 
     async def add(self, space: int, rows: Rows) -> None:

@@ -36,6 +36,7 @@ from textevolve.memory.cue import RecallSettings
 from textevolve.memory.recall import recall_memories
 from textevolve.memory.record import Add, NewMemory, Origin
 from textevolve.memory_snapshots import embed_with
+from textevolve.store import kinds
 from textevolve.texts.dates import parse_time
 
 DAY = 24 * 3600.0
@@ -176,12 +177,15 @@ async def fill(place: Place, questions: QuestionSet) -> None:
     """Keep the memories of a set, unless an earlier run has done so."""
     namespace, resources = place.bench.settings.namespace, place.bench.resources
     resources.ensure_namespace(namespace)
-    if any(one.name == questions.name for one in resources.list_collections(namespace)):
+    if any(
+        one.name == questions.name
+        for one in resources.read(kinds.list_all, kinds.COLLECTIONS, namespace)
+    ):
         return
     texts = [row.text for row in questions.rows]
     vectors = await embed_texts(place.bench.model_of(place.embedder), texts)
     spec = CollectionSpec(name=questions.name, embedder=place.embedder, dimension=len(vectors[0]))
-    resources.create_collection(namespace, spec)
+    resources.write(kinds.create, kinds.COLLECTIONS, namespace, spec)
     new = [
         Add(
             NewMemory(

@@ -38,7 +38,7 @@ from textevolve.server.app import create_app
 from textevolve.server.listening import bind, make_server, run, url_of
 from textevolve.server.options import ServerOptions
 from textevolve.settings import Settings
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 
 KEPT = Path(__file__).with_name("pages")
 SHOWN = {
@@ -94,21 +94,31 @@ def vector(number: int) -> Any:
 def fill(settings: Settings, embedder: str) -> None:
     """A namespace with an agent that has changed, memories that have, users and jobs."""
     with closing(ResourceStore(settings.memory_location)) as store:
-        store.create_namespace(NamespaceSpec(name="nord", description="Guides to the north."))
+        store.write(
+            kinds.create,
+            kinds.NAMESPACES,
+            "",
+            NamespaceSpec(name="nord", description="Guides to the north."),
+        )
         for name in ("talks", "insights"):
             spec = CollectionSpec(name=name, embedder=embedder, dimension=DIMENSION)
-            store.create_collection("nord", spec)
+            store.write(kinds.create, kinds.COLLECTIONS, "nord", spec)
         memory = RecallSettings(limit=2)
         spec = AgentSpec(
             name="guide", persona=PERSONA, memory=memory, memories="talks", insights="insights"
         )
-        agent = store.create_agent("nord", spec)
-        store.create_user("nord", UserSpec(name="ann", description="Plans a week on the islands."))
+        agent = store.write(kinds.create, kinds.AGENTS, "nord", spec)
+        store.write(
+            kinds.create,
+            kinds.USERS,
+            "nord",
+            UserSpec(name="ann", description="Plans a week on the islands."),
+        )
         ids = keep_memories(store)
         change = {"action": "replace", "sentence": 2, "before": PERSONA.split("\n")[1]}
         change |= {"text": BETTER.split("\n")[1], "memories": list(ids[:2])}
         change |= {"reason": "Every plan so far was turned over by the weather."}
-        store.add_persona(agent, BETTER, "evolve-persona, run 20260114-k3fx", [change])
+        store.write(kinds.add_persona, agent, BETTER, "evolve-persona, run 20260114-k3fx", [change])
         study = {"kind": "integrate-memories", "agent": "nord/guide"}
         nightly = JobSpec(name="nightly", study=study, zone="Europe/Oslo", cron="0 3 * * *")
         for spec in (nightly, JobSpec(name="hourly", study=study, every=3600.0)):

@@ -8,7 +8,7 @@ import pytest
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec, UserSpec
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.settings import Retries, Settings
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 
 
 class Guide:
@@ -62,16 +62,25 @@ def settings(home, server):
 @pytest.fixture
 def resources(settings):
     with closing(ResourceStore(settings.memory_location)) as opened:
-        opened.create_namespace(NamespaceSpec(name="acme"))
-        opened.create_namespace(NamespaceSpec(name="other"))
+        opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
+        opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="other"))
         made = CollectionSpec(name="chats", embedder=settings.embedder, dimension=32)
-        opened.create_collection("acme", made)
-        opened.create_agent(
-            "acme", AgentSpec(name="guide", persona="You are a patient guide.", memories="chats")
+        opened.write(kinds.create, kinds.COLLECTIONS, "acme", made)
+        opened.write(
+            kinds.create,
+            kinds.AGENTS,
+            "acme",
+            AgentSpec(name="guide", persona="You are a patient guide.", memories="chats"),
         )
-        opened.create_agent("acme", AgentSpec(name="plain", persona="You are plain."))
-        opened.create_agent("other", AgentSpec(name="guide", persona="You are another."))
-        opened.create_user("acme", UserSpec(name="ann", description="Ann is a sailor."))
+        opened.write(
+            kinds.create, kinds.AGENTS, "acme", AgentSpec(name="plain", persona="You are plain.")
+        )
+        opened.write(
+            kinds.create, kinds.AGENTS, "other", AgentSpec(name="guide", persona="You are another.")
+        )
+        opened.write(
+            kinds.create, kinds.USERS, "acme", UserSpec(name="ann", description="Ann is a sailor.")
+        )
         yield opened
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 
 LIMIT = 240
 STALLED = Answer(text="One two three four five six.", transport="stall")
@@ -44,13 +44,18 @@ def server():
 def agents(home, server):
     with closing(ResourceStore(str(home / "store.db"))) as resources:
         for name in ("acme", "other"):
-            resources.create_namespace(NamespaceSpec(name=name))
+            resources.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=name))
         kept = CollectionSpec(name="chats", embedder=f"{server.url}#embeds", dimension=32)
-        resources.create_collection("acme", kept)
-        resources.create_agent(
-            "acme", AgentSpec(name="guide", persona="You guide.", memories="chats")
+        resources.write(kinds.create, kinds.COLLECTIONS, "acme", kept)
+        resources.write(
+            kinds.create,
+            kinds.AGENTS,
+            "acme",
+            AgentSpec(name="guide", persona="You guide.", memories="chats"),
         )
-        resources.create_agent("acme", AgentSpec(name="plain", persona="You are plain."))
+        resources.write(
+            kinds.create, kinds.AGENTS, "acme", AgentSpec(name="plain", persona="You are plain.")
+        )
         yield resources
 
 

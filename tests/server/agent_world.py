@@ -15,7 +15,7 @@ from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec
 from textevolve.engine import sync
 from textevolve.llm.testing import Answer
 from textevolve.memory.record import Add, Forget, NewMemory, Origin, Supersede
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 
 DIMENSION = 32
 
@@ -62,11 +62,23 @@ def make_world(location, embedder):
     resources = ResourceStore(str(location))
     spec = CollectionSpec(name="chats", embedder=embedder, dimension=DIMENSION)
     for name in ("acme", "other"):
-        resources.create_namespace(NamespaceSpec(name=name, description=f"That of {name}."))
-        resources.create_collection(name, spec)
+        resources.write(
+            kinds.create,
+            kinds.NAMESPACES,
+            "",
+            NamespaceSpec(name=name, description=f"That of {name}."),
+        )
+        resources.write(kinds.create, kinds.COLLECTIONS, name, spec)
         persona = "You are patient.\nYou like boats."
-        resources.create_agent(name, AgentSpec(name="guide", persona=persona, memories="chats"))
-    resources.create_user("acme", UserSpec(name="ann", description="Ann is a sailor."))
+        resources.write(
+            kinds.create,
+            kinds.AGENTS,
+            name,
+            AgentSpec(name="guide", persona=persona, memories="chats"),
+        )
+    resources.write(
+        kinds.create, kinds.USERS, "acme", UserSpec(name="ann", description="Ann is a sailor.")
+    )
     store, other = resources.memories("acme"), resources.memories("other")
 
     def change(where, *changes):
@@ -83,8 +95,10 @@ def make_world(location, embedder):
     (foreign,) = change(other, Add(NewMemory(text="A secret.", embedding=vector())))
     reason = {"action": "replace", "sentence": 2, "before": "You like boats."}
     reason |= {"text": "You love the sea.", "reason": "She said so.", "memories": [new, "me_none"]}
-    agent = resources.get_agent("guide", "acme")
-    resources.add_persona(agent, "You are patient.\nYou love the sea.", "run 7", [reason])
+    agent = resources.read(kinds.get, kinds.AGENTS, "acme", "guide")
+    resources.write(
+        kinds.add_persona, agent, "You are patient.\nYou love the sea.", "run 7", [reason]
+    )
     return World(resources, old, new, gone, foreign)
 
 

@@ -12,6 +12,7 @@ from agent_world import Browser, answer_chats, make_world, read_events
 from pages import HOSTILE, Outline
 from textevolve.llm.testing import Fault, ScriptedServer
 from textevolve.server import open_chats
+from textevolve.store import kinds
 
 CHAT = "/chat/acme/guide"
 
@@ -92,7 +93,9 @@ def test_a_session_is_shown_and_gone_on_with(browser_of):
 
 def test_an_agent_that_was_changed_answers_as_it_is_now(browser_of, world, server):
     begun = dict(say(browser_of, "Hello."))["begun"]
-    world.resources.update_agent("guide", "acme", {"persona": "You are a pirate."})
+    world.resources.write(
+        kinds.update, kinds.AGENTS, "acme", "guide", {"persona": "You are a pirate."}
+    )
     say(browser_of, "And now?", session=begun["session"])
     asked = [one["messages"] for one in server.requests if "response_format" not in one]
     assert "You are a pirate." in str(asked[-1])

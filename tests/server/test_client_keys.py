@@ -21,7 +21,7 @@ from textevolve.server.errors import ApiError
 from textevolve.server.limits import UsageLimits, open_limits
 from textevolve.server.options import ServerOptions, find_client_key, require_keys
 from textevolve.server.pages import runs
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 from textevolve.store.keys import KeyLimits, KeyScope, KeySpec
 
 ASKED = {
@@ -261,7 +261,9 @@ def test_tokens_a_minute_are_counted_where_models_are_asked(serve, make_key):
 
 
 async def test_a_namespace_has_its_tokens_of_a_day(resources):
-    resources.create_namespace(NamespaceSpec(name="acme", tokens_per_day=100))
+    resources.write(
+        kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme", tokens_per_day=100)
+    )
     bound = Caller("key_1", "ann", frozenset({"run"}), frozenset({"acme"}))
     free = Caller("key_2", "bob", frozenset({"run"}))
     async with open_limits(resources) as limits:
@@ -279,7 +281,7 @@ async def test_a_namespace_has_its_tokens_of_a_day(resources):
     async with open_limits(resources) as limits:  # after a restart, too
         with pytest.raises(ApiError):
             await limits.check_tokens(bound)
-        resources.update_namespace("acme", {"tokens_per_day": None})
+        resources.write(kinds.update, kinds.NAMESPACES, "", "acme", {"tokens_per_day": None})
         await limits.flush()
     async with open_limits(resources) as limits:
         await limits.check_tokens(bound)
@@ -313,7 +315,7 @@ def test_names_and_namespaces_of_keys_are_checked(resources, make_key):
         make_key("ann")
     with pytest.raises(InputError, match="no namespace 'acme'"):
         make_key("bob", namespaces=["acme"])
-    resources.create_namespace(NamespaceSpec(name="acme"))
+    resources.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
     make_key("bob", namespaces=["acme"])
     resources.revoke_key("ann")
     make_key("ann")

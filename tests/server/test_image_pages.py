@@ -14,6 +14,7 @@ from textevolve.agents.resources import NamespaceSpec
 from textevolve.images import image_reference, image_url
 from textevolve.labelling.tasks import LabelItem, TaskSpec
 from textevolve.llm.testing import seen_images
+from textevolve.store import kinds
 from textevolve.store.resources import ResourceStore
 
 RED, BLUE = png(64, 48), png(48, 64, (0, 0, 255))
@@ -122,7 +123,7 @@ def test_an_estimate_counts_them(serve, ask):
 @pytest.fixture
 def kept(home):
     opened = ResourceStore(str(home / "store.db"))
-    opened.create_namespace(NamespaceSpec(name="default"))
+    opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="default"))
     yield opened
     opened.close()
 

@@ -9,7 +9,7 @@ from pages import HOSTILE, Outline
 from textevolve.agents.resources import NamespaceSpec
 from textevolve.jobs.job_spec import JobSpec
 from textevolve.jobs.schedules import next_due
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 
 STUDY = {"kind": "evaluate", "data": "rows.jsonl"}
 
@@ -18,7 +18,7 @@ STUDY = {"kind": "evaluate", "data": "rows.jsonl"}
 def resources(home):
     store = ResourceStore(str(home / "store.db"))
     for name in ("acme", "other"):
-        store.create_namespace(NamespaceSpec(name=name))
+        store.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=name))
     # The server works on what is due, and nothing is meant to be while pages are looked at.
     often = {"every": "30m", "start": "2100-01-01 00:00"}
     for name, when in (("nightly", {"cron": "0 3 * * *"}), ("often", often)):

@@ -12,6 +12,7 @@ import pytest
 
 from textevolve.agents.resources import NamespaceSpec
 from textevolve.labelling.tasks import LabelItem, LabelQuestion, TaskSpec
+from textevolve.store import kinds
 from textevolve.store.resources import ResourceStore
 
 PAIRS = TaskSpec(kind="pairs", source="secret-model.csv", instructions="Look for <b>facts</b>.")
@@ -36,7 +37,7 @@ def make_items(number):
 @pytest.fixture
 def kept(home):
     opened = ResourceStore(str(home / "store.db"))
-    opened.create_namespace(NamespaceSpec(name="default"))
+    opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="default"))
     yield opened
     opened.close()
 
@@ -260,7 +261,7 @@ def test_a_study_at_the_server_measures_a_judge_on_labels(serve, kept, task, ask
 
 def test_keys_label_under_their_own_name_and_see_no_more_than_they_may(serve, kept, task, ask):
     keys = pytest.importorskip("textevolve.store.keys")
-    kept.create_namespace(NamespaceSpec(name="other"))
+    kept.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="other"))
 
     def add(name, *scopes, namespaces=()):
         return kept.add_key(name, keys.KeySpec(scopes=scopes, namespaces=namespaces))[1]

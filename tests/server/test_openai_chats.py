@@ -11,7 +11,7 @@ import pytest
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec, UserSpec
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
-from textevolve.store import ResourceStore, open_store
+from textevolve.store import ResourceStore, kinds, open_store
 
 HELLO = [{"role": "user", "content": "Hello?"}]
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -24,14 +24,19 @@ def agents(home):
     """Two namespaces, each with an agent; one keeps what it learns."""
     store = ResourceStore(str(home / "store.db"))
     for space in ("acme", "other"):
-        store.create_namespace(NamespaceSpec(name=space))
-        store.create_collection(
-            space, CollectionSpec(name="chats", embedder="local/minilm", dimension=384)
+        store.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=space))
+        store.write(
+            kinds.create,
+            kinds.COLLECTIONS,
+            space,
+            CollectionSpec(name="chats", embedder="local/minilm", dimension=384),
         )
         spec = AgentSpec(name="guide", persona="You are a guide.", memories="chats")
-        store.create_agent(space, spec)
-    store.create_user("acme", UserSpec(name="ann", description="Ann climbs."))
-    store.create_agent("acme", AgentSpec(name="plain", persona="You are plain."))
+        store.write(kinds.create, kinds.AGENTS, space, spec)
+    store.write(kinds.create, kinds.USERS, "acme", UserSpec(name="ann", description="Ann climbs."))
+    store.write(
+        kinds.create, kinds.AGENTS, "acme", AgentSpec(name="plain", persona="You are plain.")
+    )
     yield store
     store.close()
 

@@ -9,7 +9,7 @@ import pytest
 
 from textevolve.agents.resources import AgentSpec, NamespaceSpec
 from textevolve.llm.testing import Answer
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 
 openai = pytest.importorskip("openai")
 pydantic = pytest.importorskip("pydantic")
@@ -67,8 +67,10 @@ def _packets(deltas):
 @pytest.fixture
 def url(serve, home):
     store = ResourceStore(str(home / "store.db"))
-    store.create_namespace(NamespaceSpec(name="acme"))
-    store.create_agent("acme", AgentSpec(name="guide", persona="You are a guide."))
+    store.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
+    store.write(
+        kinds.create, kinds.AGENTS, "acme", AgentSpec(name="guide", persona="You are a guide.")
+    )
     store.close()
     return serve(judge="probe")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from textevolve.agents.resources import AgentSpec, NamespaceSpec
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 
 PAGE = Path(__file__).parents[2] / "docs" / "openai.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
@@ -17,8 +17,10 @@ OURS = "http://127.0.0.1:8400"
 def test_examples_run(serve, code, capsys, home, model):
     pytest.importorskip(re.search(r"^from (\w+)", code)[1])
     store = ResourceStore(str(home / "store.db"))
-    store.create_namespace(NamespaceSpec(name="acme"))
-    store.create_agent("acme", AgentSpec(name="guide", persona="You are a guide."))
+    store.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
+    store.write(
+        kinds.create, kinds.AGENTS, "acme", AgentSpec(name="guide", persona="You are a guide.")
+    )
     store.close()
     code = code.replace(OURS, serve(judge="probe+rules")).replace("local/minilm", model)
     namespace = {"__name__": "docs"}

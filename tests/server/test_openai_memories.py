@@ -8,7 +8,7 @@ import pytest
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec
 from textevolve.llm.testing import Answer
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 
 OSLO = ["I live in Oslo."]
 BERGEN = [*OSLO, "Fine.", "I work in Bergen."]
@@ -49,9 +49,19 @@ def notes(server):
 @pytest.fixture
 def acme(home, model):
     store = ResourceStore(str(home / "store.db"))
-    store.create_namespace(NamespaceSpec(name="acme"))
-    store.create_collection("acme", CollectionSpec(name="chats", embedder=model, dimension=32))
-    store.create_agent("acme", AgentSpec(name="guide", persona="A guide.", memories="chats"))
+    store.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
+    store.write(
+        kinds.create,
+        kinds.COLLECTIONS,
+        "acme",
+        CollectionSpec(name="chats", embedder=model, dimension=32),
+    )
+    store.write(
+        kinds.create,
+        kinds.AGENTS,
+        "acme",
+        AgentSpec(name="guide", persona="A guide.", memories="chats"),
+    )
     yield store
     store.close()
 

@@ -8,7 +8,7 @@ import pytest
 
 from textevolve.agents.resources import CollectionSpec, NamespaceSpec
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 from textevolve.store.keys import KeySpec
 
 CASES = "".join(
@@ -26,9 +26,9 @@ def study(**run):
 def resources(home):
     with closing(ResourceStore(str(home / "store.db"))) as opened:
         for name in ("mine", "yours"):
-            opened.create_namespace(NamespaceSpec(name=name))
+            opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=name))
             made = CollectionSpec(name="notes", embedder="local/minilm", dimension=4)
-            opened.create_collection(name, made)
+            opened.write(kinds.create, kinds.COLLECTIONS, name, made)
         opened.add_key("first", KeySpec())
         yield opened
 
@@ -97,13 +97,13 @@ def test_what_is_of_others_cannot_be_named(serve, send, wait):
 
 
 def test_a_namespaces_budget_ends_its_studies(serve, send, wait, resources):
-    resources.update_namespace("mine", {"tokens_per_day": 2000})
+    resources.write(kinds.update, kinds.NAMESPACES, "", "mine", {"tokens_per_day": 2000})
     url = serve(keys=True)
     run = send("mine", f"{url}/v1/studies", study())[1]
     stopped = wait("mine", url, run["id"], "interrupted", "finished")
     assert stopped["status"] == "interrupted"
     assert "tokens of today" in stopped["reason"]
-    resources.update_namespace("mine", {"tokens_per_day": None})
+    resources.write(kinds.update, kinds.NAMESPACES, "", "mine", {"tokens_per_day": None})
     time.sleep(1.1)  # as long as a budget is remembered
     assert send("mine", f"{url}/v1/studies/{run['id']}/resume", {})[0] == 202
     wait("mine", url, run["id"], "finished")

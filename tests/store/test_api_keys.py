@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from textevolve.agents.resources import NamespaceSpec
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 from textevolve.store.budgets import TokenBudget
 from textevolve.store.keys import KeyLimits, KeySpec
 
@@ -16,7 +16,9 @@ from textevolve.store.keys import KeyLimits, KeySpec
 @pytest.fixture
 def resources(memory_location):
     with closing(ResourceStore(memory_location)) as opened:
-        opened.create_namespace(NamespaceSpec(name="acme", tokens_per_day=10))
+        opened.write(
+            kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme", tokens_per_day=10)
+        )
         yield opened
 
 
@@ -57,10 +59,12 @@ def test_tokens_of_a_day_are_added_up(resources):
     resources.note_usage({"acme": 5}, {})
     assert resources.read_budget("acme") == TokenBudget(10, 9)
     assert resources.read_budget("gone") == TokenBudget()
-    resources.update_namespace("acme", {"tokens_per_day": None})
+    resources.write(kinds.update, kinds.NAMESPACES, "", "acme", {"tokens_per_day": None})
     assert resources.read_budget("acme") == TokenBudget(None, 9)
-    resources.delete_namespace("acme")
-    resources.create_namespace(NamespaceSpec(name="acme", tokens_per_day=10))
+    resources.write(kinds.delete, kinds.NAMESPACES, "", "acme")
+    resources.write(
+        kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme", tokens_per_day=10)
+    )
     assert resources.read_budget("acme") == TokenBudget(10, 0)
 
 

@@ -12,6 +12,7 @@ import pytest
 from textevolve.agents.resources import NamespaceSpec
 from textevolve.errors import ConflictError, InputError
 from textevolve.spec import Frozen
+from textevolve.store import kinds
 from textevolve.store.jobs import database_time
 from textevolve.store.resources import ResourceStore
 
@@ -38,7 +39,7 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def resources(location: str) -> Iterator[ResourceStore]:
     opened = ResourceStore(location)
     for name in ("acme", "other"):
-        opened.create_namespace(NamespaceSpec(name=name))
+        opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=name))
     yield opened
     opened.close()
 
@@ -86,7 +87,7 @@ def test_a_job_is_kept_listed_changed_and_removed(resources):
 
 def test_a_namespace_takes_its_jobs_with_it(resources):
     make(resources)
-    resources.delete_namespace("acme")
+    resources.write(kinds.delete, kinds.NAMESPACES, "", "acme")
     assert resources.claim_due_job(60) is None
 
 

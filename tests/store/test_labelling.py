@@ -13,7 +13,7 @@ import pytest
 from textevolve.agents.resources import NamespaceSpec
 from textevolve.errors import InputError
 from textevolve.labelling.tasks import GivenLabel, LabelItem, LabelQuestion, TaskSpec
-from textevolve.store import tables
+from textevolve.store import kinds, tables
 from textevolve.store.resources import ResourceStore
 from textevolve.store.sqlite import sqlite3
 from textevolve.store.upkeep import check as check_store
@@ -33,7 +33,7 @@ def make_items(number, text="text"):
 def resources(memory_location):
     opened = ResourceStore(memory_location)
     for name in ("acme", "other"):
-        opened.create_namespace(NamespaceSpec(name=name))
+        opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=name))
     yield opened
     opened.close()
 
@@ -101,7 +101,7 @@ def test_tasks_are_of_one_namespace_and_end_with_it(resources):
         resources.create_task("acme", "empty", PAIRS, [])
     with pytest.raises(InputError, match=r"no labelling task 'mien'.*did you mean 'mine'"):
         resources.find_task("mien", "acme")
-    resources.delete_namespace("acme")
+    resources.write(kinds.delete, kinds.NAMESPACES, "", "acme")
     assert [one.id for one in resources.list_tasks()] == [other.id]
     assert resources.read_task(task.id) == ([], [])
     resources.delete_task(other.id)
@@ -142,7 +142,7 @@ def filled(tmp_path):
     """A file with tasks, labels, keys and jobs."""
     path = tmp_path / "store.db"
     resources = ResourceStore(str(path))
-    resources.create_namespace(NamespaceSpec(name="acme"))
+    resources.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
     task = resources.create_task("acme", "mine", PAIRS, make_items(60, "text " * 40))
     for position in range(60):
         for who in ("ann", "bob"):

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec, UserSpec
 from textevolve.errors import InputError
+from textevolve.store import kinds
 from textevolve.store.resources import ResourceStore
 
 SPACES = ("acme", "other")
 NAMES = ("a", "b", "c")
-KINDS = ("agent", "collection", "user")
+KINDS = ("agents", "collections", "users")
 STEPS = st.tuples(
     st.sampled_from(["create", "update", "delete", "persona"]),
     st.sampled_from(KINDS),
@@ -24,13 +25,13 @@ STEPS = st.tuples(
 )
 
 
-def create(store: ResourceStore, kind: str, space: str, name: str, text: str):
-    if kind == "agent":
-        return store.create_agent(space, AgentSpec(name=name, persona=text, description=text))
-    if kind == "user":
-        return store.create_user(space, UserSpec(name=name, description=text))
-    spec = CollectionSpec(name=name, embedder="test/e", dimension=4, description=text)
-    return store.create_collection(space, spec)
+SPECS = {
+    "agents": lambda name, text: AgentSpec(name=name, persona=text, description=text),
+    "users": lambda name, text: UserSpec(name=name, description=text),
+    "collections": lambda name, text: CollectionSpec(
+        name=name, embedder="test/e", dimension=4, description=text
+    ),
+}
 
 
 def description(stored) -> str:
@@ -39,22 +40,21 @@ def description(stored) -> str:
 
 def do(store: ResourceStore, step, space: str, name: str, text: str):
     """What a step does, and what it leaves of the thing: None where it is gone."""
-    what, kind, *_ = step
+    what, kind = step[0], kinds.KINDS[step[1]]
     if what == "create":
-        return create(store, kind, space, name, text)
+        return store.write(kinds.create, kind, space, SPECS[kind.command](name, text))
     if what == "delete":
-        getattr(store, f"delete_{kind}")(name, space)
-        return None
-    if what == "persona" and kind == "agent":
-        agent = store.get_agent(name, space)
-        store.add_persona(agent, text)
-        return store.get_agent(name, space)
-    return getattr(store, f"update_{kind}")(name, space, {"description": text})
+        return store.write(kinds.delete, kind, space, name)
+    if what == "persona" and kind is kinds.AGENTS:
+        agent = store.read(kinds.get, kind, space, name)
+        store.write(kinds.add_persona, agent, text)
+        return store.read(kinds.get, kind, space, name)
+    return store.write(kinds.update, kind, space, name, {"description": text})
 
 
 def look(store: ResourceStore, kind: str, space: str) -> dict[str, tuple[str, str]]:
-    found = getattr(store, f"list_{kind}s")(space)
-    names = [one.name if kind == "collection" else one.spec.name for one in found]
+    found = store.read(kinds.list_all, kinds.KINDS[kind], space)
+    names = [one.name if kind == "collections" else one.spec.name for one in found]
     return {n: (one.id, description(one)) for n, one in zip(names, found, strict=True)}
 
 
@@ -63,7 +63,7 @@ def test_nothing_crosses(steps):
     with tempfile.TemporaryDirectory() as folder:
         store = ResourceStore(str(Path(folder) / "store.db"))
         for space in SPACES:
-            store.create_namespace(NamespaceSpec(name=space))
+            store.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=space))
         wanted: dict[tuple[str, str], dict[str, tuple[str, str]]] = {
             (kind, space): {} for kind in KINDS for space in SPACES
         }
@@ -84,10 +84,10 @@ def test_nothing_crosses(steps):
                 held[name] = (left.id, description(left))
         for (kind, space), held in wanted.items():
             assert look(store, kind, space) == held
-        store.delete_namespace("acme")
-        assert look(store, "agent", "other") == wanted["agent", "other"]
-        assert look(store, "user", "other") == wanted["user", "other"]
-        assert look(store, "collection", "other") == wanted["collection", "other"]
-        for agent in store.list_agents("other"):
-            assert len(store.list_personas(agent)) == agent.persona_version
+        store.write(kinds.delete, kinds.NAMESPACES, "", "acme")
+        assert look(store, "agents", "other") == wanted["agents", "other"]
+        assert look(store, "users", "other") == wanted["users", "other"]
+        assert look(store, "collections", "other") == wanted["collections", "other"]
+        for agent in store.read(kinds.list_all, kinds.AGENTS, "other"):
+            assert len(store.read(kinds.list_personas, agent.id)) == agent.persona_version
         store.close()

@@ -8,7 +8,7 @@ import pytest
 from textevolve.agents.resources import AgentSpec, NamespaceSpec
 from textevolve.agents.session import HistorySummary, MessageDetails, SessionMessage
 from textevolve.errors import ConflictError, InputError
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 
 PENDING = MessageDetails(
     memories=("me_1",), learning="pending", summary=HistorySummary(until=2, text='say "x"')
@@ -19,13 +19,15 @@ PENDING = MessageDetails(
 def resources(tmp_path):
     with closing(ResourceStore(str(tmp_path / "store.db"))) as opened:
         for name in ("acme", "other"):
-            opened.create_namespace(NamespaceSpec(name=name))
-            opened.create_agent(name, AgentSpec(name="guide", persona="You guide."))
+            opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=name))
+            opened.write(
+                kinds.create, kinds.AGENTS, name, AgentSpec(name="guide", persona="You guide.")
+            )
         yield opened
 
 
 def agent_id(resources, namespace="acme"):
-    return resources.get_agent("guide", namespace).id
+    return resources.read(kinds.get, kinds.AGENTS, namespace, "guide").id
 
 
 def message(position, text="Hello.", **more):
@@ -107,7 +109,7 @@ def test_removing_a_session_or_its_agent(resources) -> None:
         sessions.delete("se_")
     assert sessions.delete(kept[0]).messages == 1
     assert [one.id for one in sessions.list()] == [kept[1]]
-    resources.delete_agent("guide", "acme")
+    resources.write(kinds.delete, kinds.AGENTS, "acme", "guide")
     assert sessions.list() == []
 
 

@@ -8,7 +8,7 @@ import pytest
 from textevolve.agents.resources import CollectionSpec, NamespaceSpec
 from textevolve.memory.index import MemoryQuery
 from textevolve.memory.record import Add, Forget, NewMemory, Origin, Supersede
-from textevolve.store import ResourceStore, memory_vectors_kept
+from textevolve.store import ResourceStore, kinds, memory_vectors_kept
 from textevolve.store.memory_vectors_kept import KeptVectors
 
 DIMENSION, NOW = 16, 1.7e9
@@ -17,10 +17,10 @@ DIMENSION, NOW = 16, 1.7e9
 @pytest.fixture
 def resources(path):
     with closing(ResourceStore(str(path))) as opened:
-        opened.create_namespace(NamespaceSpec(name="home"))
+        opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="home"))
         for name in ("a", "b", "c"):
             spec = CollectionSpec(name=name, embedder="test/embedder", dimension=DIMENSION)
-            opened.create_collection("home", spec)
+            opened.write(kinds.create, kinds.COLLECTIONS, "home", spec)
         yield opened
 
 

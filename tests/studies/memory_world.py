@@ -10,7 +10,7 @@ import numpy as np
 from textevolve.agents.resources import AgentSpec, CollectionSpec
 from textevolve.llm.testing.server import DIMENSION
 from textevolve.memory.record import Add, NewMemory, Origin
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 
 PERSONA = "You are Ada, a nurse. You speak calmly. You like long answers. You love tea."
 LINES = (
@@ -28,9 +28,12 @@ def make_world(path, url, lines=LINES, importance=0.9, trust=0.9):
     resources.ensure_namespace("default")
     for name, kind in (("chats", "episodic"), ("docs", "semantic"), ("insights", "insight")):
         spec = CollectionSpec(name=name, kind=kind, embedder=embedder, dimension=DIMENSION)
-        resources.create_collection("default", spec)
-    resources.create_agent(
-        "default", AgentSpec(name="ada", persona=PERSONA, memories="chats", insights="insights")
+        resources.write(kinds.create, kinds.COLLECTIONS, "default", spec)
+    resources.write(
+        kinds.create,
+        kinds.AGENTS,
+        "default",
+        AgentSpec(name="ada", persona=PERSONA, memories="chats", insights="insights"),
     )
     resources.close()
     add_memories(path, lines, importance, trust)
@@ -70,7 +73,9 @@ def texts_of(path, collection):
 
 def personas_of(path):
     resources = ResourceStore(str(path))
-    found = resources.list_personas(resources.get_agent("ada", "default"))
+    found = resources.read(
+        kinds.list_personas, resources.read(kinds.get, kinds.AGENTS, "default", "ada").id
+    )
     resources.close()
     return list(found)
 

@@ -16,7 +16,7 @@ from textevolve import create_memories
 from textevolve.agents.resources import CollectionSpec
 from textevolve.errors import InputError
 from textevolve.llm.testing import Answer, Fault
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 from textevolve.studies.dialogue_rows import read_dialogues, take_dialogues
 
 NEAR = ("--floor", "-1")
@@ -47,7 +47,7 @@ def notes(server, resources):
     server.script = remember
     resources.ensure_namespace("default")
     made = CollectionSpec(name="notes", embedder=f"{server.url}#embeds", dimension=32)
-    resources.create_collection("default", made)
+    resources.write(kinds.create, kinds.COLLECTIONS, "default", made)
     return resources.memories("default")
 
 
@@ -260,7 +260,7 @@ def test_what_cannot_be_used_is_said_in_a_line(cli, write, model, notes):
 
 def test_an_embedder_of_another_dimension_is_told(cli, write, server, model, resources, notes):
     made = CollectionSpec(name="other", embedder=f"{server.url}#embeds", dimension=31)
-    resources.create_collection("default", made)
+    resources.write(kinds.create, kinds.COLLECTIONS, "default", made)
     said = cli("memories", "create", write(*CHATS), "-c", "other", "-m", model)
     assert said.code == 3
     assert "gives embeddings of 32 numbers" in joined(said.out)

@@ -7,7 +7,7 @@ from memory_world import LINES, PERSONA, add_memories, answers, make_world, pers
 
 from textevolve import evolve_persona
 from textevolve.llm.testing import Fault
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 
 NEW = PERSONA.replace("long answers", "short answers")
 
@@ -126,7 +126,9 @@ def test_a_persona_that_was_changed_meanwhile_is_not_overwritten(cli, server, mo
     def meddle(body, number):
         if "You choose" in prompt_of(body) or number == 1:
             resources = ResourceStore(str(store))
-            resources.update_agent("ada", "default", {"persona": f"You are Ada {number}."})
+            resources.write(
+                kinds.update, kinds.AGENTS, "default", "ada", {"persona": f"You are Ada {number}."}
+            )
             resources.close()
         return script(body, number)
 
@@ -156,7 +158,9 @@ def test_an_agent_without_memories_says_how_to_give_it_some(cli, model, home, st
     from textevolve.agents.resources import AgentSpec
 
     resources = ResourceStore(str(store))
-    resources.create_agent("default", AgentSpec(name="bob", persona="You are Bob."))
+    resources.write(
+        kinds.create, kinds.AGENTS, "default", AgentSpec(name="bob", persona="You are Bob.")
+    )
     resources.close()
     ended = cli("agents", "evolve", "bob", "-m", model)
     assert ended.code == 2

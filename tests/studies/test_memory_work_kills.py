@@ -46,7 +46,7 @@ def kill_at(wanted):
         setattr(owner, name, call)
 
     watch(StoredMemories, "apply")
-    watch(ResourceStore, "add_persona")
+    watch(ResourceStore, "write")
     watch(Store, "keep_records")
     appending, appended = StoreJournal.append, []
 

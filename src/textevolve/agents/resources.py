@@ -135,3 +135,9 @@ def split_name(name: str, namespace: str) -> tuple[str, str]:
         raise InputError(f"'{name}' is no name: give NAME or NAMESPACE/NAME")
     allow_namespace(found[0])
     return found
+
+
+def agent_collections(spec: AgentSpec) -> tuple[str, ...]:
+    """Return the collections that an agent reads or writes, as it names them."""
+    written = (spec.memories, spec.insights)
+    return (*spec.memory.collections, *(name for name in written if name is not None))

@@ -18,20 +18,13 @@ from typing import Any
 
 from textevolve.agents.resources import NamespaceSpec, StoredNamespace, StoredUser, UserSpec
 from textevolve.api.memories import AsyncMemories
-from textevolve.api.resources import (
-    AGENTS,
-    COLLECTIONS,
-    NAMESPACES,
-    USERS,
-    AsyncAgents,
-    AsyncCollections,
-    AsyncResources,
-)
+from textevolve.api.resources import AsyncAgents, AsyncCollections, AsyncResources
 from textevolve.api.waiting import Waiting, waited
 from textevolve.engine.sync import BackgroundLoop
 from textevolve.events import Listener, silence
 from textevolve.memory.record import MemoryRecord
 from textevolve.settings import Settings, read_settings, store_location
+from textevolve.store import kinds
 from textevolve.store.erasure import Losses
 from textevolve.studies.memory_desk import MemoryDesk, open_desk
 from textevolve.wiring import Limits, take_limits
@@ -44,10 +37,10 @@ class AsyncNamespace:
     def __init__(self, desk: MemoryDesk) -> None:
         self._desk = desk
         self.name = desk.namespace
-        self.agents = AsyncAgents(desk, AGENTS)
-        self.collections = AsyncCollections(desk, COLLECTIONS)
-        self.users = AsyncResources[UserSpec, StoredUser](desk, USERS)
-        self.namespaces = AsyncResources[NamespaceSpec, StoredNamespace](desk, NAMESPACES)
+        self.agents = AsyncAgents(desk, kinds.AGENTS)
+        self.collections = AsyncCollections(desk, kinds.COLLECTIONS)
+        self.users = AsyncResources[UserSpec, StoredUser](desk, kinds.USERS)
+        self.namespaces = AsyncResources[NamespaceSpec, StoredNamespace](desk, kinds.NAMESPACES)
 
     def memories(self, collection: str) -> AsyncMemories:
         """The memories of a collection; whether it is there is found out with the first use."""

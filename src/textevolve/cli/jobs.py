@@ -100,7 +100,7 @@ def list_jobs(
     """List the jobs, and when each runs next."""
     with _open(store) as (settings, resources):
         space = namespace or settings.namespace
-        known = space in [one.spec.name for one in resources.list_namespaces()]
+        known = space in resources.namespace_names()
         jobs = resources.list_jobs(space) if known or namespace else []
         found = [(one, resources.list_job_runs(one, 1)) for one in jobs]
     if as_json:
@@ -227,7 +227,7 @@ def work(
 ) -> None:
     """Run jobs when they are due, until Ctrl-C. Several may work on the same store."""
     with _open(store) as (settings, resources), open_store(settings.store) as opened:
-        if settings.namespace not in [one.spec.name for one in resources.list_namespaces()]:
+        if settings.namespace not in resources.namespace_names():
             resources.ensure_namespace(settings.namespace)
         desk = _set_desk(settings, resources, opened)
         say(f"running jobs of {settings.memory_location} when they are due; Ctrl-C ends this")

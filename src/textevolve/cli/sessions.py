@@ -19,7 +19,7 @@ from textevolve.cli.results import print_json
 from textevolve.report.files import open_target
 from textevolve.report.wording import count, shorten, visible
 from textevolve.settings import Settings, read_settings
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 
 app = typer.Typer(**options.PLAIN)
 
@@ -46,7 +46,7 @@ def list_sessions(
         agent_id = None
         if agent is not None:
             space, name = split_name(agent, space)
-            agent_id = resources.get_agent(name, space).id
+            agent_id = resources.read(kinds.get, kinds.AGENTS, space, name).id
         found = resources.sessions(space).list(agent_id=agent_id, limit=limit)
     if as_json:
         for one in found:

@@ -238,7 +238,7 @@ def _find(server: ServerState, namespace: str, name: str) -> StoredJob | None:
 
 
 def _jobs_of(server: ServerState, namespace: str) -> list[StoredJob]:
-    if namespace not in (one.spec.name for one in server.resources.list_namespaces()):
+    if namespace not in server.resources.namespace_names():
         raise ApiError(404, "not_found", f"no namespace '{namespace}'")
     return server.resources.list_jobs(namespace)
 

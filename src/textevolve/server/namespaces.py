@@ -17,6 +17,7 @@ from textevolve.server.access import THIS_MACHINE, Caller, caller_of, check_name
 from textevolve.server.errors import INVALID, ApiError
 from textevolve.server.state import ServerState, server_of
 from textevolve.server.studies.confinement import allowed_models
+from textevolve.store import kinds
 from textevolve.studies.memory_desk import MemoryDesk
 
 SOURCE = "HTTP"
@@ -42,7 +43,7 @@ async def open_namespace_of(request: Request, caller: Caller, name: str) -> Asyn
     check_namespace(caller, name)
     server = server_of(request)
     try:
-        await asyncio.to_thread(server.resources.get_namespace, name)
+        await asyncio.to_thread(server.resources.read, kinds.get, kinds.NAMESPACES, "", name)
     except NotFoundError:  # which names others, that this caller may not see
         raise ApiError(404, "not_found", f"no namespace '{name}'") from None
     return AsyncNamespace(desk_of(server, name))

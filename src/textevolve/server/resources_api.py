@@ -35,7 +35,7 @@ from textevolve.server.resource_shapes import (
     page_of,
 )
 from textevolve.server.state import server_of
-from textevolve.studies.exchange import Exported, export_lines, import_content, take_content
+from textevolve.studies.exchange import export_lines, import_content, take_content
 from textevolve.studies.resource_report import VIEWS, ResourceView, describe
 
 MOST_ON_A_PAGE = 500
@@ -118,7 +118,7 @@ async def export(
     """One of the {many} with all that belongs to it, as lines of JSON: `import` reads them."""
     await view.group(space).get(name)  # what is not there is said before the answer begins
     desk = desk_of(server_of(request), space.name)
-    lines = export_lines(desk, cast(Exported, view.command), name, embeddings=embeddings)
+    lines = export_lines(desk, view.command, name, embeddings=embeddings)
     return stream_lines(lines)
 
 
@@ -127,7 +127,7 @@ async def import_lines(
 ) -> Response:
     """Take in what `export` wrote, all or nothing; memories without embeddings are embedded."""
     server, placed = server_of(request), read_body_lines(await request.body())
-    content = take_content(placed, cast(Exported, view.command), "body")
+    content = take_content(placed, view.command, "body")
     if (content.namespace is None) is not view.walled:
         raise ApiError(400, INVALID, f"body: is no export of one of the {view.command}")
     if content.namespace is not None:

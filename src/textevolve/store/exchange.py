@@ -25,16 +25,11 @@ from textevolve.agents.resources import (
 from textevolve.errors import TakenError
 from textevolve.memory.record import Collection, MemoryRecord, Vector
 from textevolve.store import tables
-from textevolve.store.agents import create_agent, get_agent, keep_persona
-from textevolve.store.collections import create_collection, create_namespace, create_user
+from textevolve.store.kinds import AGENTS, COLLECTIONS, NAMESPACES, USERS, create, keep_persona
 from textevolve.store.memory_changes import Transaction, pack_vector
 from textevolve.store.memory_collections import search_of
 from textevolve.store.memory_rows import Closing, IndexEntry, chunks
 from textevolve.store.resource_rows import (
-    AGENT,
-    COLLECTION,
-    NAMESPACE,
-    USER,
     delete_where,
     list_rows,
     namespace_id,
@@ -158,14 +153,13 @@ def refuse_taken_names(connection: Connection, namespace: str, content: Content)
         TakenError: a name of the content is taken. NotFoundError: the namespace is not there.
     """
     if content.namespace is not None:  # nothing in it can be
-        wanted = [(NAMESPACE, content.namespace.spec.name)]
+        wanted = [(NAMESPACES, content.namespace.spec.name)]
     else:
-        wanted = [(USER, one.spec.name) for one in content.users]
-        wanted += [(COLLECTION, one.collection.name) for one in content.collections]
-        wanted += [(AGENT, one.agent.spec.name) for one in content.agents]
+        wanted = [(USERS, one.spec.name) for one in content.users]
+        wanted += [(COLLECTIONS, one.collection.name) for one in content.collections]
+        wanted += [(AGENTS, one.agent.spec.name) for one in content.agents]
     for kind, name in wanted:
-        space = None if kind is NAMESPACE else namespace
-        if name in (row.name for row in list_rows(connection, kind, space)):
+        if name in (row.name for row in list_rows(connection, kind, namespace)):
             raise TakenError(
                 f"the {kind.noun} '{name}' is there already; --name gives it another name here"
             )
@@ -179,12 +173,12 @@ def keep_content(connection: Connection, namespace: str, content: Content) -> No
         InputError: a name is taken, or what is there does not fit together.
     """
     if content.namespace is not None:
-        create_namespace(connection, content.namespace.spec)
+        create(connection, NAMESPACES, "", content.namespace.spec)
         _restore(
             connection, tables.namespaces, namespace_id(connection, namespace), content.namespace
         )
     for user in content.users:
-        _restore(connection, tables.users, create_user(connection, namespace, user.spec).id, user)
+        _restore(connection, tables.users, create(connection, USERS, namespace, user.spec).id, user)
     for each in content.collections:
         _keep_collection(connection, namespace, each)
     for agent in content.agents:
@@ -203,8 +197,7 @@ def _restore(connection: Connection, table: Any, id: str, stored: Any) -> str:
 
 
 def _keep_agent(connection: Connection, namespace: str, content: AgentContent) -> None:
-    create_agent(connection, namespace, content.agent.spec)
-    id = get_agent(connection, namespace, content.agent.spec.name).id
+    id = create(connection, AGENTS, namespace, content.agent.spec).id
     delete_where(connection, tables.personas, agent_id=id)
     own = _restore(connection, tables.agents, id, content.agent)
     for persona in content.personas:
@@ -237,7 +230,7 @@ def _keep_collection(connection: Connection, namespace: str, content: Collection
         dimension=old.dimension,
         description=old.description,
     )
-    made = create_collection(connection, namespace, spec)
+    made = create(connection, COLLECTIONS, namespace, spec)
     space = namespace_id(connection, namespace)
     id = _restore(connection, tables.collections, made.id, old)
     change = update(tables.collections).where(tables.collections.c.id == id)

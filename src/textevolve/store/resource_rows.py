@@ -36,6 +36,17 @@ class ResourceTable:
     make: str = "create {}"
     change: str = "update {}"
 
+    @property
+    def walled(self) -> bool:
+        """Tell whether each belongs to a namespace."""
+        return "namespace_id" in self.table.c
+
+    def full_name(self, name: str, namespace: str) -> str:
+        return f"{namespace}/{name}" if self.walled else name
+
+    def place(self, namespace: str) -> str:
+        return f" in the namespace '{namespace}'" if self.walled else ""
+
 
 @dataclass(frozen=True, slots=True)
 class NameRange:
@@ -48,11 +59,6 @@ class NameRange:
 EVERYTHING = NameRange()
 
 NAMESPACE = ResourceTable("namespace", "namespaces", tables.namespaces, "ns")
-AGENT = ResourceTable(
-    "agent", "agents", tables.agents, "ag", make='create {} --persona "You are helpful."'
-)
-COLLECTION = ResourceTable("collection", "collections", tables.collections, "co")
-USER = ResourceTable("user", "users", tables.users, "us")
 
 
 def new_id(kind: ResourceTable) -> str:
@@ -69,7 +75,7 @@ def namespace_id(connection: Connection, name: str) -> str:
 
 
 def require_row(
-    connection: Connection, kind: ResourceTable, name: str, namespace: str | None = None
+    connection: Connection, kind: ResourceTable, name: str, namespace: str = ""
 ) -> Row[Any]:
     """The row of this name in a namespace; namespaces themselves are in none.
 
@@ -79,23 +85,19 @@ def require_row(
     query = _among(kind, connection, namespace)
     row = connection.execute(query.where(kind.table.c.name == name)).one_or_none()
     if row is None:
-        known = [each.name for each in connection.execute(query)]
-        where = "" if namespace is None else f" in the namespace '{namespace}'"
+        near = suggest(name, [each.name for each in connection.execute(query)])
+        command = kind.make.format(kind.full_name(name, namespace))
         raise NotFoundError(
-            f"there is no {kind.noun} '{name}'{where}{suggest(name, known)}; make it with:"
-            f" textevolve {kind.command} {kind.make.format(_full(name, namespace))}"
+            f"there is no {kind.noun} '{name}'{kind.place(namespace)}{near}; make it with:"
+            f" textevolve {kind.command} {command}"
         )
     return row
-
-
-def _full(name: str, namespace: str | None) -> str:
-    return name if namespace is None else f"{namespace}/{name}"
 
 
 def list_rows(
     connection: Connection,
     kind: ResourceTable,
-    namespace: str | None = None,
+    namespace: str = "",
     span: NameRange = EVERYTHING,
 ) -> list[Row[Any]]:
     """Those of a namespace, by name."""
@@ -105,10 +107,9 @@ def list_rows(
     return list(connection.execute(query.limit(span.limit)).all())
 
 
-def _among(kind: ResourceTable, connection: Connection, namespace: str | None) -> Select[Any]:
+def _among(kind: ResourceTable, connection: Connection, namespace: str) -> Select[Any]:
     query = select(kind.table).order_by(kind.table.c.name)
-    if namespace is None:
-        assert kind is NAMESPACE
+    if not kind.walled:
         return query
     return query.where(kind.table.c.namespace_id == namespace_id(connection, namespace))
 
@@ -117,7 +118,7 @@ def insert_row(
     connection: Connection,
     kind: ResourceTable,
     spec: BaseModel,
-    namespace: str | None,
+    namespace: str,
     values: Mapping[str, Any],
 ) -> str:
     """Make a row for what the spec names; its id.
@@ -127,27 +128,26 @@ def insert_row(
     """
     check_texts(spec)
     own: dict[str, Any] = {"id": new_id(kind), "name": getattr(spec, "name")}  # noqa: B009
-    if namespace is not None:
+    if kind.walled:
         own["namespace_id"] = namespace_id(connection, namespace)
     refuse_taken(connection, kind, own["name"], namespace)
     now = time.time()
-    connection.execute(insert(kind.table).values({"created": now, "updated": now, **own, **values}))
+    defaults = {"created": now, "updated": now, "changed": now, "version": 0, "persona_version": 1}
+    own |= {column: value for column, value in defaults.items() if column in kind.table.c}
+    connection.execute(insert(kind.table).values({**own, **values}))
     return own["id"]
 
 
-def refuse_taken(
-    connection: Connection, kind: ResourceTable, name: str, namespace: str | None
-) -> None:
+def refuse_taken(connection: Connection, kind: ResourceTable, name: str, namespace: str) -> None:
     """
     Raises:
         TakenError: the name is taken.
     """
     taken = _among(kind, connection, namespace).where(kind.table.c.name == name)
     if connection.execute(taken).one_or_none() is not None:
-        where = "" if namespace is None else f" in the namespace '{namespace}'"
         raise TakenError(
-            f"the {kind.noun} '{name}' is there already{where}; change it with: textevolve"
-            f" {kind.command} {kind.change.format(_full(name, namespace))}"
+            f"the {kind.noun} '{name}' is there already{kind.place(namespace)}; change it with:"
+            f" textevolve {kind.command} {kind.change.format(kind.full_name(name, namespace))}"
         )
 
 

@@ -7,35 +7,26 @@ is asked of one namespace, and finds nothing of another one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Concatenate, ParamSpec, TypeVar
 
 from pydantic import BaseModel
 from sqlalchemy.engine import Connection
 
-from textevolve.agents.resources import (
-    AgentSpec,
-    CollectionSpec,
-    NamespaceSpec,
-    PersonaVersion,
-    StoredAgent,
-    StoredNamespace,
-    StoredUser,
-    UserSpec,
-)
 from textevolve.errors import ConflictError
 from textevolve.labelling.tasks import GivenLabel, LabelItem, StoredTask, TaskSpec
-from textevolve.memory.record import Collection
 from textevolve.settings import StoreLocation
-from textevolve.store import agents, budgets, collections, jobs, keys, labelling
+from textevolve.store import budgets, jobs, keys, kinds, labelling
 from textevolve.store.budgets import TokenBudget
 from textevolve.store.database import Database, open_database
 from textevolve.store.jobs import JobClaim, JobRunStatus, NextDue, StoredJob, StoredJobRun
 from textevolve.store.keys import KeySpec, StoredKey
 from textevolve.store.memories import StoredMemories
-from textevolve.store.resource_rows import EVERYTHING, NameRange
 from textevolve.store.sessions import StoredSessions
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class ResourceStore:
@@ -67,104 +58,25 @@ class ResourceStore:
                 self._opened.close()
                 self._opened = None
 
+    def read(
+        self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call a function of a connection; everything that it reads is of one moment."""
+        return self.database.read(lambda connection: query(connection, *args, **kwargs))
+
+    def write(
+        self, change: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call a function of a connection; if it raises, nothing that it wrote is stored."""
+        return self.database.write(lambda connection: change(connection, *args, **kwargs))
+
     def ensure_namespace(self, name: str) -> None:
-        """Make a namespace unless it is there, as for the one that is in force by the settings."""
-        if name not in (one.spec.name for one in self.list_namespaces()):
-            self.database.write(lambda c: collections.ensure_namespace(c, name))
+        """Create a namespace unless it exists."""
+        if name not in self.namespace_names():
+            self.write(kinds.ensure_namespace, name)
 
-    def create_namespace(self, spec: NamespaceSpec) -> StoredNamespace:
-        return self.database.write(lambda c: collections.create_namespace(c, spec))
-
-    def get_namespace(self, name: str) -> StoredNamespace:
-        return self.database.read(lambda c: collections.get_namespace(c, name))
-
-    def list_namespaces(self, span: NameRange = EVERYTHING) -> list[StoredNamespace]:
-        return self.database.read(lambda c: collections.list_namespaces(c, span))
-
-    def update_namespace(self, name: str, changes: Mapping[str, Any]) -> StoredNamespace:
-        return self.database.write(lambda c: collections.update_namespace(c, name, changes))
-
-    def delete_namespace(self, name: str) -> None:
-        self.database.write(lambda c: collections.delete_namespace(c, name))
-
-    def create_agent(self, namespace: str, spec: AgentSpec, source: str = "") -> StoredAgent:
-        return self.database.write(lambda c: agents.create_agent(c, namespace, spec, source))
-
-    def get_agent(self, name: str, namespace: str) -> StoredAgent:
-        return self.database.read(lambda c: agents.get_agent(c, namespace, name))
-
-    def list_agents(self, namespace: str, span: NameRange = EVERYTHING) -> list[StoredAgent]:
-        return self.database.read(lambda c: agents.list_agents(c, namespace, span))
-
-    def update_agent(
-        self, name: str, namespace: str, changes: Mapping[str, Any], source: str = ""
-    ) -> StoredAgent:
-        return self.database.write(
-            lambda c: agents.update_agent(c, namespace, name, changes, source)
-        )
-
-    def delete_agent(self, name: str, namespace: str) -> None:
-        self.database.write(lambda c: agents.delete_agent(c, namespace, name))
-
-    def add_persona(
-        self,
-        agent: StoredAgent,
-        text: str,
-        source: str = "",
-        changes: Sequence[Mapping[str, Any]] = (),
-    ) -> int:
-        return self.database.write(lambda c: agents.add_persona(c, agent, text, source, changes))
-
-    def list_personas(self, agent: StoredAgent) -> list[PersonaVersion]:
-        return self.database.read(lambda c: agents.list_personas(c, agent))
-
-    def revert_persona(self, agent: StoredAgent, version: int) -> int:
-        return self.database.write(lambda c: agents.revert_persona(c, agent, version))
-
-    def create_collection(self, namespace: str, spec: CollectionSpec) -> Collection:
-        return self.database.write(lambda c: collections.create_collection(c, namespace, spec))
-
-    def get_collection(self, name: str, namespace: str) -> Collection:
-        return self.database.read(lambda c: collections.get_collection(c, namespace, name))
-
-    def list_collections(self, namespace: str, span: NameRange = EVERYTHING) -> list[Collection]:
-        return self.database.read(lambda c: collections.list_collections(c, namespace, span))
-
-    def count_memories(self, namespace: str) -> dict[str, int]:
-        return self.database.read(lambda c: collections.count_memories(c, namespace))
-
-    def update_collection(
-        self, name: str, namespace: str, changes: Mapping[str, Any]
-    ) -> Collection:
-        return self.database.write(
-            lambda c: collections.update_collection(c, namespace, name, changes)
-        )
-
-    def delete_collection(self, name: str, namespace: str, *, force: bool = False) -> None:
-        self.database.write(
-            lambda c: collections.delete_collection(c, namespace, name, force=force)
-        )
-
-    def require_unnamed(self, name: str, namespace: str) -> None:
-        self.database.read(lambda c: collections.require_unnamed(c, namespace, name))
-
-    def list_memory_texts(self, namespace: str, name: str | None = None) -> list[str]:
-        return self.database.read(lambda c: collections.list_memory_texts(c, namespace, name))
-
-    def create_user(self, namespace: str, spec: UserSpec) -> StoredUser:
-        return self.database.write(lambda c: collections.create_user(c, namespace, spec))
-
-    def get_user(self, name: str, namespace: str) -> StoredUser:
-        return self.database.read(lambda c: collections.get_user(c, namespace, name))
-
-    def list_users(self, namespace: str, span: NameRange = EVERYTHING) -> list[StoredUser]:
-        return self.database.read(lambda c: collections.list_users(c, namespace, span))
-
-    def update_user(self, name: str, namespace: str, changes: Mapping[str, Any]) -> StoredUser:
-        return self.database.write(lambda c: collections.update_user(c, namespace, name, changes))
-
-    def delete_user(self, name: str, namespace: str) -> None:
-        self.database.write(lambda c: collections.delete_user(c, namespace, name))
+    def namespace_names(self) -> list[str]:
+        return [namespace.spec.name for namespace in self.read(kinds.list_all, kinds.NAMESPACES)]
 
     def create_job(self, namespace: str, spec: BaseModel, next_due: NextDue) -> StoredJob:
         return self.database.write(lambda c: jobs.create_job(c, namespace, spec, next_due))

@@ -42,7 +42,7 @@ from textevolve.memory.reconciliation import Ground
 from textevolve.memory.record import ChangeSource, DialogueTurn, Forget
 from textevolve.settings import Settings, today
 from textevolve.spec import Frozen, option
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 from textevolve.store.sessions import StoredSessions
 from textevolve.studies.memory_work import find_agent
 from textevolve.studies.standing import open_standing_run
@@ -126,7 +126,10 @@ def _look_up(
     written = tuple(one for one in (spec.memories, spec.insights) if one)
     named = (spec.memory.collections or written) if options.memory else ()
     wanted = dict.fromkeys([*named, *written] if options.memory else [])
-    found = [resources.get_collection(split_name(n, namespace)[1], namespace) for n in wanted]
+    found = [
+        resources.read(kinds.get, kinds.COLLECTIONS, namespace, split_name(n, namespace)[1])
+        for n in wanted
+    ]
     session, user, messages = "", options.user, ()
     if options.session is not None:
         kept = resources.sessions(namespace)
@@ -136,7 +139,10 @@ def _look_up(
             raise InputError(f"session {going_on.id}: is with {whose}, and not with {options.user}")
         session, user = going_on.id, going_on.user
         messages = tuple(kept.messages(session))
-    users = {one.spec.name: one.spec.description for one in resources.list_users(namespace)}
+    users = {
+        one.spec.name: one.spec.description
+        for one in resources.read(kinds.list_all, kinds.USERS, namespace)
+    }
     persona = Persona(
         agent=agent.full_name, text=spec.persona, user=user, known=users.get(user, "")
     )

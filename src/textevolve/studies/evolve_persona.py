@@ -38,7 +38,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Column, Diff, Report, Table, Tree
 from textevolve.settings import Settings
 from textevolve.spec import option
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 from textevolve.studies.memory_work import (
     find_agent,
     find_collection,
@@ -261,8 +261,8 @@ async def _keep(
     if bench.mode not in ("live", "replay"):
         return None
     space, name = split_name(snapshot.agent, "")
-    agent = await asyncio.to_thread(bench.resources.get_agent, name, space)
-    personas = await asyncio.to_thread(bench.resources.list_personas, agent)
+    agent = await asyncio.to_thread(bench.resources.read, kinds.get, kinds.AGENTS, space, name)
+    personas = await asyncio.to_thread(bench.resources.read, kinds.list_personas, agent.id)
     source = f"evolve-persona, run {bench.run.rpartition('-')[0]}"
     kept = (one.version for one in personas if one.text == text and one.source == source)
     found = next(kept, None)
@@ -270,7 +270,12 @@ async def _keep(
         return found
     then = replace(agent, persona_version=snapshot.version)
     return await asyncio.to_thread(
-        bench.resources.add_persona, then, text, source, [asdict(one) for one in changes]
+        bench.resources.write,
+        kinds.add_persona,
+        then,
+        text,
+        source,
+        [asdict(one) for one in changes],
     )
 
 

@@ -12,7 +12,7 @@ import base64
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -28,7 +28,7 @@ from textevolve.evaluation import check_text
 from textevolve.memory.record import Collection, MemoryRecord, Vector
 from textevolve.rows import parse_row, read_lines
 from textevolve.spec import Frozen, explain
-from textevolve.store import exchange
+from textevolve.store import exchange, kinds
 from textevolve.store.exchange import (
     AgentContent,
     CollectionContent,
@@ -39,7 +39,6 @@ from textevolve.store.exchange import (
 from textevolve.store.memory_changes import find_vector_fault
 from textevolve.studies.memory_desk import MemoryDesk
 
-Exported: TypeAlias = Literal["namespaces", "agents", "collections", "users"]
 S = TypeVar("S", bound=Frozen)
 FORMAT = "textevolve export"
 VERSION = 1
@@ -53,7 +52,7 @@ _SOURCES = TypeAdapter(list[KeptSource])
 
 
 async def export_lines(
-    desk: MemoryDesk, kind: Exported, name: str, *, embeddings: bool = False
+    desk: MemoryDesk, kind: str, name: str, *, embeddings: bool = False
 ) -> AsyncGenerator[dict[str, Any]]:
     """The lines of a file that holds one of a namespace's resources, or all of a namespace.
 
@@ -68,20 +67,26 @@ async def export_lines(
     yield {FORMAT: VERSION, "kind": kind}
     if kind == "namespaces":
         desk = replace(desk, namespace=name)
-        yield {"namespace": _dump(_NAMESPACE, await do(store.get_namespace, name))}
-        for user in await do(store.list_users, name):
+        yield {
+            "namespace": _dump(
+                _NAMESPACE, await do(store.read, kinds.get, kinds.NAMESPACES, "", name)
+            )
+        }
+        for user in await do(store.read, kinds.list_all, kinds.USERS, name):
             yield {"user": _dump(_USER, user)}
-        for collection in await do(store.list_collections, name):
+        for collection in await do(store.read, kinds.list_all, kinds.COLLECTIONS, name):
             async for line in _collection_lines(desk, collection, embeddings):
                 yield line
-        for agent in await do(store.list_agents, name):
+        for agent in await do(store.read, kinds.list_all, kinds.AGENTS, name):
             yield await do(_agent_line, desk, agent)
     elif kind == "users":
-        yield {"user": _dump(_USER, await do(store.get_user, name, space))}
+        yield {"user": _dump(_USER, await do(store.read, kinds.get, kinds.USERS, space, name))}
     elif kind == "agents":
-        yield await do(_agent_line, desk, await do(store.get_agent, name, space))
+        yield await do(
+            _agent_line, desk, await do(store.read, kinds.get, kinds.AGENTS, space, name)
+        )
     else:
-        collection = await do(store.get_collection, name, space)
+        collection = await do(store.read, kinds.get, kinds.COLLECTIONS, space, name)
         async for line in _collection_lines(desk, collection, embeddings):
             yield line
 
@@ -110,13 +115,13 @@ async def _collection_lines(
 
 
 def _agent_line(desk: MemoryDesk, agent: StoredAgent) -> dict[str, Any]:
-    personas = desk.resources.list_personas(agent)
+    personas = desk.resources.read(kinds.list_personas, agent.id)
     chats = desk.resources.database.read(lambda c: exchange.read_chats(c, agent))
     line = {"agent": _dump(_AGENT, agent), "personas": _PERSONAS.dump_python(personas, mode="json")}
     return {**line, "chats": _CHATS.dump_python(chats, mode="json")} if chats else line
 
 
-def read_content(path: str, kind: Exported) -> Content:
+def read_content(path: str, kind: str) -> Content:
     """What a file holds; `-` is standard input.
 
     Raises:
@@ -125,7 +130,7 @@ def read_content(path: str, kind: Exported) -> Content:
     return take_content(read_lines(path), kind, path)
 
 
-def take_content(lines: Iterator[tuple[str, str]], kind: Exported, path: str) -> Content:
+def take_content(lines: Iterator[tuple[str, str]], kind: str, path: str) -> Content:
     """The same of lines with their places; `path`: what messages call all of them."""
     where, first = next(lines, (path, "{}"))
     head = parse_row(first, where, "line")
@@ -134,7 +139,7 @@ def take_content(lines: Iterator[tuple[str, str]], kind: Exported, path: str) ->
     if head[FORMAT] != VERSION:
         raise InputError(f"{where}: has version {head[FORMAT]}, and this program reads {VERSION}")
     if head.get("kind") != kind:
-        known = head.get("kind") if head.get("kind") in get_args(Exported) else "KIND"
+        known = head.get("kind") if head.get("kind") in kinds.KINDS else "KIND"
         raise InputError(f"{where}: holds {known}; read it with: textevolve {known} import")
     content = Content()
     for where, text in lines:

@@ -16,6 +16,7 @@ from textevolve.events import Listener, silence
 from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.record import Collection, Vector
 from textevolve.settings import Settings, StoreLocation, today
+from textevolve.store import kinds
 from textevolve.store.erasure import Losses, erase_texts
 from textevolve.store.memories import StoredMemories
 from textevolve.store.resources import ResourceStore
@@ -152,5 +153,5 @@ async def open_desk(
         if create or name == settings.namespace:
             await asyncio.to_thread(resources.ensure_namespace, name)
         else:
-            await asyncio.to_thread(resources.get_namespace, name)
+            await asyncio.to_thread(resources.read, kinds.get, kinds.NAMESPACES, "", name)
         yield MemoryDesk(settings, name, resources, stack, source, limits, listener)

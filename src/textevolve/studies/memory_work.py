@@ -15,7 +15,7 @@ from textevolve.errors import InputError
 from textevolve.memory.index import MemoryStore
 from textevolve.memory.record import Collection, MemoryRecord
 from textevolve.spec import identity_of
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 from textevolve.wiring import Workbench
 
 PAGE = 500
@@ -28,7 +28,7 @@ async def find_agent(resources: ResourceStore, name: str, namespace: str) -> Sto
         InputError: there is no such agent.
     """
     space, own = split_name(name, namespace)
-    return await asyncio.to_thread(resources.get_agent, own, space)
+    return await asyncio.to_thread(resources.read, kinds.get, kinds.AGENTS, space, own)
 
 
 async def find_collection(resources: ResourceStore, name: str, namespace: str) -> Collection:

@@ -28,6 +28,7 @@ from textevolve.server.openai.requests import (
     write_schema,
 )
 from textevolve.server.state import ServerState
+from textevolve.store import kinds
 from textevolve.studies.chats import ChatOptions, ChatRequest, MemoryUse
 
 log = logging.getLogger("textevolve.server")
@@ -45,7 +46,7 @@ async def is_agent(server: ServerState, caller: Caller, name: str) -> bool:
     if not agent or "/" in agent or not caller.sees(namespace):
         return False
     try:
-        await asyncio.to_thread(server.resources.get_agent, agent, namespace)
+        await asyncio.to_thread(server.resources.read, kinds.get, kinds.AGENTS, namespace, agent)
     except InputError:
         return False
     return True

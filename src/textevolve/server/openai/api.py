@@ -36,6 +36,7 @@ from textevolve.server.openai.responses import (
 )
 from textevolve.server.openai.streams import DONE, EventResponse, WhileConnected, begun, event_of
 from textevolve.server.state import ServerState, server_of
+from textevolve.store import kinds
 
 
 async def find_answer(
@@ -76,11 +77,11 @@ async def list_names(server: ServerState, caller: Caller) -> list[str]:
     """All that this caller can ask: models and judges, then agents, each once."""
 
     def look_up() -> list[str]:
-        seen = [one.spec.name for one in server.resources.list_namespaces()]
+        seen = server.resources.namespace_names()
         return [
             agent.full_name
             for namespace in filter(caller.sees, seen)
-            for agent in server.resources.list_agents(namespace)
+            for agent in server.resources.read(kinds.list_all, kinds.AGENTS, namespace)
         ]
 
     agents = await asyncio.to_thread(look_up)

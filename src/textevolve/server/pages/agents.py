@@ -15,6 +15,7 @@ from textevolve.agents.resources import (
     StoredAgent,
     StoredNamespace,
     StoredUser,
+    agent_collections,
     split_name,
 )
 from textevolve.errors import ConflictError, InputError
@@ -25,8 +26,7 @@ from textevolve.server.errors import ApiError
 from textevolve.server.pages.drawing import Page, draw, read_form
 from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import server_of
-from textevolve.store import ResourceStore
-from textevolve.store.agents import agent_collections
+from textevolve.store import ResourceStore, kinds
 from textevolve.studies.resource_report import VIEWS, describe, draw_one
 
 T = TypeVar("T")
@@ -68,7 +68,11 @@ async def show_agents(request: Request, caller: RunReader, page: int = 1) -> Res
     resources = server_of(request).resources
 
     def read() -> tuple[Page, list[Space]]:
-        seen = [one for one in resources.list_namespaces() if caller.sees(one.spec.name)]
+        seen = [
+            one
+            for one in resources.read(kinds.list_all, kinds.NAMESPACES)
+            if caller.sees(one.spec.name)
+        ]
         shown = Page(request, max(1, page), SPACES, len(seen))
         return shown, [_space(resources, one) for one in seen[shown.start :][:SPACES]]
 
@@ -80,9 +84,9 @@ def _space(resources: ResourceStore, stored: StoredNamespace) -> Space:
     name = stored.spec.name
     return Space(
         stored,
-        resources.list_agents(name),
-        resources.list_collections(name),
-        resources.list_users(name),
+        resources.read(kinds.list_all, kinds.AGENTS, name),
+        resources.read(kinds.list_all, kinds.COLLECTIONS, name),
+        resources.read(kinds.list_all, kinds.USERS, name),
     )
 
 
@@ -92,7 +96,7 @@ async def show_counts(request: Request, caller: RunReader, namespace: str) -> Re
     have to be counted."""
     check_namespace(caller, namespace)
     resources = server_of(request).resources
-    counts = await look_up(lambda: resources.count_memories(namespace))
+    counts = await look_up(lambda: resources.read(kinds.count_memories, namespace))
     return draw(request, "counts.html", namespace=namespace, counts=counts)
 
 
@@ -103,8 +107,8 @@ async def show_agent(
     """`a`, `b`: the versions of the persona that are held against each other; else the last two."""
     check_namespace(caller, namespace)
     resources = server_of(request).resources
-    agent = await look_up(lambda: resources.get_agent(name, namespace))
-    personas = await look_up(lambda: resources.list_personas(agent))
+    agent = await look_up(lambda: resources.read(kinds.get, kinds.AGENTS, namespace, name))
+    personas = await look_up(lambda: resources.read(kinds.list_personas, agent.id))
     newest = len(personas)
     later = b if 1 <= b <= newest else newest
     earlier = a if 1 <= a <= newest else max(1, later - 1)
@@ -149,6 +153,5 @@ async def revert_persona(request: Request, caller: Owner, namespace: str, name: 
     if not (wanted.isascii() and wanted.isdigit()):
         raise ApiError(400, "invalid_request", f"'{wanted[:40]}' is no version of a persona")
     resources = server_of(request).resources
-    agent = await look_up(lambda: resources.get_agent(name, namespace))
-    await look_up(lambda: resources.revert_persona(agent, int(wanted)))
+    await look_up(lambda: resources.write(kinds.revert, namespace, name, int(wanted)))
     return RedirectResponse(f"/agents/{namespace}/{name}", 303)

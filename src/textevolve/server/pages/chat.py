@@ -27,6 +27,7 @@ from textevolve.server.pages.agents import look_up
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.pages.memories import Asker
 from textevolve.server.state import ServerState, server_of
+from textevolve.store import kinds
 from textevolve.studies.chats import ChatOptions
 
 MESSAGES = 200
@@ -42,7 +43,7 @@ async def show_chat(
 ) -> Response:
     check_namespace(caller, namespace)
     resources = server_of(request).resources
-    agent = await look_up(lambda: resources.get_agent(name, namespace))
+    agent = await look_up(lambda: resources.read(kinds.get, kinds.AGENTS, namespace, name))
     kept = resources.sessions(namespace)
     shown = None
     messages: list[SessionMessage] = []
@@ -56,7 +57,7 @@ async def show_chat(
         agent=agent,
         session=shown,
         user=shown.user if shown else user,
-        users=await look_up(lambda: resources.list_users(namespace)),
+        users=await look_up(lambda: resources.read(kinds.list_all, kinds.USERS, namespace)),
         messages=messages,
         left_out=left_out,
         memories=await _read_recalled(server_of(request), namespace, messages),
@@ -78,7 +79,7 @@ async def say(request: Request, caller: Asker, namespace: str, name: str) -> Res
     `again` the last message, which has no answer, is answered."""
     check_namespace(caller, namespace)
     server, form = server_of(request), await read_form(request)
-    agent = await look_up(lambda: server.resources.get_agent(name, namespace))
+    agent = await look_up(lambda: server.resources.read(kinds.get, kinds.AGENTS, namespace, name))
 
     async def tell() -> AsyncGenerator[bytes]:
         try:

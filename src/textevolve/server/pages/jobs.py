@@ -61,7 +61,7 @@ async def show_jobs(request: Request, caller: RunReader, page: int = 1) -> Respo
     resources = server_of(request).resources
 
     def read() -> tuple[Page, list[ShownJob]]:
-        names = [one.spec.name for one in resources.list_namespaces() if caller.sees(one.spec.name)]
+        names = [one for one in resources.namespace_names() if caller.sees(one)]
         found = [job for name in names for job in resources.list_jobs(name)]
         shown = Page(request, max(1, page), JOBS, len(found))
         return shown, [_show(resources, one) for one in found[shown.start :][:JOBS]]

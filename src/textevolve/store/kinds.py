@@ -1,0 +1,403 @@
+"""Namespaces, agents, collections and users: one mechanism creates, reads, changes, lists and
+deletes them, and keeps the versions of personas.
+
+A kind is a specification and a line in `KINDS`. All functions take a connection, and the namespace
+that a resource belongs to; nothing of another namespace is ever read or changed. The name of a
+namespace is unique in the store, and functions ignore which namespace they are called in.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Row, func, insert, select
+from sqlalchemy.engine import Connection
+
+from textevolve.agents.resources import (
+    AgentSpec,
+    CollectionSpec,
+    NamespaceSpec,
+    PersonaVersion,
+    StoredAgent,
+    StoredNamespace,
+    StoredUser,
+    UserSpec,
+    agent_collections,
+    split_name,
+)
+from textevolve.errors import ConflictError, InputError, TakenError
+from textevolve.evaluation import check_text
+from textevolve.memory.record import Collection
+from textevolve.spec import Frozen
+from textevolve.store import tables
+from textevolve.store.jobs import delete_job, list_jobs
+from textevolve.store.labelling import delete_tasks_of
+from textevolve.store.memory_collections import erase_collection
+from textevolve.store.resource_rows import (
+    EVERYTHING,
+    NameRange,
+    ResourceTable,
+    check_texts,
+    delete_where,
+    insert_row,
+    list_rows,
+    merge_spec,
+    namespace_id,
+    refuse_taken,
+    require_row,
+    update_row,
+)
+from textevolve.store.tables import namespace_tokens
+
+S = TypeVar("S", bound=Frozen)
+R = TypeVar("R")
+
+
+def _accept(_connection: Connection, _namespace: str, _spec: Any) -> None:
+    """Most specifications need no check against the rest of the store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind(ResourceTable, Generic[S, R]):
+    """A kind of resource. Fields of its specification are columns of its table, or stand in the
+    column `spec` as JSON.
+
+    Attributes:
+        spec: The specification, from which options, HTTP bodies and Python's keywords are made.
+        stored: What a row is read as; its fields are columns, `namespace` and `spec`.
+        columns: The fields that a list shows.
+        fixed: The fields that never change.
+        holds: The loss that a person is warned of before one is deleted.
+        check: Raises InputError if a specification does not fit the rest of the store.
+        erase: Deletes everything that belongs to a row, before the row itself.
+    """
+
+    spec: type[S]
+    stored: type[R]
+    columns: Sequence[str]
+    fixed: Sequence[str] = ("name",)
+    holds: str = ""
+    check: Callable[[Connection, str, S], None] = _accept
+    erase: Callable[[Connection, Row[Any]], None] = lambda _connection, _row: None
+
+
+def create(
+    connection: Connection, kind: Kind[S, R], namespace: str, spec: S, source: str = ""
+) -> R:
+    """Create a resource.
+
+    Raises:
+        TakenError: the name is taken. InputError: the specification cannot be stored.
+    """
+    name = getattr(spec, "name")  # noqa: B009
+    refuse_taken(connection, kind, name, namespace)
+    kind.check(connection, namespace, spec)
+    insert_row(connection, kind, spec, namespace, _columns(kind, spec))
+    if isinstance(spec, AgentSpec):
+        row = require_row(connection, kind, name, namespace)
+        keep_persona(connection, row.id, PersonaVersion(1, spec.persona, time.time(), source))
+    return get(connection, kind, namespace, name)
+
+
+def get(connection: Connection, kind: Kind[S, R], namespace: str, name: str) -> R:
+    """
+    Raises:
+        NotFoundError: there is none of this name.
+    """
+    return _read(connection, kind, namespace, require_row(connection, kind, name, namespace))
+
+
+def list_all(
+    connection: Connection, kind: Kind[S, R], namespace: str = "", span: NameRange = EVERYTHING
+) -> list[R]:
+    """List the resources of a namespace by name."""
+    rows = list_rows(connection, kind, namespace, span)
+    return [_read(connection, kind, namespace, row) for row in rows]
+
+
+def update(
+    connection: Connection,
+    kind: Kind[S, R],
+    namespace: str,
+    name: str,
+    changes: Mapping[str, Any],
+    source: str = "",
+) -> R:
+    """Change fields of a specification; a changed persona becomes a new version.
+
+    Raises:
+        NotFoundError: there is none of this name. InputError: a field cannot be changed so.
+    """
+    row = require_row(connection, kind, name, namespace)
+    for field in changes:
+        if field in kind.fixed:
+            hint = "; see textevolve memories re-embed" if field == "embedder" else ""
+            raise InputError(f"{kind.noun} '{name}': its {field} is chosen for good{hint}")
+    spec = merge_spec(_read_spec(connection, kind, row), changes)
+    kind.check(connection, namespace, spec)
+    check_texts(spec)
+    columns = _columns(kind, spec)
+    update_row(connection, kind, row.id, **{n: columns[n] for n in columns if n not in kind.fixed})
+    stored = get(connection, kind, namespace, name)
+    if isinstance(stored, StoredAgent) and isinstance(spec, AgentSpec):
+        add_persona(connection, stored, spec.persona, source)
+        return get(connection, kind, namespace, name)
+    return stored
+
+
+def delete(
+    connection: Connection, kind: Kind[S, R], namespace: str, name: str, *, force: bool = False
+) -> None:
+    """Delete a resource with everything that belongs to it. `force`: even if agents name it.
+
+    Raises:
+        NotFoundError: there is none of this name. TakenError: agents name it.
+    """
+    if not force:
+        require_unnamed(connection, kind, namespace, name)
+    row = require_row(connection, kind, name, namespace)
+    kind.erase(connection, row)
+    delete_where(connection, kind.table, id=row.id)
+
+
+def require_unnamed(
+    connection: Connection, kind: Kind[Any, Any], namespace: str, name: str
+) -> None:
+    """
+    Raises:
+        TakenError: it is a collection, and agents name it.
+    """
+    agents = list_all(connection, AGENTS, namespace) if kind is COLLECTIONS else []
+    named = [
+        agent.spec.name
+        for agent in agents
+        if name in (split_name(each, namespace)[1] for each in agent_collections(agent.spec))
+    ]
+    if named:
+        raise TakenError(
+            f"collection '{name}': is named by {', '.join(named)}; give them another one with"
+            " textevolve agents update, or delete it by force (--force, force=true)"
+        )
+
+
+def list_memory_texts(
+    connection: Connection, kind: Kind[Any, Any], namespace: str, name: str
+) -> list[str]:
+    """List the texts of all memories that are deleted with a resource, each once.
+
+    Raises:
+        NotFoundError: there is none of this name.
+    """
+    row, table = require_row(connection, kind, name, namespace), tables.memories.c
+    owners = {"namespaces": table.namespace_id, "collections": table.collection_id}
+    if kind.command not in owners:
+        return []
+    query = select(table.text).where(owners[kind.command] == row.id, table.text != "")
+    return list(connection.execute(query.distinct()).scalars())
+
+
+def ensure_namespace(connection: Connection, name: str) -> None:
+    """Create a namespace unless it exists."""
+    table = tables.namespaces
+    if connection.execute(select(table.c.id).where(table.c.name == name)).first() is None:
+        create(connection, NAMESPACES, "", NamespaceSpec(name=name))
+
+
+def count_memories(connection: Connection, namespace: str) -> dict[str, int]:
+    """Count the current memories of each collection, by its name."""
+    table = tables.memories.c
+    held = select(table.collection_id, func.count().label("held")).where(
+        table.namespace_id == namespace_id(connection, namespace), table.closed.is_(None)
+    )
+    rows = connection.execute(held.group_by(table.collection_id)).all()
+    counts: dict[str, int] = {row.collection_id: row.held for row in rows}
+    return {
+        each.name: counts.get(each.id, 0) for each in list_all(connection, COLLECTIONS, namespace)
+    }
+
+
+def add_persona(
+    connection: Connection,
+    agent: StoredAgent,
+    text: str,
+    source: str = "",
+    changes: Sequence[Mapping[str, Any]] = (),
+) -> int:
+    """Add a version of an agent's persona, and return its number. The newest text once more adds
+    none, so that a repeated call does nothing.
+
+    Raises:
+        InputError: the text is blank. ConflictError: the agent has a newer one meanwhile.
+    """
+    check_text("the persona", text)
+    newest = list_personas(connection, agent.id)[-1]
+    if newest.text == text:
+        return newest.version
+    if newest.version != agent.persona_version:
+        raise ConflictError(
+            f"agent {agent.full_name}: its persona was changed meanwhile (version"
+            f" {newest.version}); look at it and try again"
+        )
+    persona = PersonaVersion(newest.version + 1, text, time.time(), source, changes)
+    keep_persona(connection, agent.id, persona)
+    update_row(connection, AGENTS, agent.id, persona_version=persona.version)
+    return persona.version
+
+
+def revert(connection: Connection, namespace: str, name: str, version: int) -> StoredAgent:
+    """Make an earlier persona of an agent the newest version once more.
+
+    Raises:
+        NotFoundError: there is no such agent. InputError: there is no such version.
+    """
+    agent = get(connection, AGENTS, namespace, name)
+    texts = {each.version: each.text for each in list_personas(connection, agent.id)}
+    if version not in texts:
+        known = ", ".join(map(str, texts))
+        raise InputError(f"agent {agent.full_name}: has no persona {version}; there are: {known}")
+    add_persona(connection, agent, texts[version], f"back to version {version}")
+    return get(connection, AGENTS, namespace, name)
+
+
+def list_personas(connection: Connection, agent_id: str) -> list[PersonaVersion]:
+    """List all versions, the oldest first."""
+    table = tables.personas
+    query = select(table).where(table.c.agent_id == agent_id).order_by(table.c.version)
+    return [
+        PersonaVersion(row.version, row.text, row.created, row.source, json.loads(row.changes))
+        for row in connection.execute(query)
+    ]
+
+
+def keep_persona(connection: Connection, agent_id: str, persona: PersonaVersion) -> None:
+    connection.execute(
+        insert(tables.personas).values(
+            agent_id=agent_id,
+            version=persona.version,
+            created=persona.created,
+            source=persona.source,
+            text=persona.text,
+            changes=json.dumps(list(persona.changes), ensure_ascii=False),
+        )
+    )
+
+
+def _columns(kind: Kind[S, Any], spec: S) -> dict[str, Any]:
+    """Return the values of a row's columns that the specification gives."""
+    values = {n: v for n, v in spec.model_dump().items() if n in kind.table.c and n != "name"}
+    if "spec" in kind.table.c:
+        values["spec"] = spec.model_dump_json(exclude={"persona"})
+    return values
+
+
+def _mapping(row: Row[Any]) -> dict[str, Any]:
+    return dict(row._mapping)  # pyright: ignore[reportPrivateUsage]
+
+
+def _read_spec(connection: Connection, kind: Kind[S, Any], row: Row[Any]) -> S:
+    """Read a row's specification. Fields of an older version of the program are ignored."""
+    values = _mapping(row)
+    if kind is AGENTS:
+        table = tables.personas.c
+        newest = select(table.text).where(table.agent_id == row.id).order_by(table.version.desc())
+        persona = connection.execute(newest.limit(1)).scalar_one()
+        values |= {**json.loads(row.spec), "persona": persona}
+    return kind.spec(**{n: v for n, v in values.items() if n in kind.spec.model_fields})
+
+
+def _read(connection: Connection, kind: Kind[S, R], namespace: str, row: Row[Any]) -> R:
+    spec = _read_spec(connection, kind, row)
+    values = {**_mapping(row), "namespace": namespace, "spec": spec}
+    names = [field.name for field in fields(kind.stored)]  # pyright: ignore[reportArgumentType]
+    return kind.stored(**{name: values[name] for name in names})
+
+
+def _check_agent(connection: Connection, namespace: str, spec: AgentSpec) -> None:
+    check_text("the persona", spec.persona)
+    for collection in agent_collections(spec):
+        space, name = split_name(collection, namespace)
+        if space != namespace:
+            raise InputError(
+                f"collection '{collection}': an agent has its memories in its own namespace,"
+                f" '{namespace}'"
+            )
+        require_row(connection, COLLECTIONS, name, namespace)
+
+
+def _check_collection(_connection: Connection, _namespace: str, spec: CollectionSpec) -> None:
+    if spec.embedder is None or spec.dimension is None:
+        raise InputError(f"collection '{spec.name}': its embedder and dimension must be known")
+
+
+def _erase_namespace(connection: Connection, row: Row[Any]) -> None:
+    for kind in (AGENTS, COLLECTIONS, USERS):
+        for each in list_rows(connection, kind, row.name):
+            kind.erase(connection, each)
+        delete_where(connection, kind.table, namespace_id=row.id)
+    for job in list_jobs(connection, row.name):
+        delete_job(connection, row.name, job.name)
+    delete_tasks_of(connection, row.id)
+    delete_where(connection, namespace_tokens, namespace_id=row.id)
+
+
+def _erase_agent(connection: Connection, row: Row[Any]) -> None:
+    """Delete an agent's personas and chats; its memories stay where they are."""
+    chats = select(tables.sessions.c.id).where(tables.sessions.c.agent_id == row.id)
+    connection.execute(tables.messages.delete().where(tables.messages.c.session_id.in_(chats)))
+    delete_where(connection, tables.sessions, agent_id=row.id)
+    delete_where(connection, tables.personas, agent_id=row.id)
+
+
+NAMESPACES = Kind(
+    "namespace",
+    "namespaces",
+    tables.namespaces,
+    "ns",
+    spec=NamespaceSpec,
+    stored=StoredNamespace,
+    columns=("name", "created", "description"),
+    holds="all its agents, collections, memories, users and chats",
+    erase=_erase_namespace,
+)
+AGENTS = Kind(
+    "agent",
+    "agents",
+    tables.agents,
+    "ag",
+    'create {} --persona "You are helpful."',
+    spec=AgentSpec,
+    stored=StoredAgent,
+    columns=("name", "persona_version", "updated", "model", "collections", "persona"),
+    holds="its personas and chats (memories stay in their collections)",
+    check=_check_agent,
+    erase=_erase_agent,
+)
+COLLECTIONS = Kind(
+    "collection",
+    "collections",
+    tables.collections,
+    "co",
+    spec=CollectionSpec,
+    stored=Collection,
+    columns=("name", "kind", "memories", "changed", "embedder", "description"),
+    fixed=("name", "kind", "embedder", "dimension"),
+    holds="all its memories",
+    check=_check_collection,
+    erase=lambda connection, row: erase_collection(connection, row.id),
+)
+USERS = Kind(
+    "user",
+    "users",
+    tables.users,
+    "us",
+    spec=UserSpec,
+    stored=StoredUser,
+    columns=("name", "created", "description"),
+)
+KINDS: Mapping[str, Kind[Any, Any]] = {
+    kind.command: kind for kind in (NAMESPACES, AGENTS, COLLECTIONS, USERS)
+}
