@@ -52,7 +52,7 @@ TARGETS: Mapping[str, Target] = {
         ["store/test_disk_journal.py", "store/test_store_failures.py"],
     ),
     "namespaces": Target(
-        ["store/agents.py", "store/resource_rows.py"],
+        ["store/kinds.py", "store/resource_rows.py"],
         ["store/test_resource_walls.py", "store/test_resources.py", "test_namespaces.py"],
     ),
 }

@@ -101,33 +101,17 @@ class Resources(Waiting[AsyncResources[Any, Any]]):
     import_file = waited(AsyncResources[Any, Any].import_file)
 
 
-class Agents(Waiting[AsyncAgents]):
+class Agents(Resources):
     """`AsyncAgents`, waited for."""
 
-    create = waited(AsyncAgents.create)
-    get = waited(AsyncAgents.get)
-    list = waited(AsyncAgents.list)
-    update = waited(AsyncAgents.update)
-    delete = waited(AsyncAgents.delete)
-    find_losses = waited(AsyncAgents.find_losses)
-    export = waited(AsyncAgents.export)
-    import_file = waited(AsyncAgents.import_file)
     personas = waited(AsyncAgents.personas)
     revert = waited(AsyncAgents.revert)
 
 
-class Collections(Waiting[AsyncCollections]):
+class Collections(Resources):
     """`AsyncCollections`, waited for."""
 
-    create = waited(AsyncCollections.create)
-    get = waited(AsyncCollections.get)
-    list = waited(AsyncCollections.list)
-    update = waited(AsyncCollections.update)
     count = waited(AsyncCollections.count)
-    delete = waited(AsyncCollections.delete)
-    find_losses = waited(AsyncCollections.find_losses)
-    export = waited(AsyncCollections.export)
-    import_file = waited(AsyncCollections.import_file)
 
 
 class Memories(Waiting[AsyncMemories]):

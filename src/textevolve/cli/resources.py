@@ -1,7 +1,7 @@
-"""`textevolve namespaces|agents|collections|users create|list|show|update|delete|revert`.
+"""`textevolve namespaces|agents|collections|users VERB`, such as `agents create`.
 
-One builder makes all of them from the specifications of what they work on; what a kind is shown by
-is in one table.
+Each verb is one function for all kinds. Its options are its own parameters, and the fields of the
+kind's specification.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ from textevolve.report.terminal import print_report
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import suggest
 from textevolve.store.erasure import Losses
-from textevolve.studies.resource_report import VIEWS, ResourceView, describe, draw_list, draw_one
+from textevolve.store.kinds import AGENTS, COLLECTIONS, KINDS, Kind
+from textevolve.studies.resource_report import describe, draw_list, draw_one
 
 SOURCE = "command line"
-JSON = ("create", "list", "show", "update", "revert")
+UNNAMED = ("list", "import")
+"""Verbs that take no name."""
+TEXT_ONLY = ("delete", "export", "import")
+"""Verbs without `--json`."""
 NamespaceName = Annotated[
     str | None,
     typer.Option("--namespace", metavar="NAME", help="The namespace; that of the settings else."),
@@ -53,150 +57,111 @@ Force = Annotated[bool, typer.Option("--force", help="Also where agents name it.
 
 @dataclass(frozen=True)
 class ResourceCall:
-    """A command of a group, and what it was given."""
+    """A command of a group with what it was given; the namespace is open."""
 
-    view: ResourceView
-    given: Mapping[str, Any]
+    kind: Kind[Any, Any]
+    name: str
+    space: Namespace
     settings: Settings
+    given: Mapping[str, Any]
 
     @property
-    def place(self) -> tuple[str | None, str]:
-        """The namespace that was named, if one was, and the bare name."""
-        name, space = self.given.get("name") or "", self.given.get("namespace")
-        if self.view.noun == "namespace":
-            return None, name
-        return split_name(name, space or self.settings.namespace) if name else (space, "")
+    def group(self) -> Any:
+        return getattr(self.space, self.kind.command)
 
-    def open(self) -> Any:
-        return open_namespace(self.place[0], settings=self.settings, source=SOURCE)
+    def describe(
+        self, stored: Any, personas: Sequence[PersonaVersion] = ()
+    ) -> list[dict[str, Any]]:
+        counts = self.space.collections.count() if self.kind is COLLECTIONS else None
+        return [describe(each, personas, counts) for each in stored]
 
-    def print(self, stored: Any, said: str) -> None:
-        if self.given.get("as_json"):
+    def print(self, stored: Any, text: str) -> None:
+        if self.given["as_json"]:
             print_json(describe(stored))
         else:
-            typer.echo(said)
+            typer.echo(text)
 
 
 def make_command(path: str) -> Callable[..., None]:
     """The command `GROUP.VERB`, such as agents.create."""
     group, _, verb = path.partition(".")
-    view, run = VIEWS[group], VERBS[verb]
+    kind, run = KINDS[group], VERBS[verb]
+    takes = inspect.signature(run, eval_str=True).parameters.values()
+    hidden = {"call", "force", "embeddings", "versions"} - set(kind.options)
+    own = [each for each in takes if each.name not in hidden]
 
     def command(**given: Any) -> None:
-        settings, _ = read_settings({"store": given.get("store")})
-        run(ResourceCall(view, given, settings))
+        settings, _ = read_settings({"store": given["store"]})
+        name, namespace = given.get("name") or "", given.get("namespace")
+        if kind.walled and name:
+            namespace, name = split_name(name, namespace or settings.namespace)
+        with open_namespace(namespace, settings=settings, source=SOURCE) as space:
+            call = ResourceCall(kind, name, space, settings, given)
+            run(call, **{each.name: given[each.name] for each in own})
 
     command.__name__ = verb
-    command.__doc__ = (run.__doc__ or "").format(noun=view.noun, many=group)
-    return give_parameters(command, [*_parameters(view, verb), *_shared(view, verb)])
-
-
-def _parameters(view: ResourceView, verb: str) -> list[inspect.Parameter]:
-    """What a verb takes for this kind."""
-    told = f"The {view.noun}'s name" + (", or NAMESPACE/NAME." if view.walled else ".")
-    name = keyword("name", Annotated[str, typer.Argument(metavar="NAME", help=told)], ...)
-    own = [one for one in parameters_of(view.spec) if one.name != "name"]
-    if verb == "create":
-        return [name, *own]
-    if verb == "update":
-        fixed = [one for one in own if one.name not in view.fixed]
-        return [name, *fixed, keyword("unset", Unset)]
-    held = view.noun in ("namespace", "collection")
-    more = {
-        "list": [],
-        "export": [
-            name,
-            keyword("output", ExportTarget, "-"),
-            *([keyword("embeddings", WithEmbeddings, False)] if held else []),
-        ],
-        "import": [keyword("file", ImportedFile, ...), keyword("as_name", AsName)],
-        "show": [name, *([keyword("versions", Versions, False)] if view.personas else [])],
-        "delete": [
-            name,
-            *([keyword("force", Force, False)] if view.noun == "collection" else []),
-            keyword("yes", Yes, False),
-        ],
-        "revert": [name, keyword("version", PersonaNumber, ...)],
-    }
-    return more[verb]
-
-
-def _shared(view: ResourceView, verb: str) -> list[inspect.Parameter]:
-    shared = [keyword("namespace", NamespaceName)] if view.walled else []
-    shared += [keyword("as_json", options.Json, False)] if verb in JSON else []
-    return [*shared, keyword("store", options.StoreFile)]
+    command.__doc__ = (run.__doc__ or "").format(noun=kind.noun, many=group)
+    text = f"The {kind.noun}'s name" + (", or NAMESPACE/NAME." if kind.walled else ".")
+    name = keyword("name", Annotated[str, typer.Argument(metavar="NAME", help=text)], ...)
+    fields = [each for each in parameters_of(kind.spec) if each.name != "name"]
+    unfixed = [each for each in fields if each.name not in kind.fixed]
+    parameters = [
+        *([] if verb in UNNAMED else [name]),
+        *{"create": fields, "update": unfixed}.get(verb, []),
+        *own,
+        *([keyword("namespace", NamespaceName)] if kind.walled else []),
+        *([] if verb in TEXT_ONLY else [keyword("as_json", options.Json, False)]),
+        keyword("store", options.StoreFile),
+    ]
+    return give_parameters(command, parameters)
 
 
 def create(call: ResourceCall) -> None:
     """Make a new {noun}."""
-    space_name, name = call.place
-    fields = read_given(call.view.spec, {**call.given, "name": name})
-    spec = call.view.spec(**fields)  # what is wrong is said before anything is opened
-    if call.view.noun == "collection" and getattr(spec, "dimension", None) is None:
+    fields = read_given(call.kind.spec, {**call.given, "name": call.name})
+    spec = call.kind.spec(**fields)
+    if call.kind is COLLECTIONS and getattr(spec, "dimension", None) is None:
         fetch_weights([getattr(spec, "embedder", None) or call.settings.embedder], call.settings)
-    with call.open() as space:
-        made = call.view.group(space).create(**fields)
-        where = name if space_name is None else f"{space.name}/{name}"
-        call.print(made, f"made the {call.view.noun} {where}")
+    stored = call.group.create(**fields)
+    where = f"{call.space.name}/{call.name}" if call.kind.walled else call.name
+    call.print(stored, f"made the {call.kind.noun} {where}")
 
 
 def list_all(call: ResourceCall) -> None:
     """List the {many}."""
-    with call.open() as space:
-        found = _describe(call, space, call.view.group(space).list())
-        if call.given.get("as_json"):
-            for one in found:
-                print_json(one)
-        elif found:
-            print_report(draw_list(call.view, found), open_console())
-        else:
-            where = f" in the namespace '{space.name}'" if call.view.walled else ""
-            typer.echo(
-                f"no {call.view.command}{where}; make one with: textevolve {call.view.command}"
-                " create NAME"
-            )
+    rows = call.describe(call.group.list())
+    if call.given["as_json"]:
+        for row in rows:
+            print_json(row)
+    elif rows:
+        print_report(draw_list(call.kind, rows), open_console())
+    else:
+        typer.echo(
+            f"no {call.kind.command}{call.kind.place(call.space.name)}; make one with: textevolve"
+            f" {call.kind.command} create NAME"
+        )
 
 
-def show(call: ResourceCall) -> None:
+def show(call: ResourceCall, *, versions: Versions = False) -> None:
     """Show one of the {many} whole."""
-    with call.open() as space:
-        found = call.view.group(space).get(call.place[1])
-        kept = space.agents.personas(call.place[1]) if call.view.personas else ()
-        personas: Sequence[PersonaVersion] = kept
-        whole = bool(call.given.get("versions"))
-        (data,) = _describe(call, space, [found], personas if whole else ())
-        if call.given.get("as_json"):
-            print_json(data)
-        else:
-            print_report(draw_one(call.view, data, personas, whole=whole), open_console())
+    stored = call.group.get(call.name)
+    personas = call.group.personas(call.name) if call.kind is AGENTS else ()
+    (data,) = call.describe([stored], personas if versions else ())
+    if call.given["as_json"]:
+        print_json(data)
+    else:
+        print_report(draw_one(call.kind, data, personas, whole=versions), open_console())
 
 
-def _describe(
-    call: ResourceCall,
-    space: Namespace,
-    found: Sequence[Any],
-    personas: Sequence[PersonaVersion] = (),
-) -> list[dict[str, Any]]:
-    """As JSON-ready data; collections with how many memories they hold."""
-    counted = call.view.noun == "collection"
-    held: Mapping[str, int] = space.collections.count() if counted else {}
-    return [
-        {**data, **({"memories": held.get(data["name"], 0)} if held else {})}
-        for data in (describe(one, personas) for one in found)
-    ]
-
-
-def update(call: ResourceCall) -> None:
+def update(call: ResourceCall, *, unset: Unset = None) -> None:
     """Change what is given of the {noun}; the rest stays."""
-    spec = call.view.spec
-    changes = read_given(spec, {**call.given, "name": None})
-    for name in call.given.get("unset") or ():
-        _unset(spec, name.replace("-", "_"), changes, call.view.fixed)
+    changes = read_given(call.kind.spec, {**call.given, "name": None})
+    for name in unset or ():
+        _unset(call.kind.spec, name.replace("-", "_"), changes, call.kind.fixed)
     if not changes:
         raise InputError("nothing is changed: give an option, such as --description TEXT")
-    with call.open() as space:
-        changed = call.view.group(space).update(call.place[1], **changes)
-        call.print(changed, f"changed the {call.view.noun} {call.place[1]}")
+    stored = call.group.update(call.name, **changes)
+    call.print(stored, f"changed the {call.kind.noun} {call.name}")
 
 
 def _unset(spec: Any, name: str, changes: dict[str, Any], fixed: Sequence[str]) -> None:
@@ -213,19 +178,16 @@ def _unset(spec: Any, name: str, changes: dict[str, Any], fixed: Sequence[str]) 
     where[name] = field.get_default(call_default_factory=True)
 
 
-def delete(call: ResourceCall) -> None:
+def delete(call: ResourceCall, *, force: Force = False, yes: Yes = False) -> None:
     """Delete the {noun} with all that belongs to it."""
-    name = call.place[1]
-    with call.open() as space:
-        group = call.view.group(space)
-        group.get(name)
-        report_losses(group.find_losses(name))
-        if not call.given["yes"]:
-            held = f" with {call.view.holds}" if call.view.holds else ""
-            typer.confirm(f"Delete the {call.view.noun} {name}{held}?", abort=True)
-        forced = {"force": True} if call.given.get("force") else {}
-        group.delete(name, **forced)
-    typer.echo(f"deleted the {call.view.noun} {name}")
+    kind, name = call.kind, call.name
+    call.group.get(name)
+    report_losses(call.group.find_losses(name))
+    if not yes:
+        held = f" with {kind.holds}" if kind.holds else ""
+        typer.confirm(f"Delete the {kind.noun} {name}{held}?", abort=True)
+    call.group.delete(name, force=force)
+    typer.echo(f"deleted the {kind.noun} {name}")
 
 
 def report_losses(losses: Losses) -> None:
@@ -241,39 +203,33 @@ def report_losses(losses: Losses) -> None:
         )
 
 
-def revert(call: ResourceCall) -> None:
+def revert(call: ResourceCall, *, version: PersonaNumber) -> None:
     """Give an agent an earlier persona again, as its newest version."""
-    with call.open() as space:
-        agent = space.agents.revert(call.place[1], call.given["version"])
-        call.print(
-            agent, f"the persona of {agent.full_name} is version {agent.persona_version} now"
-        )
+    agent = call.group.revert(call.name, version)
+    call.print(agent, f"the persona of {agent.full_name} is version {agent.persona_version} now")
 
 
-def export(call: ResourceCall) -> None:
+def export(
+    call: ResourceCall, *, output: ExportTarget = "-", embeddings: WithEmbeddings = False
+) -> None:
     """Write one of the {many} to a file, with all that belongs to it: `import` reads it again."""
-    output, name = call.given["output"], call.place[1]
-    with call.open() as space:
-        number = call.view.group(space).export(
-            name, output, embeddings=bool(call.given.get("embeddings"))
-        )
+    number = call.group.export(call.name, output, embeddings=embeddings)
     if output != "-":
         say(f"{number:,} lines written to {output}")
 
 
-def import_file(call: ResourceCall) -> None:
+def import_file(call: ResourceCall, *, file: ImportedFile, as_name: AsName = None) -> None:
     """Take in what `export` wrote, all or nothing; memories without embeddings are embedded."""
-    with call.open() as space, open_status() as tell:
+    with open_status() as tell:
 
         def note(done: int, whole: int) -> None:
             tell(f"{done:,} of {whole:,} memories embedded")
 
-        file, name = call.given["file"], call.given.get("as_name")
-        call.view.group(space).import_file(file, name=name, progress=note)
-    typer.echo(f"took in {call.given['file']}")
+        call.group.import_file(file, name=as_name, progress=note)
+    typer.echo(f"took in {file}")
 
 
-VERBS: Mapping[str, Callable[[ResourceCall], None]] = {
+VERBS: Mapping[str, Callable[..., None]] = {
     "create": create,
     "list": list_all,
     "show": show,

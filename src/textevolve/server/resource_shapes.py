@@ -13,17 +13,12 @@ from typing import Any, ClassVar, cast, get_type_hints
 from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from textevolve.agents.resources import (
-    PersonaVersion,
-    StoredAgent,
-    StoredNamespace,
-    StoredUser,
-)
+from textevolve.agents.resources import PersonaVersion
 from textevolve.memory.cue import Memory, RecallSettings
 from textevolve.memory.memory_spec import Time
-from textevolve.memory.record import Collection, MemoryRecord, Origin
+from textevolve.memory.record import MemoryRecord, Origin
 from textevolve.spec import Frozen, option
-from textevolve.studies.resource_report import VIEWS, ResourceView
+from textevolve.store.kinds import COLLECTIONS, Kind
 
 DATES = ("created", "updated", "changed", "last_used", "valid_from", "valid_to", "superseded_at")
 """Fields that are dates with times in JSON, and seconds where they are kept."""
@@ -71,7 +66,10 @@ def told_shape(name: str, stored: type[Any], **more: Any) -> type[BaseModel]:
     fields: dict[str, Any] = {}
     for own, kind in get_type_hints(stored, include_extras=True).items():
         if isinstance(kind, type) and issubclass(kind, Frozen):
-            held = {n: (f.annotation, Field(description=f.description)) for n, f in _open(kind)}
+            held = {
+                n: (f.annotation, Field(description=f.description))
+                for n, f in kind.model_fields.items()
+            }
             fields |= held
         elif kind is Origin:
             fields |= {n: (each, ...) for n, each in get_type_hints(Origin).items()}
@@ -80,10 +78,6 @@ def told_shape(name: str, stored: type[Any], **more: Any) -> type[BaseModel]:
         else:
             fields[own] = (kind, ...)
     return _make(name, fields | {n: (kind, None) for n, kind in more.items()})
-
-
-def _open(kind: type[Frozen]) -> Any:
-    return kind.model_fields.items()
 
 
 def _make(name: str, fields: Mapping[str, Any], **config: Any) -> type[BaseModel]:
@@ -103,16 +97,6 @@ def page_of(shape: type[BaseModel]) -> type[BaseModel]:
 
 
 Persona = told_shape("Persona", PersonaVersion)
-TOLD: Mapping[str, type[BaseModel]] = {
-    "namespaces": told_shape("Namespace", StoredNamespace),
-    "agents": told_shape("Agent", StoredAgent),
-    "collections": told_shape("Collection", Collection, memories=int),
-    "users": told_shape("User", StoredUser),
-}
-CHANGES: Mapping[str, type[BaseModel]] = {
-    command: open_fields(view.spec, f"{view.noun.capitalize()}Changes", view.fixed)
-    for command, view in VIEWS.items()
-}
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "namespaces": {"name": "acme", "description": "The support team's."},
     "agents": {
@@ -127,10 +111,15 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
 """Of each kind, a body that makes one."""
 
 
-def changes_example(view: ResourceView) -> dict[str, Any]:
-    """A body that changes one."""
-    whole = EXAMPLES[view.command]
-    return {n: v for n, v in whole.items() if n not in view.fixed and n != "memories"}
+def shape_of(kind: Kind[Any, Any]) -> type[BaseModel]:
+    """The JSON of a stored resource."""
+    counted = {"memories": int} if kind is COLLECTIONS else {}
+    return told_shape(kind.noun.capitalize(), kind.stored, **counted)
+
+
+def changes_of(kind: Kind[Any, Any]) -> type[BaseModel]:
+    """The body of a change."""
+    return open_fields(kind.spec, f"{kind.noun.capitalize()}Changes", kind.fixed)
 
 
 Personas = _make("Personas", {"data": _list_of(Persona)})

@@ -71,6 +71,7 @@ class Kind(ResourceTable, Generic[S, R]):
         stored: What a row is read as; its fields are columns, `namespace` and `spec`.
         columns: The fields that a list shows.
         fixed: The fields that never change.
+        options: The options of its verbs that other kinds lack: force, embeddings, versions.
         holds: The loss that a person is warned of before one is deleted.
         check: Raises InputError if a specification does not fit the rest of the store.
         erase: Deletes everything that belongs to a row, before the row itself.
@@ -80,6 +81,7 @@ class Kind(ResourceTable, Generic[S, R]):
     stored: type[R]
     columns: Sequence[str]
     fixed: Sequence[str] = ("name",)
+    options: Sequence[str] = ()
     holds: str = ""
     check: Callable[[Connection, str, S], None] = _accept
     erase: Callable[[Connection, Row[Any]], None] = lambda _connection, _row: None
@@ -360,6 +362,7 @@ NAMESPACES = Kind(
     spec=NamespaceSpec,
     stored=StoredNamespace,
     columns=("name", "created", "description"),
+    options=("embeddings",),
     holds="all its agents, collections, memories, users and chats",
     erase=_erase_namespace,
 )
@@ -372,6 +375,7 @@ AGENTS = Kind(
     spec=AgentSpec,
     stored=StoredAgent,
     columns=("name", "persona_version", "updated", "model", "collections", "persona"),
+    options=("versions",),
     holds="its personas and chats (memories stay in their collections)",
     check=_check_agent,
     erase=_erase_agent,
@@ -385,6 +389,7 @@ COLLECTIONS = Kind(
     stored=Collection,
     columns=("name", "kind", "memories", "changed", "embedder", "description"),
     fixed=("name", "kind", "embedder", "dimension"),
+    options=("force", "embeddings"),
     holds="all its memories",
     check=_check_collection,
     erase=lambda connection, row: erase_collection(connection, row.id),

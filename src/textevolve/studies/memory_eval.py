@@ -78,7 +78,7 @@ from textevolve.memory_eval.systems.textevolve_system import (
 from textevolve.rows import tell_mended
 from textevolve.settings import Settings, folder_beside
 from textevolve.spec import option
-from textevolve.store import ResourceStore
+from textevolve.store import ResourceStore, kinds
 from textevolve.studies.memory_report import compare, report
 from textevolve.studies.study import Asks, Row, Study, StudySpec, write_json
 from textevolve.user_code import OWN, own_object
@@ -428,12 +428,13 @@ async def _create(resources: ResourceStore, embedder: str, user: str, bench: Wor
 
     def find() -> bool:
         resources.ensure_namespace(NAMESPACE)
-        return any(one.name == name for one in resources.list_collections(NAMESPACE))
+        known = resources.read(kinds.list_all, kinds.COLLECTIONS, NAMESPACE)
+        return any(collection.name == name for collection in known)
 
     if not await asyncio.to_thread(find):
         dimension = len(await embed(bench.model_of(embedder), "How many numbers?"))
         made = CollectionSpec(name=name, embedder=embedder, dimension=dimension)
-        await asyncio.to_thread(resources.create_collection, NAMESPACE, made)
+        await asyncio.to_thread(resources.write, kinds.create, kinds.COLLECTIONS, NAMESPACE, made)
     return name
 
 

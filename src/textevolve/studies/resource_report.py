@@ -2,84 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, cast
 
-from textevolve.agents.resources import (
-    AgentSpec,
-    CollectionSpec,
-    NamespaceSpec,
-    PersonaVersion,
-    UserSpec,
-)
+from textevolve.agents.resources import PersonaVersion
 from textevolve.memory.memory_spec import write_time
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Report, Table, Texts
 from textevolve.spec import Frozen
+from textevolve.store.kinds import COLLECTIONS, Kind
 
 SHORT = 60
 
 
-@dataclass(frozen=True)
-class ResourceView:
-    """`command`: the group; `group`: what works on it in an open namespace; `columns`: fields that
-    a list shows. `fixed`: fields that are chosen for good. `walled`: it belongs to a namespace.
-    `holds`: what is lost with it."""
-
-    noun: str
-    command: str
-    spec: type[Frozen]
-    columns: Sequence[str]
-    fixed: Sequence[str] = ("name",)
-    walled: bool = True
-    personas: bool = False
-    holds: str = ""
-
-    @property
-    def group(self) -> Callable[[Any], Any]:
-        return attrgetter(self.command)
-
-
-VIEWS: Mapping[str, ResourceView] = {
-    view.command: view
-    for view in (
-        ResourceView(
-            "namespace",
-            "namespaces",
-            NamespaceSpec,
-            ("name", "created", "description"),
-            walled=False,
-            holds="all its agents, collections, memories, users and chats",
-        ),
-        ResourceView(
-            "agent",
-            "agents",
-            AgentSpec,
-            ("name", "persona_version", "updated", "model", "collections", "persona"),
-            personas=True,
-            holds="its personas and chats (memories stay in their collections)",
-        ),
-        ResourceView(
-            "collection",
-            "collections",
-            CollectionSpec,
-            ("name", "kind", "memories", "changed", "embedder", "description"),
-            ("name", "kind", "embedder", "dimension"),
-            holds="all its memories",
-        ),
-        ResourceView("user", "users", UserSpec, ("name", "created", "description")),
-    )
-}
 TIMES = ("created", "updated", "changed")
 
 
-def describe(stored: Any, personas: Sequence[PersonaVersion] = ()) -> dict[str, Any]:
-    """What is stored, as JSON-ready data; times as ISO 8601."""
+def describe(
+    stored: Any,
+    personas: Sequence[PersonaVersion] = (),
+    counts: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
+    """Describe a resource as JSON-ready data, with times as ISO 8601. `counts`: how many memories
+    each collection holds, by its name."""
     found: dict[str, Any] = {}
     for name, value in asdict(stored).items():
         found |= value.model_dump(mode="json") if isinstance(value, Frozen) else {name: value}
+    if counts is not None:
+        found["memories"] = counts.get(found["name"], 0)
     if personas:
         found["personas"] = [asdict(one) for one in personas]
     for one in (found, *found.get("personas", ())):
@@ -87,20 +38,20 @@ def describe(stored: Any, personas: Sequence[PersonaVersion] = ()) -> dict[str, 
     return found
 
 
-def draw_list(view: ResourceView, data: Sequence[Mapping[str, Any]]) -> Report:
+def draw_list(kind: Kind[Any, Any], data: Sequence[Mapping[str, Any]]) -> Report:
     """A line for each of those that are described so."""
     rows = [_flatten(one) for one in data]
-    numbers = ("persona_version", "memories") if view.noun == "collection" else ("persona_version",)
+    numbers = ("persona_version", "memories") if kind is COLLECTIONS else ("persona_version",)
     columns = [
         Column(name.replace("_", " "), "count" if name in numbers else "text")
-        for name in view.columns
+        for name in kind.columns
     ]
-    cells = [tuple(_cell(name, row.get(name)) for name in view.columns) for row in rows]
-    return Report(view.command.capitalize(), "", [Table("", columns, cells)])
+    cells = [tuple(_cell(name, row.get(name)) for name in kind.columns) for row in rows]
+    return Report(kind.command.capitalize(), "", [Table("", columns, cells)])
 
 
 def draw_one(
-    view: ResourceView,
+    kind: Kind[Any, Any],
     described: Mapping[str, Any],
     personas: Sequence[PersonaVersion],
     *,
@@ -117,7 +68,7 @@ def draw_one(
     if personas:
         shown = [(_title(one), one.text) for one in (personas if whole else personas[-1:])]
         blocks.append(Texts("Persona", shown))
-    return Report(f"{view.noun.capitalize()} {data['name']}", "", blocks, facts)
+    return Report(f"{kind.noun.capitalize()} {data['name']}", "", blocks, facts)
 
 
 def _title(persona: PersonaVersion) -> str:

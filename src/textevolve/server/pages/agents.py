@@ -27,7 +27,7 @@ from textevolve.server.pages.drawing import Page, draw, read_form
 from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import server_of
 from textevolve.store import ResourceStore, kinds
-from textevolve.studies.resource_report import VIEWS, describe, draw_one
+from textevolve.studies.resource_report import describe, draw_one
 
 T = TypeVar("T")
 SPACES = 20
@@ -124,7 +124,7 @@ async def show_agent(
         difference=[Diff(title, personas[earlier - 1].text, personas[later - 1].text)],
         made=made,
         behind=await _read_behind(resources, namespace, made),
-        facts=draw_one(VIEWS["agents"], describe(agent), (), whole=False).facts,
+        facts=draw_one(kinds.AGENTS, describe(agent), (), whole=False).facts,
         collections=_names(agent),
         sessions=await look_up(lambda: sessions.list(agent_id=agent.id, limit=SESSIONS)),
     )
