@@ -72,7 +72,7 @@ class AsyncResources(Generic[S, R]):
         `embeddings`: with those of memories, which are computed again where they are left out."""
         number = 0
         with open_target(path) as target:
-            lines = export_lines(self._desk, self._kind.command, name, embeddings=embeddings)
+            lines = export_lines(self._desk, self._kind, name, embeddings=embeddings)
             async for line in lines:
                 number += 1
                 target.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
@@ -86,7 +86,7 @@ class AsyncResources(Generic[S, R]):
         progress: Callable[[int, int], None] = lambda _done, _all: None,
     ) -> None:
         """Take in what such a file holds, all or nothing. `name`: what it is called here."""
-        content = await asyncio.to_thread(read_content, str(path), self._kind.command)
+        content = await asyncio.to_thread(read_content, str(path), self._kind)
         await import_content(self._desk, content, name=name, progress=progress)
 
     async def _settle(self, spec: S) -> S:

@@ -34,7 +34,12 @@ from textevolve.server.resource_shapes import (
 )
 from textevolve.server.state import server_of
 from textevolve.store.kinds import AGENTS, COLLECTIONS, KINDS, Kind
-from textevolve.studies.exchange import export_lines, import_content, take_content
+from textevolve.studies.exchange import (
+    export_lines,
+    import_content,
+    namespace_in,
+    take_content,
+)
 from textevolve.studies.resource_report import describe
 
 MOST_ON_A_PAGE = 500
@@ -128,17 +133,16 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
     async def import_lines(request: Request, space: Any, name: _NewName = None) -> Response:
         """Take in what `export` wrote, all or nothing; memories without embeddings are embedded."""
         lines = read_body_lines(await request.body())
-        content = take_content(lines, kind.command, "body")
-        if (content.namespace is None) is not kind.walled:
+        resources = take_content(lines, kind, "body")
+        whole = namespace_in(resources)
+        if (whole is None) is not kind.walled:
             raise ApiError(400, INVALID, f"body: is no export of one of the {kind.command}")
-        if content.namespace is not None:
-            check_new_name(request, name or content.namespace.spec.name)
-        models = [each.agent.spec.model for each in content.agents]
-        check_models(
-            request, [*models, *(each.collection.embedder for each in content.collections)]
-        )
+        if whole is not None:
+            check_new_name(request, name or whole.spec.name)
+        for each in resources:
+            check_models(request, [getattr(each.spec, n, None) for n in ("model", "embedder")])
         desk = desk_of(server_of(request), space.name)
-        await import_content(desk, content, name=name, progress=lambda _done, _all: None)
+        await import_content(desk, resources, name=name, progress=lambda _done, _all: None)
         return Response(status_code=204)
 
     @route("GET", "/{name}", model=shape)
@@ -174,7 +178,7 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
         """One of the {many} with all that belongs to it, as lines of JSON: `import` reads them."""
         await group_of(space).get(name)  # a missing one is refused before the answer begins
         desk = desk_of(server_of(request), space.name)
-        return stream_lines(export_lines(desk, kind.command, name, embeddings=embeddings))
+        return stream_lines(export_lines(desk, kind, name, embeddings=embeddings))
 
     if kind is AGENTS:
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Row, func, insert, select
@@ -41,10 +41,12 @@ from textevolve.store.resource_rows import (
     EVERYTHING,
     NameRange,
     ResourceTable,
+    build,
     check_texts,
     delete_where,
     insert_row,
     list_rows,
+    mapping_of,
     merge_spec,
     namespace_id,
     refuse_taken,
@@ -270,22 +272,15 @@ def list_personas(connection: Connection, agent_id: str) -> list[PersonaVersion]
     table = tables.personas
     query = select(table).where(table.c.agent_id == agent_id).order_by(table.c.version)
     return [
-        PersonaVersion(row.version, row.text, row.created, row.source, json.loads(row.changes))
+        build(PersonaVersion, {**mapping_of(row), "changes": json.loads(row.changes)})
         for row in connection.execute(query)
     ]
 
 
 def keep_persona(connection: Connection, agent_id: str, persona: PersonaVersion) -> None:
-    connection.execute(
-        insert(tables.personas).values(
-            agent_id=agent_id,
-            version=persona.version,
-            created=persona.created,
-            source=persona.source,
-            text=persona.text,
-            changes=json.dumps(list(persona.changes), ensure_ascii=False),
-        )
-    )
+    changes = json.dumps(list(persona.changes), ensure_ascii=False)
+    row = {**asdict(persona), "agent_id": agent_id, "changes": changes}
+    connection.execute(insert(tables.personas).values(row))
 
 
 def _columns(kind: Kind[S, Any], spec: S) -> dict[str, Any]:
@@ -296,13 +291,9 @@ def _columns(kind: Kind[S, Any], spec: S) -> dict[str, Any]:
     return values
 
 
-def _mapping(row: Row[Any]) -> dict[str, Any]:
-    return dict(row._mapping)  # pyright: ignore[reportPrivateUsage]
-
-
 def _read_spec(connection: Connection, kind: Kind[S, Any], row: Row[Any]) -> S:
     """Read a row's specification. Fields of an older version of the program are ignored."""
-    values = _mapping(row)
+    values = mapping_of(row)
     if kind is AGENTS:
         table = tables.personas.c
         newest = select(table.text).where(table.agent_id == row.id).order_by(table.version.desc())
@@ -311,11 +302,16 @@ def _read_spec(connection: Connection, kind: Kind[S, Any], row: Row[Any]) -> S:
     return kind.spec(**{n: v for n, v in values.items() if n in kind.spec.model_fields})
 
 
+def spec_of(kind: Kind[S, R], stored: R) -> S:
+    """Return the specification of a resource."""
+    if isinstance(stored, Collection):
+        return kind.spec(**{name: getattr(stored, name) for name in kind.spec.model_fields})
+    return getattr(stored, "spec")  # noqa: B009
+
+
 def _read(connection: Connection, kind: Kind[S, R], namespace: str, row: Row[Any]) -> R:
     spec = _read_spec(connection, kind, row)
-    values = {**_mapping(row), "namespace": namespace, "spec": spec}
-    names = [field.name for field in fields(kind.stored)]  # pyright: ignore[reportArgumentType]
-    return kind.stored(**{name: values[name] for name in names})
+    return build(kind.stored, {**mapping_of(row), "namespace": namespace, "spec": spec})
 
 
 def _check_agent(connection: Connection, namespace: str, spec: AgentSpec) -> None:

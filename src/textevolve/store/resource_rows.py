@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
@@ -21,6 +21,7 @@ from textevolve.evaluation import check_text
 from textevolve.spec import suggest
 from textevolve.store import tables
 
+R = TypeVar("R")
 S = TypeVar("S", bound=BaseModel)
 
 
@@ -160,6 +161,16 @@ def delete_where(connection: Connection, table: Table, **equal: Any) -> int:
     """Remove the rows whose columns equal these values; how many there were."""
     query = delete(table).where(*(table.c[name] == value for name, value in equal.items()))
     return connection.execute(query).rowcount
+
+
+def mapping_of(row: Row[Any]) -> dict[str, Any]:
+    """Return a row's values by column."""
+    return dict(row._mapping)  # pyright: ignore[reportPrivateUsage]  it is public
+
+
+def build(cls: type[R], values: Mapping[str, Any]) -> R:
+    """Build a dataclass from the values that it has fields for."""
+    return cls(**{field.name: values[field.name] for field in fields(cls)})  # pyright: ignore[reportArgumentType]
 
 
 def merge_spec(spec: S, changes: Mapping[str, Any]) -> S:

@@ -12,117 +12,90 @@ import base64
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from textevolve.agents.resources import (
-    PersonaVersion,
-    StoredAgent,
-    StoredNamespace,
-    StoredUser,
-)
+from textevolve.agents.resources import AgentSpec, PersonaVersion
 from textevolve.errors import InputError
 from textevolve.evaluation import check_text
 from textevolve.memory.record import Collection, MemoryRecord, Vector
 from textevolve.rows import parse_row, read_lines
-from textevolve.spec import Frozen, explain
+from textevolve.spec import explain
 from textevolve.store import exchange, kinds
-from textevolve.store.exchange import (
-    AgentContent,
-    CollectionContent,
-    Content,
-    KeptChat,
-    KeptSource,
-)
+from textevolve.store.exchange import Exported, StoredChat, StoredSource
+from textevolve.store.kinds import AGENTS, COLLECTIONS, KINDS, NAMESPACES, USERS, Kind
 from textevolve.store.memory_changes import find_vector_fault
 from textevolve.studies.memory_desk import MemoryDesk
 
-S = TypeVar("S", bound=Frozen)
+T = TypeVar("T")
 FORMAT = "textevolve export"
 VERSION = 1
 PAGE = 500
 
-_NAMESPACE, _USER = TypeAdapter(StoredNamespace), TypeAdapter(StoredUser)
-_AGENT, _PERSONAS = TypeAdapter(StoredAgent), TypeAdapter(list[PersonaVersion])
-_COLLECTION, _MEMORY = TypeAdapter(Collection), TypeAdapter(MemoryRecord)
-_VERSIONS, _CHATS = TypeAdapter(list[tuple[int, float]]), TypeAdapter(list[KeptChat])
-_SOURCES = TypeAdapter(list[KeptSource])
+_STORED = {kind.noun: TypeAdapter[Any](kind.stored) for kind in KINDS.values()}
+_PARTS: Mapping[str, Mapping[str, TypeAdapter[Any]]] = {
+    "agent": {
+        "personas": TypeAdapter(list[PersonaVersion]),
+        "chats": TypeAdapter(list[StoredChat]),
+    },
+    "collection": {
+        "versions": TypeAdapter(list[tuple[int, float]]),
+        "sources": TypeAdapter(list[StoredSource]),
+    },
+}
+_MEMORY = TypeAdapter(MemoryRecord)
 
 
 async def export_lines(
-    desk: MemoryDesk, kind: str, name: str, *, embeddings: bool = False
+    desk: MemoryDesk, kind: Kind[Any, Any], name: str, *, embeddings: bool = False
 ) -> AsyncGenerator[dict[str, Any]]:
-    """The lines of a file that holds one of a namespace's resources, or all of a namespace.
+    """Write the lines of a file that holds one resource, or a namespace with everything in it.
 
     Raises:
         InputError: there is none of this name.
     """
-    store, space = desk.resources, desk.namespace
 
-    async def do(what: Callable[..., Any], *given: Any) -> Any:
-        return await asyncio.to_thread(what, *given)
+    async def read(query: Callable[..., T], *args: Any) -> T:
+        return await asyncio.to_thread(desk.resources.read, query, *args)
 
-    yield {FORMAT: VERSION, "kind": kind}
-    if kind == "namespaces":
+    yield {FORMAT: VERSION, "kind": kind.command}
+    resources = [(kind, await read(kinds.get, kind, desk.namespace, name))]
+    if kind is NAMESPACES:
         desk = replace(desk, namespace=name)
-        yield {
-            "namespace": _dump(
-                _NAMESPACE, await do(store.read, kinds.get, kinds.NAMESPACES, "", name)
-            )
-        }
-        for user in await do(store.read, kinds.list_all, kinds.USERS, name):
-            yield {"user": _dump(_USER, user)}
-        for collection in await do(store.read, kinds.list_all, kinds.COLLECTIONS, name):
-            async for line in _collection_lines(desk, collection, embeddings):
-                yield line
-        for agent in await do(store.read, kinds.list_all, kinds.AGENTS, name):
-            yield await do(_agent_line, desk, agent)
-    elif kind == "users":
-        yield {"user": _dump(_USER, await do(store.read, kinds.get, kinds.USERS, space, name))}
-    elif kind == "agents":
-        yield await do(
-            _agent_line, desk, await do(store.read, kinds.get, kinds.AGENTS, space, name)
-        )
-    else:
-        collection = await do(store.read, kinds.get, kinds.COLLECTIONS, space, name)
-        async for line in _collection_lines(desk, collection, embeddings):
-            yield line
+        for inner in (USERS, COLLECTIONS, AGENTS):
+            resources += [(inner, each) for each in await read(kinds.list_all, inner, name)]
+    for inner, stored in resources:
+        parts = await read(exchange.read_parts, inner, stored)
+        line = {inner.noun: _STORED[inner.noun].dump_python(stored, mode="json")}
+        for part, adapter in _PARTS.get(inner.noun, {}).items():
+            if parts[part] or part != "chats":
+                line[part] = adapter.dump_python(parts[part], mode="json")
+        yield line
+        if inner is COLLECTIONS:
+            async for memory in _memory_lines(desk, stored, embeddings):
+                yield memory
 
 
-async def _collection_lines(
+async def _memory_lines(
     desk: MemoryDesk, collection: Collection, embeddings: bool
 ) -> AsyncGenerator[dict[str, Any]]:
-    """A collection and its memories, all as one version of it holds them."""
-    read = desk.resources.database.read
-    versions, sources = await asyncio.to_thread(
-        read, lambda c: exchange.read_versions(c, collection)
-    )
-    line = {"collection": _dump(_COLLECTION, collection), "versions": versions}
-    held = [one for one in sources if one.version <= collection.version]
-    yield {**line, "sources": _SOURCES.dump_python(held, mode="json")}
+    """Write all memories of a collection as its version holds them."""
     after = None
     while page := await desk.memories.page(
         collection.name, after=after, limit=PAGE, version=collection.version, closed=True
     ):
-        ids = [one.id for one in page] if embeddings else []
-        vectors = await asyncio.to_thread(read, lambda c, ids=ids: exchange.read_vectors(c, ids))
-        for one in page:
-            packed = {"embedding": _pack(vectors[one.id])} if one.id in vectors else {}
-            yield {"memory": _dump(_MEMORY, one), **packed}
+        ids = [memory.id for memory in page] if embeddings else []
+        vectors = await asyncio.to_thread(desk.resources.read, exchange.read_vectors, ids)
+        for memory in page:
+            packed = {"embedding": _pack(vectors[memory.id])} if memory.id in vectors else {}
+            yield {"memory": _MEMORY.dump_python(memory, mode="json"), **packed}
         after = page[-1].id
 
 
-def _agent_line(desk: MemoryDesk, agent: StoredAgent) -> dict[str, Any]:
-    personas = desk.resources.read(kinds.list_personas, agent.id)
-    chats = desk.resources.database.read(lambda c: exchange.read_chats(c, agent))
-    line = {"agent": _dump(_AGENT, agent), "personas": _PERSONAS.dump_python(personas, mode="json")}
-    return {**line, "chats": _CHATS.dump_python(chats, mode="json")} if chats else line
-
-
-def read_content(path: str, kind: str) -> Content:
-    """What a file holds; `-` is standard input.
+def read_content(path: str, kind: Kind[Any, Any]) -> list[Exported]:
+    """Read a file of one kind of resource; `-` is standard input.
 
     Raises:
         InputError: it is no such file, or a line of it cannot be used; says which.
@@ -130,59 +103,58 @@ def read_content(path: str, kind: str) -> Content:
     return take_content(read_lines(path), kind, path)
 
 
-def take_content(lines: Iterator[tuple[str, str]], kind: str, path: str) -> Content:
-    """The same of lines with their places; `path`: what messages call all of them."""
+def take_content(
+    lines: Iterator[tuple[str, str]], kind: Kind[Any, Any], path: str
+) -> list[Exported]:
+    """Read lines with their places; `path`: the name of all of them in messages."""
     where, first = next(lines, (path, "{}"))
     head = parse_row(first, where, "line")
     if head.get(FORMAT) is None:
-        raise InputError(f"{where}: is not what textevolve {kind} export writes")
+        raise InputError(f"{where}: is not what textevolve {kind.command} export writes")
     if head[FORMAT] != VERSION:
         raise InputError(f"{where}: has version {head[FORMAT]}, and this program reads {VERSION}")
-    if head.get("kind") != kind:
-        known = head.get("kind") if head.get("kind") in kinds.KINDS else "KIND"
+    if head.get("kind") != kind.command:
+        known = head.get("kind") if head.get("kind") in list(KINDS) else "KIND"
         raise InputError(f"{where}: holds {known}; read it with: textevolve {known} import")
-    content = Content()
+    resources: list[Exported] = []
     for where, text in lines:
         row = parse_row(text, where, "line")
         try:
-            _take_line(content, row)
+            _take_line(resources, row)
         except ValidationError as error:
             raise InputError(f"{where}: {explain(error)}") from None
-        except (InputError, KeyError, ValueError) as error:
-            missing = isinstance(error, KeyError)
-            raise InputError(f"{where}: {f'{error} is missing' if missing else error}") from None
-    for each in content.collections:
+        except (InputError, ValueError) as error:
+            raise InputError(f"{where}: {error}") from None
+    for each in resources:
         _check_links(path, each)
-    return content
+    order = [NAMESPACES, USERS, COLLECTIONS, AGENTS]
+    return sorted(resources, key=lambda each: order.index(each.kind))
 
 
-def _take_line(content: Content, row: Mapping[str, Any]) -> None:
-    """Add what a line says to what came before it."""
-    if "namespace" in row:
-        content.namespace = _NAMESPACE.validate_python(row["namespace"])
-    elif "user" in row:
-        content.users.append(_USER.validate_python(row["user"]))
-    elif "collection" in row:
-        versions = _VERSIONS.validate_python(row.get("versions", []))
-        collection = _COLLECTION.validate_python(row["collection"])
-        sources = _SOURCES.validate_python(row.get("sources", []))
-        content.collections.append(CollectionContent(collection, versions, sources))
-    elif "memory" in row:
-        if not content.collections:
-            raise InputError("a memory stands before its collection")
-        held = content.collections[-1]
-        memory = _MEMORY.validate_python(row["memory"])
-        held.memories.append(_checked(memory))
-        if memory.text and "embedding" in row:
-            held.vectors[memory.id] = _unpack(row["embedding"], held.collection)
-    elif "agent" in row:
-        personas = _PERSONAS.validate_python(row["personas"])
-        if not personas:
-            raise InputError("an agent has no persona")
-        chats = _CHATS.validate_python(row.get("chats", []))
-        content.agents.append(AgentContent(_AGENT.validate_python(row["agent"]), personas, chats))
-    else:
+def _take_line(resources: list[Exported], row: Mapping[str, Any]) -> None:
+    """Add a resource, or a memory of the collection before it."""
+    for kind in KINDS.values():
+        if kind.noun in row:
+            stored = _STORED[kind.noun].validate_python(row[kind.noun])
+            parts = {
+                name: adapter.validate_python(
+                    row[name] if name == "personas" else row.get(name, [])
+                )
+                for name, adapter in _PARTS.get(kind.noun, {}).items()
+            }
+            if kind is AGENTS and not parts["personas"]:
+                raise InputError("an agent has no persona")
+            resources.append(Exported(kind, stored, kinds.spec_of(kind, stored), **parts))
+            return
+    if "memory" not in row:
         raise InputError("is no line of such a file")
+    if not resources or resources[-1].kind is not COLLECTIONS:
+        raise InputError("a memory stands before its collection")
+    memory = _checked(_MEMORY.validate_python(row["memory"]))
+    resources[-1].memories.append(memory)
+    if memory.text and "embedding" in row:
+        vector = _unpack(row["embedding"], resources[-1].stored)
+        resources[-1].vectors[memory.id] = vector
 
 
 def _checked(memory: MemoryRecord) -> MemoryRecord:
@@ -193,18 +165,18 @@ def _checked(memory: MemoryRecord) -> MemoryRecord:
     return memory
 
 
-def _check_links(path: str, content: CollectionContent) -> None:
+def _check_links(path: str, content: Exported) -> None:
     """
     Raises:
         InputError: a memory stands twice, or was superseded by one that is not there, or did not
             come when it went: so there is no circle of memories that supersede each other.
     """
-    name, by_id = content.collection.name, {one.id: one for one in content.memories}
+    name, by_id = content.spec.name, {one.id: one for one in content.memories}
     if len(by_id) < len(content.memories):
         raise InputError(f"{path}: collection '{name}': a memory stands there twice")
     for one in content.memories:
         last = max(one.added, one.closed or 0)
-        if last > content.collection.version:
+        if last > content.stored.version:
             raise InputError(f"{path}: memory {one.id}: is of a version that '{name}' has not had")
         if one.superseded_by is None:
             continue
@@ -217,67 +189,63 @@ def _check_links(path: str, content: CollectionContent) -> None:
 
 async def import_content(
     desk: MemoryDesk,
-    content: Content,
+    resources: list[Exported],
     *,
     name: str | None = None,
     progress: Callable[[int, int], None],
-) -> Content:
-    """Put what a file holds into the desk's namespace, or a namespace as a whole into the store;
-    all or nothing. Texts without embeddings are embedded first. `name`: what it is called here.
+) -> None:
+    """Store what a file holds in the desk's namespace, or a namespace as a whole; all or nothing.
+    Texts without embeddings are embedded first. `name`: the new name of the file's resource.
 
     Raises:
         InputError: the name is taken. ModelError: a text cannot be embedded.
     """
-    if name is not None:
-        _rename(content, name)
-    for each in content.agents:
-        each.agent = _bring_home(each.agent)
-    space = desk.namespace if content.namespace is None else content.namespace.spec.name
-    database = desk.resources.database
-    await asyncio.to_thread(database.read, lambda c: exchange.refuse_taken_names(c, space, content))
-    whole = sum(len(each.memories) for each in content.collections)
-    done = 0
-    for each in content.collections:
-        for one in each.memories:
-            done += one.id in each.vectors or not one.text
-        rest = iter([one for one in each.memories if one.text and one.id not in each.vectors])
+    whole = namespace_in(resources)
+    for each in resources:
+        if name is not None and (whole is None or whole is each):
+            each.spec = type(each.spec)(**{**each.spec.model_dump(), "name": name})
+        if each.kind is AGENTS:
+            each.spec = _bring_home(each.spec, each.stored.namespace)
+    space = desk.namespace if whole is None else whole.spec.name
+    store = desk.resources
+    await asyncio.to_thread(store.read, exchange.require_free_names, space, resources)
+    number = sum(len(each.memories) for each in resources)
+    missing = [
+        (each, memory)
+        for each in resources
+        for memory in each.memories
+        if memory.text and memory.id not in each.vectors
+    ]
+    done = number - len(missing)
+    for each in resources:
+        rest = (memory for owner, memory in missing if owner is each)
         while batch := list(islice(rest, PAGE)):
-            vectors = await desk.embed_all(each.collection, [one.text for one in batch])
-            each.vectors |= {one.id: vector for one, vector in zip(batch, vectors, strict=True)}
+            vectors = await desk.embed_all(each.stored, [memory.text for memory in batch])
+            for memory, vector in zip(batch, vectors, strict=True):
+                each.vectors[memory.id] = vector
             done += len(batch)
-            progress(done, whole)
-    await asyncio.to_thread(database.write, lambda c: exchange.keep_content(c, space, content))
-    return content
+            progress(done, number)
+    await asyncio.to_thread(store.write, exchange.store_all, space, resources)
 
 
-def _rename(content: Content, name: str) -> None:
-    """Give the namespace, or the one resource of the file, another name."""
-    if content.namespace is not None:
-        content.namespace = replace(content.namespace, spec=_named(content.namespace.spec, name))
-        return
-    content.users = [replace(one, spec=_named(one.spec, name)) for one in content.users]
-    for each in content.collections:
-        each.collection = replace(each.collection, name=name)
-    for each in content.agents:
-        each.agent = replace(each.agent, spec=_named(each.agent.spec, name))
+def namespace_in(resources: list[Exported]) -> Exported | None:
+    """Return the namespace that a file holds as a whole, if it does."""
+    return next((each for each in resources if each.kind is NAMESPACES), None)
 
 
-def _named(spec: S, name: str) -> S:
-    return type(spec)(**{**spec.model_dump(), "name": name})
-
-
-def _bring_home(agent: StoredAgent) -> StoredAgent:
-    """An agent whose collections are those of the namespace that it comes into."""
+def _bring_home(spec: AgentSpec, namespace: str) -> AgentSpec:
+    """Name the collections of an agent without the namespace that it comes from."""
 
     def bare(name: str | None) -> str | None:
-        return name if name is None else name.removeprefix(f"{agent.namespace}/")
+        return name and name.removeprefix(f"{namespace}/")
 
-    spec = agent.spec
-    memory = spec.memory.model_copy(
-        update={"collections": tuple(bare(one) for one in spec.memory.collections)}
-    )
-    changed = {"memory": memory, "memories": bare(spec.memories), "insights": bare(spec.insights)}
-    return replace(agent, spec=spec.model_copy(update=changed))
+    collections = tuple(bare(each) for each in spec.memory.collections)
+    changes = {
+        "memory": spec.memory.model_copy(update={"collections": collections}),
+        "memories": bare(spec.memories),
+        "insights": bare(spec.insights),
+    }
+    return spec.model_copy(update=changes)
 
 
 def _pack(vector: Vector) -> str:
@@ -289,7 +257,3 @@ def _unpack(given: Any, collection: Collection) -> Vector:
     if fault := find_vector_fault(vector, collection.dimension):
         raise InputError(fault)
     return vector.astype(np.float32)
-
-
-def _dump(adapter: TypeAdapter[Any], value: Any) -> dict[str, Any]:
-    return cast(dict[str, Any], adapter.dump_python(value, mode="json"))
