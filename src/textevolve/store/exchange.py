@@ -295,9 +295,9 @@ def _row(space: str, collection_id: str, memory: MemoryRecord) -> dict[str, Any]
     values = {**_values(memory.origin), **_values(memory)}
     values |= {"namespace_id": space, "collection_id": collection_id}
     values["cites"] = json.dumps(list(memory.cites))
-    return {
-        column.name: values[column.name] for column in tables.memories.c if column.name != "seq"
-    }
+    del values["collection"], values["origin"], values["supersedes"]
+    del values["entities"], values["relations"]
+    return values
 
 
 def _values(instance: Any) -> dict[str, Any]:

@@ -137,9 +137,7 @@ def _take_line(resources: list[Exported], row: Mapping[str, Any]) -> None:
         if kind.noun in row:
             stored = _STORED[kind.noun].validate_python(row[kind.noun])
             parts = {
-                name: adapter.validate_python(
-                    row[name] if name == "personas" else row.get(name, [])
-                )
+                name: adapter.validate_python(row.get(name, []))
                 for name, adapter in _PARTS.get(kind.noun, {}).items()
             }
             if kind is AGENTS and not parts["personas"]:
