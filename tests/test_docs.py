@@ -275,7 +275,7 @@ def headings(text):
 
 def test_paths_named_in_the_docs_are_there():
     source = ROOT / "src" / "textevolve"
-    rooms = "api|cli|studies|estimates|store|report|debate|memory|llm|engine"
+    rooms = "api|cli|studies|store|report|debate|memory|llm|engine"
     rooms += "|examples|benchmarks|tests"
     for page, text in TEXTS.items():
         for path in re.findall(rf"`((?:{rooms})/[\w./*-]+)`", text):

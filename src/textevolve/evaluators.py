@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from typing import Any, cast
 
+from textevolve.debate.profile import override
 from textevolve.debate.protocol import Debate
 from textevolve.debate.result import DebateResult
 from textevolve.errors import BudgetError, InputError
-from textevolve.evaluation import Case, Evaluation, Evaluator
+from textevolve.evaluation import Case, Evaluation, EvaluationResult, Evaluator
 from textevolve.events import Listener, silence
 from textevolve.judge_kinds import DECIDE, EMBEDDING, FITTED, LIKELIHOOD, METRIC, NAMES
 from textevolve.judge_specs import (
@@ -41,6 +44,7 @@ from textevolve.judges.statements import CHECKS, StatementJudge
 from textevolve.llm.model import Model
 from textevolve.loops.callables import as_evaluator
 from textevolve.loops.rules import Hybrid, load_rules
+from textevolve.loops.scoring import PlainEvaluation, instructions_of
 from textevolve.memory.cue import Recall, nothing
 from textevolve.settings import today as this_day
 from textevolve.user_code import OWN, own_object
@@ -115,8 +119,8 @@ def _open_others(spec: EvaluatorSpec, model: Callable[[], Model]) -> Evaluator:
 @dataclass(frozen=True, slots=True)
 class Judges:
     """How judges are opened for one run. `objects`: evaluators of the user's own, by the names that
-    stand for them; `model` serves where a judge names none. `below`: in place of every cascade's
-    own, so that a rehearsal asks the first judge alone, or always both. `recall`: what debaters
+    stand for them; `model` serves where a judge names none. `mode`: in the shortest rehearsal only
+    the first part of a judge with two is asked, in the longest both. `recall`: what debaters
     remember."""
 
     model: str
@@ -125,7 +129,7 @@ class Judges:
     concurrency: int = 64
     today: str | None = None
     objects: Mapping[str, object] = field(default_factory=dict[str, object])
-    below: float | None = None
+    mode: str = "live"
     recall: Recall = nothing
 
     def open(self, text: str, rubric: str = "") -> Evaluator:
@@ -142,17 +146,16 @@ class Judges:
             return as_evaluator(cast("Callable[[Case], Any]", own_object(text, self.objects)))
         if rules is not None:
             found = load_rules(rules)
-            return (
-                found
-                if judge is None
-                else Hybrid(found, keep_whole(self.open(judge, rubric)), found.file.share)
-            )
+            if judge is None or self.mode == "shortest":  # rules may spare the judge the work
+                return found
+            whole = keep_whole(self.open(judge, rubric))
+            return whole if self.mode == "longest" else Hybrid(found, whole, found.file.share)
         spec = parse_evaluator(text)
         if spec.name == FITTED:
             return self._open_fitted(spec, rubric)
         if spec.parts:
             return self._open_cascade(spec, rubric)
-        return open_evaluator(
+        opened = open_evaluator(
             spec,
             self.model,
             self.model_of,
@@ -162,13 +165,14 @@ class Judges:
             rubric=rubric,
             recall=self.recall,
         )
+        return bound_debate(opened, self.mode) if isinstance(opened, Debate) else opened
 
     def _open_cascade(self, spec: EvaluatorSpec, rubric: str) -> Cascade:
         read_rubric(spec, rubric)
         first, second = (
             keep_whole(self.open(part, rubric if takes_rubric(part) else "")) for part in spec.parts
         )
-        below = float(spec.profile or 0) if self.below is None else self.below
+        below = {"shortest": 0.0, "longest": math.inf}.get(self.mode, float(spec.profile or 0))
         return Cascade(first, second, below, (spec.parts[0], spec.parts[1]))
 
     def _open_fitted(self, spec: EvaluatorSpec, rubric: str) -> FittedJudge:
@@ -182,6 +186,49 @@ class Judges:
         return FittedJudge(
             file, judges, frozenset(filter(is_swayed, names)), self.concurrency, path
         )
+
+
+def bound_debate(debate: Debate, mode: str) -> Evaluator:
+    """The debate as a rehearsal holds it: at the shortest it ends after the first round if it may
+    end early, at the longest it goes on for all rounds, whatever the made-up scores are."""
+    if mode not in ("shortest", "longest"):
+        return debate
+
+    async def hold(case: Case, /) -> Evaluation:
+        profile = override(debate.profile, case.parameters, f"case {case.id}: ")
+        early = profile.protocol == "escalation" or (
+            profile.convergence is not None and profile.protocol != "independent"
+        )
+        ends: dict[str, Any] = {"convergence": None, "escalate_below": 1.0}
+        if mode == "shortest":
+            ends = {"rounds": 1} if early else {}
+        bounded = replace(debate, profile=profile.model_copy(update=ends))
+        return await bounded(replace(case, parameters={}))
+
+    return hold
+
+
+def rehearse_scores(judge: Evaluator, mode: str) -> Evaluator:
+    """The judge with scores that end a loop at once at the shortest, and rise with each case at the
+    longest, so that it goes on for as long as it may."""
+    if mode not in ("shortest", "longest"):
+        return judge
+    numbers = count(2)
+
+    async def score(case: Case, /) -> Evaluation:
+        made = await judge(case)
+        score = 1.0 if mode == "shortest" else 1.0 - 1.0 / next(numbers)
+        results = tuple(
+            EvaluationResult(
+                score, True, result.feedback, {"instructions": instructions_of(made, place)}
+            )
+            if isinstance(result, EvaluationResult)
+            else result
+            for place, result in enumerate(made.result)
+        )
+        return PlainEvaluation(results, made.usage, 1.0)
+
+    return score
 
 
 def keep_whole(judge: Evaluator) -> Evaluator:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from textevolve import store
 from textevolve.errors import BudgetError, InputError, SettingsError
 from textevolve.evaluation import Evaluator, Usage
-from textevolve.evaluators import Judges, keep_whole
+from textevolve.evaluators import Judges, keep_whole, rehearse_scores
 from textevolve.events import Listener, silence
 from textevolve.llm.batches.ledger import (
     BatchLedger,
@@ -176,6 +176,10 @@ class Workbench:
         """The same judge, of which a debate that the limits cut short counts as not asked."""
         return keep_whole(self.judge_of(text, rubric))
 
+    def loop_judge_of(self, text: str) -> Evaluator:
+        """The judge of a loop, which ends by its scores: see `rehearse_scores`."""
+        return rehearse_scores(self.whole_judge_of(text), self.mode)
+
     def metric_of(self, name: str) -> LabelMetric:
         """A metric by its name, or one that the user's own code put in."""
         own = name.startswith(OWN)
@@ -261,8 +265,7 @@ async def open_workbench(
             calls_per_case,
             setting.today,
             setting.objects,
-            # At the least no cascade's second judge is asked, at the most each is.
-            below={"shortest": 0.0, "longest": math.inf}.get(setting.mode),
+            mode=setting.mode,
             recall=recall,
         )
         yield Workbench(

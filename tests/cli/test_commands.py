@@ -243,11 +243,22 @@ def test_a_report_is_one_page(home, cli, model, batch):
 def test_a_dry_run_asks_nothing_and_bounds_what_the_run_then_takes(home, cli, server, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     rows = [
-        {"input": "Why? " * 40, "candidates": ["Because. " * 30] * n, "rounds": n, "protocol": p}
+        {
+            "input": f"Why {n}? " * 40,
+            "candidates": [f"Because of {k}. " * 30 for k in range(n)],
+            "rounds": n,
+            "protocol": p,
+        }
         for n, p in ((1, "sequential"), (2, "simultaneous-summary"), (3, "independent"))
     ]
     rows += [
-        {**rows[1], "protocol": "escalation", "escalate_below": b, "convergence": None}
+        {
+            **rows[1],
+            "input": f"Why {3 + b}? " * 40,
+            "protocol": "escalation",
+            "escalate_below": b,
+            "convergence": None,
+        }
         for b in (0, 1)
     ]
     path = write_lines(home / "cases.jsonl", rows)

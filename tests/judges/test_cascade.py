@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rehearsals import estimate_judge
 from textevolve.errors import AccessError, BudgetError, InputError, UnavailableError
-from textevolve.estimates.judge import estimate_judge
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.evaluators import Judges
 from textevolve.judge_specs import judge_models, judges_in, parse_evaluator, read_rubric, with_model
@@ -273,17 +273,17 @@ def test_a_rubric_is_for_those_who_ask():
             read_rubric(parse_evaluator(text), "Is it so?")
 
 
-def test_an_estimate_ends_at_the_first_judge_and_at_both():
+async def test_an_estimate_ends_at_the_first_judge_and_at_both(home):
+    (home / "r.yaml").write_text("rules:\n- {kind: length, max: 99}\n")
     case = Case("Name a prime.", ("Seven.", "Nine."), "1")
-
-    def range_of(text):
-        return estimate_judge(iter([case]), text, "m", lambda _: None)
-
-    probe, jury, both = (range_of(t) for t in ("probe", "jury", "cascade:0.9:probe,jury"))
-    assert (both.cases, both.least) == (1, probe.least)
-    assert both.most == probe.most + jury.most
-    assert range_of("cascade:0.9:rules:r.yaml,jury").least.calls == 0
-    assert range_of("cascade:0.9:hybrid:r.yaml:probe,jury").most == both.most
+    judges = ("probe", "jury", "cascade:0.9:probe,jury")
+    probe, jury, both = [await estimate_judge(case, judge) for judge in judges]
+    assert (both.cases, both.least.calls) == (1, probe.least.calls)
+    assert both.most.calls == probe.most.calls + jury.most.calls
+    ruled = await estimate_judge(case, "cascade:0.9:rules:r.yaml,jury")
+    assert ruled.least.calls == 0
+    hybrid = await estimate_judge(case, "cascade:0.9:hybrid:r.yaml:probe,jury")
+    assert hybrid.most.calls == both.most.calls
 
 
 # From end to end
@@ -313,8 +313,8 @@ async def test_judges_are_opened_with_their_models_and_the_rubric(tmp_path):
         unsure = await cascade(Case("Name a prime.", ("Six.", "Eight."), "2"))
         assert server.calls == 2 + unsure.usage.calls == 2 + 3
         assert sorted(set(asked)) == ["cheap", "m"]
-        least = Judges("m", model_of, below=0.0).open("cascade:1:probe,single")
-        most = Judges("m", model_of, below=2.0).open("cascade:0.1:probe,single")
+        least = Judges("m", model_of, mode="shortest").open("cascade:1:probe,single")
+        most = Judges("m", model_of, mode="longest").open("cascade:0.1:probe,single")
         names = [(await one(PAIR)).result[0].metadata["decided_by"] for one in (least, most)]
         assert names == ["probe", "single"]
         with pytest.raises(InputError, match="neither judge"):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rehearsals import estimate_judge
 from textevolve.errors import CapabilityError, InputError
-from textevolve.estimates.judge import estimate_judge
 from textevolve.evaluation import Case, Failure
 from textevolve.evaluators import open_evaluator
 from textevolve.judge_specs import parse_evaluator, read_rubric
@@ -223,7 +223,7 @@ async def test_what_they_take_lies_within_the_estimate(name):
     async with ScriptedServer() as server, OpenAIClient(server.url, "scripted") as client:
         judge = open_evaluator(parse_evaluator(name), "scripted", lambda _: client)
         made = await judge(CASE)
-    bound = estimate_judge([CASE], name, "scripted", lambda _: None)
+    bound = await estimate_judge(CASE, name)
     assert bound.least.calls <= made.usage.calls <= bound.most.calls
     assert bound.least.prompt_tokens <= made.usage.prompt_tokens <= bound.most.prompt_tokens
 

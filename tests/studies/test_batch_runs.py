@@ -14,9 +14,9 @@ from textevolve.llm.batches.ledger import batch_price
 from textevolve.llm.batches.service import read_line, write_asked
 from textevolve.llm.providers import Endpoint
 from textevolve.llm.testing import BatchFault, ScriptedBatches, ScriptedServer
-from textevolve.settings import Price
+from textevolve.settings import Price, Settings
 from textevolve.store.repository import open_store
-from textevolve.studies.batch_plan import BatchPlan, say_plan
+from textevolve.studies.rehearsal import describe_batches
 
 QUICK = "batch = false\n[batches]\nquiet = 0.02\npoll = [0.01, 0.05]\n"
 CASES = 6
@@ -138,14 +138,17 @@ def test_python_asks_in_batch_jobs_too(home, batched):
 
 
 def test_what_is_said_of_waves_and_prices():
-    plan = BatchPlan((40, 30, 80), 24, {"a/m": 0.5, "b/m": 0.25, "c/m": None}, ("local/m",))
-    waves, prices = say_plan(plan)
+    priced = {name: Price(input=1, output=1) for name in ("openai/m", "own/m")}
+    own = {"base_url": "http://127.0.0.1:9", "batches": "openai"}
+    settings = Settings(prices=priced, providers={"own": own})
+    found = describe_batches(settings, ("openai/m", "own/m", "local/m"), (40, 30, 80))
+    waves, prices = found["batch jobs"], found["their price"]
     assert "in about 40 waves of batch jobs (at least 30, at most 80), each of up to 24" in waves
     assert "80 days at most" in waves
     assert "suits batch jobs badly" in waves
-    assert "a/m: half the price; b/m: 25% off the price; c/m: what is taken off" in prices
+    assert "openai/m: half the price; own/m: what is taken off" in prices
     assert "local/m: takes no batch jobs" in prices
-    assert "cannot be rehearsed" in say_plan(BatchPlan(None, 24, {}))[0]
+    assert "cannot be rehearsed" in describe_batches(settings, (), None)["batch jobs"]
 
 
 def test_what_is_shown_of_jobs_that_are_waited_for():

@@ -7,32 +7,24 @@ from random import Random
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from parameter_sets import slow_but_first
 from textevolve import evaluate_batch
-from textevolve.estimates.expected import (
+from textevolve.evaluation import Usage
+from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.settings import read_settings
+from textevolve.store.repository import open_store
+from textevolve.studies.expected import (
     Expected,
     Spread,
     Used,
     expect_again,
     expect_of_draws,
+    find_earlier,
     keep_within,
-    student,
 )
-from textevolve.evaluation import Usage
-from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.settings import read_settings
-from textevolve.store.repository import open_store
-from textevolve.studies.earlier import find_earlier
 from textevolve.studies.kinds import find_study
 from textevolve.studies.stored import read_stored
-
-
-def test_students_t_is_that_of_scipy():
-    for freedom in range(1, 60):
-        exact = scipy.stats.t.ppf(0.95, freedom)
-        assert student(freedom) == pytest.approx(exact, rel=0.01), freedom
 
 
 def test_a_range_ends_where_the_bounds_do_and_a_median_stays():

@@ -12,21 +12,27 @@ from textevolve.cli import options
 from textevolve.engine import sync
 from textevolve.llm.batches.gathering import cancel_job, forget_job
 from textevolve.llm.batches.ledger import BatchMeans, KeptBatch
+from textevolve.errors import TextEvolveError
 from textevolve.report.wording import count
 from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord
-from textevolve.studies.batch_plan import plan_batches, say_plan
+from textevolve.studies.driver import models_asked
 from textevolve.studies.kinds import find_study
-from textevolve.studies.rehearsal import CASES_DRAWN
-from textevolve.studies.stored import StoredSpec
+from textevolve.studies.rehearsal import MOST_CASES, describe_batches, forecast
+from textevolve.studies.stored import StoredSpec, read_spec
 
 
 def say_waves(store: Store, run: RunRecord, stored: StoredSpec, settings: Settings) -> str:
     """What is said before a study in batch jobs begins."""
-    cases = list(islice(store.iterate_cases(run.id), CASES_DRAWN))
-    plan = sync.run(plan_batches(find_study(stored.kind), stored, cases, settings))
-    said = ". ".join(part for part in say_plan(plan) if part)
+    cases = list(islice(store.iterate_cases(run.id), MOST_CASES))
+    study = find_study(stored.kind)
+    try:
+        parts = sync.run(forecast(study, stored, cases, settings)).parts
+    except (TextEvolveError, ValueError):  # made-up answers lead this study nowhere
+        models = models_asked(study.asks(read_spec(study, stored)), stored)
+        parts = describe_batches(settings, models, None)
+    said = ". ".join(parts[name] for name in ("batch jobs", "their price") if name in parts)
     return f"run {run.id}: {said}. Ctrl-C leaves what is submitted running"
 
 

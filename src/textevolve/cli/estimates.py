@@ -10,10 +10,9 @@ from typing import Any
 
 import typer
 
-from textevolve.estimates.debate import UsageRange
-from textevolve.estimates.expected import SHARE, Expected, Spread
 from textevolve.evaluation import Usage
 from textevolve.report.wording import count, duration, money
+from textevolve.studies.expected import SHARE, Expected, Spread, UsageRange
 from textevolve.studies.reporting import USED, estimate_data
 from textevolve.studies.stored import StoredSpec
 

@@ -108,17 +108,6 @@ class Compressed:
     usage: Usage = Usage()
 
 
-class PlannedCalls(NamedTuple):
-    """`least`: where every answer is short and keeps its length; `most`: where chunks are as small
-    as seams can make them and each is asked for twice. `read`: characters of a chunk at the most;
-    `answered`: tokens of an answer at the most."""
-
-    least: int
-    most: int
-    read: int
-    answered: int
-
-
 class _Part(NamedTuple):
     text: str
     dropped: Dropped
@@ -175,24 +164,6 @@ async def compress(
         dropped += lost
     used = meter.usage
     return Compressed(text, count_tokens(text), characters, levels, used.calls, dropped, used)
-
-
-def plan_compression(characters: int, budget: int, context: int = CONTEXT) -> PlannedCalls:
-    """How many calls `compress` takes for a text of so many characters, with the usual instruction,
-    where no call fails.
-
-    Raises:
-        InputError: as `compress`.
-    """
-    size, room = _chunk_size(budget, context, KEEP), budget * CHARACTERS_A_TOKEN
-    least = math.ceil(characters / size) if characters > room else 0
-    most = 0
-    while characters > room:
-        most += 2 * _most_chunks(characters, size)
-        if _is_last(characters, room, size):
-            break
-        characters = characters // SHRINK + len(JOINT) * _most_chunks(characters, size)
-    return PlannedCalls(least, most, size, _most_tokens(min(size, max(size // SHRINK, room))))
 
 
 def compression_versions() -> dict[str, str]:

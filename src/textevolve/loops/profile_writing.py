@@ -115,7 +115,7 @@ async def write_profile(
     """
     check_subject(subject)
     meter, draft = UsageMeter(model), _draft_of(plan.agents)
-    request = _ask(subject, plan)
+    request = ask_draft(subject, plan)
 
     def find_fault() -> str:
         listener(StepStarted("", "check"))
@@ -150,12 +150,8 @@ def check_subject(subject: str) -> None:
         raise InputError("say what is to be judged; nothing is given")
 
 
-def count_prompt(subject: str, plan: ProfilePlan) -> int:
-    """The characters of the request for a profile."""
-    return sum(len(message.text) for message in _ask(subject, plan).messages)
-
-
-def _ask(subject: str, plan: ProfilePlan) -> Request:
+def ask_draft(subject: str, plan: ProfilePlan) -> Request:
+    """The request for a draft."""
     nonce = draw_nonce((subject,), plan.seed)
     shown = fence("subject", sanitize(subject, nonce)[0], nonce)
     asked = _prompt("profile", "agents", "subject").render(agents=plan.agents, subject=shown)

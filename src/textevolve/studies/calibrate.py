@@ -9,16 +9,14 @@ import json
 import logging
 import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import count
 from typing import Any, cast
 
 from textevolve.engine.local import follow
 from textevolve.errors import InputError
-from textevolve.estimates.calibration import Judging, estimate_calibration
-from textevolve.estimates.debate import PriceOf, UsageRange
 from textevolve.evaluation import Case
 from textevolve.events import Event, StepFinished, StepStarted
-from textevolve.judge_specs import split_rules
 from textevolve.llm.providers import context_of
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.calibration.examples import (
@@ -28,28 +26,32 @@ from textevolve.loops.calibration.examples import (
     split_examples,
     take_material,
 )
+from textevolve.loops.calibration.hill_climbing import EQUAL, UNPLANNED
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext
 from textevolve.loops.calibration.program import plain_prompt
 from textevolve.loops.calibration.rewriting import characters_shown
 from textevolve.loops.calibration.search import ROUND
+from textevolve.loops.calibration.spending import read_budget
 from textevolve.loops.calibration.tree import CalibrationResult, Gain, describe_outcome
 from textevolve.loops.calibration.trial_runner import STAGE, TRIAL
-from textevolve.loops.calibration.validation import weigh_chances
+from textevolve.loops.calibration.validation import DECISION_SHARE, weigh_chances
+from textevolve.metrics.shapes import LabelMetric
 from textevolve.report import wording
 from textevolve.rows import Placed, read_rows
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.studies.calibrate_report import flatten, report
 from textevolve.studies.calibrate_spec import CalibrateSpec, judges_asked, program_of
-from textevolve.studies.chained import refuse_estimate
+from textevolve.studies.chained import refuse_rehearsal
 from textevolve.studies.programs import (
     OpenedProgram,
     keeps_rows,
     open_program,
     write_templates,
 )
-from textevolve.studies.study import Asks, LoopSteps, Row, Study, json_codec
-from textevolve.wiring import Workbench
+from textevolve.studies.rehearsal import UsableEdits
+from textevolve.studies.study import OUTLOOK, Asks, LoopSteps, Outlook, Row, Study, json_codec
+from textevolve.wiring import Mode, Workbench
 
 STAGES = {
     "outputs": "outputs are generated and scored",
@@ -137,11 +139,18 @@ async def run(
     spec: CalibrateSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[CalibrationResult]:
     """The search after each round, and at its end."""
+    refuse_rehearsal(program_of(spec), bench.mode)
     program = _find_program(spec, bench.objects, bench)
     material = material_of(spec, cases, program)
     first, second = judges_asked(spec)
-    if bench.mode == "live" and (chances := weigh_chances(spec, material)).poor:
+    chances = weigh_chances(spec, material)
+    if bench.mode == "live" and chances.poor:
         logging.getLogger("textevolve").warning(chances.sentence)
+    bench.listener(StepFinished("", OUTLOOK, _foresee(spec, material, chances.sentence)))
+    editor = bench.model if spec.editor is None else bench.model_of(spec.editor)
+    if bench.mode not in ("live", "replay"):
+        editor = UsableEdits(editor, "template", material.template)
+    rehearsal = _rehearse_metric(bench.mode)
 
     def work(show: Any) -> Any:
         def hear(event: Event) -> None:
@@ -151,11 +160,11 @@ async def run(
 
         context = CalibrationContext(
             generator=bench.model,
-            editor=bench.model if spec.editor is None else bench.model_of(spec.editor),
-            compare=lambda ours, theirs: compare_scores(ours, theirs, spec.seed),
-            evaluator=bench.whole_judge_of(first) if first else None,
-            metric=None if spec.metric is None else bench.metric_of(spec.metric),
-            second_judge=bench.whole_judge_of(second) if second else None,
+            editor=editor,
+            compare=lambda ours, theirs: _compare(ours, theirs, spec.seed, bench.mode),
+            evaluator=bench.loop_judge_of(first) if first else None,
+            metric=None if spec.metric is None else rehearsal or bench.metric_of(spec.metric),
+            second_judge=bench.loop_judge_of(second) if second else None,
             concurrency=bench.concurrency,
             time_limit=bench.seconds_left,
             listener=hear,
@@ -166,6 +175,39 @@ async def run(
 
     async for found in follow(work):
         yield found
+
+
+def _foresee(spec: CalibrateSpec, material: Material, smallest_gain: str) -> Outlook:
+    """The search's own limits, and what it can show, for an estimate."""
+    held_out = len(material.validation)
+    parts = {
+        "rows": f"{len(material.training):,} for training, {held_out:,} for validation",
+        "smallest gain": smallest_gain,
+    }
+    if spec.budget is None:
+        told = f"none is given: the search asks for {UNPLANNED} outputs and rewrites at most,"
+        return Outlook(parts | {"budget": f"{told} validation for {2 * held_out:,} outputs"})
+    limit, share = read_budget(spec.budget), f"up to {DECISION_SHARE:.0%} are set aside"
+    parts["budget"] = f"{limit}, of which {share} for validation before the search begins"
+    return Outlook(parts, **{"cost" if limit.dollars else "calls": limit.most})
+
+
+def _rehearse_metric(mode: Mode) -> LabelMetric | None:
+    """Scores with which a search ends at once at the shortest, and goes on at the longest."""
+    if mode not in ("shortest", "longest"):
+        return None
+    numbers = count(2)
+
+    def score(_output: str) -> float:
+        return 1.0 if mode == "shortest" else 1.0 - 1.0 / next(numbers)
+
+    return score
+
+
+def _compare(first: Sequence[float], second: Sequence[float], seed: int, mode: Mode) -> Gain:
+    """The gain; at the longest rehearsal one that no look at the rows held out decides on."""
+    gain = compare_scores(first, second, seed)
+    return replace(gain, difference=EQUAL) if mode == "longest" else gain
 
 
 def compare_scores(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Gain:
@@ -206,20 +248,6 @@ def data(spec: CalibrateSpec, found: CalibrationResult) -> Mapping[str, Any]:
     }
 
 
-def estimate(
-    spec: CalibrateSpec, cases: Sequence[Case], model: str, price_of: PriceOf
-) -> UsageRange:
-    """A bound, by a formula: no rehearsal finds the search that goes on for longest.
-
-    Raises:
-        InputError: a chain stands for the model: nobody knows how many calls it makes.
-    """
-    refuse_estimate(program_of(spec))
-    first, second = (judge and split_rules(judge)[1] for judge in judges_asked(spec))
-    judging = Judging(first, second, asked=spec.metric is None)
-    return estimate_calibration(material_of(spec, cases), spec, judging, model, price_of)
-
-
 def note(event: Event) -> str | None:
     """A stage that starts, or a round that has ended, in one line."""
     if isinstance(event, StepStarted) and event.step == STAGE:
@@ -239,8 +267,8 @@ def _note_round(found: CalibrationResult) -> str:
         for n in found.beam
     )
     said = f", {dropped} of them dropped" if dropped else ""
-    count = wording.count(len(made), "new template")
-    return f"round {found.rounds}: {count}{said}; in the beam: {kept}"
+    number = wording.count(len(made), "new template")
+    return f"round {found.rounds}: {number}{said}; in the beam: {kept}"
 
 
 encode, _decode = json_codec(CalibrationResult)
@@ -277,7 +305,6 @@ STUDY = Study(
     steps=LoopSteps(
         {STAGE: "generate", "outputs": "evaluate", "judge": "evaluate"}, piece=TRIAL, round=ROUND
     ),
-    estimate=estimate,
     text_endings=(".txt", ".yaml", ".yml"),
     texts=_write_texts,
 )

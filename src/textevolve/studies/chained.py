@@ -34,7 +34,7 @@ from textevolve.llm.model import Request, Response
 from textevolve.loops.calibration.examples import Example, ProgramNames
 from textevolve.loops.calibration.program import PROMPT, ProgramOutput, Templates, plain_prompt
 from textevolve.user_code import OWN, names_chain, own_object
-from textevolve.wiring import Workbench
+from textevolve.wiring import Mode, Workbench
 
 if TYPE_CHECKING:
     from textevolve.studies.study import AnyStudy, Asks, StudySpec
@@ -82,12 +82,12 @@ def refuse_chain(study: AnyStudy, spec: StudySpec, asks: Asks) -> None:
         )
 
 
-def refuse_estimate(model: str | None) -> None:
+def refuse_rehearsal(model: str | None, mode: Mode) -> None:
     """
     Raises:
-        InputError: a chain stands for the model of a search.
+        InputError: a search is rehearsed in which a chain stands for the model.
     """
-    if chains_among(model):
+    if mode not in ("live", "replay") and chains_among(model):
         raise InputError(
             f"{model}: what a search with a chain may take cannot be said beforehand; limit it with"
             " --max-calls or --max-cost, which say where they stopped it"

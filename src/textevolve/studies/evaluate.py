@@ -6,7 +6,7 @@ whole, so that a run is gone on with as it was begun, whatever became of the fil
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,6 @@ from textevolve.debate.record import read_result, write_result
 from textevolve.debate.result import DebateResult
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
-from textevolve.estimates.debate import PriceOf, UsageRange, estimate_debates
 from textevolve.evaluation import (
     IMAGE_ALONE,
     Case,
@@ -33,7 +32,7 @@ from textevolve.evaluation import (
     mend_texts,
     refer_to_images,
 )
-from textevolve.evaluators import say_limit
+from textevolve.evaluators import bound_debate, say_limit
 from textevolve.judge_specs import (
     parse_evaluator,
     read_profile,
@@ -236,7 +235,7 @@ def open_judge(spec: EvaluateSpec, bench: Workbench) -> Evaluator:
         recall = own_object(spec.recall, bench.objects)
     elif profile.collections:  # else its agents have nothing to recall from
         recall = bench.recall
-    return Debate(
+    debate = Debate(
         profile=profile,
         model_of=lambda agent: bench.model_of(agent.model or bench.default_model),
         recall=cast(Recall, recall),
@@ -244,6 +243,7 @@ def open_judge(spec: EvaluateSpec, bench: Workbench) -> Evaluator:
         concurrency=bench.calls_per_case,
         today=bench.today,
     )
+    return bound_debate(debate, bench.mode)
 
 
 def _missing(spec: EvaluateSpec, case: Case, index: int, failure: Failure) -> Judged:
@@ -362,13 +362,6 @@ def data(spec: EvaluateSpec, found: Evaluations) -> Mapping[str, Any]:
     }
 
 
-def estimate(
-    spec: EvaluateSpec, cases: Sequence[Case], model: str, price_of: PriceOf
-) -> UsageRange | None:
-    """A bound for debates, by a formula: no rehearsal finds the one that ends earliest."""
-    return estimate_debates(cases, _profile_of(spec), model, price_of) if debates(spec) else None
-
-
 def rescore(judged: Judged, parameters: Mapping[str, Any]) -> Judged:
     if not isinstance(judged, DebateResult):
         raise InputError("only debates can be scored anew; another judge is asked again")
@@ -401,7 +394,6 @@ STUDY = Study(
     line=write_line,
     turns=turn_rows,
     rescore=rescore,
-    estimate=estimate,
     rows=whole_rows,
     take=take_given,
 )

@@ -1,7 +1,7 @@
 """Innovate: a better input for a model, without labels. Its gain is told with an interval, by
 outputs that nothing was tuned on.
 
-The loop is in `textevolve.loops.innovation`; what it may take in `textevolve.estimates.loops`.
+The loop is in `textevolve.loops.innovation`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import model_validator
 
-from textevolve.estimates.debate import PriceOf, UsageRange
-from textevolve.estimates.loops import estimate_innovation
 from textevolve.evaluation import Case, check_case
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.judge_specs import with_model
@@ -52,6 +50,7 @@ from textevolve.statistics.intervals import (
     mean_interval,
     ratio,
 )
+from textevolve.studies.rehearsal import UsableEdits
 from textevolve.studies.study import (
     Asks,
     LoopSteps,
@@ -133,14 +132,19 @@ async def run(
     spec: InnovateSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[Innovation]:
     (case,) = cases
+    live = bench.mode in ("live", "replay")
     context = InnovationContext(
-        model=bench.model,
-        evaluator=bench.whole_judge_of(judge_of(spec)),
+        model=bench.model if live else UsableEdits(bench.model, "input", case.input),
+        evaluator=bench.loop_judge_of(judge_of(spec)),
         concurrency=bench.concurrency,
         time_limit=bench.seconds_left,
         listener=bench.listener,
     )
-    yield await refine_input(case.input, spec, context)
+    plan = spec
+    if bench.mode == "longest":  # rehearsed with all rounds
+        longest = {"threshold": None, "min_gain": 0.0, "patience": max(1, spec.rounds)}
+        plan = spec.model_copy(update=longest)
+    yield await refine_input(case.input, plan, context)
 
 
 def find_row(made: Innovation) -> Row:
@@ -364,13 +368,6 @@ def _note_input(attempt: RefinedInput) -> str:
     return f"{_name(attempt)}: {wording.number(attempt.score, 3)}{notes}{shown}"
 
 
-def estimate(
-    spec: InnovateSpec, cases: Sequence[Case], model: str, price_of: PriceOf
-) -> UsageRange:
-    """A bound, by a formula: no rehearsal finds the loop that goes on for longest."""
-    return estimate_innovation(cases[0].input, spec, judge_of(spec), model, price_of)
-
-
 encode, decode = json_codec(Innovation)
 
 STUDY = Study(
@@ -390,7 +387,6 @@ STUDY = Study(
     steps=LoopSteps(
         {"refine": "generate", "outputs": "evaluate", FRESH: "evaluate"}, ends=frozenset({ATTEMPT})
     ),
-    estimate=estimate,
     text_endings=(".txt",),
     texts=lambda _, found: {".txt": found.input.rstrip("\n") + "\n"},
 )

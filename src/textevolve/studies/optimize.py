@@ -1,7 +1,7 @@
 """Optimize (prompt optimisation's sibling for one text, self-refine): a text for a task, revised as
 a judge asks, of which the best is kept.
 
-The loop is in `textevolve.loops.optimization`; what it may take in `textevolve.estimates.loops`.
+The loop is in `textevolve.loops.optimization`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from pydantic_core import from_json
 
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
-from textevolve.estimates.debate import PriceOf, UsageRange
-from textevolve.estimates.loops import estimate_optimization
 from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
 from textevolve.events import Aside, Event, Listener, StepFinished, StepStarted
 from textevolve.judge_specs import with_model
@@ -30,6 +28,7 @@ from textevolve.loops.generation import ModelGenerator
 from textevolve.loops.optimization import (
     ATTEMPT,
     DONE,
+    RETRY_TEMPERATURE,
     Optimization,
     OptimizationContext,
     OptimizationPlan,
@@ -54,7 +53,7 @@ from textevolve.report.blocks import (
 )
 from textevolve.rows import SUFFIXES, names_rows, read_rows
 from textevolve.spec import option
-from textevolve.studies.chained import ChainWriter, chains_among, open_chain_named, refuse_estimate
+from textevolve.studies.chained import ChainWriter, chains_among, open_chain_named, refuse_rehearsal
 from textevolve.studies.datasets import MappedSpec
 from textevolve.studies.study import (
     Asks,
@@ -67,7 +66,7 @@ from textevolve.studies.study import (
 )
 from textevolve.texts.columns import find_roles, is_text_column
 from textevolve.user_code import OWN, own_object
-from textevolve.wiring import Workbench
+from textevolve.wiring import Mode, Workbench
 
 DEFAULT_JUDGE = "single"
 
@@ -189,7 +188,8 @@ async def run(
     """What became of each task, as they finish."""
     first = list(islice(source := iter(cases), 2))
     listener = bench.listener if len(first) < 2 else _ends_only(bench.listener)
-    judge, *second = (bench.whole_judge_of(name) for name in judges_of(spec))
+    judge, *second = (bench.loop_judge_of(name) for name in judges_of(spec))
+    plan = _bound_loop(spec, bench.mode)
 
     async def work(placed: tuple[int, Case]) -> Optimization:
         position, case = placed
@@ -200,12 +200,22 @@ async def run(
             time_limit=bench.seconds_left,
             listener=listener,
         )
-        return await optimize_text(case.input, spec, context, case.id, position)
+        return await optimize_text(case.input, plan, context, case.id, position)
 
     placed = enumerate(chain(first, source))
     async with aclosing(stream(placed, work, bench.concurrency, ordered=False)) as found:
         async for made in found:
             yield made
+
+
+def _bound_loop(spec: OptimizeSpec, mode: Mode) -> OptimizeSpec:
+    """The loop as a rehearsal goes through it: at the shortest the first attempt is accepted, at
+    the longest nothing but the number of attempts ends it."""
+    if mode == "shortest":
+        return spec.model_copy(update={"threshold": 0.0})
+    ends = {"threshold": 1.0, "min_improvement": 0.0, "oscillation_limit": None}
+    ends["convergence_window"] = spec.max_iterations
+    return spec.model_copy(update=ends) if mode == "longest" else spec
 
 
 def _ends_only(listener: Listener) -> Listener:
@@ -220,22 +230,48 @@ def _ends_only(listener: Listener) -> Listener:
 
 
 def _open_generator(spec: OptimizeSpec, bench: Workbench) -> Generator:
+    if spec.generator is not None and bench.mode not in ("live", "replay"):
+        return _write_nothing  # the user's own function may cost something
     if spec.generator is None:
-        return ModelGenerator(
+        generator = ModelGenerator(
             _open_model(spec, bench),
             temperature=spec.temperature,
             max_tokens=spec.max_answer_tokens,
             seed=spec.seed,
         )
+        return _write_twice(generator) if bench.mode == "longest" else generator
     if spec.generator.startswith(OWN):
         return as_generator(cast("Generator", own_object(spec.generator, bench.objects)))
     return as_generator(find_callable(spec.generator, Path()))
+
+
+def _write_twice(generator: Generator) -> Generator:
+    """The generator as if each first text were degenerate."""
+
+    async def write(
+        task: str,
+        *,
+        previous: str | None = None,
+        feedback: Sequence[str] = (),
+        temperature: float | None = None,
+    ) -> str:
+        await generator(task, previous=previous, feedback=feedback, temperature=temperature)
+        return await generator(
+            task, previous=previous, feedback=feedback, temperature=RETRY_TEMPERATURE
+        )
+
+    return write
+
+
+async def _write_nothing(task: str, **_given: Any) -> str:
+    return task
 
 
 def _open_model(spec: OptimizeSpec, bench: Workbench) -> Model:
     """The model, or the chain that stands for one."""
     if spec.model is None or spec.plain_model is not None:
         return bench.model
+    refuse_rehearsal(spec.model, bench.mode)
     return ChainWriter(open_chain_named(spec.model, bench.objects), bench)
 
 
@@ -321,19 +357,6 @@ def _note_attempt(attempt: Attempt) -> str:
     return f"attempt {attempt.iteration}  {attempt.evaluation.score:.3f}{first}{said}"
 
 
-def estimate(
-    spec: OptimizeSpec, cases: Sequence[Case], model: str, price_of: PriceOf
-) -> UsageRange:
-    """A bound, by a formula: no rehearsal finds the loop that goes on for longest.
-
-    Raises:
-        InputError: a chain stands for the model: nobody knows how many calls it makes.
-    """
-    refuse_estimate(spec.model)
-    writes = spec.generator is None
-    return estimate_optimization(cases, spec, judges_of(spec), model, price_of, writes=writes)
-
-
 STUDY = Study(
     spec=OptimizeSpec,
     cases=read_cases,
@@ -347,7 +370,6 @@ STUDY = Study(
     data=data,
     flat=flatten,
     note=note,
-    estimate=estimate,
     text_endings=(".txt",),
     texts=write_texts,
     streams=True,

@@ -5,7 +5,7 @@ How a draft is asked for and mended is in `textevolve.loops.profile_writing`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -13,17 +13,14 @@ from pydantic import model_validator
 
 from textevolve.debate.profile import Profile, parse_profile
 from textevolve.errors import AnswerError, BudgetError
-from textevolve.estimates.debate import PriceOf, UsageRange
-from textevolve.estimates.loops import LONG, SHORT, count_calls
 from textevolve.evaluation import Case, Failure, Usage, failure_of
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.profile_writing import (
-    MOST_TOKENS,
     ProfilePlan,
     WrittenProfile,
+    ask_draft,
     check_subject,
-    count_prompt,
     write_profile,
 )
 from textevolve.report import wording
@@ -33,8 +30,6 @@ from textevolve.studies.study import Asks, LoopSteps, Row, Study, StudySpec, jso
 from textevolve.wiring import Workbench
 
 SOURCE = "as generated"
-SHORT_PROFILE = 500
-"""Tokens of a short profile."""
 
 
 class ProfileSpec(ProfilePlan, StudySpec):
@@ -101,6 +96,9 @@ async def run(
     spec: ProfileSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[GeneratedProfile]:
     (case,) = cases
+    if bench.mode == "shortest":  # made-up drafts are no usable profiles
+        await bench.model(ask_draft(case.input, spec))
+        return
     try:
         written = await write_profile(bench.model, case.input, _check, spec, bench.listener)
     except (AnswerError, BudgetError) as error:
@@ -185,15 +183,6 @@ def note(event: Event) -> str | None:
     return "the profile is being written" if drafts else None
 
 
-def estimate(spec: ProfileSpec, cases: Sequence[Case], model: str, price_of: PriceOf) -> UsageRange:
-    """From one short draft to two, each asked for twice. A rehearsal would make up drafts that are
-    not usable."""
-    price, prompt = price_of(model), count_prompt(cases[0].input, spec)
-    least = count_calls(1, prompt / SHORT, SHORT_PROFILE, price)
-    again = 4 * MOST_TOKENS  # the first draft stands in the prompt of the second
-    return UsageRange(1, least, count_calls(4, (prompt + again) / LONG, MOST_TOKENS, price))
-
-
 encode, decode = json_codec(GeneratedProfile)
 
 STUDY = Study(
@@ -210,7 +199,6 @@ STUDY = Study(
     flat=flatten,
     note=note,
     steps=LoopSteps({"draft": "generate", "check": "evaluate"}, ends=frozenset({"check"})),
-    estimate=estimate,
     text_endings=(".yaml", ".yml"),
     texts=write_texts,
 )

@@ -1,34 +1,36 @@
-"""What a study may use, before anything is spent: its own code is run against a model that makes
-its answers up: once with short answers that agree, once with answers as long as allowed, and
-several times with answers of typical lengths, for what is to be expected.
+"""How much a study may use, before anything is spent: its own code is run against a model that
+makes its answers up: once with short answers that agree, once with answers as long as allowed, and
+several times with answers of typical lengths, for the expected use.
 
-A study that needs an exact bound has a formula instead (`Study.estimate`). What earlier runs tell
-of what is to be expected is in `earlier.py`.
+In batch jobs calls wait for each other as they do there, and the waves are counted. What earlier
+runs say about the expected use is in `expected.py`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, cast
 
 from textevolve.errors import TextEvolveError
-from textevolve.estimates.debate import UsageRange
-from textevolve.estimates.expected import Expected, Used, expect_again, expect_of_draws, keep_within
 from textevolve.evaluation import Case, Usage
+from textevolve.events import Event, StepFinished
 from textevolve.images import image_facts
+from textevolve.llm.batches.ledger import batch_price, is_free, takes_batches
 from textevolve.llm.case_images import image_tokens, images_of
 from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.decisions import FIND_WIRE, Wire, dump_answers, dump_wire, load_questions
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
 from textevolve.llm.prices import price_of
+from textevolve.llm.providers import resolve
 from textevolve.llm.reported_usage import cost_of
-from textevolve.llm.testing.answers import TEXT, Answer, completion, drawn_embedding, instance
+from textevolve.llm.testing.answers import TEXT, WORDS, Answer, completion, drawn_embedding, instance
 from textevolve.llm.wire import (
     CHAT,
     as_response,
@@ -37,20 +39,25 @@ from textevolve.llm.wire import (
 )
 from textevolve.llm.wrappers import Journaled
 from textevolve.report.wording import count
-from textevolve.settings import Settings
+from textevolve.settings import Price, Settings
 from textevolve.studies.driver import models_asked
+from textevolve.studies.expected import (
+    UsageRange,
+    Used,
+    expect_again,
+    expect_of_draws,
+    keep_within,
+)
 from textevolve.studies.stored import StoredSpec, read_spec
-from textevolve.studies.study import AnyStudy
+from textevolve.studies.study import OUTLOOK, AnyStudy, Outlook
 from textevolve.wiring import Mode, Setting, open_workbench
 
-MOST_CASES = 50
+MOST_CASES = 24
 """Of more cases, so many are rehearsed, evenly spread, and stand for the others."""
 
-DRAWS, CASES_DRAWN = 15, 8
-"""How often, and with how many of the cases, answers of typical lengths are drawn."""
-
-DRAWS_OF_WHOLE = 5
-"""How often where all cases are rehearsed at once."""
+DRAWS, CASES_DRAWN, DRAWS_OF_WHOLE = 9, 8, 5
+"""How often answers of typical lengths are drawn, and for how many of the cases; and how often
+where all cases are one piece of work."""
 
 SENTENCE, TEXT_WRITTEN = 110, 900
 """Characters of a text in a structured answer, and of one without a form, as models write them."""
@@ -70,6 +77,11 @@ DIMENSION = 384
 
 SPOILED = "?"
 """An answer that cannot be read, so that it is asked for once more."""
+
+MANY_WAVES = 12
+"""From so many on batch jobs are called slow for such a study."""
+TURNS, PAUSE = 20, 0.002
+"""Turns of the loop and seconds without a new call, after which a rehearsed wave is complete."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +108,14 @@ class Manner:
         return round(characters * math.exp(model + rng.gauss(0, UNEVENNESS)))
 
 
-SHORTEST, LONGEST = Manner(), Manner(longest=True)
+@dataclass
+class Rehearsed:
+    """The use of one rehearsal, the waves that its calls came in, where these were counted, and
+    what the study said about its own limits."""
+
+    usage: Usage = Usage()
+    waves: int = 0
+    outlook: Outlook = field(default_factory=Outlook)
 
 
 async def forecast(
@@ -106,30 +125,61 @@ async def forecast(
     settings: Settings,
     earlier: Sequence[Used] = (),
 ) -> UsageRange:
-    """The range of calls, tokens and money for a study over these cases, and what of it is to be
-    expected: from `earlier` runs where there are any, else from rehearsals.
+    """The range of calls, tokens and money for a study over these cases, and its expected use: from
+    `earlier` runs where there are any, else from rehearsals.
 
     Tokens are counted as characters / 3 to characters / 5, so they bound what tokenisers make of
     ordinary prose; code, and languages without spaces, can lie above. Of a call that is asked twice
-    in the same words, the second is the journal's.
+    in the same words, the second is the journal's, which costs nothing.
     """
-    spec: Any = read_spec(study, stored)
-    if study.estimate is not None:
-        bound = study.estimate(spec, cases, stored.model, lambda name: price_of(name, settings))
-        if bound is not None:
-            bound = replace(bound, parts={**bound.parts, **_say_images(cases)})
-            return _told(bound, await _expect(study, stored, cases, settings, earlier))
-    step = max(1, -(-len(cases) // MOST_CASES))
-    chosen = cases[::step]
+    models = models_asked(study.asks(read_spec(study, stored)), stored)
+    if settings.batch:
+        settings, earlier = _at_batch_prices(settings, models), ()
+    chosen = cases if study.whole else _spread(cases, MOST_CASES)
+    shortest = await rehearse(study, stored, chosen, settings, Manner())
+    longest = await rehearse(study, stored, chosen, settings, Manner(longest=True))
     share = len(cases) / len(chosen) if chosen else 1.0
-    least = await rehearse(study, stored, chosen, settings, SHORTEST)
-    most = await rehearse(study, stored, chosen, settings, LONGEST)
-    expected = await _expect(study, stored, cases, settings, earlier)
-    bound = UsageRange(len(cases), _scale(least, share), _scale(most, share), _say_images(cases))
-    return _told(bound, expected)
+    least, most = _scale(shortest.usage, share), _scale(longest.usage, share)
+    most = _within(most, longest.outlook)
+    draws: list[Rehearsed] = []
+    drawn = cases if study.whole else _spread(cases, CASES_DRAWN)
+    try:
+        for draw in () if earlier else range(DRAWS_OF_WHOLE if study.whole else DRAWS):
+            draws.append(await rehearse(study, stored, drawn, settings, Manner(draw=draw)))
+    except (TextEvolveError, ValueError):  # made-up answers lead this study nowhere
+        draws.clear()
+    parts = {**longest.outlook.parts, **_describe_images(cases)}
+    if len(chosen) < len(cases):
+        parts["rehearsed"] = f"{len(chosen)} cases, evenly spread; the figures are scaled to all"
+    if settings.batch:
+        waves = [one.waves for one in (*draws, shortest, longest)]
+        usual = sorted(one.waves for one in draws or [shortest])[len(draws) // 2]
+        parts |= describe_batches(settings, models, (usual, min(waves), max(waves)))
+    expected = None
+    if earlier:
+        expected = expect_again(earlier, len(cases))
+    elif any(one.usage.calls for one in draws):
+        share = len(cases) / len(drawn)
+        expected = expect_of_draws([_scale(one.usage, share) for one in draws])
+    expected = expected and keep_within(expected, least, most)
+    return UsageRange(len(cases), least, most, parts, expected)
 
 
-def _say_images(cases: Sequence[Case]) -> dict[str, str]:
+def _spread(cases: Sequence[Case], most: int) -> Sequence[Case]:
+    """At most so many of the cases, evenly spread."""
+    return cases[:: max(1, -(-len(cases) // most))]
+
+
+def _within(most: Usage, outlook: Outlook) -> Usage:
+    """The most that a study uses which spends the whole of its own budget."""
+    if outlook.calls is not None and most.calls:
+        return _scale(most, max(1.0, outlook.calls / most.calls))
+    if outlook.cost is not None and most.cost is not None:
+        return replace(most, cost=outlook.cost)
+    return most
+
+
+def _describe_images(cases: Sequence[Case]) -> dict[str, str]:
     """How the images of cases are counted; nothing where there are none."""
     urls = [url for case in cases for url in images_of(case, range(len(case.candidates)))]
     if not urls:
@@ -139,33 +189,44 @@ def _say_images(cases: Sequence[Case]) -> dict[str, str]:
     return {"images": f"{said}: OpenAI's rule for high detail; other models count otherwise"}
 
 
-def _told(bound: UsageRange, expected: Expected | None) -> UsageRange:
-    if expected is None:
-        return bound
-    return replace(bound, expected=keep_within(expected, bound.least, bound.most))
+def _at_batch_prices(settings: Settings, models: Sequence[str]) -> Settings:
+    """The settings with what calls cost in batch jobs, where that is known."""
+    ends = [resolve(name, settings, asks=False) for name in models]
+    cut = {end.spec: batch_price(end) for end in ends if takes_batches(end)}
+    known = {name: price for name, price in cut.items() if price is not None}
+    return settings.model_copy(update={"prices": {**settings.prices, **known}})
 
 
-async def _expect(
-    study: AnyStudy,
-    stored: StoredSpec,
-    cases: Sequence[Case],
-    settings: Settings,
-    earlier: Sequence[Used],
-) -> Expected | None:
-    """None where made-up answers lead a study nowhere, so that nothing can be expected of them."""
-    if earlier:
-        return expect_again(earlier, len(cases))
-    step = 1 if study.whole else max(1, -(-len(cases) // CASES_DRAWN))
-    chosen = cases[::step]
-    share = len(cases) / len(chosen) if chosen else 1.0
-    draws: list[Usage] = []
-    for draw in range(DRAWS_OF_WHOLE if study.whole else DRAWS):
-        try:
-            used = await rehearse(study, stored, chosen, settings, Manner(draw=draw))
-        except (TextEvolveError, ValueError):
-            return None
-        draws.append(_scale(used, share))
-    return expect_of_draws(draws) if any(used.calls for used in draws) else None
+def describe_batches(
+    settings: Settings, models: Sequence[str], waves: tuple[int, int, int] | None
+) -> dict[str, str]:
+    """How long batch jobs take, and at what price. `waves`: usual, least and most; None where they
+    cannot be rehearsed."""
+    hours = count(settings.batches.window, "hour")
+    said = f"in waves of batch jobs, each of up to {hours}: how many cannot be rehearsed"
+    if waves is not None:
+        usual, least, most = waves
+        bounds = f" (at least {least}, at most {most})" if least < most else ""
+        whole = most * settings.batches.window
+        longest = count(whole, "hour") if whole < 48 else f"{whole / 24:g} days"
+        said = f"in about {count(usual, 'wave')} of batch jobs{bounds}, each of up to {hours}:"
+        said += f" {longest} at most"
+        if usual >= MANY_WAVES:
+            said += f". Each case asks {usual} times in a row, which suits batch jobs badly"
+    prices: list[str] = []
+    for name in models:
+        end = resolve(name, settings, asks=False)
+        if not takes_batches(end):
+            prices.append(f"{name}: takes no batch jobs, asked at once at full price")
+        elif not is_free(end):
+            prices.append(f"{name}: {_describe_discount(end.batch_discount)}")
+    return {"batch jobs": said} | ({"their price": "; ".join(prices)} if prices else {})
+
+
+def _describe_discount(discount: float | None) -> str:
+    if discount is None:
+        return "what is taken off for batch jobs is not known, so the cost is not"
+    return "half the price" if discount == 0.5 else f"{discount:.0%} off the price"
 
 
 async def rehearse(
@@ -174,9 +235,8 @@ async def rehearse(
     cases: Sequence[Case],
     settings: Settings,
     manner: Manner,
-    around: Callable[[Model], Model] = lambda model: model,
-) -> Usage:
-    """What the study uses of a model that answers in this manner; `around`: put before it."""
+) -> Rehearsed:
+    """Run the study against a model that answers in this manner."""
     spec: Any = read_spec(study, stored)
     setting = Setting(
         model=stored.model,
@@ -185,22 +245,28 @@ async def rehearse(
         described=stored.world,
         mode=manner.mode,
     )
-    journal, spent = _Memory(), list[Usage]()
+    journal, rehearsed, counter = _Memory(), Rehearsed(), _WaveCounter()
     models: dict[str, Model] = {}
 
     def model_of(name: str) -> Model:
         if name not in models:
-            actor = _Actor(name, settings, spent, manner)
-            models[name] = Journaled(around(actor), journal, lambda _: None)
+            price = price_of(name, settings)
+            actor = _Actor(name, price, rehearsed, manner, counter if settings.batch else None)
+            models[name] = Journaled(actor, journal, lambda _: None)
         return models[name]
 
+    def hear(event: Event) -> None:
+        if isinstance(event, StepFinished) and event.step == OUTLOOK:
+            rehearsed.outlook = event.value
+
     async with (
-        open_workbench(setting, settings, journal, models=model_of) as bench,
+        open_workbench(setting, settings, journal, listener=hear, models=model_of) as bench,
         aclosing(study.run(spec, cases, bench)) as records,
     ):
         async for _ in records:
             pass
-    return sum(spent, Usage())
+    rehearsed.waves = counter.waves
+    return rehearsed
 
 
 def _scale(usage: Usage, share: float) -> Usage:
@@ -220,42 +286,81 @@ class _Memory:
         self._known: dict[str, Response] = {}
 
     async def find(self, key: str) -> Response | None:
-        found = self._known.get(key)
-        return None if found is None else replace(found, replayed=True)
+        response = self._known.get(key)
+        return None if response is None else replace(response, replayed=True)
 
     async def append(self, entry: JournalEntry) -> None:
         if entry.response is not None:
             self._known[entry.key] = entry.response
 
 
+class _WaveCounter:
+    """Lets calls through when no more come, all at once, and counts how often."""
+
+    def __init__(self) -> None:
+        self.waves = 0
+        self._waiting: list[asyncio.Future[None]] = []
+        self._ending: asyncio.Task[None] | None = None
+
+    async def wait(self) -> None:
+        call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(call)
+        if self._ending is None or self._ending.done():
+            self._ending = asyncio.create_task(self._end())
+        await call
+
+    async def _end(self) -> None:
+        seen = 0
+        while seen != len(self._waiting):
+            seen = len(self._waiting)
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            await asyncio.sleep(PAUSE)
+        self.waves += 1
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            if not call.done():
+                call.set_result(None)
+
+
+@dataclass(frozen=True)
 class _Actor:
     """Stands where a model will be. In a long rehearsal each structured answer is spoiled once, in
     one of typical lengths some are."""
 
-    def __init__(self, name: str, settings: Settings, spent: list[Usage], manner: Manner) -> None:
-        self.name = name
-        self._price = price_of(name, settings)
-        self._spent, self._manner, self._longest = spent, manner, manner.longest
+    name: str
+    price: Price | None
+    rehearsed: Rehearsed
+    manner: Manner
+    counter: _WaveCounter | None
 
     async def __call__(self, request: Request, /) -> Response:
+        if self.counter is not None:
+            await self.counter.wait()
         most = request.max_tokens or DEFAULT_TOKENS
-        made = self._answer(request, most)
+        response = self._answer(request, most)
         characters = sum(len(message.text) for message in request.messages)
-        characters += len(request.schema or "") + len(request.questions or "")
-        prompt = round(characters / self._manner.ratio) + image_tokens(request)
-        answered = most if self._longest else min(most, len(made.text) // 4 + 1)
-        if request.questions is not None and not self._longest:
+        characters += len(request.questions or "")
+        if self.manner.mode != "shortest":  # not every endpoint puts the schema into the prompt
+            characters += len(request.schema or "")
+        prompt = round(characters / self.manner.ratio) + image_tokens(request)
+        answered = min(most, max(1, int(len(response.text) / self.manner.ratio)))
+        answered = most if self.manner.longest else answered
+        if request.questions is not None and not self.manner.longest:
             answered = 0  # a decision model writes nothing
-        cost = None if self._price is None else cost_of(self._price, prompt, 0, answered)
+        cost = None if self.price is None else cost_of(self.price, prompt, 0, answered)
         usage = Usage(1, prompt, 0, answered, cost)
-        self._spent.append(usage)
-        return replace(made, usage=usage, finish_reason="stop")
+        if request.questions == FIND_WIRE and self.manner.mode == "shortest":
+            usage = Usage()  # the endpoint's way to decide may be in the journal already
+        self.rehearsed.usage += usage
+        return replace(response, usage=usage, finish_reason="stop")
 
     def _answer(self, request: Request, most: int) -> Response:
-        varied = self._longest or self._manner.draw is not None
+        longest, draw = self.manner.longest, self.manner.draw
+        varied = longest or draw is not None
         seed = int(request_key(self.name, request)[:12], 16) if varied else 0
-        if self._manner.draw is not None:
-            seed = hash((seed, self._manner.draw))
+        if draw is not None:
+            seed = hash((seed, draw))
         rng = Random(seed)
         answer = Answer(yes=rng.random() if varied else 0.9)
         if request.embeds:
@@ -268,28 +373,53 @@ class _Actor:
             answer = Answer(text=_decided(request.questions, answer.yes or 0.0, wire))
         if request.schema is not None:
             repairs = any(m.role == "assistant" and m.text == SPOILED for m in request.messages)
-            spoiled = self._spoils(rng) and not repairs and _is_open(request.schema)
+            spoils = longest or (draw is not None and rng.random() < SELDOM)
+            spoiled = spoils and not repairs and _is_open(request.schema)
             answer = Answer(text=SPOILED if spoiled else self._structured(request, seed, most))
-        elif self._manner.draw is not None and most > 1 and not request.embeds:
-            answer = Answer(text=_prose(min(4 * most, self._manner.stretch(TEXT_WRITTEN, rng))))
+        elif varied and most > 1 and not (request.embeds or request.forced or request.questions):
+            length = 3 * most if longest else min(4 * most, self.manner.stretch(TEXT_WRITTEN, rng))
+            answer = Answer(text=_prose(length, seed))
         body = chat_body(self.name, request, "max_tokens")
         return as_response(CHAT.read(completion(body, seed, answer)), 0.0, None)
 
     def _structured(self, request: Request, seed: int, most: int) -> str:
-        schema = json.loads(request.schema or "{}")
-        if self._manner.draw is not None:
-            rng = Random(seed)
-            return json.dumps(_write(instance(schema, rng), self._manner, rng))
-        made = instance(
-            _bound_lists(schema, longest=self._longest), Random(seed) if self._longest else _Even(0)
-        )
-        if self._longest:
-            number = max(1, len(_texts(made)))
-            made = _stretch(made, 3 * most // number)
-        return json.dumps(made)
+        """An answer by the schema, with its freely drawn texts as long as the manner has them."""
+        schema, manner = json.loads(request.schema or "{}"), self.manner
+        rng = Random(seed)
+        if manner.draw is not None:
+            value = instance(schema, rng)
+            return json.dumps(_change_texts(value, lambda text: _write(text, manner, rng)))
+        bounded = _bound_lists(schema, longest=manner.longest)
+        value = instance(bounded, rng if manner.longest else _Even(0))
+        if manner.longest:
+            texts: list[str] = []
+            _change_texts(value, lambda text: texts.append(text) or text)
+            length = 3 * most // max(1, len(texts))
+            value = _change_texts(value, lambda text: _lengthen(text, length))
+        return json.dumps(value)
 
-    def _spoils(self, rng: Random) -> bool:
-        return self._longest or (self._manner.draw is not None and rng.random() < SELDOM)
+
+@dataclass(frozen=True, slots=True)
+class UsableEdits:
+    """A model whose made-up answers can be used as edits of a text: what stands under `key` holds
+    the text, is none of the edits before, and is not absurdly long."""
+
+    model: Model
+    key: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    async def __call__(self, request: Request, /) -> Response:
+        response = await self.model(request)
+        answer: dict[str, Any] = json.loads(response.text) if response.text[:1] == "{" else {}
+        if self.key not in answer:  # another answer, or one that is asked for again
+            return response
+        made = str(answer[self.key])
+        edited = f"{self.text} {made[-9:]} {made}"[: max(900, len(self.text) + 100)]
+        return replace(response, text=json.dumps({**answer, self.key: edited}))
 
 
 def _decided(questions: str, yes: float, wire: Wire | None) -> str:
@@ -336,38 +466,28 @@ class _Even(Random):
         return 0.5
 
 
-def _texts(value: Any) -> list[str]:
-    """All texts in a value that were drawn freely, which the obliging answers end with a mark."""
+def _change_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """The value with its freely drawn texts changed, which the obliging answers end with a mark."""
     if isinstance(value, dict):
-        return [t for one in cast("dict[str, Any]", value).values() for t in _texts(one)]
+        parts = cast("dict[str, Any]", value)
+        return {name: _change_texts(part, change) for name, part in parts.items()}
     if isinstance(value, list):
-        return [t for one in cast("list[Any]", value) for t in _texts(one)]
-    return [value] if isinstance(value, str) and value.endswith("].") else []
+        return [_change_texts(part, change) for part in cast("list[Any]", value)]
+    return change(value) if isinstance(value, str) and value.endswith("].") else value
 
 
-def _write(value: Any, manner: Manner, rng: Random) -> Any:
-    """The value with its freely drawn texts in lengths that are typical."""
-    if isinstance(value, dict):
-        given = cast("dict[str, Any]", value)
-        return {name: _write(one, manner, rng) for name, one in given.items()}
-    if isinstance(value, list):
-        return [_write(one, manner, rng) for one in cast("list[Any]", value)]
-    if not isinstance(value, str) or not value.endswith("]."):
-        return value
-    return f"{_prose(manner.stretch(SENTENCE, rng))} {value[-9:]}"
+def _write(text: str, manner: Manner, rng: Random) -> str:
+    """A text of a typical length."""
+    return f"{_prose(manner.stretch(SENTENCE, rng), 0)} {text[-9:]}"
 
 
-def _prose(length: int) -> str:
-    """So many characters of a text."""
-    return (f"{TEXT} " * (length // len(TEXT) + 1))[:length]
+def _lengthen(text: str, length: int) -> str:
+    """A text of at least so many characters."""
+    return f"{TEXT} " * (max(0, length - len(text)) // (len(TEXT) + 1)) + text
 
 
-def _stretch(value: Any, length: int) -> Any:
-    """The value with its freely drawn texts at least so long, in characters."""
-    if isinstance(value, dict):
-        return {k: _stretch(v, length) for k, v in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [_stretch(one, length) for one in cast("list[Any]", value)]
-    if not isinstance(value, str) or not value.endswith("]."):
-        return value
-    return f"{TEXT} " * (max(0, length - len(value)) // (len(TEXT) + 1)) + value
+def _prose(length: int, seed: int) -> str:
+    """So many characters of a text that another seed has otherwise, so that the journal does not
+    answer a question about one text with what was said about another."""
+    words = Random(seed).sample(WORDS, len(WORDS))
+    return (f"{' '.join(words)} " * (length // len(TEXT) + 1))[:length]

@@ -12,8 +12,6 @@ from itertools import chain
 from typing import IO, TYPE_CHECKING, Any
 
 from textevolve.errors import InputError
-from textevolve.estimates.debate import UsageRange
-from textevolve.estimates.expected import SHARE
 from textevolve.evaluation import Usage
 from textevolve.reach import is_confined
 from textevolve.report import wording
@@ -24,6 +22,7 @@ from textevolve.report.images import put_images
 from textevolve.report.markdown import write_markdown
 from textevolve.studies.aggregates import Aggregates, aggregates_data, draw_aggregates
 from textevolve.studies.driver import models_asked
+from textevolve.studies.expected import SHARE, UsageRange
 from textevolve.studies.gates import UNGATED, Gated, draw_gates
 from textevolve.studies.stored import Records, StoredSpec, read_spec, read_stored
 from textevolve.studies.study import AnyStudy, StudySpec

@@ -19,7 +19,6 @@ from textevolve.spec import Frozen, option
 from textevolve.user_code import names_chain
 
 if TYPE_CHECKING:
-    from textevolve.estimates.debate import PriceOf, UsageRange
     from textevolve.evaluation import Case
     from textevolve.events import Event
     from textevolve.report.blocks import Block, MatrixRow, Report
@@ -116,6 +115,20 @@ class Run(Protocol[S_contra, R_co]):
     ) -> AsyncGenerator[R_co]: ...
 
 
+OUTLOOK = "outlook"
+"""The step by which a study announces its `Outlook` while it is rehearsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Facts about a study that a rehearsal reports beside its figures (`parts`, each with its
+    heading), and the limits that the study sets itself: `calls`, or a `cost` in US dollars."""
+
+    parts: Mapping[str, str] = field(default_factory=dict[str, str])
+    calls: float | None = None
+    cost: float | None = None
+
+
 def no_note(_event: Event) -> str | None:
     """For studies whose progress is told by their records alone."""
     return None
@@ -209,9 +222,6 @@ class Study(Generic[S, R, T]):
     work, of which a part tells nothing. `independent`: whether, by the specification, each case
     can be worked on alone, by a `run` over nothing else whose place is `Workbench.first`, so that
     cases may be spread over machines; their steps are not heard of then.
-    `estimate`: what it may use where
-    that has to be an exact bound, from the specification, the cases and the model; where there is
-    none the study is rehearsed.
 
     Where a study has them: `complete`: the specification with what it leaves open to files and
     settings; a run is kept with that, so that it is gone on with as it was begun. `line`: a record
@@ -243,7 +253,6 @@ class Study(Generic[S, R, T]):
     texts: Callable[[S, T], Mapping[str, str]] = no_texts
     text_endings: tuple[str, ...] = ()
     streams: bool = False
-    estimate: Callable[[S, Sequence[Case], str, PriceOf], UsageRange | None] | None = None
     complete: Callable[[S, Settings], S] = as_given
     line: Callable[[R], str] | None = None
     turns: Callable[[R], Iterable[Mapping[str, Any]]] | None = None

@@ -10,20 +10,16 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from textevolve.errors import AnswerError, BudgetError, InputError
-from textevolve.estimates.debate import PriceOf, UsageRange
-from textevolve.estimates.loops import LONG, SHORT, SHORT_ANSWER, count_calls
 from textevolve.evaluation import Case, Failure, failure_of
 from textevolve.llm.mapreduce import (
     CONTEXT,
     FOCUS,
     KEEP,
-    RULES,
     SMALLEST_BUDGET,
     Compressed,
     Dropped,
     compress,
     compression_versions,
-    plan_compression,
 )
 from textevolve.llm.token_count import count_tokens
 from textevolve.report import wording
@@ -226,19 +222,6 @@ def write_texts(_spec: SummarizeSpec, found: Summary) -> Mapping[str, str]:
     return {} if found.compressed is None else {".txt": f"{found.text}\n"}
 
 
-def estimate(
-    spec: SummarizeSpec, cases: Sequence[Case], model: str, price_of: PriceOf
-) -> UsageRange:
-    """Count the planned calls; a rehearsal would make up answers that always keep their length."""
-    characters = sum(len(case.input) for case in cases) + 2 * (len(cases) - 1)
-    plan = plan_compression(characters, spec.budget, spec.context)
-    price = price_of(model)
-    least_read = characters / plan.least / SHORT if plan.least else 0.0
-    most_read = RULES + plan.read / LONG + plan.answered  # asked again, the answer stands in it
-    least = count_calls(plan.least, least_read, SHORT_ANSWER, price)
-    return UsageRange(1, least, count_calls(plan.most, most_read, plan.answered, price))
-
-
 encode, decode = json_codec(Summary)
 
 STUDY = Study(
@@ -253,7 +236,7 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    estimate=estimate,
+    whole=True,
     text_endings=(".txt",),
     texts=write_texts,
     aggregates=False,

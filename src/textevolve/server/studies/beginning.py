@@ -21,9 +21,9 @@ from textevolve.settings import Settings
 from textevolve.store import RunRecord
 from textevolve.store.served import ServedRun
 from textevolve.studies import driver
-from textevolve.studies.batch_plan import forecast_study
 from textevolve.studies.driver import Launch
-from textevolve.studies.earlier import find_earlier
+from textevolve.studies.expected import find_earlier
+from textevolve.studies.rehearsal import forecast
 from textevolve.studies.reporting import estimate_data
 from textevolve.studies.stored import StoredSpec
 from textevolve.studies.study import AnyStudy, StudySpec
@@ -160,7 +160,7 @@ async def estimate(server: ServerState, asked: AskedStudy) -> dict[str, Any]:
         )
         cases = await asyncio.to_thread(lambda: list(_read_cases(server, asked)))
         earlier = await asyncio.to_thread(find_earlier, asked.study, stored, asked.settings)
-        found = await forecast_study(asked.study, stored, cases, asked.settings, earlier)
+        found = await forecast(asked.study, stored, cases, asked.settings, earlier)
     return estimate_data(found, stored)
 
 
