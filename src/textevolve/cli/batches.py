@@ -10,9 +10,9 @@ import typer
 
 from textevolve.cli import options
 from textevolve.engine import sync
+from textevolve.errors import TextEvolveError
 from textevolve.llm.batches.gathering import cancel_job, forget_job
 from textevolve.llm.batches.ledger import BatchMeans, KeptBatch
-from textevolve.errors import TextEvolveError
 from textevolve.report.wording import count
 from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import Store, open_store

@@ -30,7 +30,14 @@ from textevolve.llm.model import Model, Request, Response, request_key
 from textevolve.llm.prices import price_of
 from textevolve.llm.providers import resolve
 from textevolve.llm.reported_usage import cost_of
-from textevolve.llm.testing.answers import TEXT, WORDS, Answer, completion, drawn_embedding, instance
+from textevolve.llm.testing.answers import (
+    TEXT,
+    WORDS,
+    Answer,
+    completion,
+    drawn_embedding,
+    instance,
+)
 from textevolve.llm.wire import (
     CHAT,
     as_response,
