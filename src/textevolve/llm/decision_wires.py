@@ -220,8 +220,11 @@ def _read_answer(question: Question, answer: Any) -> _Row:
                 raise _UnansweredError(f"the answer is no probability: {yes!r:.80}")
             return (1.0 - yes, yes)
     if isinstance(shares, list):
-        listed = [entry for entry in cast("list[object]", shares) if isinstance(entry, dict)]
-        entries = cast("list[dict[str, Any]]", listed)
+        entries = [
+            cast("dict[str, Any]", entry)
+            for entry in cast("list[Any]", shares)
+            if isinstance(entry, dict)
+        ]
         shares = {str(entry.get("value")): entry.get("probability") for entry in entries} or None
     if not isinstance(shares, dict):
         raise _UnansweredError("the answer has no probabilities")
