@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from textevolve.errors import (
@@ -64,6 +65,9 @@ class Gatherer:
     `journal`: where answers are found that were kept before. `gathers`: False where only the jobs
     that are open are waited for; all other calls raise `NotBatchedError`. `deadline`: when
     calls wait no longer, as `time.monotonic` counts: they raise `BudgetError`, and jobs go on.
+
+    `_calls` wait, by their keys; `_jobs` are by the keys whose outcome in them is not kept; `_held`
+    are lines that came before anybody asked for them, or whose answers are not kept yet.
     """
 
     def __init__(
@@ -78,7 +82,10 @@ class Gatherer:
         self._client, self.name = client, client.name
         self._submissions, self._options = submissions, submissions.options
         self._gathers, self._deadline = gathers, deadline
-        self._results = Results(client, submissions, journal)
+        self._journal = journal
+        self._calls: dict[str, WaitingCall] = {}
+        self._jobs: dict[str, Job] = {}
+        self._held: dict[str, AnsweredLine] = {}
         self._pending: dict[str, WaitingCall] = {}
         self._most = self._options.requests
         self._full = 0
@@ -90,22 +97,22 @@ class Gatherer:
 
     async def __call__(self, request: Request, /) -> Response:
         await self._load()
-        key, results = request_key(self.name, request), self._results
-        job = results.jobs.get(key)
+        key = request_key(self.name, request)
+        job = self._jobs.get(key)
         if job is None and not self._gathers:
             raise NotBatchedError
         if job is not None and job.failure is not None:
             raise job.failure
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        call = results.calls[key] = WaitingCall(key, request, answer)
+        call = self._calls[key] = WaitingCall(key, request, answer)
         try:
             if job is None:
                 self._enqueue(call)
-            elif results.give_held(call):
+            elif (line := self._held.get(key)) is not None and self._give(call, line):
                 self._ask_again([call])
             return await self._wait_for(answer)
         finally:
-            results.calls.pop(key, None)
+            self._calls.pop(key, None)
             self._pending.pop(key, None)
 
     async def _wait_for(self, answer: asyncio.Future[Response]) -> Response:
@@ -118,8 +125,12 @@ class Gatherer:
         raise BudgetError("the time limit is reached; batch jobs that are submitted go on")
 
     def confirm(self, key: str) -> None:
-        """The outcome under this key is durable."""
-        self._results.release(key)
+        """Forget a key: its outcome is durable, or will not come from its job."""
+        self._held.pop(key, None)
+        if (job := self._jobs.pop(key, None)) is not None:
+            job.left.discard(key)
+            if not job.left:
+                job.done.set()
 
     async def aclose(self) -> None:
         closing = [task for task, job in self._tasks.items() if job.done.is_set()]
@@ -140,7 +151,7 @@ class Gatherer:
     async def _take_up(self) -> None:
         for kept in await self._submissions.ledger.find_open(self.name):
             job = Job(kept, set(kept.keys), resumed=True)
-            self._results.jobs.update(dict.fromkeys(kept.keys, job))
+            self._jobs.update(dict.fromkeys(kept.keys, job))
             self._start(job, self._work(job))
 
     def _start(self, job: Job, work: Coroutine[Any, Any, None]) -> None:
@@ -201,7 +212,7 @@ class Gatherer:
         keys = tuple(call.key for call in calls)
         kept = KeptBatch(secrets.token_hex(16), self.name, time.time(), keys)
         job = Job(kept, set(keys))
-        self._results.jobs.update(dict.fromkeys(keys, job))
+        self._jobs.update(dict.fromkeys(keys, job))
         self._start(job, self._work(job, path, lines))
 
     # Jobs
@@ -215,7 +226,7 @@ class Gatherer:
                 self._wait_for_room(job, error)
                 await self._forget(job)
         except Exception as error:  # noqa: BLE001  it belongs to those who wait
-            self._results.fail(job, error)
+            self._fail_job(job, error)
 
     async def _go_through(self, job: Job, path: str, lines: bytearray | None) -> None:
         if lines is not None:
@@ -226,14 +237,14 @@ class Gatherer:
             await self._forget(job)
             return
         remote = await self._submissions.poll(job)
-        self._ask_again(await self._results.collect(job, remote))
+        self._ask_again(await self._collect(job, remote))
         await job.done.wait()
         state = "void" if remote.state == "failed" and not remote.outputs else "collected"
         await self._submissions.close(job, state, remote)
 
     async def _forget(self, job: Job) -> None:
         """Nothing was asked in this job: its calls are gathered anew."""
-        waiting = self._results.withdraw(job, job.kept.keys)
+        waiting = self._withdraw(job, job.kept.keys)
         if self._gathers:
             for call in waiting:
                 self._enqueue(call)
@@ -251,7 +262,7 @@ class Gatherer:
         self._not_before = asyncio.get_running_loop().time() + wait
         self._submissions.tell_retry(str(full), self._full, wait)
         if self._full >= MOST_FULL:
-            self._results.fail(job, UnavailableError(f"{self.name}: no batch job is taken: {full}"))
+            self._fail_job(job, UnavailableError(f"{self.name}: no batch job is taken: {full}"))
 
     def _ask_again(self, calls: Iterable[WaitingCall]) -> None:
         """In the next job, or at once, as the settings say; not for ever."""
@@ -270,81 +281,30 @@ class Gatherer:
         for call in calls:
             call.fail(NotBatchedError())
 
+    # Results
 
-FOUND_AT_ONCE = 500
-"""Keys that are looked for in the journal together."""
-
-log = logging.getLogger("textevolve")
-
-
-@dataclass(eq=False)
-class WaitingCall:
-    """A call until it is answered. `attempts`: jobs it was in without an answer; `last`: why."""
-
-    key: str
-    request: Request
-    answer: asyncio.Future[Response]
-    attempts: int = 0
-    last: str = "its line was missing"
-
-    def fail(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(copy.copy(error))
-
-
-@dataclass
-class _Reading:
-    """What was read of a job's results so far. `again`: calls that are to be asked again."""
-
-    answered: set[str] = field(default_factory=set[str])
-    again: list[WaitingCall] = field(default_factory=list[WaitingCall])
-    unreadable: int = 0
-
-
-class Results:
-    """`calls` that wait, by their keys; `jobs` by the keys whose outcome in them is not kept."""
-
-    def __init__(self, client: OpenAIClient, submissions: Submissions, journal: Journal) -> None:
-        self.calls: dict[str, WaitingCall] = {}
-        self.jobs: dict[str, Job] = {}
-        self._client, self._submissions, self._journal = client, submissions, journal
-        self._held: dict[str, AnsweredLine] = {}
-
-    def release(self, key: str) -> None:
-        """There is nothing more to wait for under this key."""
-        self._held.pop(key, None)
-        if (job := self.jobs.pop(key, None)) is not None:
-            job.left.discard(key)
-            if not job.left:
-                job.done.set()
-
-    def withdraw(self, job: Job, keys: Iterable[str]) -> list[WaitingCall]:
+    def _withdraw(self, job: Job, keys: Iterable[str]) -> list[WaitingCall]:
         """The calls among these keys of a job that wait; the job will not answer them."""
         waiting: list[WaitingCall] = []
         for key in keys:
-            if self.jobs.get(key) is job:
-                self.release(key)
-                if (call := self.calls.get(key)) is not None:
+            if self._jobs.get(key) is job:
+                self.confirm(key)
+                if (call := self._calls.get(key)) is not None:
                     waiting.append(call)
         if not job.left:
             job.done.set()
         return waiting
 
-    def fail(self, job: Job, error: Exception) -> None:
+    def _fail_job(self, job: Job, error: Exception) -> None:
         """Nothing can be learnt of a job now: whoever asks for its answers is told why."""
         job.failure = error
         for key in job.kept.keys:
-            if self.jobs.get(key) is job and (call := self.calls.get(key)) is not None:
+            if self._jobs.get(key) is job and (call := self._calls.get(key)) is not None:
                 call.fail(error)
-
-    def give_held(self, call: WaitingCall) -> bool:
-        """Answer a call by a line that has come already; whether it has to be asked again."""
-        line = self._held.get(call.key)
-        return line is not None and self._give(call, line)
 
     def _give(self, call: WaitingCall, line: AnsweredLine) -> bool:
         """Answer a call; whether it has to be asked again."""
-        job = self.jobs[call.key]
+        job = self._jobs[call.key]
         try:
             seconds = time.time() - job.kept.created
             response = self._client.read_batched(line.status, line.body, call.request, seconds)
@@ -359,23 +319,41 @@ class Results:
                     call.answer.set_result(response)
                 return False
             call.last = "the endpoint refuses a part of the request, which is left out from now on"
-        self.release(call.key)
+        self.confirm(call.key)
         return True
 
-    async def collect(self, job: Job, remote: RemoteBatch) -> list[WaitingCall]:
+    async def _collect(self, job: Job, remote: RemoteBatch) -> list[WaitingCall]:
         """Hand out what a job answered; the calls that are to be asked again.
 
         Raises:
             QueueFullError: it was never begun, and is to be submitted later.
         """
-        if remote.state == "failed" and is_full(said := self._said(remote)):
-            raise QueueFullError(said)
-        reading = _Reading()
+        if remote.state == "failed" and is_full(reason := self._said(remote)):
+            raise QueueFullError(reason)
+        answered, again, unreadable = set[str](), list[WaitingCall](), 0
+
+        async def read(file: str) -> None:
+            """Take each line; those that were read before, or of no call of this job, are left."""
+            nonlocal unreadable
+            async with aclosing(self._submissions.service.lines(file)) as lines:
+                async for line in lines:
+                    unreadable += line is None
+                    new = line is not None and line.status and line.key not in answered
+                    if line is not None and new and self._jobs.get(line.key) is job:
+                        answered.add(line.key)
+                        self._held[line.key] = line
+                        call = self._calls.get(line.key)
+                        if call is not None and self._give(call, line):
+                            again.append(call)
+
         for file in remote.outputs:
-            await self._read(job, file, reading)
+            try:
+                await self._submissions.persist(partial(read, file), None)
+            except (AccessError, RejectedError) as error:
+                log.warning("batch job %s: results in %s are gone: %s", job.kept.id, file, error)
         await self._drop_known(job)
-        missing = [key for key in job.kept.keys if key not in reading.answered]
-        waiting = self.withdraw(job, missing)
+        missing = [key for key in job.kept.keys if key not in answered]
+        waiting = self._withdraw(job, missing)
         if missing:
             log.info(
                 "batch job %s (%s): %d of %d requests have no answer, %d lines cannot be read",
@@ -383,40 +361,19 @@ class Results:
                 remote.status,
                 len(missing),
                 len(job.kept.keys),
-                reading.unreadable,
+                unreadable,
             )
-        return reading.again + self._judge(job, remote, waiting)
-
-    async def _read(self, job: Job, file: str, reading: _Reading) -> None:
-        async def read() -> None:
-            async with aclosing(self._submissions.service.lines(file)) as lines:
-                async for line in lines:
-                    self._take(job, line, reading)
-
-        try:
-            await self._submissions.persist(read, None)
-        except (AccessError, RejectedError) as error:
-            log.warning("batch job %s: its results in %s are gone: %s", job.kept.id, file, error)
-
-    def _take(self, job: Job, line: AnsweredLine | None, reading: _Reading) -> None:
-        """One line; what was answered before, or is of no call of this job, is left aside."""
-        if line is None:
-            reading.unreadable += 1
-        elif line.status and line.key not in reading.answered and self.jobs.get(line.key) is job:
-            reading.answered.add(line.key)
-            self._held[line.key] = line  # until the answer is kept: who asks may have to ask again
-            if (call := self.calls.get(line.key)) is not None and self._give(call, line):
-                reading.again.append(call)
+        return again + self._judge(job, remote, waiting)
 
     async def _drop_known(self, job: Job) -> None:
         """An earlier process may have kept some answers: these are not asked for again."""
-        unasked = [key for key in job.left if key not in self.calls] if job.resumed else []
+        unasked = [key for key in job.left if key not in self._calls] if job.resumed else []
         for start in range(0, len(unasked), FOUND_AT_ONCE):
             some = unasked[start : start + FOUND_AT_ONCE]
             found = await asyncio.gather(*map(self._journal.find, some))
             for key, response in zip(some, found, strict=True):
                 if response is not None:
-                    self.release(key)
+                    self.confirm(key)
 
     def _said(self, remote: RemoteBatch) -> str:
         """Why a job was refused, in one line without keys."""
@@ -447,6 +404,27 @@ class Results:
         for call in waiting:
             call.last = f"batch job {job.kept.id} ended without it ({remote.status})"
         return waiting
+
+
+FOUND_AT_ONCE = 500
+"""Keys that are looked for in the journal together."""
+
+log = logging.getLogger("textevolve")
+
+
+@dataclass(eq=False)
+class WaitingCall:
+    """A call until it is answered. `attempts`: jobs it was in without an answer; `last`: why."""
+
+    key: str
+    request: Request
+    answer: asyncio.Future[Response]
+    attempts: int = 0
+    last: str = "its line was missing"
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(copy.copy(error))
 
 
 def _fail(calls: list[WaitingCall], error: Exception) -> list[WaitingCall]:
