@@ -113,13 +113,14 @@ class Weights(WeightsFile):
 
     @property
     def files(self) -> tuple[WeightsFile, ...]:
-        """All that has to be there, the file of the weights first."""
+        """The files of the model, that of the weights first."""
         return (self,) if self.tokenizer is None else (self, self.tokenizer)
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where the file of a name is or will be. `weights` is None for a user's own file."""
+    """The place of a name's file, which may not be there yet. `weights` is None for a file
+    of the user."""
 
     name: str
     path: Path

@@ -308,7 +308,7 @@ class OpenAIClient:
         return forced
 
     def _listen(self, body: Mapping[str, Any]) -> EventStream | None:
-        """What reads the answer while it comes, where it is asked for as a stream."""
+        """Return the reader of a streamed answer; None if none is asked for."""
         told = telling() if "stream" in body else None
         if told is None:
             return None
@@ -325,7 +325,7 @@ class OpenAIClient:
         return await self._watch.follow(sent)
 
     async def _look(self) -> bytes:
-        """What the slots of llama.cpp's server are doing; it changes as they get on."""
+        """Return the state of the slots of llama.cpp's server, which changes as they get on."""
         return (await self._exchange_natively("/slots"))[2]
 
     async def _find_tokens(self, text: str | None) -> list[Token] | None:
@@ -356,7 +356,7 @@ class OpenAIClient:
         return found
 
     async def ask_natively(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """What llama.cpp's server says beside the protocol, read from JSON; None of another one."""
+        """Ask llama.cpp's server outside the protocol, and read JSON; None from another server."""
         status, _, raw = await self._exchange_natively(path, body)
         with suppress(ValueError, RecursionError):
             return json.loads(raw) if status == 200 else None
@@ -496,7 +496,7 @@ def is_encodable(text: str) -> bool:
 
 
 def tokenize_body(text: str) -> dict[str, Any]:
-    """What llama.cpp's `/tokenize` is asked. What looks like a control token is text."""
+    """Return the body for llama.cpp's `/tokenize`; control tokens are text in it."""
     return {"content": text, "add_special": False, "parse_special": False, "with_pieces": True}
 
 

@@ -397,7 +397,7 @@ class JsonService:
     async def post(
         self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> Any:
-        """What the service answers to a JSON body, read from JSON.
+        """Post a JSON body, and return the service's answer, read from JSON.
 
         Raises:
             UnavailableError: worth another try, also an answer that is no JSON.
@@ -433,7 +433,7 @@ RELAYED_CONNECTIONS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What an endpoint said in place of an answer. `retry_after`: in seconds."""
+    """The refusal of an endpoint. `retry_after`: in seconds."""
 
     status: int
     refusal: Refusal
@@ -481,7 +481,7 @@ class Relay:
         return await self._http.begin("POST", URL(self._base + path), sent, quiet=self._quiet)
 
     async def refusal_of(self, answer: BegunAnswer) -> Refused:
-        """What an answer says whose status is not 200."""
+        """Read the refusal in an answer whose status is not 200."""
         found = read_refusal(await answer.whole())
         said = self._http.scrub(found.message) or "no reason given"
         told = Refusal(said, found.code, found.param, found.limit)
@@ -505,7 +505,7 @@ class UsageReader:
 
     @property
     def usage(self) -> Usage:
-        """What the endpoint said. Streams often say nothing: then a token is counted for each
+        """The usage as reported. Streams often report none: then a token is counted for each
         event, and the prompt by its length."""
         for line in (self._said, *reversed(self._said.splitlines())) if self._said else ():
             if (said := _usage_in(line)) is not None:

@@ -292,7 +292,7 @@ TOKENS_PER_CHARACTER, ANSWER = 0.3, 200.0
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one call is taken to use: itself, tokens of its prompt and of its answer."""
+    """The estimated use of one call: itself, tokens of its prompt and of its answer."""
 
     prompt: float = 0.0
     answer: float = 0.0
@@ -437,7 +437,7 @@ class Pacer:
     _answer: float = ANSWER
 
     def need(self, characters: int, max_tokens: int | None) -> Need:
-        """What a call with a prompt of so many characters is taken to need."""
+        """Estimate the need of a call with a prompt of so many characters."""
         answer = self._answer if max_tokens is None else min(self._answer, max_tokens)
         return Need(characters * self._per_character, answer)
 
@@ -463,7 +463,7 @@ class Pacer:
         return Ticket(self._number, need)
 
     def note(self, now: float, ticket: Ticket, windows: Iterable[RateWindow]) -> None:
-        """What the answer to a call told. Figures that are older than those that are known are left
+        """Note the limits in the answer to a call. Figures older than the known ones are left
         alone: answers overtake each other."""
         newest = ticket.number >= self._noted
         self._noted = max(self._noted, ticket.number)
@@ -654,7 +654,7 @@ class Pool:
         return chosen
 
     def _rank(self, member: Member) -> tuple[bool, float, float]:
-        """Those with room first, then the least busy for its weight, then whose turn it is."""
+        """Rank members with room first, then the least busy for its weight, then by turn."""
         turn = max(member.turn, self._turn)
         return member.is_full, member.model.load / member.weight, turn
 

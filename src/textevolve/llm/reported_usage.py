@@ -31,7 +31,7 @@ _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
 
 
 def _known(value: object, read: ValidatorFunctionWrapHandler) -> Any:
-    """None where a field that an answer can do without cannot be read: a good text stays."""
+    """Return None if an optional field cannot be read, so that a good text is kept."""
     try:
         return None if isinstance(value, bool) else read(value)
     except ValidationError:
@@ -42,7 +42,7 @@ KNOWN = WrapValidator(_known)
 
 
 class _Readable:
-    """As `KNOWN`, at no cost, for what no truth value passes for: texts and objects."""
+    """A variant of `KNOWN` at no cost, for texts and objects, which no truth value passes for."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -70,7 +70,7 @@ KnownCount = Annotated[Annotated[int, Field(ge=0, lt=2**53)] | None, KNOWN, _Pla
 
 
 def read_loosely(read: Callable[[bytes], Read], body: bytes) -> Read:
-    """What `read` makes of the body, tried again without bytes that are no text.
+    """Read a body, and once more without bytes that are no text if that fails.
 
     Raises:
         ValueError: it is not what it should be, all the same.
@@ -105,7 +105,7 @@ def _named(old: str, new: str) -> Any:
 
 
 class ReportedUsage(BaseModel):
-    """What an endpoint says that a call took, by the names of chats or those of newer wires."""
+    """The usage that an endpoint reports, by the names of chats or those of newer wires."""
 
     model_config = ConfigDict(populate_by_name=True)
 

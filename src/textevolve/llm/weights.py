@@ -2,7 +2,7 @@
 
 A file that was checked has a small record beside it, with its size and time of change, so that it
 is not hashed at each start. Here: the order of things, locks, hashes and what can go wrong. Not
-here: how a source gives its bytes (`hub`, `wheels`) and what names mean (`catalogue`).
+here: how a source gives its bytes (`weight_sources`) and what names mean (`catalogue`).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def fetch_file(
     progress: ReportProgress = no_report,
     stop: threading.Event | None = None,
 ) -> Path:
-    """As `fetch`, for one file, which need not be in the catalogue."""
+    """Fetch one file, which need not be in the catalogue; see `fetch`."""
     path = folder / weights.file
     if _is_checked(path, weights):
         return path
@@ -162,7 +162,7 @@ def list_weights(settings: Settings) -> list[WeightsRow]:
 
 
 def weights_state(weights: Weights, folder: Path) -> WeightsState:
-    """Of all files of a model, by their sizes and records alone: that of the one in the worst."""
+    """Return the worst state of a model's files, by their sizes and records alone."""
     states = {_file_state(folder / file.file, file) for file in weights.files}
     if "not there" in states and len(states) > 1:
         return "incomplete"

@@ -187,7 +187,7 @@ class Completion(BaseModel):
 
 
 class _ChunkChoice(BaseModel):
-    """What a chunk of a stream adds to the answer; some servers call it `message`."""
+    """The part of an answer in a chunk of a stream; some servers call it `message`."""
 
     delta: Annotated[_Message | None, Field(validation_alias=AliasChoices("delta", "message"))] = (
         None
@@ -197,7 +197,7 @@ class _ChunkChoice(BaseModel):
 
 
 def _own_choices(value: object) -> object:
-    """Of several answers only the first is used; their chunks come mixed."""
+    """Keep the chunks of the first answer only; those of several come mixed."""
     choices: list[Any] = cast("list[Any]", value) if isinstance(value, list) else []
     return [one for one in choices if not isinstance(one, dict) or not one.get("index")]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
@@ -293,7 +293,7 @@ def _thoughts_of(message: _Message) -> str:
 def as_response(
     completion: Completion, seconds: float, price: Price | None, prompt: int = 0
 ) -> Response:
-    """What the rooms see of a completion that has a choice. `prompt`: about how many tokens the
+    """Return the response in a completion that has a choice. `prompt`: about how many tokens the
     prompt has.
 
     An answer that the model declined to give is an empty text with the finish reason "refusal".
@@ -322,7 +322,7 @@ def as_response(
 
 
 def as_vector(found: Embeddings, seconds: float, price: Price | None, prompt: int) -> Response:
-    """What the rooms see of the embedding of one text. `prompt`: as in `as_response`."""
+    """Return the response with the embedding of one text. `prompt`: as in `as_response`."""
     (vector,) = found.data
     said = (found.usage or ReportedUsage()).model_copy(update={"completion_tokens": 0})
     text = dump_vector(vector.embedding)
@@ -537,7 +537,7 @@ def _call(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _texts(item: Mapping[str, Any]) -> Iterator[str]:
-    """What a reasoning item tells: the thoughts themselves, or a summary of them."""
+    """Yield the thoughts of a reasoning item, or a summary of them."""
     for part in item.get("content") or item.get("summary") or ():
         text = _mapping(part).get("text")
         if isinstance(text, str):
@@ -633,7 +633,7 @@ class CompletionsWriter:
 
 
 def _as_chat(raw: bytes, place: str) -> dict[str, Any]:
-    """What was said in the form of a chat completion, or of a chunk of one; its text stands in
+    """Return an answer in the form of a chat completion, or of a chunk of one; its text stands in
     `place`."""
     said = _mapping(from_json(raw))
     return {**said, "choices": [_choice(one, place) for one in said.get("choices") or ()]}
@@ -749,7 +749,7 @@ def text_wire(endpoint: Endpoint) -> TextWire:
 
 
 def effort_fields(endpoint: Endpoint) -> dict[str, Any]:
-    """What every body has where the settings say how much the model is to think."""
+    """Return the fields of every body that set how much the model thinks."""
     effort = endpoint.reasoning_effort
     if effort is None:
         return {}

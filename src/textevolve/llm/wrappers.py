@@ -250,7 +250,7 @@ def refuse_unpriced(model: str, looked: str = "") -> SettingsError:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one call will need, at most and at least. An unknown cost is infinite at most."""
+    """The need of one call, at most and at least. An unknown cost is infinite at most."""
 
     most_tokens: int
     least_tokens: int
@@ -349,14 +349,14 @@ class Budget:
 
 @dataclass
 class ClaimedCall:
-    """What a call took, to be filled in by whoever makes it."""
+    """The usage of a call, filled in by whoever makes it."""
 
     usage: Usage = Usage()
 
 
 class Allowance:
-    """What the calls of one model may take of a `Budget`: estimated before, bounded better with
-    each answer. Without a price, costs are those that the model reports."""
+    """The part of a `Budget` that the calls of one model may take: estimated before, and
+    bounded better with each answer. Without a price, costs are those that the model reports."""
 
     def __init__(self, name: str, budget: Budget, price: Price | None = None) -> None:
         self.name = name
@@ -522,7 +522,11 @@ class ProgressWatch:
         self._seconds = 0.0
 
     async def follow(self, call: Coroutine[Any, Any, T]) -> T:
-        """What the call gives. Raises UnavailableError where the server has stopped getting on."""
+        """Await the call under watch.
+
+        Raises:
+            UnavailableError: the server makes no progress.
+        """
         began = asyncio.get_running_loop().time()
         if not self._in_flight:  # idle before, which is no standstill
             self._moved = began
@@ -562,7 +566,7 @@ class ProgressWatch:
                 self._listener(slow)
 
     async def _note_progress(self) -> None:
-        """What a server does not say, or not in time, is no progress."""
+        """Look at the server; a state that does not come in time is no progress."""
         state, now = self._state, asyncio.get_running_loop().time()
         try:
             # However late this turn of the loop has come, the server has its time to say.

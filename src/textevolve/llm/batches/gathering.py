@@ -472,8 +472,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Submissions:
-    """What is done with the jobs of one model. `path`: what their lines ask, such as
-    /chat/completions."""
+    """The operations on the jobs of one model."""
 
     name: str
     model: str
@@ -612,7 +611,7 @@ class Submissions:
                 await self.service.delete_file(file)
 
     async def persist(self, action: Callable[[], Awaitable[T]], tries: int | None) -> T:
-        """What an action gives that is tried again while it is worth it; None: for ever."""
+        """Repeat an action while it is worth another try; `tries` None: for ever."""
         wait, most = self.options.poll
         attempt = 0
         while True:

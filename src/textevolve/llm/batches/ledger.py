@@ -97,7 +97,7 @@ def is_free(endpoint: Endpoint) -> bool:
 
 
 def batch_price(endpoint: Endpoint) -> Price | None:
-    """What calls in batch jobs cost; None where that is not known."""
+    """Return the price of calls in batch jobs; None if it is not known."""
     price, discount = find_price(endpoint), endpoint.batch_discount
     if price is None or is_free(endpoint):
         return price
@@ -155,7 +155,7 @@ class Confirmed(Protocol):
 
 @dataclass(frozen=True)
 class BatchMeans:
-    """What gatherers are made with. `stack`: closes them. `deadline`: when calls wait no longer, as
+    """The means to open gatherers. `stack`: closes them. `deadline`: when calls wait no longer, as
     `time.monotonic` counts."""
 
     settings: Settings

@@ -45,7 +45,7 @@ SLOWEST = 50_000.0
 
 @dataclass(frozen=True, slots=True)
 class AnsweredLine:
-    """What came for one request: the status and body of its answer. Status 0: the job ended before
+    """The answer to one request: its status and body. Status 0: the job ended before
     it was asked."""
 
     key: str

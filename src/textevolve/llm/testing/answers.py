@@ -25,7 +25,7 @@ _TOKEN = re.compile(r"\d+| ?[^\W\d_]+|\s+|[^\w\s]|_")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What to answer. What is left out is obliging.
+    """An answer of the server. Omitted fields are obliging.
 
     `text`: None stands for the obliging text; `alter` is applied to either. `yes`: of a one-token
     answer, P(yes), or that of the first of the words that the question ends with ("one letter, A, B
@@ -380,7 +380,7 @@ CHUNK = 7
 
 
 def drawn_calls(asked: Mapping[str, Any], rng: Random) -> tuple[tuple[str, str], ...]:
-    """What is called where a call is demanded: the function that is named, or the first."""
+    """Draw the call that a request demands: of the function that is named, or the first."""
     choice: Any = asked.get("tool_choice")
     if choice in (None, "auto", "none"):
         return ()
@@ -404,14 +404,14 @@ def add_calls(message: dict[str, Any], calls: Sequence[tuple[str, str]], rng: Ra
 
 
 def thought_deltas(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What chunks of a stream say of thoughts, before the text."""
+    """Yield the thoughts of a message in chunks of a stream, before the text."""
     for name in ("reasoning_content", "reasoning"):
         for part in _split(message.get(name) or ""):
             yield {name: part}
 
 
 def call_deltas(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What chunks of a stream say of calls, after the text: the name first, then the arguments."""
+    """Yield the calls of a message in chunks, after the text: the name, then the arguments."""
     for index, call in enumerate(message.get("tool_calls") or ()):
         function = call["function"]
         begun: dict[str, Any] = {

@@ -161,7 +161,7 @@ class ScriptedServer:
         self._thread.join(10)
 
     def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """What to answer to one request; `body` of the answer is set, ready to be sent."""
+        """Answer one request; `body` of the answer is set, ready to be sent."""
         if self.key is not None and headers.get("authorization") != f"Bearer {self.key}":
             return misbehave(Fault.UNAUTHORISED)
         if self.batches is not None:
@@ -207,7 +207,7 @@ class ScriptedServer:
         body: bytes,
         make: Callable[[dict[str, Any], int, Answer], bytes],
     ) -> Answer:
-        """What the script says, and what it leaves open from `make`."""
+        """Return the script's answer, completed by `make`."""
         seed = int.from_bytes(blake2b(body, digest_size=8).digest(), "big")
         self.calls += 1
         self.seen[seed] = self.seen.get(seed, 0) + 1

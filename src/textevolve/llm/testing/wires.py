@@ -318,7 +318,7 @@ class _Asked:
 
 
 def dialect_of(path: str, asked: Mapping[str, Any], spoken: Sequence[str]) -> Wire | None:
-    """In which dialect a request is answered, None where the server does not speak it."""
+    """Return the dialect in which a request is answered; None if the server does not speak it."""
     if path == "/systemone":
         return "systemone" if "systemone" in spoken else None
     questions: Sequence[Mapping[str, Any]] = asked.get("questions") or [{}]
