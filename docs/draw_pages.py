@@ -39,6 +39,7 @@ from textevolve.server.listening import bind, make_server, run, url_of
 from textevolve.server.options import ServerOptions
 from textevolve.settings import Settings
 from textevolve.store import ResourceStore, kinds
+from textevolve.store import jobs as stored_jobs
 
 KEPT = Path(__file__).with_name("pages")
 SHOWN = {
@@ -122,10 +123,18 @@ def fill(settings: Settings, embedder: str) -> None:
         study = {"kind": "integrate-memories", "agent": "nord/guide"}
         nightly = JobSpec(name="nightly", study=study, zone="Europe/Oslo", cron="0 3 * * *")
         for spec in (nightly, JobSpec(name="hourly", study=study, every=3600.0)):
-            store.create_job("nord", spec, next_due)
-        store.end_claim(store.claim_job("nightly", "nord", 60), "finished", "", next_due)
-        late = store.claim_job("nightly", "nord", 60)
-        store.end_claim(late, "failed", "the model did not answer in time", next_due)
+            store.write(stored_jobs.create_job, "nord", spec, next_due)
+        store.write(
+            stored_jobs.end_claim,
+            store.write(stored_jobs.claim_job, "nord", "nightly", 60),
+            "finished",
+            "",
+            next_due,
+        )
+        late = store.write(stored_jobs.claim_job, "nord", "nightly", 60)
+        store.write(
+            stored_jobs.end_claim, late, "failed", "the model did not answer in time", next_due
+        )
 
 
 def keep_memories(store: ResourceStore) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from postgres_server import BOTH, address_of
 from textevolve.jobs.job_spec import JobSpec
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.store import ResourceStore, open_store
+from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import database_time
 
 pytestmark = [pytest.mark.slow, BOTH]
@@ -64,7 +65,9 @@ def wait_until(done):
 
 
 def newest(resources, name):
-    runs = resources.list_job_runs(resources.get_job(name, "default"))
+    runs = resources.read(
+        stored_jobs.list_job_runs, resources.read(stored_jobs.get_job, "default", name)
+    )
     return runs[0] if runs else None
 
 
@@ -87,7 +90,12 @@ def test_two_schedulers_run_each_job_exactly_once(home, resources, work):
     with ScriptedServer(lambda _body, _call: Answer(delay=0.01)) as server:
         for name in names:
             study = make_study(home, server.url, name)
-            resources.create_job("default", JobSpec(name=name, study=study, every="1d"), at_once)
+            resources.write(
+                stored_jobs.create_job,
+                "default",
+                JobSpec(name=name, study=study, every="1d"),
+                at_once,
+            )
         begun = resources.database.read(database_time)
         both = [work(), work()]
         wait_until(lambda: all(has_ended(resources, name) for name in names))
@@ -97,9 +105,9 @@ def test_two_schedulers_run_each_job_exactly_once(home, resources, work):
         asked = Counter(json.dumps(one, sort_keys=True) for one in server.requests)
         assert server.calls == sum(asked.values())
         assert set(asked.values()) == {1}
-    jobs = resources.list_jobs("default")
+    jobs = resources.read(stored_jobs.list_jobs, "default")
     assert all(job.due > begun and not job.working for job in jobs)
-    histories = [resources.list_job_runs(job) for job in jobs]
+    histories = [resources.read(stored_jobs.list_job_runs, job) for job in jobs]
     assert [len(one) for one in histories] == [1] * JOBS
     assert {run.status for one in histories for run in one} == {"finished"}
     assert len({run.run_id for one in histories for run in one}) == JOBS
@@ -113,7 +121,7 @@ def test_a_killed_schedulers_job_is_taken_over_and_its_run_resumed(
     with ScriptedServer(stalling(after)) as server:
         study = make_study(home, server.url, "nightly")
         spec = JobSpec(name="nightly", study=study, every="1d", concurrency=1)
-        resources.create_job("default", spec, at_once)
+        resources.write(stored_jobs.create_job, "default", spec, at_once)
         killed = work()
         # What was answered and is not kept yet would be asked twice, too.
         wait_until(lambda: server.calls > after and count_kept(location, resources) >= after)
@@ -131,7 +139,9 @@ def test_a_killed_schedulers_job_is_taken_over_and_its_run_resumed(
         wait_until(lambda: has_ended(resources, "nightly"))
         following.send_signal(signal.SIGTERM)
         assert following.wait(60) == 0
-        found = resources.list_job_runs(resources.get_job("nightly", "default"))
+        found = resources.read(
+            stored_jobs.list_job_runs, resources.read(stored_jobs.get_job, "default", "nightly")
+        )
         assert [(one.id, one.run_id) for one in found] == [(interrupted.id, interrupted.run_id)]
         assert found[0].status == "finished"
         repeated = Counter(json.dumps(one["messages"]) for one in server.requests)
@@ -165,7 +175,7 @@ def test_a_scheduler_that_slept_too_long_notices_that_it_lost_the_job(
     with ScriptedServer(stalling(3)) as server:
         study = make_study(home, server.url, "nightly")
         spec = JobSpec(name="nightly", study=study, every="1d", concurrency=1)
-        resources.create_job("default", spec, at_once)
+        resources.write(stored_jobs.create_job, "default", spec, at_once)
         sleeper = spawn(address_of(location), script=STOPPED)
         wait_until(lambda: server.calls > 3)
         sleeper.send_signal(signal.SIGSTOP)
@@ -178,5 +188,7 @@ def test_a_scheduler_that_slept_too_long_notices_that_it_lost_the_job(
         assert "begins" in sleeper.stdout.readline()
         assert "is not ours any more" in sleeper.stdout.readline()
         assert "finished" in other.stdout.readline()
-        (run,) = resources.list_job_runs(resources.get_job("nightly", "default"))
+        (run,) = resources.read(
+            stored_jobs.list_job_runs, resources.read(stored_jobs.get_job, "default", "nightly")
+        )
         assert run.status == "finished"

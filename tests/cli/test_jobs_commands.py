@@ -6,6 +6,8 @@ import threading
 
 import pytest
 
+from textevolve.store import jobs as stored_jobs
+
 pytest.importorskip("apscheduler")
 
 ROWS = '{"id": "a", "input": "2 + 2?", "candidates": ["4", "5"]}\n'
@@ -135,11 +137,11 @@ def test_a_job_that_is_in_work_is_not_run_beside(cli, nightly, home):
     from textevolve.store import ResourceStore
 
     resources = ResourceStore(str(home / "store.db"))
-    claim = resources.claim_job("nightly", "default", 60)
+    claim = resources.write(stored_jobs.claim_job, "default", "nightly", 60)
     found = cli("jobs", "run", "nightly")
     assert found.code == 1
     assert "in work by process" in found.err
-    resources.release_claim(claim)
+    resources.write(stored_jobs.release_claim, claim)
     resources.close()
     assert cli("jobs", "run", "nightly").code == 0
 

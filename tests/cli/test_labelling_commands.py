@@ -7,6 +7,7 @@ import pytest
 
 from textevolve.labelling.tasks import GivenLabel
 from textevolve.settings import Settings
+from textevolve.store import labelling as stored_labels
 from textevolve.store.resources import ResourceStore
 from textevolve.studies.calibrate import STUDY, CalibrateSpec
 from textevolve.studies.labelled_sets import read_from_labels
@@ -34,10 +35,10 @@ def kept(home):
 
 def label_all(kept, name, answers, who="ann"):
     """What a person says of each item; `answers` takes the item."""
-    task = kept.find_task(name, "default")
-    items, _ = kept.read_task(task.id)
+    task = kept.read(stored_labels.find_task, "default", name)
+    items, _ = kept.read(stored_labels.read_task, task.id)
     for position, item in enumerate(items):
-        kept.keep_label(task, GivenLabel(position, who, answers(item)))
+        kept.write(stored_labels.keep_label, task, GivenLabel(position, who, answers(item)))
     return items
 
 
@@ -176,7 +177,7 @@ def test_columns_a_and_b_are_a_pair_and_a_rubric_asks_line_by_line(cli, home, ke
     assert "1 pair to label" in cli("labelling", "create", "ab", "ab.jsonl").out
     rubric = "It is polite.\nIt is clear. [no | in parts | yes]"
     cli("labelling", "create", "lines", "ab.jsonl", "--rubric", rubric)
-    task = kept.find_task("lines", "default")
+    task = kept.read(stored_labels.find_task, "default", "lines")
     assert [one.levels for one in task.spec.questions] == [("no", "yes"), ("no", "in parts", "yes")]
     label_all(kept, "lines", lambda item: "1,1")
     assert [one["human"] for one in cli("labelling", "export", "lines").rows] == [0.75, 0.75]

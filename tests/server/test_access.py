@@ -12,6 +12,7 @@ from textevolve.server.errors import ApiError
 from textevolve.server.options import ServerOptions
 from textevolve.settings import Settings
 from textevolve.store import ResourceStore
+from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeySpec
 
 FREE = (
@@ -43,7 +44,7 @@ def test_every_path_asks_who_it_is(serve, home):
     found = dict(paths_of(app.routes))
     assert {"/runs", "/v1/systemone", "/v1/models"} <= found.keys()
     with closing(ResourceStore(str(home / "store.db"))) as resources:
-        key = resources.add_key("labeller", KeySpec(scopes=("label",)))[1]
+        key = resources.write(stored_keys.add_key, "labeller", KeySpec(scopes=("label",)))[1]
     url = serve(judge="probe", keys=True)
     for path, methods in found.items():
         if path in FREE or path.startswith(LABELLING):

@@ -8,6 +8,7 @@ from agent_world import Browser, make_world
 from pages import HOSTILE, Outline
 from textevolve.agents.resources import AgentSpec, NamespaceSpec, UserSpec
 from textevolve.memory.record import Origin, Relation
+from textevolve.store import keys as stored_keys
 from textevolve.store import kinds
 from textevolve.store.keys import KeySpec
 
@@ -164,7 +165,9 @@ def test_nothing_is_changed_without_the_token_of_the_page(browser_of, world):
 
 
 def test_a_key_shows_its_namespaces_and_does_what_its_scopes_allow(serve, world):
-    _, key = world.resources.add_key("reader", KeySpec(scopes=("read",), namespaces=("acme",)))
+    _, key = world.resources.write(
+        stored_keys.add_key, "reader", KeySpec(scopes=("read",), namespaces=("acme",))
+    )
     browser = Browser(serve(), key)
     _, page = browser.get("/agents")
     said = text_of(page)
@@ -184,8 +187,8 @@ def test_a_key_shows_its_namespaces_and_does_what_its_scopes_allow(serve, world)
     assert "Forget it" not in browser.get(f"/memories/acme/chats/{world.new}")[1]
     for path in ("/agents/acme/guide/revert", f"/memories/acme/chats/{world.new}/forget"):
         assert browser.post(path, "", version="1")[0] == 403
-    _, key = world.resources.add_key(
-        "runner", KeySpec(scopes=("run", "read"), namespaces=("acme",))
+    _, key = world.resources.write(
+        stored_keys.add_key, "runner", KeySpec(scopes=("run", "read"), namespaces=("acme",))
     )
     runner = Browser(browser.url, key)
     assert runner.get("/chat/other/guide")[0] == 404

@@ -21,7 +21,8 @@ from textevolve.server.errors import ApiError
 from textevolve.server.limits import UsageLimits, open_limits
 from textevolve.server.options import ServerOptions, find_client_key, require_keys
 from textevolve.server.pages import runs
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import ResourceStore, budgets, kinds
+from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeyLimits, KeyScope, KeySpec
 
 ASKED = {
@@ -44,7 +45,7 @@ def make_key(resources, monkeypatch):
 
     def make(name="ann", expires=None, limits=None, **given):
         spec = KeySpec(**given, limits=limits or KeyLimits())
-        return resources.add_key(name, spec, expires)[1]
+        return resources.write(stored_keys.add_key, name, spec, expires)[1]
 
     return make
 
@@ -96,7 +97,7 @@ def test_a_revoked_key_is_refused_with_the_next_request(serve, make_key, resourc
     key, other = make_key(), make_key("bob")
     url = serve(judge="probe", keys=True)
     assert ask(url, key).status == 200
-    resources.revoke_key("ann")  # as another process would
+    resources.write(stored_keys.revoke_key, "ann")  # as another process would
     assert ask(url, key).status == 401
     assert ask(url, other).status == 200
 
@@ -153,12 +154,12 @@ def test_beyond_loopback_there_must_be_a_key(resources, monkeypatch):
         with pytest.raises(SettingsError, match="textevolve keys add"):
             require_keys(options, resources, None)
         require_keys(options, resources, "the-key-of-key-env")
-    resources.add_key("dead", KeySpec(), 1.0)
-    resources.add_key("ended", KeySpec(), None)
-    resources.revoke_key("ended")
+    resources.write(stored_keys.add_key, "dead", KeySpec(), 1.0)
+    resources.write(stored_keys.add_key, "ended", KeySpec(), None)
+    resources.write(stored_keys.revoke_key, "ended")
     with pytest.raises(SettingsError, match="no key yet"):
         require_keys(ServerOptions(host="0.0.0.0"), resources, None)
-    resources.add_key("live", KeySpec(), None)
+    resources.write(stored_keys.add_key, "live", KeySpec(), None)
     require_keys(ServerOptions(host="0.0.0.0"), resources, None)
     monkeypatch.setenv("OUR_KEY", "short")
     with pytest.raises(SettingsError, match="could be guessed"):
@@ -217,7 +218,7 @@ def test_a_stream_ends_with_its_key(serve, make_key, resources, monkeypatch):
         connection.request("GET", "/runs", headers={"Authorization": f"Bearer {key}"})
         answer = connection.getresponse()
         assert answer.readline() == b"0\n"
-        resources.revoke_key("ann")
+        resources.write(stored_keys.revoke_key, "ann")
         with pytest.raises(IncompleteRead):
             answer.read()
     serve.end()
@@ -277,7 +278,7 @@ async def test_a_namespace_has_its_tokens_of_a_day(resources):
             assert (refused.value.status, refused.value.code) == (429, "insufficient_quota")
             assert refused.value.retry_after <= 24 * 3600
         await limits.check_tokens(free)
-    assert resources.read_budget("acme").used == 120
+    assert resources.read(budgets.read_budget, "acme").used == 120
     async with open_limits(resources) as limits:  # after a restart, too
         with pytest.raises(ApiError):
             await limits.check_tokens(bound)
@@ -304,7 +305,7 @@ def test_it_is_known_when_a_key_was_last_used(serve, make_key, resources):
     url = serve(judge="probe", keys=True)
     assert ask(url, key).status == 200
     serve.end()
-    ann, bob = resources.list_keys()
+    ann, bob = resources.read(stored_keys.list_keys)
     assert ann.used is not None
     assert bob.used is None
 
@@ -317,10 +318,10 @@ def test_names_and_namespaces_of_keys_are_checked(resources, make_key):
         make_key("bob", namespaces=["acme"])
     resources.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
     make_key("bob", namespaces=["acme"])
-    resources.revoke_key("ann")
+    resources.write(stored_keys.revoke_key, "ann")
     make_key("ann")
     with pytest.raises(InputError, match="did you mean 'ann'"):
-        resources.revoke_key("anne")
+        resources.write(stored_keys.revoke_key, "anne")
 
 
 def test_the_command_shows_a_key_once(cli):

@@ -15,6 +15,7 @@ from textevolve.images import image_reference, image_url
 from textevolve.labelling.tasks import LabelItem, TaskSpec
 from textevolve.llm.testing import seen_images
 from textevolve.store import kinds
+from textevolve.store import labelling as stored_labels
 from textevolve.store.resources import ResourceStore
 
 RED, BLUE = png(64, 48), png(48, 64, (0, 0, 255))
@@ -139,7 +140,9 @@ def test_labelling_shows_pictures_each_beside_its_text(serve, kept):
         *(1, "2", "q", ("a", "b")),
         images=("javascript:alert(1)", 'data:image/png;base64,"onerror=alert(1)'),
     )
-    task = kept.create_task("default", "mine", TaskSpec(kind="pairs"), [item, hostile])
+    task = kept.write(
+        stored_labels.create_task, "default", "mine", TaskSpec(kind="pairs"), [item, hostile]
+    )
     url = serve()
     shown = ask_json(f"{url}/v1/labelling/{task.id}/items?labeller=Ann")
     first = shown["data"][0]

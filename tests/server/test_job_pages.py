@@ -10,6 +10,7 @@ from textevolve.agents.resources import NamespaceSpec
 from textevolve.jobs.job_spec import JobSpec
 from textevolve.jobs.schedules import next_due
 from textevolve.store import ResourceStore, kinds
+from textevolve.store import jobs as stored_jobs
 
 STUDY = {"kind": "evaluate", "data": "rows.jsonl"}
 
@@ -22,8 +23,11 @@ def resources(home):
     # The server works on what is due, and nothing is meant to be while pages are looked at.
     often = {"every": "30m", "start": "2100-01-01 00:00"}
     for name, when in (("nightly", {"cron": "0 3 * * *"}), ("often", often)):
-        store.create_job(
-            "acme", JobSpec(name=name, study=STUDY, zone="Europe/Vienna", **when), next_due
+        store.write(
+            stored_jobs.create_job,
+            "acme",
+            JobSpec(name=name, study=STUDY, zone="Europe/Vienna", **when),
+            next_due,
         )
     yield store
     store.close()
@@ -35,10 +39,10 @@ def browser_of(serve, resources):
 
 
 def run_once(resources, status, detail="", run_id=""):
-    claim = resources.claim_job("nightly", "acme", 60)
+    claim = resources.write(stored_jobs.claim_job, "acme", "nightly", 60)
     if run_id:
-        resources.note_job_run(claim, run_id)
-    resources.end_claim(claim, status, detail, next_due)
+        resources.write(stored_jobs.note_job_run, claim, run_id)
+    resources.write(stored_jobs.end_claim, claim, status, detail, next_due)
 
 
 def test_jobs_are_listed_with_what_they_did_last(browser_of, resources):
@@ -56,7 +60,7 @@ def test_jobs_are_listed_with_what_they_did_last(browser_of, resources):
 def test_a_job_has_its_history(browser_of, resources):
     for n in range(60):
         run_once(resources, "failed", f"for the reason {n}.")
-    resources.pause_job("nightly", "acme")
+    resources.write(stored_jobs.pause_job, "acme", "nightly")
     _, page = browser_of.get("/jobs/acme/nightly")
     said = Outline(page).text
     assert "for the reason 59." in said
@@ -75,7 +79,7 @@ def test_a_job_is_paused_resumed_hastened_and_removed(browser_of, resources):
     where = "/jobs/acme/nightly"
 
     def job():
-        return resources.get_job("nightly", "acme")
+        return resources.read(stored_jobs.get_job, "acme", "nightly")
 
     due = job().due
     assert browser_of.post(f"{where}/pause", where)[0] == 200
@@ -98,17 +102,17 @@ def test_nothing_is_changed_without_the_token_of_the_page(browser_of, resources)
     browser_of.get("/jobs")
     for action in ("pause", "remove"):
         assert browser_of.post(f"/jobs/acme/nightly/{action}", "")[0] == 403
-    assert not resources.get_job("nightly", "acme").paused
+    assert not resources.read(stored_jobs.get_job, "acme", "nightly").paused
 
 
 def test_hostile_texts_are_text(browser_of, resources):
     for number, one in enumerate(each.replace("\x00", "") for each in HOSTILE):
         study = {"kind": "evaluate", "data": one}
         spec = JobSpec(name=f"job{number}", study=study, every="1h")
-        resources.create_job("acme", spec, next_due)
-        claim = resources.claim_job(f"job{number}", "acme", 60)
-        resources.note_job_run(claim, one)
-        resources.end_claim(claim, "failed", one, next_due)
+        resources.write(stored_jobs.create_job, "acme", spec, next_due)
+        claim = resources.write(stored_jobs.claim_job, "acme", f"job{number}", 60)
+        resources.write(stored_jobs.note_job_run, claim, one)
+        resources.write(stored_jobs.end_claim, claim, "failed", one, next_due)
         for path in ("/jobs", f"/jobs/acme/job{number}"):
             status, page = browser_of.get(path)
             assert status == 200

@@ -13,6 +13,8 @@ pytest.importorskip("apscheduler")
 from postgres_server import BOTH, address_of
 from textevolve.server.jobs_api import JobSpec, SentBy, describe_job
 from textevolve.store import ResourceStore, open_store
+from textevolve.store import jobs as stored_jobs
+from textevolve.store import keys as stored_keys
 from textevolve.store.jobs import StoredJob
 from textevolve.store.keys import KeySpec
 
@@ -146,17 +148,17 @@ def test_a_client_cannot_say_whose_job_it_is_or_lend_its_study_anothers_reach(
     own = {"key": "", "namespaces": None, "files": ""}
     assert ask(url, {**NIGHTLY, "sent": own})[0] == 201
     with closing(ResourceStore(address_of(location))) as resources:
-        assert resources.get_job("nightly", "default").spec["sent"]["files"]
+        assert resources.read(stored_jobs.get_job, "default", "nightly").spec["sent"]["files"]
         (home / "own.jsonl").write_text(ROWS)
         own = {**STUDY, "cases": [str(home / "own.jsonl")]}
         local = JobSpec(name="local", every="1h", study=own)
-        resources.create_job("default", local, lambda _job, now: now + 3600)
+        resources.write(stored_jobs.create_job, "default", local, lambda _job, now: now + 3600)
         assert ask(f"{url}/local", {"every": "2h"}, "PATCH")[0] == 200
-        assert "sent" not in resources.get_job("local", "default").spec
+        assert "sent" not in resources.read(stored_jobs.get_job, "default", "local").spec
         status, answer = ask(f"{url}/local", {"study": local.study}, "PATCH")
         assert (status, "no file that was sent" in json.dumps(answer)) == (400, True)
         ask(f"{url}/local", {"study": STUDY, "files": NIGHTLY["files"]}, "PATCH")
-        assert resources.get_job("local", "default").spec["sent"]["files"]
+        assert resources.read(stored_jobs.get_job, "default", "local").spec["sent"]["files"]
 
 
 def test_what_is_not_there_is_not_found(jobs, ask):
@@ -184,7 +186,7 @@ def test_keys_read_and_change_the_jobs_of_their_namespaces_alone(jobs, ask, loca
     def made(**rights):
         with closing(ResourceStore(address_of(location))) as resources:
             resources.ensure_namespace("other")
-            _, key = resources.add_key(str(rights), KeySpec(**rights), None)
+            _, key = resources.write(stored_keys.add_key, str(rights), KeySpec(**rights), None)
             return {"Authorization": f"Bearer {key}"}
 
     reader, stranger = made(scopes=("read",)), made(scopes=("admin",), namespaces=("other",))
@@ -206,8 +208,10 @@ def test_keys_read_and_change_the_jobs_of_their_namespaces_alone(jobs, ask, loca
     assert ask(url, gated, **admin)[0] == 400
     assert ask(url, {**NIGHTLY, "name": "own"}, **admin)[0] == 201
     with closing(ResourceStore(address_of(location))) as resources:
-        assert resources.get_job("own", "default").spec["sent"]["namespaces"] == ["default"]
-        assert len(resources.files_of_jobs()) == 1
+        assert resources.read(stored_jobs.get_job, "default", "own").spec["sent"]["namespaces"] == [
+            "default"
+        ]
+        assert len(resources.read(stored_jobs.files_of_jobs)) == 1
 
 
 def test_who_made_a_job_is_not_told():

@@ -12,7 +12,9 @@ import pytest
 
 from textevolve.agents.resources import NamespaceSpec
 from textevolve.labelling.tasks import LabelItem, LabelQuestion, TaskSpec
+from textevolve.store import keys as stored_keys
 from textevolve.store import kinds
+from textevolve.store import labelling as stored_labels
 from textevolve.store.resources import ResourceStore
 
 PAIRS = TaskSpec(kind="pairs", source="secret-model.csv", instructions="Look for <b>facts</b>.")
@@ -45,8 +47,12 @@ def kept(home):
 @pytest.fixture
 def task(kept):
     items = make_items(4)
-    return kept.create_task(
-        "default", "mine", PAIRS, [*items, LabelItem(0, "x", "input 0", ("good 0", "bad 0"), True)]
+    return kept.write(
+        stored_labels.create_task,
+        "default",
+        "mine",
+        PAIRS,
+        [*items, LabelItem(0, "x", "input 0", ("good 0", "bad 0"), True)],
     )
 
 
@@ -111,7 +117,7 @@ def test_somebody_labels_is_led_on_and_comes_back(serve, kept, task):
     assert [item for item, _ in seen] == [0, 1, 2, 3, 4]
     assert {better for _, better in seen[:4]} == {"first", "second"}
     assert seen[0][1] != seen[4][1]
-    labels = kept.read_labels(task.id, "Ann Lee")
+    labels = kept.read(stored_labels.read_labels, task.id, "Ann Lee")
     assert [one.answer for one in labels] == ["first"] * 5
     assert labels[0].note == "because\nyes"
     # Looking back shows what was said, and another answer takes its place.
@@ -122,7 +128,12 @@ def test_somebody_labels_is_led_on_and_comes_back(serve, kept, task):
     assert "All labelled" in ann.text
     ann.post(f"/labelling/{task.id}/undo")
     assert ann.item == 2
-    assert [one.position for one in kept.read_labels(task.id, "Ann Lee")] == [0, 1, 3, 4]
+    assert [one.position for one in kept.read(stored_labels.read_labels, task.id, "Ann Lee")] == [
+        0,
+        1,
+        3,
+        4,
+    ]
     assert Person(url).get(f"/labelling/{task.id}") == 200
 
 
@@ -137,7 +148,7 @@ def test_two_people_and_two_tabs_do_not_get_in_each_others_way(serve, kept, task
     bob.post(f"/labelling/{task.id}", item=0, answer="tie")
     ann.post(f"/labelling/{task.id}", item=1, answer="tie")  # from a tab that was open before
     assert ann.item == 2
-    assert kept.get_task(task.id).done == {"ann": 2, "bob": 1}
+    assert kept.read(stored_labels.get_task, task.id).done == {"ann": 2, "bob": 1}
     ann.post("/labelling/name", name="", then="")
     ann.get(f"/labelling/{task.id}")
     assert "Who labels?" in ann.text
@@ -155,7 +166,7 @@ def test_forms_that_cannot_be_used_are_refused(serve, kept, task):
     ):
         assert ann.post(f"/labelling/{task.id}{path}", **fields) == status, fields
         assert said in ann.text, fields
-        assert kept.get_task(task.id).done == {}, fields
+        assert kept.read(stored_labels.get_task, task.id).done == {}, fields
 
 
 def test_names_are_shown_as_text_and_lead_nowhere_else(serve, task):
@@ -177,13 +188,15 @@ def test_a_task_of_several_questions_takes_an_answer_to_each(serve, kept):
         LabelQuestion(text="Is it clear?", levels=("no", "in parts", "yes")),
     )
     spec = TaskSpec(kind="single", questions=questions)
-    task = kept.create_task("default", "lines", spec, [LabelItem(0, "a", "q", ("t",))])
+    task = kept.write(
+        stored_labels.create_task, "default", "lines", spec, [LabelItem(0, "a", "q", ("t",))]
+    )
     ann = Person(serve())
     ann.begin(task, "ann")
     assert ann.post(f"/labelling/{task.id}", item=0, answer="all", q0="1") == 400
     assert ann.get(f"/labelling/{task.id}") == 200
     ann.post(f"/labelling/{task.id}", item=0, answer="all", q0="1", q1="2")
-    assert [one.answer for one in kept.read_labels(task.id, "ann")] == ["1,2"]
+    assert [one.answer for one in kept.read(stored_labels.read_labels, task.id, "ann")] == ["1,2"]
     ann.get(f"/labelling/{task.id}?item=0")
     assert ann.text.count("checked") == 2
 
@@ -264,7 +277,9 @@ def test_keys_label_under_their_own_name_and_see_no_more_than_they_may(serve, ke
     kept.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="other"))
 
     def add(name, *scopes, namespaces=()):
-        return kept.add_key(name, keys.KeySpec(scopes=scopes, namespaces=namespaces))[1]
+        return kept.write(
+            stored_keys.add_key, name, keys.KeySpec(scopes=scopes, namespaces=namespaces)
+        )[1]
 
     label = add("ann's key", "label", namespaces=("default",))
     other = add("of another", "label", "read", namespaces=("other",))
@@ -289,7 +304,7 @@ def test_keys_label_under_their_own_name_and_see_no_more_than_they_may(serve, ke
     elsewhere = {"name": "x", "rows": rows, "namespace": "other"}
     for made in ({"name": "x", "run": "last"}, elsewhere):
         assert send(label, f"{url}/v1/labelling", made)[0] == 404
-    assert kept.get_task(task.id).done == {"ann's key": 1}
+    assert kept.read(stored_labels.get_task, task.id).done == {"ann's key": 1}
 
 
 @pytest.mark.parametrize(
@@ -309,13 +324,13 @@ def test_tasks_that_cannot_be_made_are_refused(serve, kept, ask, given, said):
     status, found = ask(f"{serve()}/v1/labelling", given)
     assert 400 <= status < 500
     assert said in found["error"]["message"]
-    assert kept.list_tasks() == []
+    assert kept.read(stored_labels.list_tasks) == []
 
 
 @pytest.mark.slow
 def test_a_task_is_labelled_by_keyboard_alone(serve, kept, page, check_page):
     items = make_items(6)
-    task = kept.create_task("default", "mine", PAIRS, items)
+    task = kept.write(stored_labels.create_task, "default", "mine", PAIRS, items)
     url = serve()
     page.goto(f"{url}/labelling")
     check_page(page)
@@ -353,7 +368,7 @@ def test_a_task_is_labelled_by_keyboard_alone(serve, kept, page, check_page):
     page.keyboard.press("2")
     page.wait_for_selector("h1:has-text('All labelled')")
     check_page(page)
-    labels = kept.read_labels(task.id, "ann")
+    labels = kept.read(stored_labels.read_labels, task.id, "ann")
     answers = [one.answer for one in labels]
     shown = ["first", "second", "tie", "tie", "first", "second"]
     turned = {"first": "second", "second": "first", "tie": "tie"}
@@ -372,7 +387,7 @@ def test_several_questions_are_answered_by_digits(serve, kept, page, check_page)
     )
     spec = TaskSpec(kind="single", questions=questions, instructions="Read it whole.")
     items = [LabelItem(n, "a", "q", ("word " * 300,), context="c", reference="r") for n in (0, 1)]
-    task = kept.create_task("default", "lines", spec, items)
+    task = kept.write(stored_labels.create_task, "default", "lines", spec, items)
     page.goto(f"{serve()}/labelling/{task.id}")
     page.locator("#name").focus()
     page.keyboard.type("ann")
@@ -383,4 +398,4 @@ def test_several_questions_are_answered_by_digits(serve, kept, page, check_page)
     for key in ("1", "3", "2", "Enter"):
         page.keyboard.press(key)
     page.wait_for_selector('input[name="item"][value="1"]', state="attached")
-    assert [one.answer for one in kept.read_labels(task.id, "ann")] == ["0,2,1"]
+    assert [one.answer for one in kept.read(stored_labels.read_labels, task.id, "ann")] == ["0,2,1"]

@@ -12,6 +12,7 @@ from textevolve.server import identity
 from textevolve.server.browser import csrf_token, make_cookie
 from textevolve.server.options import ServerOptions
 from textevolve.store import ResourceStore
+from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeySpec
 
 HTML = {"Accept": "text/html"}
@@ -60,7 +61,7 @@ def resources(home):
 @pytest.fixture
 def key(resources, monkeypatch):
     monkeypatch.setattr(identity, "KEY_SECONDS", 0.0)
-    return resources.add_key("ann", KeySpec(scopes=("read",)), None)[1]
+    return resources.write(stored_keys.add_key, "ann", KeySpec(scopes=("read",)), None)[1]
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def test_a_login_leads_nowhere_else(visitor, key, where):
 def test_a_session_ends_when_its_key_is_revoked(visitor, key, resources):
     visitor.log_in(key)
     assert visitor.open("/runs").status == 200
-    resources.revoke_key("ann")
+    resources.write(stored_keys.revoke_key, "ann")
     assert visitor.open("/runs").status == 303
 
 
@@ -128,7 +129,9 @@ def test_a_session_ends_when_its_key_expires_and_after_a_day(visitor, resources,
     monkeypatch.setattr("textevolve.store.keys.time.time", lambda: 1e9)
     monkeypatch.setattr("textevolve.server.identity.time.time", lambda: 1e9)
     for expires, last in ((1e9 + 100, 99), (None, 86_399)):
-        text = resources.add_key(f"bob {last}", KeySpec(scopes=("read",)), expires)[1]
+        text = resources.write(
+            stored_keys.add_key, f"bob {last}", KeySpec(scopes=("read",)), expires
+        )[1]
         assert visitor.log_in(text).status == 303
         for later, status in ((last, 200), (last + 2, 303)):
             monkeypatch.setattr("textevolve.store.keys.time.time", lambda n=later: 1e9 + n)
@@ -196,7 +199,7 @@ def test_the_token_of_one_session_is_nothing_to_another(visitor, key, resources)
     visitor.log_in(key)
     visitor.open("/runs")
     other = Visitor(visitor.url)
-    other.log_in(resources.add_key("bob", KeySpec(scopes=("read",)), None)[1])
+    other.log_in(resources.write(stored_keys.add_key, "bob", KeySpec(scopes=("read",)), None)[1])
     other.open("/runs")
     assert other.token != visitor.token
     assert other.send("/logout", token=visitor.token).status == 403
@@ -242,7 +245,9 @@ def test_a_key_in_the_request_needs_no_token(visitor, key):
 
 
 def test_pages_use_the_api_with_the_token_in_a_header(visitor, resources, server):
-    visitor.log_in(resources.add_key("runner", KeySpec(scopes=("run", "read")), None)[1])
+    visitor.log_in(
+        resources.write(stored_keys.add_key, "runner", KeySpec(scopes=("run", "read")), None)[1]
+    )
     visitor.open("/runs")
     path, token = "/v1/systemone", visitor.token
     assert visitor.open(path, "POST", ASKED, Origin=visitor.url).status == 403

@@ -9,6 +9,7 @@ import pytest
 from textevolve.agents.resources import CollectionSpec, NamespaceSpec
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.store import ResourceStore, kinds
+from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeySpec
 
 CASES = "".join(
@@ -29,7 +30,7 @@ def resources(home):
             opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=name))
             made = CollectionSpec(name="notes", embedder="local/minilm", dimension=4)
             opened.write(kinds.create, kinds.COLLECTIONS, name, made)
-        opened.add_key("first", KeySpec())
+        opened.write(stored_keys.add_key, "first", KeySpec())
         yield opened
 
 
@@ -41,7 +42,7 @@ def send(ask, resources):
     def as_key(namespace, url, body=None, method=None):
         if namespace not in keys:
             spec = KeySpec(namespaces=(namespace,)) if namespace else KeySpec()
-            keys[namespace] = resources.add_key(f"of {namespace}", spec)[1]
+            keys[namespace] = resources.write(stored_keys.add_key, f"of {namespace}", spec)[1]
         return ask(url, body, method, Authorization=f"Bearer {keys[namespace]}")
 
     return as_key
@@ -116,7 +117,7 @@ def test_a_revoked_key_ends_its_studies(serve, send, wait, resources, monkeypatc
         run = send("mine", f"{url}/v1/studies", study())[1]
         while not upstream.calls:
             time.sleep(0.05)
-        resources.revoke_key("of mine")
+        resources.write(stored_keys.revoke_key, "of mine")
         stopped = wait("", url, run["id"], "interrupted", "finished")
     assert stopped["status"] == "interrupted"
     assert "no longer valid" in stopped["reason"]

@@ -12,6 +12,7 @@ import pytest
 from textevolve.agents.resources import NamespaceSpec
 from textevolve.errors import ConflictError, InputError
 from textevolve.spec import Frozen
+from textevolve.store import jobs as stored_jobs
 from textevolve.store import kinds
 from textevolve.store.jobs import database_time
 from textevolve.store.resources import ResourceStore
@@ -61,7 +62,7 @@ def never(_job, _now):
 
 
 def make(resources, name="nightly", due=at_once, namespace="acme", **spec):
-    return resources.create_job(namespace, Plan(name=name, **spec), due)
+    return resources.write(stored_jobs.create_job, namespace, Plan(name=name, **spec), due)
 
 
 def test_a_job_is_kept_listed_changed_and_removed(resources):
@@ -71,18 +72,23 @@ def test_a_job_is_kept_listed_changed_and_removed(resources):
     assert made.due - now_of(resources) == pytest.approx(HOUR, abs=60)
     assert (made.paused, made.working, made.namespace) == (False, False, "acme")
     make(resources, "another", due=never)
-    assert [one.name for one in resources.list_jobs("acme")] == ["another", "nightly"]
-    assert resources.list_jobs("other") == []
-    changed = resources.update_job("acme", Plan(name="nightly", note="new"), never)
+    assert [one.name for one in resources.read(stored_jobs.list_jobs, "acme")] == [
+        "another",
+        "nightly",
+    ]
+    assert resources.read(stored_jobs.list_jobs, "other") == []
+    changed = resources.write(
+        stored_jobs.update_job, "acme", Plan(name="nightly", note="new"), never
+    )
     assert (changed.id, changed.due) == (made.id, None)
     assert changed.spec == {"name": "nightly", "note": "new"}
     with pytest.raises(InputError, match="NUL character"):
         make(resources, "bad", study={"data": "\0"})
     with pytest.raises(InputError, match=r"is there already .*jobs add --replace acme/nightly"):
         make(resources)
-    resources.delete_job("nightly", "acme")
+    resources.write(stored_jobs.delete_job, "acme", "nightly")
     with pytest.raises(InputError, match=r"there is no job 'nightly'.*textevolve jobs add"):
-        resources.get_job("nightly", "acme")
+        resources.read(stored_jobs.get_job, "acme", "nightly")
 
 
 def test_a_namespace_takes_its_jobs_with_it(resources):
@@ -95,15 +101,15 @@ def test_what_is_not_due_or_is_paused_is_not_claimed(resources):
     make(resources, "later", due=in_an_hour)
     make(resources, "never", due=never)
     make(resources, "paused")
-    resources.pause_job("paused", "acme")
+    resources.write(stored_jobs.pause_job, "acme", "paused")
     assert resources.claim_due_job(60) is None
-    assert HOUR - 60 < resources.seconds_to_next_job() <= HOUR
-    resources.hasten_job("later", "acme")
+    assert HOUR - 60 < resources.read(stored_jobs.seconds_to_next) <= HOUR
+    resources.write(stored_jobs.hasten_job, "acme", "later")
     assert resources.claim_due_job(60).job.name == "later"
     with pytest.raises(ConflictError, match="is paused"):
-        resources.hasten_job("paused", "acme")
+        resources.write(stored_jobs.hasten_job, "acme", "paused")
     with pytest.raises(ConflictError, match="in work already"):
-        resources.hasten_job("later", "acme")
+        resources.write(stored_jobs.hasten_job, "acme", "later")
 
 
 def test_the_one_that_waits_longest_comes_first_and_nobody_else_gets_it(resources, location):
@@ -114,9 +120,9 @@ def test_the_one_that_waits_longest_comes_first_and_nobody_else_gets_it(resource
         claims = [resources.claim_due_job(60), other.claim_due_job(60)]
         assert [one.job.name for one in claims] == ["first", "second"]
         assert other.claim_due_job(60) is None
-        assert other.get_job("first", "acme").working
+        assert other.read(stored_jobs.get_job, "acme", "first").working
         with pytest.raises(ConflictError, match="in work by process"):
-            other.claim_job("first", "acme", 60)
+            other.write(stored_jobs.claim_job, "acme", "first", 60)
     finally:
         other.close()
 
@@ -124,12 +130,12 @@ def test_the_one_that_waits_longest_comes_first_and_nobody_else_gets_it(resource
 def test_its_end_is_noted_with_when_it_is_due_next(resources):
     make(resources)
     claim = resources.claim_due_job(60)
-    resources.note_job_run(claim, "run-1")
-    resources.end_claim(claim, "finished", "all well", in_an_hour)
-    job = resources.get_job("nightly", "acme")
+    resources.write(stored_jobs.note_job_run, claim, "run-1")
+    resources.write(stored_jobs.end_claim, claim, "finished", "all well", in_an_hour)
+    job = resources.read(stored_jobs.get_job, "acme", "nightly")
     assert job.due > now_of(resources) + HOUR / 2
     assert not job.working
-    (run,) = resources.list_job_runs(job)
+    (run,) = resources.read(stored_jobs.list_job_runs, job)
     assert (run.status, run.run_id, run.detail) == ("finished", "run-1", "all well")
     assert (run.cause, run.attempt, run.due) == ("schedule", 1, claim.job.due)
     assert run.started <= run.ended
@@ -139,34 +145,39 @@ def test_its_end_is_noted_with_when_it_is_due_next(resources):
 def test_a_lease_that_has_ended_is_lost_and_who_lost_it_notes_nothing(resources):
     make(resources)
     lost = resources.claim_due_job(-1)
-    resources.note_job_run(lost, "run-1")
-    assert resources.list_job_runs(resources.get_job("nightly", "acme"))[0].status == "interrupted"
+    resources.write(stored_jobs.note_job_run, lost, "run-1")
+    assert (
+        resources.read(
+            stored_jobs.list_job_runs, resources.read(stored_jobs.get_job, "acme", "nightly")
+        )[0].status
+        == "interrupted"
+    )
     taken = resources.claim_due_job(60)
     assert taken.run.id == lost.run.id
     assert taken.run.run_id == "run-1"
     assert taken.run.attempt == 1
-    assert not resources.renew_claim(lost, 60)
+    assert not resources.write(stored_jobs.renew_claim, lost, 60)
     with pytest.raises(ConflictError, match="another scheduler has it"):
-        resources.note_job_run(lost, "run-2")
+        resources.write(stored_jobs.note_job_run, lost, "run-2")
     with pytest.raises(ConflictError, match="another scheduler has it"):
-        resources.end_claim(lost, "finished", "", never)
-    resources.release_claim(lost)
-    assert resources.renew_claim(taken, 60)
+        resources.write(stored_jobs.end_claim, lost, "finished", "", never)
+    resources.write(stored_jobs.release_claim, lost)
+    assert resources.write(stored_jobs.renew_claim, taken, 60)
     assert resources.claim_due_job(60) is None
 
 
 def test_a_lease_that_is_renewed_in_time_is_kept(resources):
     make(resources)
     claim = resources.claim_due_job(-1)
-    assert resources.renew_claim(claim, 60)
+    assert resources.write(stored_jobs.renew_claim, claim, 60)
     assert resources.claim_due_job(60) is None
 
 
 def test_what_is_given_back_is_gone_on_with_at_once(resources):
     make(resources)
     first = resources.claim_due_job(60)
-    resources.release_claim(first)
-    assert not resources.get_job("nightly", "acme").working
+    resources.write(stored_jobs.release_claim, first)
+    assert not resources.read(stored_jobs.get_job, "acme", "nightly").working
     assert resources.claim_due_job(60).run.id == first.run.id
 
 
@@ -195,64 +206,68 @@ def test_the_job_of_a_process_that_is_gone_is_taken_up_at_once(resources, locati
 def test_another_attempt_is_of_the_same_time_and_the_same_run(resources):
     make(resources)
     claim = resources.claim_due_job(60)
-    resources.note_job_run(claim, "run-1")
-    resources.end_claim(claim, "retrying", "no connection", at_once)
+    resources.write(stored_jobs.note_job_run, claim, "run-1")
+    resources.write(stored_jobs.end_claim, claim, "retrying", "no connection", at_once)
     again = resources.claim_due_job(60)
     assert (again.run.attempt, again.run.due, again.run.run_id) == (2, claim.run.due, "run-1")
-    resources.end_claim(again, "failed", "no connection", at_once)
+    resources.write(stored_jobs.end_claim, again, "failed", "no connection", at_once)
     third = resources.claim_due_job(60)
     assert (third.run.attempt, third.run.run_id) == (1, "")
-    history = resources.list_job_runs(third.job)
+    history = resources.read(stored_jobs.list_job_runs, third.job)
     assert [one.status for one in history] == ["running", "failed", "retrying"]
-    assert resources.list_job_runs(third.job, before=history[1].id) == history[2:]
-    assert resources.list_job_runs(third.job, limit=1) == history[:1]
+    assert resources.read(stored_jobs.list_job_runs, third.job, before=history[1].id) == history[2:]
+    assert resources.read(stored_jobs.list_job_runs, third.job, limit=1) == history[:1]
 
 
 def test_by_hand_it_runs_whenever_and_stays_due(resources):
     due = make(resources, due=in_an_hour).due
-    claim = resources.claim_job("nightly", "acme", -1)
+    claim = resources.write(stored_jobs.claim_job, "acme", "nightly", -1)
     assert claim.run.cause == "hand"
-    scheduled = resources.claim_job("nightly", "acme", 60)
-    stopped = resources.list_job_runs(scheduled.job)[1]
+    scheduled = resources.write(stored_jobs.claim_job, "acme", "nightly", 60)
+    stopped = resources.read(stored_jobs.list_job_runs, scheduled.job)[1]
     assert (stopped.id, stopped.status) == (claim.run.id, "stopped")
-    resources.end_claim(scheduled, "finished", "", lambda job, _now: job.due)
-    assert resources.get_job("nightly", "acme").due == due
+    resources.write(stored_jobs.end_claim, scheduled, "finished", "", lambda job, _now: job.due)
+    assert resources.read(stored_jobs.get_job, "acme", "nightly").due == due
 
 
 def test_what_goes_by_in_a_pause_is_left_out_but_not_what_was_broken_off(resources):
     make(resources)
-    resources.pause_job("nightly", "acme")
-    assert resources.resume_job("nightly", "acme", in_an_hour).due > now_of(resources)
-    resources.hasten_job("nightly", "acme")
+    resources.write(stored_jobs.pause_job, "acme", "nightly")
+    assert resources.write(stored_jobs.resume_job, "acme", "nightly", in_an_hour).due > now_of(
+        resources
+    )
+    resources.write(stored_jobs.hasten_job, "acme", "nightly")
     claim = resources.claim_due_job(60)
-    resources.pause_job("nightly", "acme")
-    resources.release_claim(claim)
+    resources.write(stored_jobs.pause_job, "acme", "nightly")
+    resources.write(stored_jobs.release_claim, claim)
     assert resources.claim_due_job(60) is None
-    resources.resume_job("nightly", "acme", in_an_hour)
+    resources.write(stored_jobs.resume_job, "acme", "nightly", in_an_hour)
     assert resources.claim_due_job(60).run.id == claim.run.id
 
 
 def test_who_works_on_a_job_that_is_removed_is_told(resources):
     make(resources)
     claim = resources.claim_due_job(60)
-    resources.delete_job("nightly", "acme")
-    assert not resources.renew_claim(claim, 60)
+    resources.write(stored_jobs.delete_job, "acme", "nightly")
+    assert not resources.write(stored_jobs.renew_claim, claim, 60)
     make(resources)
     with pytest.raises(ConflictError, match="was removed"):
-        resources.end_claim(claim, "finished", "", never)
+        resources.write(stored_jobs.end_claim, claim, "finished", "", never)
 
 
 def test_a_change_while_it_runs_counts_for_when_it_is_due_next(resources):
     make(resources)
     claim = resources.claim_due_job(60)
-    resources.update_job("acme", Plan(name="nightly", note="never again"), at_once)
-    assert resources.renew_claim(claim, 60)
+    resources.write(
+        stored_jobs.update_job, "acme", Plan(name="nightly", note="never again"), at_once
+    )
+    assert resources.write(stored_jobs.renew_claim, claim, 60)
 
     def by_note(job, now):
         return None if job.spec["note"] == "never again" else now
 
-    resources.end_claim(claim, "finished", "", by_note)
-    assert resources.get_job("nightly", "acme").due is None
+    resources.write(stored_jobs.end_claim, claim, "finished", "", by_note)
+    assert resources.read(stored_jobs.get_job, "acme", "nightly").due is None
 
 
 def test_many_claims_at_once_give_each_job_once(resources, location):

@@ -14,6 +14,7 @@ from textevolve.agents.resources import NamespaceSpec
 from textevolve.errors import InputError
 from textevolve.labelling.tasks import GivenLabel, LabelItem, LabelQuestion, TaskSpec
 from textevolve.store import kinds, tables
+from textevolve.store import labelling as stored_labels
 from textevolve.store.resources import ResourceStore
 from textevolve.store.sqlite import sqlite3
 from textevolve.store.upkeep import check as check_store
@@ -43,12 +44,14 @@ def test_a_task_is_kept_with_its_items_and_what_each_person_said(resources):
     items[3] = replace(
         items[3], input="half \ud800 and \0", scores=(0.5, None), passed=(True, None)
     )
-    made = resources.create_task("acme", "mine", PAIRS, items)
+    made = resources.write(stored_labels.create_task, "acme", "mine", PAIRS, items)
     assert (made.positions, made.done, made.spec) == (700, {}, PAIRS)
-    resources.keep_label(made, GivenLabel(3, "ann", "first", "why \ud800", swapped=True))
-    resources.keep_label(made, GivenLabel(3, "bob", "tie"))
-    resources.keep_label(made, GivenLabel(1, " ann ", "skip"))
-    kept, labels = resources.read_task(made.id)
+    resources.write(
+        stored_labels.keep_label, made, GivenLabel(3, "ann", "first", "why \ud800", swapped=True)
+    )
+    resources.write(stored_labels.keep_label, made, GivenLabel(3, "bob", "tie"))
+    resources.write(stored_labels.keep_label, made, GivenLabel(1, " ann ", "skip"))
+    kept, labels = resources.read(stored_labels.read_task, made.id)
     assert kept == items
     assert [(one.position, one.labeller, one.answer) for one in labels] == [
         (1, "ann", "skip"),
@@ -56,18 +59,20 @@ def test_a_task_is_kept_with_its_items_and_what_each_person_said(resources):
         (3, "bob", "tie"),
     ]
     assert (labels[1].note, labels[1].swapped) == ("why \ud800", True)
-    assert resources.find_task("mine", "acme").done == {"ann": 2, "bob": 1}
-    assert resources.read_labels(made.id, "bob") == [labels[2]]
+    assert resources.read(stored_labels.find_task, "acme", "mine").done == {"ann": 2, "bob": 1}
+    assert resources.read(stored_labels.read_labels, made.id, "bob") == [labels[2]]
 
 
 def test_the_last_answer_counts_and_can_be_taken_back(resources):
-    task = resources.create_task("acme", "mine", PAIRS, make_items(2))
+    task = resources.write(stored_labels.create_task, "acme", "mine", PAIRS, make_items(2))
     for answer in ("first", "second"):
-        resources.keep_label(task, GivenLabel(0, "ann", answer))
-    assert [one.answer for one in resources.read_labels(task.id, "ann")] == ["second"]
-    assert resources.drop_label(task.id, 0, "ann")
-    assert not resources.drop_label(task.id, 0, "ann")
-    assert resources.read_labels(task.id, "ann") == []
+        resources.write(stored_labels.keep_label, task, GivenLabel(0, "ann", answer))
+    assert [one.answer for one in resources.read(stored_labels.read_labels, task.id, "ann")] == [
+        "second"
+    ]
+    assert resources.write(stored_labels.drop_label, task.id, 0, "ann")
+    assert not resources.write(stored_labels.drop_label, task.id, 0, "ann")
+    assert resources.read(stored_labels.read_labels, task.id, "ann") == []
 
 
 @pytest.mark.parametrize(
@@ -80,46 +85,46 @@ def test_the_last_answer_counts_and_can_be_taken_back(resources):
     ],
 )
 def test_an_answer_that_there_is_not_is_refused(resources, spec, answer, said):
-    task = resources.create_task("acme", "mine", spec, make_items(2))
+    task = resources.write(stored_labels.create_task, "acme", "mine", spec, make_items(2))
     with pytest.raises(InputError, match=said):
-        resources.keep_label(task, GivenLabel(0, "ann", answer))
+        resources.write(stored_labels.keep_label, task, GivenLabel(0, "ann", answer))
     with pytest.raises(InputError, match="no item 2"):
-        resources.keep_label(task, GivenLabel(2, "ann", "skip"))
+        resources.write(stored_labels.keep_label, task, GivenLabel(2, "ann", "skip"))
     with pytest.raises(InputError, match="name"):
-        resources.keep_label(task, GivenLabel(0, "\u202e", "skip"))
-    assert resources.get_task(task.id).done == {}
+        resources.write(stored_labels.keep_label, task, GivenLabel(0, "\u202e", "skip"))
+    assert resources.read(stored_labels.get_task, task.id).done == {}
 
 
 def test_tasks_are_of_one_namespace_and_end_with_it(resources):
-    task = resources.create_task("acme", "mine", PAIRS, make_items(2))
-    other = resources.create_task("other", "mine", PAIRS, make_items(1))
+    task = resources.write(stored_labels.create_task, "acme", "mine", PAIRS, make_items(2))
+    other = resources.write(stored_labels.create_task, "other", "mine", PAIRS, make_items(1))
     for one in (task, other):
-        resources.keep_label(one, GivenLabel(0, "ann", "tie"))
+        resources.write(stored_labels.keep_label, one, GivenLabel(0, "ann", "tie"))
     with pytest.raises(InputError, match="there is a labelling task 'mine' already"):
-        resources.create_task("acme", "mine", PAIRS, make_items(1))
+        resources.write(stored_labels.create_task, "acme", "mine", PAIRS, make_items(1))
     with pytest.raises(InputError, match="nothing to label"):
-        resources.create_task("acme", "empty", PAIRS, [])
+        resources.write(stored_labels.create_task, "acme", "empty", PAIRS, [])
     with pytest.raises(InputError, match=r"no labelling task 'mien'.*did you mean 'mine'"):
-        resources.find_task("mien", "acme")
+        resources.read(stored_labels.find_task, "acme", "mien")
     resources.write(kinds.delete, kinds.NAMESPACES, "", "acme")
-    assert [one.id for one in resources.list_tasks()] == [other.id]
-    assert resources.read_task(task.id) == ([], [])
-    resources.delete_task(other.id)
-    assert resources.read_task(other.id) == ([], [])
+    assert [one.id for one in resources.read(stored_labels.list_tasks)] == [other.id]
+    assert resources.read(stored_labels.read_task, task.id) == ([], [])
+    resources.write(stored_labels.delete_task, other.id)
+    assert resources.read(stored_labels.read_task, other.id) == ([], [])
     with pytest.raises(InputError, match="no such labelling task"):
-        resources.get_task(other.id)
+        resources.read(stored_labels.get_task, other.id)
 
 
 def test_people_and_tabs_at_once_lose_nothing(resources, memory_location):
     """Two people, each in two tabs, of which one is a server of its own."""
-    task = resources.create_task("acme", "mine", PAIRS, make_items(40))
+    task = resources.write(stored_labels.create_task, "acme", "mine", PAIRS, make_items(40))
     second = ResourceStore(memory_location)
     failures = []
 
     def work(store, who, positions):
         try:
             for position in positions:
-                store.keep_label(task, GivenLabel(position, who, "first"))
+                store.write(stored_labels.keep_label, task, GivenLabel(position, who, "first"))
         except Exception as error:  # noqa: BLE001 - shown by the assertion
             failures.append(error)
 
@@ -134,7 +139,7 @@ def test_people_and_tabs_at_once_lose_nothing(resources, memory_location):
         one.join()
     second.close()
     assert failures == []
-    assert resources.get_task(task.id).done == {"ann": 40, "bob": 40}
+    assert resources.read(stored_labels.get_task, task.id).done == {"ann": 40, "bob": 40}
 
 
 @pytest.fixture
@@ -143,12 +148,16 @@ def filled(tmp_path):
     path = tmp_path / "store.db"
     resources = ResourceStore(str(path))
     resources.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
-    task = resources.create_task("acme", "mine", PAIRS, make_items(60, "text " * 40))
+    task = resources.write(
+        stored_labels.create_task, "acme", "mine", PAIRS, make_items(60, "text " * 40)
+    )
     for position in range(60):
         for who in ("ann", "bob"):
             note = f"because {position} " * 20
-            resources.keep_label(
-                task, GivenLabel(position, who, "first", note, created=float(position))
+            resources.write(
+                stored_labels.keep_label,
+                task,
+                GivenLabel(position, who, "first", note, created=float(position)),
             )
     jobs = tables.jobs.insert().values(
         id="jo_1",
@@ -196,7 +205,10 @@ def test_labels_keys_and_jobs_are_saved_whole(filled, tmp_path):
         "jobs": 1,
     }
     assert rows_of(copy) == rows_of(filled)
-    assert ResourceStore(str(copy)).find_task("mine", "acme").done == {"ann": 60, "bob": 60}
+    assert ResourceStore(str(copy)).read(stored_labels.find_task, "acme", "mine").done == {
+        "ann": 60,
+        "bob": 60,
+    }
 
 
 def test_every_label_that_is_whole_is_saved(filled, tmp_path):

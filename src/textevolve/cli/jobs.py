@@ -40,6 +40,7 @@ from textevolve.server.options import ServerOptions
 from textevolve.server.studies.confinement import reach_of
 from textevolve.settings import Settings, read_settings
 from textevolve.store import ResourceStore
+from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import JobClaim, JobRunStatus
 from textevolve.store.repository import Store, open_store
 from textevolve.store.served import ServedRun
@@ -68,9 +69,11 @@ def add(**given: Any) -> None:
     with closing(ResourceStore(settings.memory_location)) as resources:
         if space == settings.namespace:
             resources.ensure_namespace(space)
-        known = given["replace"] and name in [one.name for one in resources.list_jobs(space)]
-        change = resources.update_job if known else resources.create_job
-        job = change(space, spec, next_due)
+        known = given["replace"] and name in [
+            one.name for one in resources.read(stored_jobs.list_jobs, space)
+        ]
+        change = stored_jobs.update_job if known else stored_jobs.create_job
+        job = resources.write(change, space, spec, next_due)
     due = show_time(job.due, spec.time_zone) or "never"
     typer.echo(f"{'changed' if known else 'added'} the job {space}/{name}; it runs next: {due}")
 
@@ -101,8 +104,8 @@ def list_jobs(
     with _open(store) as (settings, resources):
         space = namespace or settings.namespace
         known = space in resources.namespace_names()
-        jobs = resources.list_jobs(space) if known or namespace else []
-        found = [(one, resources.list_job_runs(one, 1)) for one in jobs]
+        jobs = resources.read(stored_jobs.list_jobs, space) if known or namespace else []
+        found = [(one, resources.read(stored_jobs.list_job_runs, one, 1)) for one in jobs]
     if as_json:
         for job, runs in found:
             print_json({**asdict(job), "last": asdict(runs[0]) if runs else None})
@@ -125,8 +128,8 @@ def show(
     """Show a job whole, and what became of it each time."""
     with _open(store) as (settings, resources):
         space, own = split_name(name, namespace or settings.namespace)
-        job = resources.get_job(own, space)
-        runs = resources.list_job_runs(job, limit)
+        job = resources.read(stored_jobs.get_job, space, own)
+        runs = resources.read(stored_jobs.list_job_runs, job, limit)
     if as_json:
         print_json({**asdict(job), "runs": [asdict(one) for one in runs]})
     else:
@@ -140,7 +143,7 @@ def pause(
     """Let a job run no more, until it is resumed; what is under way goes on."""
     with _open(store) as (settings, resources):
         space, own = split_name(name, namespace or settings.namespace)
-        resources.pause_job(own, space)
+        resources.write(stored_jobs.pause_job, space, own)
     typer.echo(f"paused the job {space}/{own}; go on with: textevolve jobs resume {space}/{own}")
 
 
@@ -151,7 +154,7 @@ def resume(
     """Let a paused job run again; times that went by are left out."""
     with _open(store) as (settings, resources):
         space, own = split_name(name, namespace or settings.namespace)
-        resources.resume_job(own, space, next_due)
+        resources.write(stored_jobs.resume_job, space, own, next_due)
     typer.echo(f"resumed the job {space}/{own}")
 
 
@@ -165,10 +168,10 @@ def remove(
     """Remove a job with its history; the runs that it made stay."""
     with _open(store) as (settings, resources):
         space, own = split_name(name, namespace or settings.namespace)
-        resources.get_job(own, space)
+        resources.read(stored_jobs.get_job, space, own)
         if not yes:
             typer.confirm(f"Remove the job {space}/{own}?", abort=True)
-        resources.delete_job(own, space)
+        resources.write(stored_jobs.delete_job, space, own)
     typer.echo(f"removed the job {space}/{own}")
 
 
@@ -178,10 +181,10 @@ def run(name: str, namespace: str | None = None, **given: Any) -> None:
     wanted = RunOptions(**given)
     with _open(wanted.store) as (settings, resources), open_store(settings.store) as store:
         space, own = split_name(name, namespace or settings.namespace)
-        spec = read_job(resources.get_job(own, space))
+        spec = read_job(resources.read(stored_jobs.get_job, space, own))
         check_outputs(find_study(spec.study["kind"]), wanted.output or (), turns=wanted.turns)
         desk = _set_desk(settings, resources, store)
-        claim = resources.claim_job(own, space, desk.lease_seconds)
+        claim = resources.write(stored_jobs.claim_job, space, own, desk.lease_seconds)
         with keep_claim(desk, claim, _thread.interrupt_main):
             code = _run_here(desk, claim, replace(wanted, gates=spec.gates))
     raise typer.Exit(code)

@@ -18,6 +18,7 @@ from textevolve.errors import InputError
 from textevolve.report.wording import visible
 from textevolve.settings import Settings, read_settings
 from textevolve.store import ResourceStore
+from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeySpec, StoredKey
 
 app = typer.Typer(**options.PLAIN)
@@ -40,7 +41,7 @@ def _add(**given: Any) -> None:
         for one in spec.namespaces:
             if one == settings.namespace:
                 resources.ensure_namespace(one)
-        made, text = resources.add_key(name, spec, expires)
+        made, text = resources.write(stored_keys.add_key, name, spec, expires)
     if given["as_json"]:
         print_json({**_describe(made), "key": text})
         return
@@ -57,7 +58,7 @@ app.command("add")(give_parameters(_add, [*_own, *_shared]))
 def list_keys(as_json: options.Json = False, store: options.StoreFile = None) -> None:
     """List all keys, also those that have ended."""
     with _open(store) as (_, resources):
-        found = resources.list_keys()
+        found = resources.read(stored_keys.list_keys)
     if not found and not as_json:
         typer.echo("no keys; make one with: textevolve keys add NAME")
     for one in found:
@@ -76,7 +77,7 @@ def revoke(
 ) -> None:
     """End a key at once, with the sessions of browsers that were begun with it."""
     with _open(store) as (_, resources):
-        found = resources.revoke_key(name)
+        found = resources.write(stored_keys.revoke_key, name)
     typer.echo(f"the key '{visible(found.name)}' ({found.id}) is revoked")
 
 

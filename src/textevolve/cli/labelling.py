@@ -26,6 +26,7 @@ from textevolve.report.files import check_target, open_target
 from textevolve.report.terminal import print_report
 from textevolve.settings import Settings, read_settings
 from textevolve.store import ResourceStore
+from textevolve.store import labelling as stored_labels
 from textevolve.store.repository import open_store
 from textevolve.studies.labelling import (
     LabellingSpec,
@@ -68,7 +69,7 @@ def create(data: str | None, run: str | None, map: list[str] | None, **given: An
         else:
             cases, source = read_row_items(data or "", renamed), Path(data or "").name
         told, items = make_task(spec, cases, source)
-        made = kept.create_task(space, own, told, items)
+        made = kept.write(stored_labels.create_task, space, own, told, items)
     noun = "pair" if told.kind == "pairs" else "text"
     again = sum(one.again for one in items)
     typer.echo(
@@ -91,7 +92,7 @@ def list_tasks(
 ) -> None:
     """List the labelling tasks, with how much each person has labelled."""
     with _open("", namespace, store) as (_, resources, space, _own):
-        found = resources.list_tasks(space)
+        found = resources.read(stored_labels.list_tasks, space)
     for task in found:
         if as_json:
             print_json({**asdict(task), "spec": task.spec.model_dump(mode="json")})
@@ -113,8 +114,8 @@ def show(
 ) -> None:
     """Show how far people agree with each other and with themselves, and where they do not."""
     with _open(name, namespace, store) as (_, resources, space, own):
-        task = resources.find_task(own, space)
-        items, labels = resources.read_task(task.id)
+        task = resources.read(stored_labels.find_task, space, own)
+        items, labels = resources.read(stored_labels.read_task, task.id)
     if as_json:
         print_json({"task": f"{space}/{own}", **asdict(agree(task.spec, items, labels))})
     else:
@@ -137,8 +138,8 @@ def export(
     check_target(output)
     write = choose_writer(ending)
     with _open(name, namespace, store) as (_, resources, space, own):
-        task = resources.find_task(own, space)
-        items, labels = resources.read_task(task.id)
+        task = resources.read(stored_labels.find_task, space, own)
+        items, labels = resources.read(stored_labels.read_task, task.id)
     make = label_rows if each else item_rows
     with open_target(output, binary=ending == ".parquet") as target:
         number = write(lambda: make(task.spec, items, labels), target)
@@ -154,11 +155,11 @@ def delete(
 ) -> None:
     """Delete a labelling task with all its labels."""
     with _open(name, namespace, store) as (_, resources, space, own):
-        task = resources.find_task(own, space)
+        task = resources.read(stored_labels.find_task, space, own)
         if not yes:
             held = wording.count(sum(task.done.values()), "label")
             typer.confirm(f"Delete the labelling task {own} with {held}?", abort=True)
-        resources.delete_task(task.id)
+        resources.write(stored_labels.delete_task, task.id)
     typer.echo(f"deleted the labelling task {own}")
 
 

@@ -23,6 +23,7 @@ from textevolve.reach import Reach, confine
 from textevolve.report import wording
 from textevolve.settings import Settings
 from textevolve.store import ResourceStore, Store
+from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import JobClaim, JobRunStatus, StoredJob
 from textevolve.store.runs import RunRecord
 from textevolve.store.served import ServedRun
@@ -84,7 +85,7 @@ def keep_claim(desk: JobDesk, claim: JobClaim, lose: Callable[[], None]) -> Gene
         while not ended.wait(seconds / RENEWALS):
             asked = time.monotonic()
             with suppress(StoreError):  # the database may answer again before the lease ends
-                if not desk.resources.renew_claim(claim, seconds):
+                if not desk.resources.write(stored_jobs.renew_claim, claim, seconds):
                     tell()
                     break
                 until[0] = asked + seconds
@@ -136,7 +137,7 @@ async def perform_claim(desk: JobDesk, claim: JobClaim) -> None:
 
 def _release(desk: JobDesk, claim: JobClaim) -> None:
     with suppress(StoreError):  # then its lease ends by itself
-        desk.resources.release_claim(claim)
+        desk.resources.write(stored_jobs.release_claim, claim)
 
 
 def describe_outcome(outcome: JobOutcome) -> str:
@@ -159,7 +160,7 @@ def end_job_run(desk: JobDesk, claim: JobClaim, outcome: JobOutcome) -> None:
         return now + spec.retry_wait if again else next_due(job, now)
 
     status = "retrying" if again else outcome.status
-    desk.resources.end_claim(claim, status, outcome.detail, due)
+    desk.resources.write(stored_jobs.end_claim, claim, status, outcome.detail, due)
 
 
 def served_of(job: StoredJob, run_id: str = "") -> ServedRun:
@@ -213,7 +214,7 @@ async def begin_job_run(desk: JobDesk, claim: JobClaim) -> RunRecord:
     def register() -> RunRecord:
         cases = driver.read_cases(study, own, settings.store, settings)
         run = driver.register_run(desk.store, study, stored, cases, launch)
-        desk.resources.note_job_run(claim, run.id)
+        desk.resources.write(stored_jobs.note_job_run, claim, run.id)
         if desk.store.get_served(run.id) is None:
             desk.store.serve_run(served_of(claim.job, run.id))
         return run
@@ -230,7 +231,7 @@ def _find_begun(desk: JobDesk, claim: JobClaim) -> RunRecord | None:
         run = desk.store.get_run(claim.run.run_id)
         stored = read_stored(run)
         driver.refuse_changed(run, find_study(stored.kind), stored, {})
-        desk.resources.note_job_run(claim, run.id)  # of an earlier attempt
+        desk.resources.write(stored_jobs.note_job_run, claim, run.id)  # of an earlier attempt
         return run
     return None
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from textevolve.errors import StoreError
 from textevolve.jobs.performing import JobDesk, perform_claim
+from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import JobClaim
 
 log = logging.getLogger("textevolve.jobs")
@@ -57,10 +58,12 @@ async def _claim(desk: JobDesk) -> JobClaim | None:
     except asyncio.CancelledError:
         with suppress(StoreError):
             if (claim := await asked) is not None:
-                await asyncio.to_thread(desk.resources.release_claim, claim)
+                await asyncio.to_thread(desk.resources.write, stored_jobs.release_claim, claim)
         raise
 
 
 async def _seconds_to_wait(desk: JobDesk, *, full: bool) -> float:
-    seconds = None if full else await asyncio.to_thread(desk.resources.seconds_to_next_job)
+    seconds = (
+        None if full else await asyncio.to_thread(desk.resources.read, stored_jobs.seconds_to_next)
+    )
     return LOOK_SECONDS if seconds is None else min(max(seconds, 0.05), LOOK_SECONDS)

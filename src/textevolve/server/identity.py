@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from textevolve.server.access import Caller, caller_by_key
 from textevolve.server.errors import ApiError
 from textevolve.store import ResourceStore
+from textevolve.store import keys as stored_keys
 from textevolve.store.keys import PREFIX, SCOPES, StoredKey
 
 KEY_SECONDS = 1.0
@@ -45,7 +46,7 @@ class Identities:
             return None
 
         def find() -> StoredKey | None:
-            return resources.find_key(text)
+            return resources.read(stored_keys.find_key, text)
 
         return await self._look_up(text, find)
 
@@ -54,8 +55,12 @@ class Identities:
         kept = self._kept_token(token)
 
         def find() -> StoredKey | str | None:
-            id = resources.find_browser_session(kept)
-            return id if id is None or id == OPERATOR.key else resources.find_key_by_id(id)
+            id = resources.read(stored_keys.find_session, kept)
+            return (
+                id
+                if id is None or id == OPERATOR.key
+                else resources.read(stored_keys.find_key_by_id, id)
+            )
 
         return await self._look_up(f"session {kept}", find)
 
@@ -67,12 +72,12 @@ class Identities:
         token = f"{'e' if caller is OPERATOR else 'k'}.{secrets.token_urlsafe(32)}"
         expires = time.time() + SESSION_SECONDS
         kept = self._kept_token(token)
-        await asyncio.to_thread(resources.add_browser_session, kept, caller.key, expires)
+        await asyncio.to_thread(resources.write, stored_keys.add_session, kept, caller.key, expires)
         return token
 
     async def end_session(self, resources: ResourceStore, token: str) -> None:
         kept = self._kept_token(token)
-        await asyncio.to_thread(resources.end_browser_session, kept)
+        await asyncio.to_thread(resources.write, stored_keys.end_session, kept)
         self._known.pop(_digest(f"session {kept}"), None)
 
     def _kept_token(self, token: str) -> str:

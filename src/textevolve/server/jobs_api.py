@@ -31,6 +31,7 @@ from textevolve.server.errors import ApiError, respond
 from textevolve.server.state import ServerState, server_of
 from textevolve.server.studies.beginning import read_part
 from textevolve.server.studies.confinement import reach_of
+from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import StoredJob, StoredJobRun
 from textevolve.store.served import ServedRun
 from textevolve.studies import driver
@@ -107,7 +108,9 @@ async def create_job(
     if isinstance(name, str) and await asyncio.to_thread(_find, server, namespace, name):
         raise ApiError(409, "conflict", f"the job '{name}' is there already; change it by PATCH")
     spec = await _read_spec(server, caller, namespace, given)
-    job = await asyncio.to_thread(server.resources.create_job, namespace, spec, next_due)
+    job = await asyncio.to_thread(
+        server.resources.write, stored_jobs.create_job, namespace, spec, next_due
+    )
     return respond(await asyncio.to_thread(_tell, server, job), 201)
 
 
@@ -131,7 +134,9 @@ async def update_job(
     job = await _require(server, namespace, name)
     changed = {n: value for n, value in {**job.spec, **given}.items() if value is not None}
     spec = await _read_spec(server, caller, namespace, changed, None if STUDY in given else job)
-    job = await asyncio.to_thread(server.resources.update_job, namespace, spec, next_due)
+    job = await asyncio.to_thread(
+        server.resources.write, stored_jobs.update_job, namespace, spec, next_due
+    )
     return respond(await asyncio.to_thread(_tell, server, job))
 
 
@@ -140,7 +145,7 @@ async def delete_job(request: Request, caller: JobAdmin, namespace: str, name: s
     """Remove a job with its history; the runs that it made stay."""
     server = _enter(request, caller, namespace)
     job = await _require(server, namespace, name)
-    await asyncio.to_thread(server.resources.delete_job, name, namespace)
+    await asyncio.to_thread(server.resources.write, stored_jobs.delete_job, namespace, name)
     await asyncio.to_thread(server.runner.drop_files, (read_job(job).sent or SentBy()).files)
     return Response(status_code=204)
 
@@ -151,7 +156,9 @@ async def run_job(request: Request, caller: JobAdmin, namespace: str, name: str)
     server = _enter(request, caller, namespace)
     await _require(server, namespace, name)
     try:
-        job = await asyncio.to_thread(server.resources.hasten_job, name, namespace)
+        job = await asyncio.to_thread(
+            server.resources.write, stored_jobs.hasten_job, namespace, name
+        )
     except ConflictError as error:
         raise ApiError(409, "conflict", str(error)) from None
     return respond(await asyncio.to_thread(_tell, server, job), 202)
@@ -162,7 +169,7 @@ async def pause_job(request: Request, caller: JobAdmin, namespace: str, name: st
     """Let it run no more, until it is resumed."""
     server = _enter(request, caller, namespace)
     await _require(server, namespace, name)
-    job = await asyncio.to_thread(server.resources.pause_job, name, namespace)
+    job = await asyncio.to_thread(server.resources.write, stored_jobs.pause_job, namespace, name)
     return respond(await asyncio.to_thread(_tell, server, job))
 
 
@@ -171,7 +178,9 @@ async def resume_job(request: Request, caller: JobAdmin, namespace: str, name: s
     """Let it run again; times that went by are left out."""
     server = _enter(request, caller, namespace)
     await _require(server, namespace, name)
-    job = await asyncio.to_thread(server.resources.resume_job, name, namespace, next_due)
+    job = await asyncio.to_thread(
+        server.resources.write, stored_jobs.resume_job, namespace, name, next_due
+    )
     return respond(await asyncio.to_thread(_tell, server, job))
 
 
@@ -187,7 +196,9 @@ async def list_history(
     """What became of a job each time, the newest first; `next` is the `before` of the next page."""
     server = _enter(request, caller, namespace)
     job = await _require(server, namespace, name)
-    found = await asyncio.to_thread(server.resources.list_job_runs, job, limit, before)
+    found = await asyncio.to_thread(
+        server.resources.read, stored_jobs.list_job_runs, job, limit, before
+    )
     following = found[-1].id if len(found) == limit else None
     return respond({"data": [describe_job_run(one) for one in found], "next": following})
 
@@ -220,8 +231,8 @@ def _enter(request: Request, caller: Caller, namespace: str) -> ServerState:
 
 def _tell(server: ServerState, job: StoredJob) -> dict[str, Any]:
     """As it is after its newest run was read: the end of that is kept with the next time."""
-    runs = server.resources.list_job_runs(job, 1)
-    now = server.resources.get_job(job.name, job.namespace)
+    runs = server.resources.read(stored_jobs.list_job_runs, job, 1)
+    now = server.resources.read(stored_jobs.get_job, job.namespace, job.name)
     return describe_job(now, runs[0] if runs else None)
 
 
@@ -240,7 +251,7 @@ def _find(server: ServerState, namespace: str, name: str) -> StoredJob | None:
 def _jobs_of(server: ServerState, namespace: str) -> list[StoredJob]:
     if namespace not in server.resources.namespace_names():
         raise ApiError(404, "not_found", f"no namespace '{namespace}'")
-    return server.resources.list_jobs(namespace)
+    return server.resources.read(stored_jobs.list_jobs, namespace)
 
 
 async def _require(server: ServerState, namespace: str, name: str) -> StoredJob:

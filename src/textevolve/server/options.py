@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textevolve.errors import InputError, SettingsError
 from textevolve.llm.providers import is_loopback
 from textevolve.spec import Frozen, Several, option
+from textevolve.store import keys as stored_keys
 
 if TYPE_CHECKING:
     from textevolve.store import ResourceStore
@@ -136,7 +137,11 @@ def require_keys(options: ServerOptions, resources: ResourceStore, key: str | No
         SettingsError: a key is needed to ask anything, and there is none.
     """
     needed = options.keys or not is_here(options.host)
-    if not needed or key is not None or any(one.live for one in resources.list_keys()):
+    if (
+        not needed
+        or key is not None
+        or any(one.live for one in resources.read(stored_keys.list_keys))
+    ):
         return
     why = "--keys" if is_here(options.host) else f"--host {options.host}: other machines could ask"
     raise SettingsError(

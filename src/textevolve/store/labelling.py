@@ -127,6 +127,11 @@ def _read_task(connection: Connection, row: Row[Any]) -> StoredTask:
     )
 
 
+def read_task(connection: Connection, id: str) -> tuple[list[LabelItem], list[GivenLabel]]:
+    """Read all items of a task and all its labels."""
+    return read_task_items(connection, id), read_labels(connection, id)
+
+
 def read_task_items(connection: Connection, task: str) -> list[LabelItem]:
     """All items in the order of their positions, which count from 0."""
     table = labelling_items

@@ -18,6 +18,7 @@ from textevolve.reach import allow_namespace, also_reach
 from textevolve.report.data import write_rows
 from textevolve.settings import Settings
 from textevolve.spec import noted_of
+from textevolve.store import labelling as stored_labels
 from textevolve.studies.study import Study, StudySpec
 
 PREFIX = "labelling:"
@@ -70,8 +71,8 @@ def _write(given: str, settings: Settings, folder: Path, ranked: bool) -> str:
     allow_namespace(space)
     resources = store.ResourceStore(settings.memory_location)
     try:
-        task = resources.find_task(name, space)
-        items, labels = resources.read_task(task.id)
+        task = resources.read(stored_labels.find_task, space, name)
+        items, labels = resources.read(stored_labels.read_task, task.id)
     finally:
         resources.close()
     if ranked and any(item.images or any(item.text_images) for item in items):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from textevolve.errors import InputError
 from textevolve.labelling.order import ShownItem, show_to
@@ -16,7 +16,9 @@ from textevolve.labelling.tasks import GivenLabel, StoredTask, turn
 from textevolve.server.access import Caller
 from textevolve.server.errors import ApiError
 from textevolve.server.state import ServerState
+from textevolve.store import labelling as stored_labels
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -45,7 +47,7 @@ class Desk:
         Raises:
             ApiError: the task has no such item.
         """
-        item = await _ask(self.state.resources.read_task_item, self.task.id, position)
+        item = await _read(self.state, stored_labels.read_task_item, self.task.id, position)
         return show_to(self.task.id, self.task.spec, item, self.labeller)
 
     async def answer(self, position: int, answer: str, note: str) -> GivenLabel:
@@ -58,13 +60,19 @@ class Desk:
         said = turn(answer, swapped=swapped)
         label = GivenLabel(position, self.labeller, said, note, swapped)
         try:
-            return await asyncio.to_thread(self.state.resources.keep_label, self.task, label)
+            return await asyncio.to_thread(
+                self.state.resources.write, stored_labels.keep_label, self.task, label
+            )
         except InputError as error:
             raise ApiError(400, "invalid_request", str(error)) from None
 
     async def take_back(self, position: int) -> bool:
         return await asyncio.to_thread(
-            self.state.resources.drop_label, self.task.id, position, self.labeller
+            self.state.resources.write,
+            stored_labels.drop_label,
+            self.task.id,
+            position,
+            self.labeller,
         )
 
     def shown_answer(self, position: int) -> str:
@@ -78,25 +86,29 @@ async def find_visible_task(state: ServerState, caller: Caller, id: str) -> Stor
     Raises:
         ApiError: there is no such task, or the caller does not see its namespace.
     """
-    task = await _ask(state.resources.get_task, id)
+    task = await _read(state, stored_labels.get_task, id)
     if not caller.sees(task.namespace):
         raise ApiError(404, "not_found", "there is no such labelling task")
     return task
 
 
 async def list_visible_tasks(state: ServerState, caller: Caller) -> list[StoredTask]:
-    found = await asyncio.to_thread(state.resources.list_tasks)
+    found = await asyncio.to_thread(state.resources.read, stored_labels.list_tasks)
     return [task for task in found if caller.sees(task.namespace)]
 
 
 async def open_desk_of(state: ServerState, task: StoredTask, labeller: str) -> Desk:
-    labels = await asyncio.to_thread(state.resources.read_labels, task.id, labeller)
+    labels = await asyncio.to_thread(
+        state.resources.read, stored_labels.read_labels, task.id, labeller
+    )
     return Desk(state, task, labeller, {one.position: one for one in labels})
 
 
-async def _ask(read: Callable[..., T], *given: Any) -> T:
-    """What the store says; what is not there is not found."""
+async def _read(
+    state: ServerState, query: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Read from the store; 404 if there is no such thing."""
     try:
-        return await asyncio.to_thread(read, *given)
+        return await asyncio.to_thread(state.resources.read, query, *args, **kwargs)
     except InputError as error:
         raise ApiError(404, "not_found", str(error)) from None

@@ -32,6 +32,7 @@ from textevolve.server.labelling.answers import (
 from textevolve.server.state import ServerState, server_of
 from textevolve.server.studies.reading import find_seen
 from textevolve.spec import Frozen
+from textevolve.store import labelling as stored_labels
 from textevolve.studies.case_rows import RowReading
 from textevolve.studies.columns import Columns
 from textevolve.studies.labelling import LabellingSpec, make_task, row_cases, run_cases
@@ -97,7 +98,7 @@ async def create_labelling_task(given: NewTask, request: Request, caller: _Label
         spec, items = make_task(given, cases, source)
         if space == state.settings.namespace:
             state.resources.ensure_namespace(space)
-        return state.resources.create_task(space, given.name, spec, items)
+        return state.resources.write(stored_labels.create_task, space, given.name, spec, items)
 
     try:
         return respond(_describe(await asyncio.to_thread(make)), 201)
@@ -116,7 +117,7 @@ async def delete_labelling_task(id: str, request: Request, caller: _Administers)
     """Remove a task with its items and all labels."""
     state = server_of(request)
     task = await find_visible_task(state, caller, id)
-    await asyncio.to_thread(state.resources.delete_task, task.id)
+    await asyncio.to_thread(state.resources.write, stored_labels.delete_task, task.id)
     return respond({"id": task.id, "deleted": True})
 
 
@@ -219,7 +220,7 @@ async def _read(
 ) -> tuple[StoredTask, list[Any], list[GivenLabel]]:
     state: ServerState = server_of(request)
     task = await find_visible_task(state, caller, id)
-    items, labels = await asyncio.to_thread(state.resources.read_task, task.id)
+    items, labels = await asyncio.to_thread(state.resources.read, stored_labels.read_task, task.id)
     return task, items, labels
 
 

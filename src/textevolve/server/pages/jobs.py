@@ -21,6 +21,7 @@ from textevolve.server.pages.drawing import Page, draw
 from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import server_of
 from textevolve.store import ResourceStore
+from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import StoredJob, StoredJobRun
 
 JOBS = 100
@@ -62,7 +63,7 @@ async def show_jobs(request: Request, caller: RunReader, page: int = 1) -> Respo
 
     def read() -> tuple[Page, list[ShownJob]]:
         names = [one for one in resources.namespace_names() if caller.sees(one)]
-        found = [job for name in names for job in resources.list_jobs(name)]
+        found = [job for name in names for job in resources.read(stored_jobs.list_jobs, name)]
         shown = Page(request, max(1, page), JOBS, len(found))
         return shown, [_show(resources, one) for one in found[shown.start :][:JOBS]]
 
@@ -71,7 +72,7 @@ async def show_jobs(request: Request, caller: RunReader, page: int = 1) -> Respo
 
 
 def _show(resources: ResourceStore, job: StoredJob) -> ShownJob:
-    newest = resources.list_job_runs(job, limit=1)
+    newest = resources.read(stored_jobs.list_job_runs, job, limit=1)
     return ShownJob(job, _schedule(job), newest[0] if newest else None)
 
 
@@ -91,8 +92,8 @@ async def show_job(
     resources = server_of(request).resources
 
     def read() -> tuple[StoredJob, Sequence[StoredJobRun]]:
-        job = resources.get_job(name, namespace)
-        return job, resources.list_job_runs(job, TIMES + 1, before)
+        job = resources.read(stored_jobs.get_job, namespace, name)
+        return job, resources.read(stored_jobs.list_job_runs, job, TIMES + 1, before)
 
     job, times = await look_up(read)
     older = f"before={times[TIMES - 1].id}" if len(times) > TIMES else ""
@@ -117,10 +118,10 @@ async def change_job(
     check_namespace(caller, namespace)
     resources = server_of(request).resources
     work: dict[JobAction, Callable[[], object]] = {
-        "pause": lambda: resources.pause_job(name, namespace),
-        "resume": lambda: resources.resume_job(name, namespace, next_due),
-        "run": lambda: resources.hasten_job(name, namespace),
-        "remove": lambda: resources.delete_job(name, namespace),
+        "pause": lambda: resources.write(stored_jobs.pause_job, namespace, name),
+        "resume": lambda: resources.write(stored_jobs.resume_job, namespace, name, next_due),
+        "run": lambda: resources.write(stored_jobs.hasten_job, namespace, name),
+        "remove": lambda: resources.write(stored_jobs.delete_job, namespace, name),
     }
     await look_up(work[action])
     where = "/jobs" if action == "remove" else f"/jobs/{namespace}/{name}"

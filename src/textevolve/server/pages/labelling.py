@@ -25,6 +25,7 @@ from textevolve.server.labelling.answers import (
 )
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.state import server_of
+from textevolve.store import labelling as stored_labels
 from textevolve.studies.labelling import report_task
 
 router = APIRouter(prefix="/labelling")
@@ -124,7 +125,7 @@ async def undo_answer(id: str, request: Request, caller: _Labels) -> Response:
 async def show_agreement(id: str, request: Request, caller: _Reads) -> Response:
     state = server_of(request)
     task = await find_visible_task(state, caller, id)
-    items, labels = await asyncio.to_thread(state.resources.read_task, task.id)
+    items, labels = await asyncio.to_thread(state.resources.read, stored_labels.read_task, task.id)
     report = await asyncio.to_thread(report_task, task, items, labels)
     return draw(request, "labelling_agreement.html", task=task, report=report)
 

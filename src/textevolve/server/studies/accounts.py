@@ -12,6 +12,7 @@ from textevolve.server.errors import ApiError
 from textevolve.server.identity import OPERATOR
 from textevolve.server.limits import UsageLimits
 from textevolve.store import ResourceStore
+from textevolve.store import keys as stored_keys
 from textevolve.store.served import ServedRun
 
 KEY_SECONDS = 5.0
@@ -59,7 +60,7 @@ class Accounts:
         if key_id in self._callers and now - at < KEY_SECONDS:
             return known
         try:
-            found = await asyncio.to_thread(self.resources.find_key_by_id, key_id)
+            found = await asyncio.to_thread(self.resources.read, stored_keys.find_key_by_id, key_id)
         except StoreError:  # the store is away: a key that was valid stays so meanwhile
             return known if key_id in self._callers else None
         if found is None:

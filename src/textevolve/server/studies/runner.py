@@ -25,6 +25,7 @@ from textevolve.server.studies.confinement import reach_of
 from textevolve.server.studies.uploads import files_folder, keep_files, sweep_files
 from textevolve.settings import Settings
 from textevolve.store import RunRecord, Store
+from textevolve.store import jobs as stored_jobs
 from textevolve.store.records import Found
 from textevolve.store.served import ServedRun
 from textevolve.studies import driver
@@ -70,7 +71,7 @@ class Runner:
     def used_files(self) -> set[str]:
         """The folders of files that runs and jobs need."""
         used = {served.launch.get("files", "") for served in self.store.all_served()}
-        return used | self.accounts.resources.files_of_jobs()
+        return used | self.accounts.resources.read(stored_jobs.files_of_jobs)
 
     def take_files(self, files: Mapping[str, str | Base64File]) -> str:
         """Keep what a client sent; returns the name of its folder, empty where it sent nothing.
