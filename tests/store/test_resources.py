@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec, UserSpec
 from textevolve.errors import ConflictError, InputError
-from textevolve.store import kinds
+from textevolve.store import kinds, tables
 from textevolve.store.resources import ResourceStore
 
 
@@ -152,6 +156,39 @@ def test_a_namespace_goes_with_all_that_is_in_it(resources):
         )
         == 1
     )
+
+
+def test_changes_at_once_are_all_made(memory_location):
+    """Of eighty changes of one agent by eight threads each is a version, on either database."""
+    with closing(ResourceStore(memory_location)) as store:
+        store.ensure_namespace("acme")
+        spec = AgentSpec(name="bot", persona="First.")
+        agent = store.write(kinds.create, kinds.AGENTS, "acme", spec)
+
+        def change(number: int) -> None:
+            changes = {"persona": f"Text {number}.", "description": f"{number}"}
+            store.write(kinds.update, kinds.AGENTS, "acme", "bot", changes)
+
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(change, range(80)))
+        personas = store.read(kinds.list_personas, agent.id)
+        assert [one.version for one in personas] == list(range(1, 82))
+        assert {one.text for one in personas[1:]} == {f"Text {n}." for n in range(80)}
+        stored = store.read(kinds.get, kinds.AGENTS, "acme", "bot")
+        assert stored.persona_version == 81
+        assert stored.spec.persona == f"Text {stored.spec.description}." == personas[-1].text
+
+
+def test_rows_of_another_version_of_the_program_are_read(resources):
+    """Fields that an agent had, and that it has by now, where the row lacks them."""
+    agent = resources.write(kinds.create, kinds.AGENTS, "acme", AgentSpec(name="bot", persona="A."))
+    older = json.dumps({"name": "bot", "mood": "calm", "description": "Helps."})
+    row = update(tables.agents).where(tables.agents.c.id == agent.id).values(spec=older)
+    resources.write(lambda connection: connection.execute(row))
+    stored = resources.read(kinds.get, kinds.AGENTS, "acme", "bot")
+    assert stored.spec == AgentSpec(name="bot", persona="A.", description="Helps.")
+    changed = resources.write(kinds.update, kinds.AGENTS, "acme", "bot", {"model": "local/x"})
+    assert (changed.spec.model, changed.spec.description) == ("local/x", "Helps.")
 
 
 def test_texts_that_cannot_be_kept_are_refused(resources):
