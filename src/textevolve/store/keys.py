@@ -77,7 +77,7 @@ class StoredKey:
 
 
 def add_key(
-    connection: Connection, name: str, spec: KeySpec, expires: float | None
+    connection: Connection, name: str, spec: KeySpec, expires: float | None = None
 ) -> tuple[StoredKey, str]:
     """A new key, and its text, which cannot be had again.
 
