@@ -22,8 +22,7 @@ from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPla
 from textevolve.loops.calibration.rewriting import RewritingRules, characters_shown
 from textevolve.loops.calibration.spending import BudgetLimit, SearchBudget, read_budget
 from textevolve.metrics.label_metrics import open_metric
-from textevolve.studies.calibrate import compare_scores
-from textevolve.studies.calibrate_report import report
+from textevolve.studies.calibrate import compare_scores, report
 from textevolve.wiring import Limits
 
 MOST = 2

@@ -11,12 +11,16 @@ import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import count
-from typing import Any, cast
+from typing import Any, ClassVar, cast
+
+from pydantic import model_validator
 
 from textevolve.engine.local import follow
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.events import Event, StepFinished, StepStarted
+from textevolve.judge_specs import with_model
+from textevolve.judge_texts import check_absolute
 from textevolve.llm.providers import context_of
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.calibration.examples import (
@@ -28,30 +32,284 @@ from textevolve.loops.calibration.examples import (
 )
 from textevolve.loops.calibration.hill_climbing import EQUAL, UNPLANNED
 from textevolve.loops.calibration.optimizing import search_template
-from textevolve.loops.calibration.plan import CalibrationContext
+from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
 from textevolve.loops.calibration.program import plain_prompt
 from textevolve.loops.calibration.rewriting import characters_shown
 from textevolve.loops.calibration.search import ROUND
 from textevolve.loops.calibration.spending import read_budget
-from textevolve.loops.calibration.tree import CalibrationResult, Gain, describe_outcome
+from textevolve.loops.calibration.tree import CalibrationResult, Gain, Node, describe_outcome
 from textevolve.loops.calibration.trial_runner import STAGE, TRIAL
 from textevolve.loops.calibration.validation import DECISION_SHARE, weigh_chances
+from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.metrics.shapes import LabelMetric
 from textevolve.report import wording
-from textevolve.rows import Placed, read_rows
-from textevolve.statistics.comparisons import difference_interval
-from textevolve.studies.calibrate_report import flatten, report
-from textevolve.studies.calibrate_spec import CalibrateSpec, judges_asked, program_of
-from textevolve.studies.chained import refuse_rehearsal
-from textevolve.studies.programs import (
-    OpenedProgram,
-    keeps_rows,
-    open_program,
-    write_templates,
+from textevolve.report.blocks import (
+    Block,
+    Branch,
+    Column,
+    Diff,
+    Estimate,
+    Report,
+    Table,
+    Texts,
+    Tree,
 )
+from textevolve.rows import Placed, read_rows
+from textevolve.spec import option
+from textevolve.statistics.comparisons import difference_interval
+from textevolve.statistics.sequential import POWER
+from textevolve.studies.chained import chains_among, refuse_rehearsal
+from textevolve.studies.datasets import MappedSpec
+from textevolve.studies.programs import OpenedProgram, keeps_rows, open_program, write_templates
 from textevolve.studies.rehearsal import UsableEdits
 from textevolve.studies.study import OUTLOOK, Asks, LoopSteps, Outlook, Row, Study, json_codec
+from textevolve.user_code import OWN
 from textevolve.wiring import Mode, Workbench
+
+DEFAULT_JUDGE = "single"
+
+
+class CalibrateSpec(CalibrationPlan, MappedSpec):
+    """Search for a better prompt template, and take it only if its gain on held-out rows is real.
+
+    Known elsewhere as automatic prompt optimisation with textual gradients and beam search
+    (ProTeGi).
+    """
+
+    kind: ClassVar[str] = "calibrate"
+
+    template: str = option(
+        "",
+        "A file with the prompt template, in which {names} are placeholders. A chain has its own;"
+        " of another program a YAML file of its templates by name.",
+        argument=True,
+        text="file",
+    )
+    program: str | None = option(
+        None,
+        "What is improved in place of a prompt: a chain's file, or MODULE:NAME or FILE.py:NAME of a"
+        " chain, a function of prompts and a row, a LangGraph graph, a DSPy module. --model then"
+        " answers its prompts.",
+        group="Program",
+    )
+    step: str | None = option(
+        None,
+        "Of a chain: the step whose template is improved, where it is not to be all of them.",
+        group="Program",
+    )
+    answer: str | None = option(
+        None, "Of a program that gives several values: the one that is scored.", group="Program"
+    )
+    data: str = option(
+        "",
+        "Rows of values for the placeholders, as JSONL, JSON, CSV or Parquet.",
+        short="-d",
+        group="Data",
+        identity=False,
+        reads=True,
+    )
+    label: str | None = option(
+        None, "The column with the right answer, which a metric compares with.", group="Data"
+    )
+    metric: str | None = option(
+        None,
+        "What scores an output without a judge: exact, contains, regex:PATTERN, MODULE:FUNCTION.",
+        group="Judging",
+    )
+    judge: str | None = option(
+        None,
+        "The judge that scores outputs, such as probe+rules; beside a metric it only gives reasons."
+        f" With neither, it is {DEFAULT_JUDGE}.",
+        short="-j",
+        group="Judging",
+    )
+    second_judge: str | None = option(
+        None,
+        "A judge that the search never sees: it reports on the held-out rows.",
+        group="Judging",
+    )
+    judge_model: str | None = option(
+        None, "The model for judges that name none, where it is not --model.", group="Models"
+    )
+    group: str | None = option(
+        None,
+        "A column: rows in which it is the same are never parted into search and validation.",
+        group="Data",
+    )
+    validation: float | None = option(
+        None,
+        "Share of the rows that is held out of the search; by default two thirds to three quarters,"
+        " by their number.",
+        group="Search",
+        gt=0,
+        lt=1,
+    )
+
+    @model_validator(mode="after")
+    def _usable(self) -> CalibrateSpec:
+        if self.program is not None and chains_among(self.model):
+            raise InputError("--program and a chain as the --model: one of them is too many")
+        program = program_of(self)
+        if not self.template.strip() and program is None:
+            raise InputError("the template is blank: name a file with a prompt template")
+        if self.step is not None and program is None:
+            raise InputError("--step is of a chain: name the chain with --program")
+        if self.answer is not None and program is None:
+            raise InputError("--answer is of a program: name it with --program")
+        first, second = judges_asked(self)
+        if first is not None and first == second:
+            raise InputError("the second judge is the first: name another, or another model")
+        for judge in (first, second):
+            if judge is not None:
+                check_absolute(judge)
+        if self.metric is not None and not self.metric.startswith(OWN):
+            open_metric(self.metric)
+            if needs_label(self.metric) and self.label is None:
+                raise InputError(f"metric {self.metric}: name the column of the label, too")
+        return self
+
+
+def program_of(spec: CalibrateSpec) -> str | None:
+    """The program that is improved in place of a prompt."""
+    return spec.program or (None if spec.model == spec.plain_model else spec.model)
+
+
+def judges_asked(spec: CalibrateSpec) -> tuple[str | None, str | None]:
+    """The judge that scores or gives reasons, and the second one."""
+    first = spec.judge if spec.judge or spec.metric else DEFAULT_JUDGE
+    return (
+        first and with_model(first, spec.judge_model),
+        spec.second_judge and with_model(spec.second_judge, spec.judge_model),
+    )
+
+
+def report(_spec: object, found: CalibrationResult) -> Report:
+    several = len(found.templates) > 1
+    what = "a program" if several else "a prompt template"
+    texts = list(found.templates.items()) if several else [("", found.template)]
+    blocks: list[Block] = [Texts(f"The template{'s' * several} to use", texts)]
+    if found.leader:
+        blocks += _changes(found)
+    if found.gain is not None:
+        blocks.append(_validation(found, found.gain))
+    if found.operators:
+        blocks.append(_earnings(found))
+    blocks.append(Tree("The search", [_grow(found, 0)]))
+    facts = {
+        "Rows": f"{found.rows[0]} for training, {found.rows[1]} held out",
+        "Search": f"{wording.count(len(found.nodes), 'template')} in"
+        f" {wording.count(found.rounds, 'round')}, {wording.count(found.tried, 'trial')}",
+        "Smallest detectable gain": tell_detectable(found.smallest),
+        "Used": wording.spent(found.usage),
+    }
+    if found.phases:
+        facts["Calls"] = ", ".join(f"{calls:,} {phase}" for phase, calls in found.phases)
+    if found.shortened:
+        facts["Shown to the editor in part"] = "; ".join(
+            f"{name}, {wording.count(times, 'time')}, of up to {longest:,} characters"
+            for name, times, longest in found.shortened
+        )
+    return Report(f"Calibration of {what}", describe_outcome(found), blocks, facts)
+
+
+def tell_detectable(gain: float) -> str:
+    often = f"{POWER * 10:.0f} times in 10"
+    return f"none, {often}" if math.isnan(gain) else f"{gain:.2f}, {often}"
+
+
+def _changes(found: CalibrationResult) -> list[Diff]:
+    """Of a program with several templates, those that differ."""
+    taken = "" if found.accepted else ", which was not taken"
+    old, new = (found.nodes[number].templates for number in (0, found.leader))
+    return [
+        Diff(
+            f"What template {found.leader} changes{f' in {name}' * (len(old.names) > 1)}{taken}",
+            old[name],
+            new[name],
+        )
+        for name in old.names
+        if old[name] != new[name]
+    ]
+
+
+def _earnings(found: CalibrationResult) -> Table:
+    columns = (
+        Column("operator"),
+        Column("proposals", "count"),
+        Column("passed", "count"),
+        Column("taken", "count"),
+        Column("calls", "count"),
+        Column("gain", "number", 3),
+    )
+    rows = [
+        (one.operator, one.proposals, one.passed, one.taken, one.calls, one.gain)
+        for one in found.operators
+    ]
+    note = (
+        "Passed: better than its parent on a few rows. Taken: the best so far. Gain: of those that"
+        " were taken, on training rows, so too high by chance."
+    )
+    return Table("What each operator earned", columns, rows, note=note)
+
+
+def _validation(found: CalibrationResult, gain: Gain) -> Table:
+    gains = [("what was optimised", gain), ("second judge", found.second)]
+    columns = (
+        Column(""),
+        Column("rows", "count"),
+        Column(f"template {found.leader}", "number", 3),
+        Column("original", "number", 3),
+        Column("difference", "number", 3),
+        Column("p", "p_value"),
+    )
+    rows = [
+        (name, one.items, one.first, one.second, Estimate(one.difference, one.low, one.high), one.p)
+        for name, one in gains
+        if one is not None
+    ]
+    test = "a one-sided exact sign-flip test" if gain.planned else "a sign-flip test"
+    note = f"On rows that the search has not seen. Interval: by sign flips. p: {test}"
+    note += f", which may be {gain.level:g} at most for the template to be taken."
+    return Table("Validation", columns, rows, note=note)
+
+
+def _grow(found: CalibrationResult, number: int) -> Branch:
+    """A template with all that were made from it."""
+    node = found.nodes[number]
+    leads = node.number == found.leader and node.number != 0
+    notes = [_place(node, n) for n in range(len(node.placings))]
+    notes += ["in the beam"] * (node.number in found.beam)
+    notes += [("taken" if found.accepted else "leads")] * leads
+    notes += [node.operator] * bool(node.operator)
+    notes += [f"dropped: {node.fault}"] * bool(node.fault)
+    children = [Branch(one) for one in node.instructions]
+    children += [_grow(found, child.number) for child in found.children(number)]
+    name = "original" if node.parent is None else f"template {node.number}"
+    tone = "good" if leads and found.accepted else "bad" if node.fault else ""
+    return Branch(name, ", ".join(notes), tone, children)
+
+
+def _place(node: Node, number: int) -> str:
+    placing = node.placings[number]
+    where = "finals" if placing.stage == "finals" else f"round {placing.round}"
+    of_all = f" ({placing.scored} of {placing.asked})" if placing.scored < placing.asked else ""
+    return f"{where} {wording.number(placing.mean, 3)}{of_all}"
+
+
+def flatten(found: CalibrationResult) -> Iterator[Mapping[str, Any]]:
+    """A row for each template."""
+    for node in found.nodes:
+        yield {
+            "template": node.number,
+            "parent": node.parent,
+            "round": node.round,
+            "text": node.text,
+            "score": node.score,
+            "leads": node.number == found.leader,
+            "fault": node.fault or None,
+            "instructions": "\n".join(node.instructions),
+        }
+
 
 STAGES = {
     "outputs": "outputs are generated and scored",

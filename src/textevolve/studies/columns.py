@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 import logging
 import shlex
-from array import array
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,34 +24,6 @@ NAMED = 12
 """Of how many columns the name is said."""
 
 
-class SeenIds:
-    """The ids of all rows, in 8 bytes each: sorted runs of their hashes, a larger one before each
-    smaller, behind a set of the latest."""
-
-    def __init__(self, latest: int = 16_384) -> None:
-        self._most = latest
-        self._latest = set[int]()
-        self._runs: list[array[int]] = []
-
-    def add(self, id: str) -> bool:
-        """Whether it was there before."""
-        known = hash(id)
-        if known in self._latest or any(_holds(run, known) for run in self._runs):
-            return True
-        self._latest.add(known)
-        if len(self._latest) >= self._most:
-            self._runs.append(array("q", sorted(self._latest)))
-            self._latest.clear()
-            while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
-                self._runs.append(array("q", heapq.merge(self._runs.pop(), self._runs.pop())))
-        return False
-
-
-def _holds(run: array[int], wanted: int) -> bool:
-    place = bisect_left(run, wanted)
-    return place < len(run) and run[place] == wanted
-
-
 @dataclass
 class Columns:
     """What the columns of cases came to, over all rows.
@@ -71,7 +40,7 @@ class Columns:
     animated: list[str] = field(default_factory=list[str])
     imageless: int = 0
     endless: list[str] = field(default_factory=list[str])
-    _ids: SeenIds = field(default_factory=SeenIds)
+    _ids: set[int] = field(default_factory=set[int])
     _doubles: dict[str, None] = field(default_factory=dict[str, None])
     _answer: str = ""
     _seen: dict[str, None] = field(default_factory=dict[str, None])
@@ -132,8 +101,9 @@ class Columns:
                 raise InputError(f"{flag}: no row has the column '{name}'; saw {there}")
 
     def note_id(self, id: str) -> None:
-        if self._ids.add(id):
+        if (known := hash(id)) in self._ids:
             self._doubles[id] = None
+        self._ids.add(known)
 
     def refuse_no_output(self, name: str) -> None:
         """Raises InputError where no row had a column that may hold an output."""

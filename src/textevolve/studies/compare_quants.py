@@ -40,7 +40,6 @@ from textevolve.errors import (
     AnswerError,
     BudgetError,
     CapabilityError,
-    FatalModelError,
     InputError,
     ModelError,
 )
@@ -690,8 +689,6 @@ async def _measure_speed(
         read = await one.model(request)
         load = None if read.replayed else load_per_core()
         wrote = await one.model(replace(request, max_tokens=spec.tokens))
-    except FatalModelError:
-        raise
     except (ModelError, BudgetError) as error:
         why = failure_of(error)
         return [replace(m, failure=why) for m in (reads, writes)] if number else []
@@ -722,8 +719,6 @@ async def _measure(bench: Workbench, one: _Asked, placed: tuple[int, Case]) -> M
         return replace(blank, failure=Failure("skipped", TIME_IS_UP))
     try:
         return await measure(one, case, blank)
-    except FatalModelError:
-        raise
     except (ModelError, BudgetError) as error:
         return replace(blank, failure=failure_of(error))
 
