@@ -90,7 +90,7 @@ HEAVY_OURS = frozenset(
     (
         "textevolve.llm.chains.dspy_modules",
         "textevolve.llm.chains.langchain_runnables",
-        "textevolve.llm.prompt_formats",
+        "textevolve.llm.chat_formats.sources",
         "textevolve.node_eval.langgraph",
         "textevolve.remote.runs",
         "textevolve.server.app",

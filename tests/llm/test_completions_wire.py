@@ -9,9 +9,9 @@ import pytest
 
 from textevolve.errors import CapabilityError, RejectedError, SettingsError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
+from textevolve.llm.chat_formats.sources import open_prompt_format
 from textevolve.llm.client import OpenAIClient, connect
 from textevolve.llm.model import Message, Request, ToolCall
-from textevolve.llm.prompt_formats import open_prompt_format
 from textevolve.llm.providers import resolve
 from textevolve.llm.streaming import AnswerPiece, ask_streaming
 from textevolve.llm.structured import ask_structured

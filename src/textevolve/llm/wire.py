@@ -725,7 +725,7 @@ def completions(chat_format: str) -> TextWire:
     Raises:
         SettingsError: there is no such format.
     """
-    from textevolve.llm.prompt_formats import open_prompt_format
+    from textevolve.llm.chat_formats.sources import open_prompt_format
 
     return TextWire(
         path="/completions",
