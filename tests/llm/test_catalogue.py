@@ -12,8 +12,8 @@ from textevolve.llm.catalogue import (
     Wheels,
     embedder_of,
     locate,
-    own_files,
     read_catalogue,
+    user_files,
 )
 from textevolve.llm.providers import LOCAL, PROVIDERS
 
@@ -89,7 +89,7 @@ def test_a_file_put_into_the_folder_is_usable_by_its_stem(tmp_path: Path):
     (tmp_path / "mine.gguf").write_bytes(b"GGUF")
     assert locate("mine", tmp_path).path == tmp_path / "mine.gguf"
     assert locate("mine", tmp_path).weights is None
-    assert [own.name for own in own_files(tmp_path)] == ["mine"]
+    assert [own.name for own in user_files(tmp_path)] == ["mine"]
 
 
 def test_a_path_is_taken_as_it_is(tmp_path: Path):
@@ -110,4 +110,4 @@ def test_an_unknown_name_gets_a_near_one_and_what_to_do(tmp_path: Path):
 
 
 def test_a_folder_that_is_not_there_holds_no_files(tmp_path: Path):
-    assert own_files(tmp_path / "none") == []
+    assert user_files(tmp_path / "none") == []

@@ -4,7 +4,12 @@ import socket
 
 import pytest
 
-from textevolve.llm.prices import ListedPrice, find_price, say_source, say_unlisted
+from textevolve.llm.prices import (
+    ListedPrice,
+    describe_missing_price,
+    describe_price_source,
+    find_price,
+)
 from textevolve.llm.providers import PROVIDERS, resolve
 from textevolve.llm.reported_usage import cost_of
 from textevolve.settings import Price, Provider, Settings
@@ -48,24 +53,24 @@ def test_a_price_of_the_users_own_wins():
     own = Price(input=7, output=8)
     found = endpoint("openai/gpt-4o", prices={"openai/gpt-4o": own})
     assert find_price(found) == own
-    assert say_source(found) == "your prices"
+    assert describe_price_source(found) == "your prices"
 
 
 def test_the_source_names_a_date_and_the_package():
-    said = say_source(endpoint("openai/gpt-4o"))
+    said = describe_price_source(endpoint("openai/gpt-4o"))
     assert said is not None
     date, package = said.removeprefix("prices of ").split(" ", 1)
     assert date >= "2026-09-01"
     assert package.startswith("(genai-prices ")
-    assert say_source(endpoint("openrouter/openai/gpt-4o")) == "as the endpoint says"
-    assert say_source(endpoint("openrouter/of/nobody")) == "as the endpoint says"
+    assert describe_price_source(endpoint("openrouter/openai/gpt-4o")) == "as the endpoint says"
+    assert describe_price_source(endpoint("openrouter/of/nobody")) == "as the endpoint says"
 
 
 def test_what_is_not_in_the_list_has_no_price():
     found = endpoint("openai/no-such-model")
-    assert (find_price(found), say_source(found)) == (None, None)
-    assert say_unlisted(found).endswith(" has none")
-    assert say_unlisted(endpoint("https://llm.example/v1#gpt-4o")) == ""
+    assert (find_price(found), describe_price_source(found)) == (None, None)
+    assert describe_missing_price(found).endswith(" has none")
+    assert describe_missing_price(endpoint("https://llm.example/v1#gpt-4o")) == ""
 
 
 def test_a_provider_that_is_put_elsewhere_has_not_the_prices_of_its_name():
@@ -79,7 +84,7 @@ def test_what_runs_on_this_machine_is_free(spec, monkeypatch):
     monkeypatch.delenv("TEXTEVOLVE_API_KEY", raising=False)
     found = endpoint(spec)
     assert find_price(found) == Price(input=0, output=0)
-    assert say_source(found) is None
+    assert describe_price_source(found) is None
 
 
 def test_a_long_prompt_costs_what_the_list_has_for_it():

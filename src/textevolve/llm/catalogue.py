@@ -190,7 +190,7 @@ def _find_entry(name: str) -> Weights | None:
     return known.get(name) or next(named, None)
 
 
-def own_files(folder: Path) -> list[Located]:
+def user_files(folder: Path) -> list[Located]:
     """The files in the folder that the catalogue does not know, in order of their names."""
     known = {entry.file for entry in read_catalogue().values()}
     try:
@@ -212,7 +212,7 @@ def _locate_path(name: str) -> Located:
 
 
 def _unknown(name: str, folder: Path) -> str:
-    names = [*read_catalogue(), *(own.name for own in own_files(folder))]
+    names = [*read_catalogue(), *(own.name for own in user_files(folder))]
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean local/{near[0]}? " if near else ""
     return (

@@ -35,7 +35,7 @@ from textevolve.llm.case_images import prompt_tokens
 from textevolve.llm.connections import CONNECTIONS, Http
 from textevolve.llm.decision_wires import DecisionCalls
 from textevolve.llm.keys import Key
-from textevolve.llm.limiting import tell_headers
+from textevolve.llm.limiting import note_headers
 from textevolve.llm.model import Request, Response
 from textevolve.llm.prices import find_price
 from textevolve.llm.prompt_cache import MARK_FIELD, add_hints
@@ -319,7 +319,7 @@ class OpenAIClient:
     ) -> tuple[int, Mapping[str, str], bytes]:
         if self._watch is None:
             answered = await self._http.exchange("POST", url, body, hears=hears)
-            tell_headers(answered[1])
+            note_headers(answered[1])
             return answered
         sent = self._http.exchange("POST", url, body, unbounded=True, hears=hears)
         return await self._watch.follow(sent)

@@ -500,7 +500,7 @@ hearing_ticket: ContextVar[Ticket | None] = ContextVar("hearing_ticket", default
 """The call that is under way here, which is told the headers of its answer."""
 
 
-def tell_headers(headers: Mapping[str, str]) -> None:
+def note_headers(headers: Mapping[str, str]) -> None:
     """Tells whoever limits this call what the headers of its answer were."""
     ticket = hearing_ticket.get()
     if ticket is not None:

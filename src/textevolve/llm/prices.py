@@ -81,11 +81,11 @@ def _dearest(prices: Sequence[Price | None]) -> Price | None:
     )
 
 
-def say_source(endpoint: Endpoint) -> str | None:
+def describe_price_source(endpoint: Endpoint) -> str | None:
     """Where the costs of an endpoint's calls come from, and of what date; None where there are
     none."""
     if endpoint.members:
-        sources = [say_source(one) for one in endpoint.members]
+        sources = [describe_price_source(one) for one in endpoint.members]
         return "; ".join(dict.fromkeys(source for source in sources if source)) or None
     price = find_price(endpoint)
     if price is None or isinstance(price, ListedPrice):
@@ -95,7 +95,7 @@ def say_source(endpoint: Endpoint) -> str | None:
     return OWN if price.input or price.output or price.cached_input else None
 
 
-def say_unlisted(endpoint: Endpoint) -> str:
+def describe_missing_price(endpoint: Endpoint) -> str:
     """Why no price was found, where the list has been asked for one."""
     lists = LISTS if endpoint.chats else DECISION_LISTS
     return f"{_package()} has none" if _list_of(endpoint.base_url, lists) else ""
@@ -123,7 +123,7 @@ def sources_of_prices(models: Iterable[str], settings: Settings) -> tuple[str, .
     found: dict[str, None] = {}
     for spec in models:
         with suppress(SettingsError):  # it is said when the model is asked, if it ever is
-            if source := say_source(resolve(spec, settings, asks=False)):
+            if source := describe_price_source(resolve(spec, settings, asks=False)):
                 found[source] = None
     return tuple(found)
 

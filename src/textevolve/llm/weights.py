@@ -27,8 +27,8 @@ from textevolve.llm.catalogue import (
     WeightsFile,
     Wheels,
     locate,
-    own_files,
     read_catalogue,
+    user_files,
 )
 from textevolve.llm.gguf import read_header
 from textevolve.llm.weight_sources import (
@@ -158,7 +158,7 @@ def list_weights(settings: Settings) -> list[WeightsRow]:
     """Everything the catalogue knows, then the user's own files. Nothing is hashed."""
     folder = settings.weights_folder
     rows = [_row(folder, entry) for entry in read_catalogue().values()]
-    return rows + [_own_row(own.name, own.path) for own in own_files(folder)]
+    return rows + [_own_row(own.name, own.path) for own in user_files(folder)]
 
 
 def weights_state(weights: Weights, folder: Path) -> WeightsState:

@@ -27,7 +27,7 @@ from textevolve.llm.case_images import prompt_tokens
 from textevolve.llm.hardware import load_per_core
 from textevolve.llm.journal import Journal, JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
-from textevolve.llm.prices import find_price, say_unlisted
+from textevolve.llm.prices import describe_missing_price, find_price
 from textevolve.llm.providers import Endpoint
 from textevolve.llm.reported_usage import cost_of
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN
@@ -429,7 +429,7 @@ def within(
     """The model within a budget; it asks nothing where a limited cost is not known."""
     price = price_of(endpoint)
     if math.isfinite(budget.cost) and price is None and not endpoint.reports_cost:
-        why = say_unlisted(endpoint) if find_price(endpoint) is None else NO_DISCOUNT
+        why = describe_missing_price(endpoint) if find_price(endpoint) is None else NO_DISCOUNT
         model = _Unpriced(model.name, why)
     return Budgeted(model, budget, price)
 

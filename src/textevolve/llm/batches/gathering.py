@@ -260,7 +260,7 @@ class Gatherer:
         self._most = max(1, min(self._most, len(job.kept.keys)) // 2)
         wait = min(10 * most, first * 2.0 ** min(self._full, 20))
         self._not_before = asyncio.get_running_loop().time() + wait
-        self._submissions.tell_retry(str(full), self._full, wait)
+        self._submissions.announce_retry(str(full), self._full, wait)
         if self._full >= MOST_FULL:
             self._fail_job(job, UnavailableError(f"{self.name}: no batch job is taken: {full}"))
 
@@ -526,7 +526,7 @@ class Submissions:
         await self.note(job, "cancelled")
         return "is cancelled; what it has answered is collected when the run goes on"
 
-    def tell_retry(self, reason: str, attempt: int, wait: float) -> None:
+    def announce_retry(self, reason: str, attempt: int, wait: float) -> None:
         self.listener(CallRetried(self.name, reason, attempt, wait))
 
     async def _create(self, job: Job, path: str) -> RemoteBatch:
@@ -623,7 +623,7 @@ class Submissions:
             if attempt == tries:
                 raise failed
             wait = max(wait, failed.retry_after or 0.0)
-            self.tell_retry(str(failed), attempt, wait)
+            self.announce_retry(str(failed), attempt, wait)
             await asyncio.sleep(wait)
             wait = min(most, 1.5 * wait)
 
