@@ -50,7 +50,7 @@ from textevolve.settings import Price
 Shape = TypeVar("Shape")
 
 
-def _present(**fields: Any) -> dict[str, Any]:
+def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a body that are set, in this order."""
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -58,14 +58,16 @@ def _present(**fields: Any) -> dict[str, Any]:
 def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, Any]:
     """The request as the protocol has it; only what is set is sent."""
     body = _present(
-        model=model,
-        messages=[chat_message(message) for message in request.messages],
-        response_format=json_schema_format(request.schema),
-        temperature=request.temperature,
-        **{max_tokens_field: request.max_tokens},
-        seed=request.seed,
-        logprobs=True if request.top_logprobs else None,
-        top_logprobs=request.top_logprobs or None,
+        {
+            "model": model,
+            "messages": [chat_message(message) for message in request.messages],
+            "response_format": json_schema_format(request.schema),
+            "temperature": request.temperature,
+            max_tokens_field: request.max_tokens,
+            "seed": request.seed,
+            "logprobs": True if request.top_logprobs else None,
+            "top_logprobs": request.top_logprobs or None,
+        }
     )
     return body if request.tools is None else body | chat_tools(request)
 
@@ -433,19 +435,23 @@ def responses_body(model: str, request: Request, _max_tokens_field: str = "") ->
     tools, choice = request.tools, request.tool_choice
     most, top = request.max_tokens, request.top_logprobs
     return _present(
-        model=model,
-        input=[item for message in messages[told:] for item in _items(message)],
-        store=False,
-        instructions="\n\n".join(message.text for message in messages[:told]) if told else None,
-        text=form and {"format": {"type": "json_schema", **form["json_schema"]}},
-        temperature=request.temperature,
-        max_output_tokens=None if most is None else max(FEWEST_TOKENS, most),
-        top_logprobs=top or None,
-        include=["message.output_text.logprobs"] if top else None,
-        tools=None if tools is None else [_tool(tool) for tool in read_tools(tools)],
-        tool_choice=choice
-        if choice is None or is_mode(choice)
-        else {"type": "function", "name": choice},
+        {
+            "model": model,
+            "input": [item for message in messages[told:] for item in _items(message)],
+            "store": False,
+            "instructions": "\n\n".join(message.text for message in messages[:told])
+            if told
+            else None,
+            "text": form and {"format": {"type": "json_schema", **form["json_schema"]}},
+            "temperature": request.temperature,
+            "max_output_tokens": None if most is None else max(FEWEST_TOKENS, most),
+            "top_logprobs": top or None,
+            "include": ["message.output_text.logprobs"] if top else None,
+            "tools": None if tools is None else [_tool(tool) for tool in read_tools(tools)],
+            "tool_choice": choice
+            if choice is None or is_mode(choice)
+            else {"type": "function", "name": choice},
+        }
     )
 
 
@@ -601,16 +607,18 @@ class CompletionsWriter:
             )
         top = request.top_logprobs or None
         return _present(
-            model=model,
-            prompt=self._render(model, request),
-            stop=list(self.format.stop) or None,
-            response_format=json_schema_format(request.schema),
-            json_schema=request.schema and read_schema(request.schema),
-            temperature=request.temperature,
-            max_tokens=request.max_tokens,
-            seed=request.seed,
-            logprobs=top,
-            n_probs=top,
+            {
+                "model": model,
+                "prompt": self._render(model, request),
+                "stop": list(self.format.stop) or None,
+                "response_format": json_schema_format(request.schema),
+                "json_schema": request.schema and read_schema(request.schema),
+                "temperature": request.temperature,
+                "max_tokens": request.max_tokens,
+                "seed": request.seed,
+                "logprobs": top,
+                "n_probs": top,
+            }
         )
 
     def _render(self, model: str, request: Request) -> str:
