@@ -24,8 +24,7 @@ from functools import partial
 
 import numpy as np
 
-from textevolve.bench.fit_figures import MORE_LABELS
-from textevolve.bench.fit_summary import Fit, Wanted, fit_signals
+from textevolve.bench.fit_summary import MORE_LABELS, Fit, Wanted, fit_signals
 from textevolve.bench.fitting import pose_problem
 from textevolve.bench.items import Item
 from textevolve.bench.labelled_signals import LabelledSignals

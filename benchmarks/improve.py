@@ -35,14 +35,15 @@ from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Us
 from textevolve.events import Event
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import Attempt
-from textevolve.loops.controller import Stopping
 from textevolve.loops.generation import ModelGenerator
 from textevolve.loops.optimization import (
     OptimizationContext,
+    OptimizationMode,
     OptimizationPlan,
+    Stopping,
+    choose_best,
     optimize_text,
 )
-from textevolve.loops.revising import OptimizationMode, choose_best
 from textevolve.settings import Settings, read_settings
 from textevolve.statistics.comparisons import difference_interval, mcnemar_test
 from textevolve.statistics.intervals import wilson_interval

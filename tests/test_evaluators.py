@@ -7,16 +7,18 @@ import pytest
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.evaluators import Judges, open_evaluator
-from textevolve.judge_kinds import NAMES, OPTIONS
 from textevolve.judge_specs import (
+    NAMES,
+    OPTIONS,
     EvaluatorSpec,
+    describe_judge,
     judge_models,
     models_of,
     parse_evaluator,
     read_profile,
+    reads_decisions,
     with_model,
 )
-from textevolve.judge_texts import describe_judge, reads_decisions
 from textevolve.judges import packages
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.emulation import Deciding

@@ -16,16 +16,22 @@ from textevolve.debate.result import DebateResult
 from textevolve.errors import BudgetError, InputError
 from textevolve.evaluation import Case, Evaluation, EvaluationResult, Evaluator
 from textevolve.events import Listener, silence
-from textevolve.judge_kinds import DECIDE, EMBEDDING, FITTED, LIKELIHOOD, METRIC, NAMES
 from textevolve.judge_specs import (
+    DECIDE,
+    EMBEDDING,
+    FITTED,
+    LIKELIHOOD,
+    METRIC,
+    NAMES,
     EvaluatorSpec,
+    is_swayed,
     parse_evaluator,
     read_options,
     read_profile,
     read_rubric,
     split_rules,
+    takes_rubric,
 )
-from textevolve.judge_texts import is_swayed, takes_rubric
 from textevolve.judges.cascade import Cascade
 from textevolve.judges.decide import Decide, DecideChoice, choose_between
 from textevolve.judges.embedding import EmbeddingSimilarity

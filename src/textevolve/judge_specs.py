@@ -43,27 +43,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from textevolve.debate.profile import Component, Profile, load_profile, override, suggest
+from textevolve.debate.profile import Agent, Component, Profile, load_profile, override, suggest
 from textevolve.errors import InputError
-from textevolve.judge_kinds import (
-    ALIASES,
-    DEBATES,
-    DECIDE,
-    DECIDER,
-    EMBEDDING,
-    FITTED,
-    LIKELIHOOD,
-    LONE_JUDGE,
-    METRIC,
-    NAMES,
-    OPTIONS,
-    RELATIVE,
-    RUBRIC,
-    TAKE_DECIDER,
-    UNASKING,
-)
 from textevolve.judges.cascade import CASCADE, read_cascade
 from textevolve.judges.context import Options
 from textevolve.judges.criteria import ask_criteria, read_criteria
@@ -71,6 +54,7 @@ from textevolve.judges.fitted_file import is_fitted, load_fitted
 from textevolve.judges.looks import LOOK, find_look
 from textevolve.judges.packages import (
     JudgeMaker,
+    describe_package,
     find_point,
     installed_judges,
     load_judge,
@@ -78,10 +62,67 @@ from textevolve.judges.packages import (
 from textevolve.judges.pairwise import Comparisons
 from textevolve.judges.shipped_rubrics import expand_rubric, is_rubric_name
 from textevolve.judges.statements import CHECKS
-from textevolve.metrics.label_metrics import needs_label, open_metric
+from textevolve.loops.rules import load_rules
+from textevolve.metrics.label_metrics import describe_metric, needs_label, open_metric
 from textevolve.reach import is_file
 from textevolve.rows import read_text
 from textevolve.user_code import OWN
+
+DEBATES: Mapping[str, Mapping[str, Any]] = {
+    "debate": {},
+    "jury": {"protocol": "independent", "rounds": 1},
+    "single": {"protocol": "independent", "rounds": 1},
+    "escalation": {"protocol": "escalation"},
+}
+
+LIKELIHOOD = "instruction-likelihood"
+
+EMBEDDING = "embedding"
+
+DECIDE = "decide"
+
+JUDGES = ("pairwise", "probe", "checklist", "reference", DECIDE, LIKELIHOOD, EMBEDDING, *CHECKS)
+
+ALIASES = {"backward": LIKELIHOOD, "few-shot": "examples", "reference-guided": "reference"}
+"""Other names of judges and options: the field's terms, and names of earlier versions."""
+
+NAMES = (*DEBATES, *JUDGES)
+
+METRIC = "metric"
+"""The judge that is any metric without a model."""
+
+FITTED = "fitted"
+"""The name in the specification of a judge that is a file."""
+
+UNASKING = (METRIC, LOOK)
+"""Judges that ask no model."""
+
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(DEBATES, ("rules",)),
+    "pairwise": ("rules", "reference"),
+    "checklist": ("rules", "reference", LIKELIHOOD),
+    "probe": ("rules", "reference", "examples", LIKELIHOOD),
+    "reference": ("rules", "reference", "examples", LIKELIHOOD),
+    DECIDE: ("rules", "reference", "examples", "pairwise", "choice"),
+    LIKELIHOOD: (),
+    **dict.fromkeys((EMBEDDING, CASCADE, *CHECKS), ()),
+}
+
+RUBRIC = "rubric"
+
+RELATIVE = ("pairwise",)
+"""Judges whose scores only compare candidates of one case with each other."""
+
+DECIDER = "decider"
+
+TAKE_DECIDER = ("checklist", *CHECKS)
+"""Judges in which one model writes down what is to be judged, and another one may judge it."""
+
+LONE_JUDGE = Agent(
+    name="Judge",
+    persona="You judge alone, fairly and exactly, by what each response does for the input.",
+)
+
 
 M = TypeVar("M", str, str | None)
 
@@ -386,3 +427,65 @@ def judge_models(text: str, model: M) -> tuple[str | M, ...]:
     """The models that a judge asks, each once; `model` stands where it names none."""
     _, judge = split_rules(text)
     return () if judge is None else models_of(parse_evaluator(judge), model)
+
+
+def is_swayed(text: str) -> bool:
+    """Whether the order of candidates may sway a judge. Those in `JUDGES` see one at a time, or ask
+    about each two in both orders, but for a choice among all."""
+    even = (*JUDGES, *UNASKING)
+    swayed = any(spec.choice or spec.name not in even for spec in judges_in(text))
+    return text.startswith(OWN) or swayed
+
+
+def takes_rubric(text: str) -> bool:
+    """Whether a judge within a cascade is handed the rubric: rules and metrics judge by their own
+    measure."""
+    return any(spec.name not in UNASKING for spec in judges_in(text))
+
+
+def reads_decisions(text: str) -> bool:
+    """Whether a judge's text names a debate with the readout `decide`."""
+    _, judge = split_rules(text)
+    spec = None if judge is None else parse_evaluator(judge)
+    return spec is not None and spec.is_debate and read_profile(spec).readout == "decide"
+
+
+def collections_of(text: str) -> tuple[str, ...]:
+    """The collections of memories that the debaters of a judge recall from, each once."""
+    profiles = [read_profile(spec) for spec in judges_in(text) if spec.is_debate]
+    return tuple(dict.fromkeys(name for one in profiles for name in one.collections))
+
+
+def check_absolute(text: str) -> None:
+    """Raises InputError where a judge only compares candidates of one case with each other."""
+    if any(spec.is_relative for spec in judges_in(text)):
+        raise InputError(
+            f"judge '{text}' compares candidates of one case with each other, so its scores of two"
+            " cases cannot be compared; take another judge, such as probe+rules"
+        )
+
+
+def describe_judge(text: str) -> Mapping[str, Any]:
+    """What stands behind a judge's text, as JSON: files, and the version of another's package. They
+    make a run what it is, too."""
+    rules, judge = split_rules(text)
+    found: dict[str, Any] = {}
+    if rules is not None:
+        found["rules"] = load_rules(rules).file.model_dump(mode="json", by_alias=True)
+    if judge is None:
+        return found
+    spec = parse_evaluator(judge)
+    if spec.parts:
+        said = {part: describe_judge(part) for part in spec.parts}
+        found |= {part: about for part, about in said.items() if about}
+        if spec.name == FITTED:
+            found[FITTED] = load_fitted(spec.profile or "").model_dump(mode="json")
+    elif spec.is_debate:
+        found["profile"] = read_profile(spec).model_dump(mode="json")
+    elif spec.name == METRIC:
+        found[METRIC] = describe_metric(spec.profile or "")
+    elif spec.name not in (*NAMES, LOOK):
+        found["package"] = describe_package(spec.name)
+    elif rubric := read_rubric(spec):
+        found[RUBRIC] = rubric
+    return found

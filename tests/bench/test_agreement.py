@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.bench.agreement import judge_items, summarise
-from textevolve.bench.calibrated import best_probabilities
+from textevolve.bench.agreement import best_probabilities, judge_items, summarise
 from textevolve.bench.credit import TIED, pair_accuracy, share_winners, top_credit, winner_of
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict, gather_outcomes

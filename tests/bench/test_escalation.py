@@ -21,7 +21,7 @@ from textevolve.bench.escalation import (
 )
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Usage
-from textevolve.judges.certainty import certainty_of
+from textevolve.judges.cascade import certainty_of
 
 NAN = math.nan
 

@@ -11,17 +11,16 @@ from hypothesis import strategies as st
 
 from textevolve.bench.credit import top_credit
 from textevolve.bench.escalation import ThresholdSelection
-from textevolve.bench.fit_figures import (
+from textevolve.bench.fit_summary import (
     LEAST_QUESTIONS,
+    Wanted,
     draw_curve,
     extrapolate,
+    file_of,
+    fit_signals,
+    guarantee_of,
     shapley_earnings,
     share_earnings,
-)
-from textevolve.bench.fit_file import file_of, guarantee_of
-from textevolve.bench.fit_summary import (
-    Wanted,
-    fit_signals,
 )
 from textevolve.bench.fitting import (
     RIDGES,

@@ -11,8 +11,7 @@ from textevolve.bench.verdicts import Verdict, count_samples
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, Usage
 from textevolve.studies.agreement import AgreementSpec
-from textevolve.studies.escalation import EscalationSpec, names_of
-from textevolve.studies.escalation_report import explain_selection
+from textevolve.studies.escalation import EscalationSpec, explain_selection, names_of
 
 DEBATE = names_of(EscalationSpec())
 

@@ -13,10 +13,16 @@ from rehearsals import estimate_judge
 from textevolve.errors import AccessError, BudgetError, InputError, UnavailableError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.evaluators import Judges
-from textevolve.judge_specs import judge_models, judges_in, parse_evaluator, read_rubric, with_model
-from textevolve.judge_texts import check_absolute, describe_judge
-from textevolve.judges.cascade import Cascade
-from textevolve.judges.certainty import certainty_of
+from textevolve.judge_specs import (
+    check_absolute,
+    describe_judge,
+    judge_models,
+    judges_in,
+    parse_evaluator,
+    read_rubric,
+    with_model,
+)
+from textevolve.judges.cascade import Cascade, certainty_of
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.loops.scoring import instructions_of

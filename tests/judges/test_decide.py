@@ -12,12 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rehearsals import estimate_judge
-from textevolve.bench.calibrated import best_probabilities
+from textevolve.bench.agreement import best_probabilities
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.evaluators import Judges, open_evaluator
-from textevolve.judge_specs import judge_models, parse_evaluator, with_model
-from textevolve.judge_texts import check_absolute, describe_judge
+from textevolve.judge_specs import (
+    check_absolute,
+    describe_judge,
+    judge_models,
+    parse_evaluator,
+    with_model,
+)
 from textevolve.judges.criteria import ask_criteria, read_criteria, read_levels
 from textevolve.judges.decide import DECIDED, ask_options
 from textevolve.judges.probe import QUESTIONS

@@ -8,8 +8,14 @@ import pytest
 
 from textevolve.errors import BudgetError, InputError, ModelError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.judge_specs import judge_models, parse_evaluator, with_model
-from textevolve.judge_texts import check_absolute, describe_judge, is_swayed
+from textevolve.judge_specs import (
+    check_absolute,
+    describe_judge,
+    is_swayed,
+    judge_models,
+    parse_evaluator,
+    with_model,
+)
 from textevolve.judges.context import Judgement
 from textevolve.judges.fitted import FittedJudge
 from textevolve.judges.fitted_file import (

@@ -7,8 +7,14 @@ import pytest
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
 from textevolve.evaluators import Judges, open_evaluator
-from textevolve.judge_specs import judge_models, parse_evaluator, read_rubric, with_model
-from textevolve.judge_texts import check_absolute, describe_judge
+from textevolve.judge_specs import (
+    check_absolute,
+    describe_judge,
+    judge_models,
+    parse_evaluator,
+    read_rubric,
+    with_model,
+)
 from textevolve.judges.criteria import read_criteria
 from textevolve.judges.shipped_rubrics import expand_rubric, load_rubric, shipped_rubrics
 from textevolve.llm.client import OpenAIClient

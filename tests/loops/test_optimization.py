@@ -22,15 +22,16 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.llm.wrappers import Budget, Budgeted
 from textevolve.loops.attempt import Attempt
-from textevolve.loops.controller import Stopping, notice_degenerate
 from textevolve.loops.generation import ModelGenerator, unfence, write_prompt
 from textevolve.loops.optimization import (
     RETRY_TEMPERATURE,
     OptimizationContext,
     OptimizationPlan,
+    Stopping,
+    choose_best,
+    notice_degenerate,
     optimize_text,
 )
-from textevolve.loops.revising import choose_best
 from textevolve.loops.rules import FAILED_GATES, RulesJudgement, parse_rules
 from textevolve.loops.scoring import calibrated, fit_scores, instructions_of, sampled
 

@@ -27,7 +27,7 @@ from textevolve.report.charts import (
     starts,
 )
 from textevolve.report.differences import find_changed_lines
-from textevolve.report.plots import plot_line
+from textevolve.report.terminal_tables import plot_line
 from textevolve.report.wording import clip, visible
 
 from .conftest import hostile

@@ -18,9 +18,14 @@ from textevolve.engine.kept_open import KeptOpen
 from textevolve.engine.local import cancel
 from textevolve.errors import BudgetError, InputError, ModelError, SettingsError, StoreError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, failure_of
-from textevolve.judge_kinds import METRIC, OPTIONS
-from textevolve.judge_specs import judge_models, parse_evaluator, split_rules
-from textevolve.judge_texts import check_absolute
+from textevolve.judge_specs import (
+    METRIC,
+    OPTIONS,
+    check_absolute,
+    judge_models,
+    parse_evaluator,
+    split_rules,
+)
 from textevolve.llm.providers import resolve
 from textevolve.llm.wrappers import replay_models
 from textevolve.settings import Settings, today

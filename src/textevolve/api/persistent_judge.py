@@ -11,8 +11,7 @@ from typing import Self
 
 from textevolve.engine.kept_open import KeptOpen
 from textevolve.evaluation import Case, Evaluation, Evaluator
-from textevolve.judge_specs import judge_models
-from textevolve.judge_texts import check_absolute, describe_judge
+from textevolve.judge_specs import check_absolute, describe_judge, judge_models
 from textevolve.settings import Settings, StoreLocation
 from textevolve.studies.standing import open_standing_run
 from textevolve.wiring import Limits, Setting, choose_model

@@ -13,9 +13,9 @@ from typing import Literal
 
 import numpy as np
 
+from textevolve.bench.agreement import AgreementSummary
 from textevolve.bench.escalation import mean_figure
 from textevolve.bench.items import Item, question_of
-from textevolve.bench.summary import AgreementSummary
 from textevolve.bench.verdicts import ItemOutcome
 from textevolve.debate.result import DebateResult
 from textevolve.errors import InputError

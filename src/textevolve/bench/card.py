@@ -22,10 +22,12 @@ from textevolve.bench.card_questions import (
     CardJudgement,
     CardOutcome,
     CardRefusal,
+    CardStatistic,
+    Check,
+    Rate,
     ask_all,
     plan_questions,
 )
-from textevolve.bench.card_statistics import CardStatistic, Check, Rate
 from textevolve.errors import InputError
 from textevolve.evaluation import Evaluator, Failure, Usage
 from textevolve.events import Listener, StepFinished, StepStarted, silence

@@ -11,7 +11,7 @@ from typing import cast
 
 from textevolve.bench.card import Card
 from textevolve.bench.card_cases import Family
-from textevolve.bench.card_statistics import CardStatistic, Check, Rate
+from textevolve.bench.card_questions import CardStatistic, Check, Rate
 
 
 def explain_check(check: Check) -> str:

@@ -2,7 +2,7 @@
 
 Pairs: a logistic regression on differences; ratings: an ordinal one. Both standardise within the
 training part of each fold, and choose the strength of their ridge by folds within that part, so
-that what is told of a fold was learnt without it. Figures of that are in `fit_figures.py`.
+that what is told of a fold was learnt without it. Figures of that are in `fit_summary.py`.
 """
 
 from __future__ import annotations

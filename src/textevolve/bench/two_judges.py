@@ -34,7 +34,7 @@ from textevolve.evaluation import (
     Usage,
     failure_of,
 )
-from textevolve.judges.certainty import certainty_of
+from textevolve.judges.cascade import certainty_of
 from textevolve.judges.judged import ranks_of
 from textevolve.llm.usage_meter import DistinctCalls, NotedCall, note_calls
 from textevolve.statistics.comparisons import difference_interval

@@ -2,7 +2,7 @@
 
 `verbalized` takes the numbers in the answer. `logprob-weighted` weighs the alternatives of each
 number's tokens by their probability. `after-argument` and `pointwise` ask yes / no questions,
-see `probing.py`; such a score is 10 x P(yes) / (P(yes) + P(no)). A readout that an endpoint cannot
+see `deciding.py`; such a score is 10 x P(yes) / (P(yes) + P(no)). A readout that an endpoint cannot
 give is a `CapabilityError`; none ever stands in for another.
 """
 

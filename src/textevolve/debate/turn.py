@@ -2,6 +2,8 @@
 
 A turn's prompt grows at its end: rules, input and candidates, history, then memories, persona and
 the request. All turns of a debate share its beginning, which a server keeps in its prefix cache.
+Texts of memories are data from strangers: they are fenced, or quoted where a prompt quotes, each
+below its source, which is not a part of the text.
 """
 
 from __future__ import annotations
@@ -12,8 +14,13 @@ from functools import lru_cache, partial
 
 from textevolve.debate.candidate_order import place_candidates
 from textevolve.debate.context import DebateContext, prompt
-from textevolve.debate.deciding import decide_scores
-from textevolve.debate.probing import ScoreMatrix, probe_after, probe_alone, probe_scores
+from textevolve.debate.deciding import (
+    ScoreMatrix,
+    decide_scores,
+    probe_after,
+    probe_alone,
+    probe_scores,
+)
 from textevolve.debate.profile import Agent
 from textevolve.debate.readout import (
     answer_type,
@@ -22,13 +29,19 @@ from textevolve.debate.readout import (
     read_verbalized,
     read_weighted,
 )
-from textevolve.debate.remembering import fence_memories, quote_memories, remember
 from textevolve.debate.result import DecidedBy, Points, Turn
-from textevolve.errors import AnswerError, BudgetError, FatalModelError, ModelError
+from textevolve.errors import (
+    AnswerError,
+    BudgetError,
+    FatalModelError,
+    InputError,
+    ModelError,
+    TextEvolveError,
+)
 from textevolve.evaluation import Failure, Usage
 from textevolve.events import StepFinished, StepStarted, silence
 from textevolve.llm.choice_logprobs import TOP_LOGPROBS
-from textevolve.llm.fence import fence, sanitize
+from textevolve.llm.fence import fence, quote, sanitize
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import (
     ParseMode,
@@ -37,7 +50,72 @@ from textevolve.llm.structured import (
     ask_structured,
 )
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.memory.cue import Memory
+from textevolve.memory.cue import Cue, Memory, nothing
+
+SOURCE_CHARACTERS = 160
+
+
+async def remember(
+    context: DebateContext, speaker: Agent, history: Sequence[str]
+) -> tuple[Memory, ...]:
+    """What the agent recalls by the input, the candidates and what was said.
+
+    Raises:
+        InputError: the recall, which may be the caller's own code, failed.
+    """
+    if context.recall is nothing:
+        return ()
+    settings = speaker.recall_settings
+    cue = Cue(
+        speaker.name,
+        () if settings is None else settings.collections,
+        context.case.input,
+        context.case.candidates,
+        _plain(history, context.nonce),
+        settings,
+    )
+    try:
+        return await context.recall(cue)
+    except TextEvolveError:
+        raise
+    except Exception as error:  # the caller's code; only this case is to fail by it
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"the recall of {speaker.name} failed: {reason}") from error
+
+
+def _plain(history: Sequence[str], nonce: str) -> str:
+    """What was said, without marks and scores, which mean nothing to a search."""
+    left_out = (f"[[{nonce}", f"[[/{nonce}", "Scores by ")
+    lines = "".join(history).splitlines()
+    return "\n".join(line for line in lines if line and not line.startswith(left_out))
+
+
+def fence_memories(context: DebateContext, memories: Sequence[Memory]) -> tuple[str, ...]:
+    """Memories for the prompt of a turn, their rules first; nothing where there are none."""
+    shown = [
+        _show(context, m, fence("memory", _clean(context, m), context.nonce)) for m in memories
+    ]
+    return (prompt("memory_rules").render(), *shown) if shown else ()
+
+
+def quote_memories(context: DebateContext, speaker: Agent, memories: Sequence[Memory]) -> str:
+    """Memories for a question on one candidate alone; an empty text where there are none."""
+    if not memories:
+        return ""
+    shown = [_show(context, memory, quote(_clean(context, memory))) for memory in memories]
+    rules = prompt("memory_rules").render()
+    return prompt("memory_alone").render(agent=speaker.name, memories=shown, rules=rules)
+
+
+def _clean(context: DebateContext, memory: Memory) -> str:
+    return sanitize(memory.text, context.nonce)[0]
+
+
+def _show(context: DebateContext, memory: Memory, text: str) -> str:
+    source = " ".join(sanitize(memory.source, context.nonce)[0].split())[:SOURCE_CHARACTERS]
+    trust = None if memory.trust is None else f"{memory.trust:g}"
+    said = source or "a source that is not known"
+    return prompt("memory").render(source=said, trust=trust, text=text)
 
 
 @lru_cache(maxsize=256)

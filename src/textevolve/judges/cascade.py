@@ -2,12 +2,14 @@
 
     cascade:BELOW:FIRST,SECOND        cascade:0.9:probe+rules@local/laya,debate:general
 
-Here: how such a text is taken apart, and the judge. What certainty is stands in `certainty.py`;
-which BELOW keeps a promise is selected from labels by `bench.escalation`.
+Certainty of a judgement, whatever the judge, then how such a text is taken apart, and the judge.
+How a debate knows its certainty is in `debate.early_stop`; which BELOW keeps a promise is
+selected from labels by `bench.escalation`.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -30,8 +32,40 @@ from textevolve.evaluation import (
     check_case,
     failure_of,
 )
-from textevolve.judges.certainty import certainty_of
 from textevolve.judges.context import Options
+from textevolve.llm.choice_logprobs import log_odds, probability, softmax
+
+
+def certainty_of(evaluation: Evaluation, threshold: float = 0.5) -> float | None:
+    """Probability in [0, 1] that the judgement is right, as far as its own scores tell; None where
+    they do not: a candidate has no score, or a part of what was asked has no answer.
+
+    A judge that knows better has a `certainty` of its own, as a debate has from the votes of its
+    first round. Else, with l the log-odds of the scores:
+
+    - Of several candidates, that the best is the best: exp(l_best) / sum of exp(l). With
+      independent l that is the probability that the best is the good one, if one is; with the
+      strengths of a pairwise judge it is Bradley and Terry's (1952), extended by Luce (1959).
+    - Of one candidate p = P(good), that it rightly passes (p) or fails (1 - p), after log-odds were
+      moved so that p is 1/2 at the `threshold`.
+    """
+    scored = [one for one in evaluation.result if isinstance(one, EvaluationResult)]
+    if not scored or len(scored) < len(evaluation.result):
+        return None
+    own: Any = getattr(evaluation, "certainty", None)
+    if isinstance(own, float) and math.isfinite(own):
+        return own
+    if evaluation.coverage < 1 or not all(math.isfinite(one.score) for one in scored):
+        return None
+    if len(scored) == 1:
+        likely = probability(log_odds(scored[0].score) - log_odds(threshold))
+        return likely if scored[0].passed else 1 - likely
+    odds = [one.metadata.get("log_odds") for one in scored]
+    known = [one for one in odds if isinstance(one, float) and math.isfinite(one)]
+    if len(known) < len(scored):
+        known = [log_odds(one.score) for one in scored]
+    return max(softmax(known))
+
 
 CASCADE = "cascade"
 FORM = "cascade:BELOW:FIRST,SECOND, such as cascade:0.9:probe,debate:general"

@@ -1,8 +1,8 @@
 """Optimize: generate, judge, revise by what the judge asked for or write anew, keep the best.
 
-When to stop is decided in `controller.py`, whether to revise in `revising.py`; which generator asks
-a model is `generation.py`. What the judge says reaches the generator as a list of instructions, and
-nothing else of the history does.
+Decisions on the attempts that there are come first: when to stop, which is best, whether to revise.
+Which generator asks a model is `generation.py`. What the judge says reaches the generator
+as a list of instructions, and nothing else of the history does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from pydantic import model_validator
 
@@ -32,13 +32,156 @@ from textevolve.evaluation import (
     mend_texts,
 )
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.loops.attempt import TIME_IS_UP, Attempt, Generator, Made, StopReason
-from textevolve.loops.controller import Stopping, notice_degenerate
+from textevolve.loops.attempt import TIME_IS_UP, Attempt, Generator, Made, StopReason, best_attempt
 from textevolve.loops.generation import MOST_TOKENS, TEMPERATURE
-from textevolve.loops.revising import OptimizationMode, choose_best, fails_gate, why_anew
+from textevolve.loops.rules import FAILED_GATES
 from textevolve.loops.scoring import instructions_of, outcome_of, sampled
-from textevolve.loops.similarity import text_similarity
-from textevolve.spec import option
+from textevolve.loops.similarity import WORDS_COMPARED, text_similarity
+from textevolve.spec import Frozen, option
+
+OptimizationMode: TypeAlias = Literal["auto", "revise", "best-of-n"]
+"""How attempts after the first are made; auto tries one revision and goes by its score."""
+
+ROUNDING = 1e-9
+"""0.70 less 0.65 is a gain of 0.05, whatever binary fractions make of it."""
+
+
+def why_anew(attempts: Sequence[Attempt], mode: OptimizationMode, least: float) -> str:
+    """Why the next attempt is written anew; empty where one with a score is revised, if there is
+    any. `least`: what the first revision must gain in score for others to follow."""
+    if mode == "best-of-n":
+        return "each attempt is"
+    at = next((n for n, attempt in enumerate(attempts) if attempt.made == "revised"), None)
+    if mode == "revise" or at is None:
+        return ""
+    before = next(one for one in reversed(attempts[:at]) if one.score is not None)
+    return _find_fault(before, attempts[at], least)
+
+
+def _find_fault(before: Attempt, revision: Attempt, least: float) -> str:
+    """Why a revision is no reason for another one. One without a score has shown nothing, and
+    writing anew has come to a score once; a degenerate one may have a score that it does not
+    deserve."""
+    number = before.iteration
+    if before.score is None or revision.score is None:
+        return "the first revision has no score"
+    if wrong := notice_degenerate(revision.output or "", before.output):
+        return f"the first revision is degenerate ({wrong})"
+    if fails_gate(revision) != fails_gate(before):
+        fails = fails_gate(revision)
+        return f"the first revision fails a gate that attempt {number} does not" if fails else ""
+    gain = revision.score - before.score
+    if gain > 0 and gain >= least - ROUNDING:
+        return ""
+    wanted = f"{least:g} or more" if least else "more than 0"
+    return f"the first revision gained {gain:+.3f} on attempt {number}, not {wanted}"
+
+
+def choose_best(attempts: Sequence[Attempt]) -> Attempt | None:
+    """As `best_attempt`; but one that fails a gate is no better than one that does not."""
+    whole = [a for a in attempts if a.score is not None and not fails_gate(a)]
+    return best_attempt(whole or attempts)
+
+
+def fails_gate(attempt: Attempt) -> bool:
+    """Whether an attempt breaks a rule that is a gate."""
+    outcome = attempt.evaluation
+    return isinstance(outcome, EvaluationResult) and bool(outcome.metadata.get(FAILED_GATES))
+
+
+NEAR_COPY = 0.998
+"""Similarity to the attempt before from which one counts as a copy; a word put into a text of two
+hundred is a change."""
+
+SHRUNK, GROWN = 0.1, 10.0
+"""A revision of less or more than so many times the length before is absurd."""
+
+LONGEST = 100_000
+"""Characters above which a first attempt is absurdly long."""
+
+
+class Stopping(Frozen):
+    """When to stop.
+
+    Converged: the best of the last `convergence_window` scores is not `min_improvement` above the
+    best before them. Oscillating: the last three scores turn back, their variance is above
+    `oscillation_limit`, and the last is not a new best; None: never.
+    """
+
+    threshold: float = option(
+        0.8, "The score from which an attempt is accepted.", group="Stopping", ge=0, le=1
+    )
+    max_iterations: int = option(3, "Attempts at most.", group="Stopping", ge=1)
+    min_improvement: float = option(
+        0.05,
+        "Stop where the last attempts gain less than this on the best score before them.",
+        group="Stopping",
+        ge=0,
+        le=1,
+    )
+    convergence_window: int = option(
+        2, "How many of the last attempts are looked at for that gain.", group="Stopping", ge=1
+    )
+    oscillation_limit: float | None = option(
+        0.01,
+        "Stop where the last three scores go up and down with a variance above this.",
+        group="Stopping",
+        ge=0,
+    )
+
+    def decide(
+        self, scores: Sequence[float], iterations: int, *, acceptable: bool = True
+    ) -> StopReason | None:
+        """What the loop ends with, or None where it goes on.
+
+        `scores` are those of the attempts that have one, in order; `iterations` counts all.
+        `acceptable` is False where the last attempt fails a gate, whatever its score.
+        """
+        if scores and acceptable and scores[-1] >= self.threshold:
+            return "accepted"
+        if self._oscillates(scores):
+            return "oscillating"
+        if self._converged(scores):
+            return "converged"
+        if iterations >= self.max_iterations:
+            return "max_iterations" if scores else "failed"
+        return None
+
+    def _converged(self, scores: Sequence[float]) -> bool:
+        window = self.convergence_window
+        if len(scores) <= window:
+            return False
+        gain = max(scores[-window:]) - max(scores[:-window])
+        return gain < self.min_improvement
+
+    def _oscillates(self, scores: Sequence[float]) -> bool:
+        if self.oscillation_limit is None or len(scores) < 3:
+            return False
+        one, two, three = scores[-3:]
+        turned = (two - one) * (three - two) < 0
+        mean = (one + two + three) / 3
+        variance = ((one - mean) ** 2 + (two - mean) ** 2 + (three - mean) ** 2) / 3
+        gained = three - max(scores[:-1]) >= self.min_improvement > 0
+        return turned and variance > self.oscillation_limit and not gained
+
+
+def notice_degenerate(output: str, previous: str | None) -> str | None:
+    """What is wrong with an output as an attempt, by length and similarity alone; None: nothing."""
+    if not output.strip():
+        return "empty"
+    if previous is None:
+        return f"longer than {LONGEST:,} characters" if len(output) > LONGEST else None
+    ratio = len(output) / len(previous)
+    if ratio < SHRUNK:
+        return f"absurdly short: {len(output)} characters after {len(previous)}"
+    if ratio > GROWN and len(output) > 1000:
+        return f"absurdly long: {len(output):,} characters after {len(previous):,}"
+    ours, theirs = output.casefold().split(), previous.casefold().split()
+    same_end = ours[WORDS_COMPARED:] == theirs[WORDS_COMPARED:]
+    if same_end and text_similarity(output, previous) >= NEAR_COPY:
+        return "a near copy of the attempt before"
+    return None
+
 
 T = TypeVar("T")
 RETRY_TEMPERATURE = 1.0

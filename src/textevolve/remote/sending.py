@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.judge_texts import describe_judge
+from textevolve.judge_specs import describe_judge
 from textevolve.llm.chains.chain_file import ENDINGS, load_chain
 from textevolve.reach import is_file, note_files
 from textevolve.remote.wire import MOST_FILES

@@ -7,7 +7,7 @@ does not exist is None, and is drawn as a dash, never as 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -243,3 +243,17 @@ class Report:
     sentence: str
     blocks: Iterable[Block]
     facts: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+DEEPEST = 24
+"""Deeper branches are drawn at this depth: no page has room for more."""
+
+
+def walk(roots: Sequence[Branch]) -> Iterator[tuple[int, Branch]]:
+    """Every branch below the one that it grows from, with its depth; a tree of any depth."""
+    waiting = [(0, root) for root in reversed(roots)]
+    while waiting:
+        depth, branch = waiting.pop()
+        yield depth, branch
+        below = min(depth + 1, DEEPEST)
+        waiting += [(below, child) for child in reversed(branch.children)]

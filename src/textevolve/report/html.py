@@ -35,9 +35,9 @@ from textevolve.report.blocks import (
     Texts,
     Transcript,
     Tree,
+    walk,
 )
 from textevolve.report.differences import find_changed_lines
-from textevolve.report.trees import walk
 
 TEXT_SHOWN = 20_000
 LINES_SHOWN = 2000

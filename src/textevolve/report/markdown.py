@@ -12,9 +12,8 @@ from tempfile import SpooledTemporaryFile
 from typing import IO
 
 from textevolve.report import blocks, cells, charts, images, matrices, wording
-from textevolve.report.blocks import Block, Column, Report, Section
+from textevolve.report.blocks import Block, Column, Report, Section, walk
 from textevolve.report.differences import find_changed_lines
-from textevolve.report.trees import walk
 
 TEXT_SHOWN = 20_000
 CELL_SHOWN = 1000

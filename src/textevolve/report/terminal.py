@@ -18,7 +18,7 @@ from rich.text import Text
 from rich.tree import Tree as Branches
 
 from textevolve.report import blocks, images, wording
-from textevolve.report.blocks import Block, Report, Section, Tone
+from textevolve.report.blocks import Block, Report, Section, Tone, walk
 from textevolve.report.differences import DiffLine, find_changed_lines
 from textevolve.report.terminal_tables import (
     CELL_SHOWN,
@@ -31,7 +31,6 @@ from textevolve.report.terminal_tables import (
     is_plain,
     safe,
 )
-from textevolve.report.trees import walk
 
 SECTIONS = 20
 LINES_SHOWN = 120

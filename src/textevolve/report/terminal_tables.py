@@ -1,14 +1,16 @@
 """Tables and charts in the terminal, each as wide as there is room for.
 
 A table that is too wide is split into several, each with its labels again. Charts are lines of
-characters (`plots.py`).
+characters.
 """
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from rich.box import SIMPLE_HEAD, Box
 from rich.cells import cell_len
@@ -16,8 +18,66 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from textevolve.report import blocks, cells, charts, matrices, plots, wording
-from textevolve.report.blocks import Column
+from textevolve.report import blocks, cells, charts, matrices, wording
+from textevolve.report.blocks import Column, Estimate
+from textevolve.report.charts import Bar, find_ends, place
+
+SPARKS = "▁▂▃▄▅▆▇█"
+PLAIN_SPARKS = "_.-=+*#@"
+
+
+def _cell_of_plot(percentage: float, width: int) -> int:
+    return min(width - 1, max(0, round(percentage / 100 * (width - 1))))
+
+
+def plot_interval(estimate: Estimate, low: float, high: float, width: int) -> str:
+    """`  |--o--|  ` on an axis of so many characters; blank where there is no figure."""
+    middle = place(estimate.value, low, high)
+    if middle is None:
+        return " " * width
+    line = [" "] * width
+    ends = [place(end, low, high) for end in (estimate.low, estimate.high)]
+    places = [_cell_of_plot(middle if end is None else end, width) for end in ends]
+    for n in range(min(places), max(places) + 1):
+        line[n] = "-"
+    for end, cell in zip(ends, places, strict=True):
+        if end is not None:
+            line[cell] = "|"
+    line[_cell_of_plot(middle, width)] = "o"
+    return "".join(line)
+
+
+def plot_axis(low: str, high: str, width: int) -> str:
+    """The ends of an axis, each below its end."""
+    return low + high.rjust(max(width - len(low), len(high) + 1))
+
+
+def plot_bar(bar: Bar, limit: float | None, width: int, *, plain: bool) -> str:
+    """A bar of characters; a limit is a stroke across it, or beyond its end."""
+    line = [" "] * width
+    if bar.width is not None:
+        start, end = (round(at / 100 * width) for at in (bar.start, bar.start + bar.width))
+        # What is not nothing shows, however small it is.
+        end = max(end, start + 1) if bar.width else end
+        line[start:end] = ["#" if plain else "█"] * (min(end, width) - start)
+    if limit is not None:
+        line[_cell_of_plot(limit, width)] = "|" if plain else "┆"
+    return "".join(line)
+
+
+def plot_line(values: Sequence[float], width: int, *, plain: bool) -> str:
+    """A row of marks, the higher the value the higher; many values are averaged."""
+    known = [value for value in values if math.isfinite(value)]
+    low, high = find_ends(known)
+    size = min(width, len(known))
+    bounds = [round(n * len(known) / size) for n in range(size + 1)] if size else []
+    marks = PLAIN_SPARKS if plain else SPARKS
+    found = ""
+    for a, b in pairwise(bounds):
+        share = (sum(known[a:b]) / (b - a) - low) / (high - low)
+        found += marks[min(len(marks) - 1, int(share * len(marks)))]
+    return found
+
 
 ROWS_SHOWN = 60
 MATRIX_ROWS = 20
@@ -207,17 +267,17 @@ def draw_intervals(chart: blocks.IntervalChart, width: int) -> Iterator[Renderab
     low, high = (cells.cell_parts(end, chart.format)[0] for end in (chart.low, chart.high))
 
     def line(n: int, room: int) -> str:
-        return plots.plot_interval(chart.rows[n][1], chart.low, chart.high, room)
+        return plot_interval(chart.rows[n][1], chart.low, chart.high, room)
 
     names = [name for name, _ in chart.rows]
-    yield _draw_strips(names, said, line, width, lambda room: plots.plot_axis(low, high, room))
+    yield _draw_strips(names, said, line, width, lambda room: plot_axis(low, high, room))
 
 
 def draw_bars(chart: blocks.BarChart, width: int, *, plain: bool) -> Iterator[RenderableType]:
     bars = charts.draw_bars(chart)
 
     def line(n: int, room: int) -> str:
-        return plots.plot_bar(bars.rows[n], bars.limit, room, plain=plain)
+        return plot_bar(bars.rows[n], bars.limit, room, plain=plain)
 
     names, said = [bar.label for bar in bars.rows], [bar.said for bar in bars.rows]
     yield _draw_strips(names, said, line, width)
@@ -272,7 +332,7 @@ def _summaries(lines: Sequence[Sequence[tuple[float, float]]], console: Console)
     """A line of marks for each, from its first point to its last, and the figures that say most."""
     ys = [[y for _, y in points] for points in lines]
     plain, width = is_plain(console), max(10, min(60, console.width - 60))
-    sparks = [Text(plots.plot_line(y, width, plain=plain), "blue") for y in ys]
+    sparks = [Text(plot_line(y, width, plain=plain), "blue") for y in ys]
     figures: dict[str, list[float | None]] = {
         "first": [y[0] if y else None for y in ys],
         "last": [y[-1] if y else None for y in ys],

@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from textevolve.bench.agreement import AgreementSummary
+from textevolve.bench.agreement import AgreementSummary, JudgeComparison, JudgeSummary
 from textevolve.bench.disagreements import Disagreements, Disputed, find_disagreements
 from textevolve.bench.items import Item
-from textevolve.bench.summary import JudgeComparison, JudgeSummary
 from textevolve.bench.verdicts import ORDERS, ItemOutcome, Verdict
 from textevolve.report import wording
 from textevolve.report.blocks import (

@@ -19,8 +19,7 @@ from textevolve.engine.local import follow
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.events import Event, StepFinished, StepStarted
-from textevolve.judge_specs import with_model
-from textevolve.judge_texts import check_absolute
+from textevolve.judge_specs import check_absolute, with_model
 from textevolve.llm.providers import context_of
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.calibration.examples import (

@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Literal, cast
 from pydantic import field_validator, model_validator
 
 from textevolve.errors import InputError
-from textevolve.judge_specs import judges_in, with_model
-from textevolve.judge_texts import check_absolute
+from textevolve.judge_specs import check_absolute, judges_in, with_model
 from textevolve.llm.model import Message
 from textevolve.loops.placeholders import fill, find_placeholders
 from textevolve.metrics.label_metrics import needs_label, open_metric

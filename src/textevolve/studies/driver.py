@@ -25,8 +25,7 @@ from textevolve.engine import sync
 from textevolve.errors import InputError, MismatchError
 from textevolve.evaluation import Case, Usage, refer_to_images, with_images
 from textevolve.events import CallFinished, Event, Listener, silence
-from textevolve.judge_specs import judge_models
-from textevolve.judge_texts import collections_of, describe_judge
+from textevolve.judge_specs import collections_of, describe_judge, judge_models
 from textevolve.llm.batches.ledger import refuse_unbatched
 from textevolve.llm.catalogue import find_missing_package
 from textevolve.llm.prices import sources_of_prices

@@ -37,10 +37,10 @@ from textevolve.judge_specs import (
     parse_evaluator,
     read_profile,
     read_rubric,
+    reads_decisions,
     split_rules,
     with_rubric,
 )
-from textevolve.judge_texts import reads_decisions
 from textevolve.judges.context import Options
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.judges.judged import JudgedCase

@@ -16,8 +16,7 @@ from pydantic import model_validator
 
 from textevolve.evaluation import Case, check_case
 from textevolve.events import Event, StepFinished, StepStarted
-from textevolve.judge_specs import with_model
-from textevolve.judge_texts import check_absolute
+from textevolve.judge_specs import check_absolute, with_model
 from textevolve.loops.attempt import Attempt, prompts_version
 from textevolve.loops.innovation import (
     ALPHA,

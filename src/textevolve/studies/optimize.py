@@ -19,8 +19,7 @@ from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
 from textevolve.events import Aside, Event, Listener, StepFinished, StepStarted
-from textevolve.judge_specs import with_model
-from textevolve.judge_texts import check_absolute
+from textevolve.judge_specs import check_absolute, with_model
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import Attempt, Generator, prompts_version
 from textevolve.loops.callables import as_generator
@@ -33,8 +32,8 @@ from textevolve.loops.optimization import (
     OptimizationContext,
     OptimizationPlan,
     optimize_text,
+    why_anew,
 )
-from textevolve.loops.revising import why_anew
 from textevolve.loops.rule_kinds import find_callable
 from textevolve.reach import is_file
 from textevolve.report import wording

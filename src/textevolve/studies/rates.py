@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from textevolve.bench.judged import JudgedTexts, read_judged
-from textevolve.bench.rate_report import RateReport, explain_rate, report_rate
+from textevolve.bench.rates import RateReport, explain_rate, report_rate
 from textevolve.evaluation import Case
 from textevolve.events import RecordsExpected
 from textevolve.report import wording

@@ -15,13 +15,16 @@ from textevolve.bench.card import MARGIN, SEEDS, Card, check_plan, sum_up_card
 from textevolve.bench.card_cases import OWN_FIELDS, CardCase, load_cases, shipped_cases
 from textevolve.bench.card_questions import (
     CardAnswer,
+    CardExample,
     CardJudgement,
     CardRefusal,
+    Check,
+    Rate,
+    ShownCase,
     ask_all,
     find_winner,
     plan_questions,
 )
-from textevolve.bench.card_statistics import CardExample, Check, Rate, ShownCase
 from textevolve.bench.card_wording import explain_card, explain_check
 from textevolve.evaluation import Case, Failure
 from textevolve.events import RecordsExpected

@@ -13,19 +13,20 @@ from functools import partial
 from itertools import islice
 
 from textevolve.evaluation import Failure
-from textevolve.loops.calibration.demonstrations import MOST_CHARACTERS, can_show, front, show_demo
 from textevolve.loops.calibration.evidence import Evidence
 from textevolve.loops.calibration.examples import Example
 from textevolve.loops.calibration.program import PROMPT
 from textevolve.loops.calibration.proposals import criticise, part_of, rewrite
-from textevolve.loops.calibration.reflection import (
-    write_reflection,
-)
 from textevolve.loops.calibration.rewriting import (
+    MOST_CHARACTERS,
     MOST_SHOWN,
     Rewritten,
+    can_show,
     fit_outcomes,
+    front,
+    show_demo,
     template_fault,
+    write_reflection,
 )
 from textevolve.loops.calibration.search import TemplateSearch
 from textevolve.loops.calibration.selection import seeded, shuffle

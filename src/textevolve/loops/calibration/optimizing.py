@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
 from textevolve.errors import BudgetError, InputError
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.examples import Material
-from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
+from textevolve.loops.calibration.hill_climbing import improve
+from textevolve.loops.calibration.operators import DEMOS, REFLECT
+from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan, StrategyName
+from textevolve.loops.calibration.protegi import climb
 from textevolve.loops.calibration.search import TemplateSearch
 from textevolve.loops.calibration.spending import SearchSpent
-from textevolve.loops.calibration.strategies import STRATEGIES
 from textevolve.loops.calibration.tree import CalibrationResult
 from textevolve.loops.calibration.validation import (
     decide_search,
     least_for_decision,
     needed_for_decision,
 )
+
+STRATEGIES: Mapping[StrategyName, Callable[[TemplateSearch], Awaitable[StopReason]]] = {
+    "auto": partial(improve, operators=(DEMOS, REFLECT)),
+    "reflect": partial(improve, operators=(REFLECT,)),
+    "demos": partial(improve, operators=(DEMOS,)),
+    "protegi": climb,
+}
 
 
 async def search_template(

@@ -1,7 +1,9 @@
 """From judged outputs to instructions for the template, and from those to new templates.
 
-Both are calls to a model. What they show of templates, outputs, labels and reasons stands in
-fences; an instruction is a model's text as well, and is fenced when it is applied.
+Both are calls to a model; a reflection does both in one call. Demonstrations are labelled rows in
+front of a template, as examples (few-shot). What they show of templates, outputs, labels
+and reasons stands in fences; an instruction is a model's text as well, and is fenced when it is
+applied.
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ from textevolve.llm.fence import EXAMPLE_NONCE, draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.structured import answer_schema, ask_structured, read_answer
 from textevolve.llm.template import Template, load_template
+from textevolve.loops.calibration.examples import Example
 from textevolve.loops.calibration.selection import shuffle
 from textevolve.loops.calibration.trial_runner import TrialOutcome
-from textevolve.loops.placeholders import find_fault
+from textevolve.loops.placeholders import find_fault, find_placeholders
 from textevolve.loops.scoring import REASON_CHARACTERS
 from textevolve.texts.splitting import excerpt
 
@@ -449,3 +452,94 @@ def _unusable(text: str, seed: str) -> str:
 
 def fenced(name: str, text: str, nonce: str) -> str:
     return fence(name, sanitize(text, nonce)[0], nonce)
+
+
+HEADING, ENDING = "Examples of inputs and their right answers:", "Now the same for this:"
+MOST_CHARACTERS = 6000
+LONGEST_DEMO = 1500
+
+
+def show_demo(example: Example) -> str:
+    values = "\n".join(f"{name}: {value}" for name, value in example.values.items())
+    return f"{values}\nanswer: {example.label}"
+
+
+def can_show(example: Example, rules: RewritingRules) -> bool:
+    """Whether the row has a label, and nothing of it would be read as a placeholder or a mark."""
+    if example.label is None or not str(example.label).strip():
+        return False
+    text = show_demo(example)
+    if len(text) > LONGEST_DEMO or find_placeholders(text, rules.names):
+        return False
+    return not template_fault(f"{text}\n{rules.seed_template}", "", rules)
+
+
+def front(demos: Sequence[Example]) -> str:
+    """What stands before a template with these demonstrations; nothing without any."""
+    if not demos:
+        return ""
+    return "\n\n".join([HEADING, *map(show_demo, demos), ENDING, ""])
+
+
+class _Reflection(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    changes: list[str]
+    template: str
+
+
+async def write_reflection(
+    model: Model,
+    template: str,
+    outcomes: Sequence[TrialOutcome],
+    rules: RewritingRules,
+    most: int,
+    sample: int,
+) -> Rewritten:
+    """A new template by what the outcomes show; it names at most `most` changes. One with a fault
+    is asked for once again; if that has one, too, the changes stand below the template as it is.
+
+    Raises:
+        AnswerError: no outcome has a score. ModelError, BudgetError: as the model raises them.
+    """
+    scored = worst_first(outcomes)
+    parts = show_outcomes(scored, rules.shown)
+    nonce = draw_nonce([template, *(text for part in parts for _, text in part)], rules.seed)
+    asked = prompt("calibrate_reflection").render(
+        placeholders=rules.placeholders,
+        template=fenced("template", template, nonce),
+        examples=fence_outcomes(scored, parts, nonce),
+        most=most,
+    )
+    request = Request(
+        messages=(Message("user", (asked,)),),
+        temperature=SAMPLING,
+        max_tokens=rules.max_tokens + INSTRUCTIONS_TOKENS,
+        schema=answer_schema(_Reflection),
+        seed=rules.seed + sample,
+        sample=sample,
+    )
+    first = await model(request)
+    text, changes, fault = _read_reflection(first, nonce, template, rules, most)
+    if not fault:
+        return Rewritten(text, changes)
+    again = await model(ask_again(request, first, fault))
+    text, listed, still = _read_reflection(again, nonce, template, rules, most)
+    changes = listed or changes
+    if not still:
+        return Rewritten(text, changes, repaired=True)
+    failed = Rewritten(None, changes, still, repaired=True)
+    return append_instructions(template, failed, rules) if changes else failed
+
+
+def _read_reflection(
+    response: Response, nonce: str, template: str, rules: RewritingRules, most: int
+) -> tuple[str, tuple[str, ...], str]:
+    """The template, the changes, and what is wrong with the template."""
+    try:
+        answer, _ = read_answer(response, _Reflection)
+    except AnswerError as error:
+        return "", (), str(error)
+    changes = [text for text in map(shorten_instruction, answer.changes) if text][:most]
+    text = read_template(answer.template, nonce, template)
+    return text, tuple(dict.fromkeys(changes)), template_fault(text, template, rules)

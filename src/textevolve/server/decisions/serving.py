@@ -17,8 +17,7 @@ from functools import lru_cache
 from textevolve.errors import InputError, SettingsError, TextEvolveError
 from textevolve.evaluation import Evaluator, Failure
 from textevolve.evaluators import Judges, keep_whole
-from textevolve.judge_specs import judge_models, parse_evaluator, split_rules
-from textevolve.judge_texts import describe_judge
+from textevolve.judge_specs import describe_judge, judge_models, parse_evaluator, split_rules
 from textevolve.llm.decisions import Decision, Question
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Model, Response
