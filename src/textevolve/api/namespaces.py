@@ -19,8 +19,7 @@ from typing import Any
 from textevolve.agents.resources import NamespaceSpec, StoredNamespace, StoredUser, UserSpec
 from textevolve.api.memories import AsyncMemories
 from textevolve.api.resources import AsyncAgents, AsyncCollections, AsyncResources
-from textevolve.api.waiting import Waiting, waited
-from textevolve.engine.sync import BackgroundLoop
+from textevolve.engine.sync import BackgroundLoop, Waiting, waited
 from textevolve.events import Listener, silence
 from textevolve.memory.record import MemoryRecord
 from textevolve.settings import Settings, read_settings, store_location

@@ -8,16 +8,19 @@ SystemExit in a task, is raised where the work is waited for: nobody waits for a
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
+P = ParamSpec("P")
 T = TypeVar("T")
+A = TypeVar("A")
 
 _END: Any = object()
 
@@ -180,3 +183,36 @@ def iterate(source: AsyncGenerator[T]) -> Generator[T]:
         finally:
             if not sys.is_finalizing():
                 loop.wait(source.aclose())
+
+
+class Waiting(Generic[A]):
+    """Wrap an object with async methods, so that they are waited for on an event loop of its own.
+
+    It also works where another loop runs, as in a notebook. One function makes each waiting method
+    from the async one, so that both do the same."""
+
+    def __init__(self, inner: A, loop: BackgroundLoop) -> None:
+        self._inner, self._loop = inner, loop
+
+
+class Waited(Generic[P, T]):
+    """A method of `Waiting`, made from an async method."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    def __get__(self, owner: Waiting[Any] | None, _kind: type) -> Callable[P, T]:
+        if owner is None:  # the class is looked at, as by help()
+            return cast(Callable[P, T], self._method)
+        loop, inner = owner._loop, owner._inner  # pyright: ignore[reportPrivateUsage]
+
+        @functools.wraps(self._method)
+        def waiting(*args: P.args, **kwargs: P.kwargs) -> T:
+            return loop.wait(self._method(inner, *args, **kwargs))
+
+        return waiting
+
+
+def waited(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Waited[P, T]:
+    return Waited(method)

@@ -219,8 +219,13 @@ def _index_memories(connection: Connection) -> None:
         for chunk in chunks(connection.execute(query).all()):
             entries = [
                 IndexEntry(
-                    *(row.seq, row.text, np.frombuffer(row.vector or lost, "<f4")),
-                    *(row.trust, row.added, row.valid_from, row.valid_to),
+                    row.seq,
+                    row.text,
+                    np.frombuffer(row.vector or lost, "<f4"),
+                    row.trust,
+                    row.added,
+                    row.valid_from,
+                    row.valid_to,
                 )
                 for row in chunk
             ]
