@@ -198,7 +198,7 @@ def test_a_namespace_sees_its_own_runs_alone(store):
             row = {**values, "wanted": "running", "launch": "{}"}
             connection.execute(served_runs.insert().values(row))
 
-    store._writer.run(serve_runs)
+    store.change(serve_runs)
     state = ServerState(ViewOptions(), Settings(), store, *[None] * 8)
     caller = Caller("k", "somebody", frozenset({"read"}), frozenset({"us"}))
     assert find_run(state, caller, mine).id == mine

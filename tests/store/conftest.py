@@ -152,7 +152,7 @@ def memory_location(
         return request.getfixturevalue("postgres").address(name)
     if request.param == "sqlite without vectors":
         monkeypatch.setattr(
-            "textevolve.store.memory_vectors_sqlite.load_vector_search", lambda _: False
+            "textevolve.store.memory_search_sqlite.load_vector_search", lambda _: False
         )
     return str(tmp_path / "memories.db")
 

@@ -123,9 +123,7 @@ async def test_what_is_lost_is_told_by_run(location, make_entry):
     assert (stats.rows["calls"], stats.runs) == (30, {"interrupted": 2})
     assert stats.bytes > 0
     with open_store(location) as store:
-        store._writer.run(
-            lambda c: c.exec_driver_sql('DELETE FROM cases WHERE "index" > 4').rowcount
-        )
+        store.change(lambda c: c.exec_driver_sql('DELETE FROM cases WHERE "index" > 4').rowcount)
     found = check(location)
     assert found.lost == {run.id: {"cases": 2}}
     with open_store(location) as store:

@@ -113,7 +113,7 @@ def test_a_missing_image_is_said_and_not_left_out(store, new_run):
     run = new_run()
     store.add_cases(run.id, [CASE])
     key = bytes.fromhex(image_facts(URLS[1]).key)
-    store._writer.run(lambda c: c.execute(delete(texts).where(texts.c.hash == key)))
+    store.change(lambda c: c.execute(delete(texts).where(texts.c.hash == key)))
     with pytest.raises(StoreError, match="case 0 is damaged in the store"):
         list(store.iterate_cases(run.id))
 
@@ -130,7 +130,7 @@ def test_salvage_keeps_images_and_tells_of_those_that_are_lost(tmp_path):
         assert list(store.iterate_cases(run.id)) == [CASE]
     with open_store(path) as store:
         key = bytes.fromhex(image_facts(URLS[1]).key)
-        store._writer.run(lambda c: c.exec_driver_sql("DELETE FROM texts WHERE hash = ?", (key,)))
+        store.change(lambda c: c.exec_driver_sql("DELETE FROM texts WHERE hash = ?", (key,)))
     assert check_store(path).lost == {run.id: {"texts": 1}}
     assert os.path.getsize(saved)
 

@@ -290,4 +290,4 @@ def ask(store: Store, statement: str, **values: float) -> list[tuple[Any, ...]]:
 
     if statement.startswith("SELECT"):
         return store.look(run)
-    return store._writer.run(run)  # pyright: ignore[reportPrivateUsage]
+    return store.change(run)  # pyright: ignore[reportPrivateUsage]

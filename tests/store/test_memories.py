@@ -19,7 +19,7 @@ from textevolve.memory.record import (
     Supersede,
 )
 from textevolve.store import tables
-from textevolve.store.memory_collections import erase_collection
+from textevolve.store.memory_changes import erase_collection
 from textevolve.store.sqlite import sqlite3
 
 

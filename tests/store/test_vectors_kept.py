@@ -8,8 +8,8 @@ import pytest
 from textevolve.agents.resources import CollectionSpec, NamespaceSpec
 from textevolve.memory.index import MemoryQuery
 from textevolve.memory.record import Add, Forget, NewMemory, Origin, Supersede
-from textevolve.store import ResourceStore, kinds, memory_vectors_kept
-from textevolve.store.memory_vectors_kept import KeptVectors
+from textevolve.store import ResourceStore, kinds, memory_search_sqlite
+from textevolve.store.memory_search_sqlite import KeptVectors
 
 DIMENSION, NOW = 16, 1.7e9
 
@@ -107,7 +107,7 @@ async def test_nothing_is_loaded_where_memories_change_between_questions(resourc
 
 
 async def test_what_was_asked_longest_ago_makes_room(resources, monkeypatch):
-    monkeypatch.setattr(memory_vectors_kept, "MOST_BYTES", 2 * 105 * DIMENSION * 4)
+    monkeypatch.setattr(memory_search_sqlite, "MOST_BYTES", 2 * 105 * DIMENSION * 4)
     store, vector = resources.memories("home"), draw(1, 5)[0]
     for name in ("a", "b", "c"):
         await fill(store, name)

@@ -23,7 +23,7 @@ from textevolve.settings import StoreLocation
 from textevolve.store import lease, tables
 from textevolve.store.database import Database, open_database
 from textevolve.store.dialects import insert_into, is_postgres
-from textevolve.store.memory_collections import search_of
+from textevolve.store.memory_changes import search_of
 from textevolve.store.memory_rows import IndexEntry, chunks, collection_of
 
 PAGE = 500

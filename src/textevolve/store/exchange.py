@@ -28,8 +28,7 @@ from textevolve.store.kinds import (
     keep_persona,
     list_personas,
 )
-from textevolve.store.memory_changes import Transaction, pack_vector
-from textevolve.store.memory_collections import search_of
+from textevolve.store.memory_changes import Transaction, pack_vector, search_of
 from textevolve.store.memory_rows import Closing, IndexEntry, chunks
 from textevolve.store.resource_rows import (
     build,

@@ -36,7 +36,7 @@ from textevolve.spec import Frozen
 from textevolve.store import tables
 from textevolve.store.jobs import delete_job, list_jobs
 from textevolve.store.labelling import delete_tasks_of
-from textevolve.store.memory_collections import erase_collection
+from textevolve.store.memory_changes import erase_collection
 from textevolve.store.resource_rows import (
     EVERYTHING,
     NameRange,

@@ -41,9 +41,10 @@ from textevolve.store.memory_changes import (
     Transaction,
     check_changes,
     find_vector_fault,
+    move_collection,
     read_applied,
+    search_of,
 )
-from textevolve.store.memory_collections import move_collection, search_of
 from textevolve.store.memory_rows import (
     choose_held,
     chunks,
@@ -60,6 +61,7 @@ from textevolve.store.tables import (
     collections,
     memories,
     mentions,
+    sources,
     uses,
 )
 
@@ -378,3 +380,19 @@ def _as_of(
     if query.version is None:
         return None
     return query.version, read_version_time(connection, collection, query.version)
+
+
+def list_source_labels(
+    connection: Connection, collection: Collection, prefix: str
+) -> list[tuple[str, int]]:
+    """The labels that begin so of what a collection took in, newest first, each with the version of
+    the collection that it made."""
+    asked = (
+        select(sources.c.label, sources.c.version)
+        .where(
+            sources.c.collection_id == collection.id,
+            sources.c.label.startswith(prefix, autoescape=True),
+        )
+        .order_by(sources.c.created.desc(), sources.c.version.desc())
+    )
+    return [(row.label, row.version) for row in connection.execute(asked)]

@@ -104,22 +104,13 @@ def drop_records(connection: Connection, run_id: str) -> None:
     connection.execute(delete(records).where(records.c.run_id == run_id))
 
 
-def read_page(
-    connection: Connection, run_id: str, wanted: Found, order: RecordOrder, start: int
-) -> list[Kept]:
-    """The next records from the place `start` of those that are wanted; empty at the end. Records
-    without a score stand last where it is sorted by scores."""
-    query = _ordered(_select(run_id).where(*_conditions(wanted)), order)
-    return _read(connection, query.limit(PAGE).offset(start))
-
-
 def read_behind(
     connection: Connection,
     run_id: str,
     wanted: Found,
-    order: RecordOrder,
-    after: Place | None,
-    limit: int,
+    order: RecordOrder = "position",
+    after: Place | None = None,
+    limit: int = PAGE,
 ) -> list[Kept]:
     """The next records behind a place, of those that are wanted: as quick at the end of a large
     run as at its beginning."""

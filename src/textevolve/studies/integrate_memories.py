@@ -42,7 +42,7 @@ from textevolve.report.blocks import Block, Branch, Column, Report, Table, Tree
 from textevolve.settings import Settings
 from textevolve.spec import Several, option
 from textevolve.store import ResourceStore
-from textevolve.store.memory_sources import list_source_labels
+from textevolve.store.memories import list_source_labels
 from textevolve.studies.memory_work import (
     change_key,
     find_agent,
