@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from inspect import signature
 from types import TracebackType
@@ -202,6 +202,7 @@ class Store:
     def run_totals(self, run_id: str) -> RunTotals:
         return self.look(lambda c: runs.run_totals(c, run_id), run_id)
 
+    @contextmanager
     def lease(self, run_id: str) -> Generator[None]:
         """Work on a run, which is refused while another living process, or this one, does.
 
