@@ -1,5 +1,6 @@
 """What the tests from end to end share: a home of their own, a server, the command line."""
 
+import ast
 import difflib
 import gc
 import io
@@ -22,10 +23,9 @@ import typer.main
 from hypothesis import HealthCheck, settings
 
 from postgres_server import PostgresServer, address_of
+from textevolve import Settings
 from textevolve.cli import main
-from textevolve.llm.providers import ADDRESS_KEY, PROVIDERS
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.settings import StoreAddress
 
 # For the tests of our own plugin; pytest wants it named here.
 pytest_plugins = "pytester"
@@ -97,10 +97,10 @@ def pytest_collection():
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """No test that asks for it reads this machine's settings, keys, runs or weights."""
-    keys = [p.key_env for p in PROVIDERS.values() if p.key_env]
+    keys = [name for name in os.environ if name.endswith("_KEY")]
     ours = {name for name in os.environ if name.startswith("TEXTEVOLVE_")} - {"TEXTEVOLVE_TODAY"}
     drawing = ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
-    for name in (*keys, *ours, *drawing, ADDRESS_KEY):
+    for name in {*keys, *ours, *drawing}:
         monkeypatch.delenv(name, raising=False)
     for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
@@ -154,9 +154,37 @@ def location(request, home, monkeypatch):
     if getattr(request, "param", "sqlite") == "sqlite":
         return home / "store.db"
     name = request.getfixturevalue("postgres_name")
-    address = StoreAddress(request.getfixturevalue("postgres").address(name))
+    address = Settings(store=request.getfixturevalue("postgres").address(name)).store
     monkeypatch.setenv("TEXTEVOLVE_STORE", address_of(address))
     return address
+
+
+RAW = """
+import sqlite3, sys
+path, statements = sys.argv[1], eval(sys.argv[2])
+raw = sqlite3.connect(path)
+for statement, values in statements:
+    rows = raw.execute(statement, values).fetchall()
+raw.commit()
+raw.close()
+print(rows)
+"""
+
+
+@pytest.fixture
+def query(home):
+    """Run SQL statements on the file of a store, each with its values; return the rows of the last.
+
+    They run in a process of their own: of two libraries of SQLite in one process neither sees the
+    other's locks."""
+
+    def run(*statements, path=None):
+        listed = [one if isinstance(one, tuple) else (one, ()) for one in statements]
+        command = [sys.executable, "-c", RAW, str(path or home / "store.db"), repr(listed)]
+        ended = subprocess.run(command, capture_output=True, text=True, check=True)
+        return ast.literal_eval(ended.stdout)
+
+    return run
 
 
 @pytest.fixture

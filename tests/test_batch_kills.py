@@ -15,7 +15,7 @@ CASES = 8
 CALLS = CASES * 3 * 2
 OPTIONS = ("--convergence", "none", "--readout", "verbalized")
 KILLS = 12
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.guard]
 
 
 @pytest.fixture

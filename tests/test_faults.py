@@ -9,18 +9,25 @@ from random import Random
 import numpy as np
 import pytest
 
-from textevolve import Case, Settings, aevaluate_batch
-from textevolve.evaluation import EvaluationResult, Failure
+from textevolve import Case, EvaluationResult, Failure, Settings, aevaluate_batch
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, faults, instance, misbehave
-from textevolve.llm.testing.faults import CONTENT, TRANSIENT
-from textevolve.settings import Retries, Timeouts
+
+pytestmark = pytest.mark.guard
 
 USABLE = (None, Fault.PROSE, Fault.FENCE)
+TRANSIENT = (
+    *(Fault.RATE_LIMIT, Fault.RATE_LIMIT_WAIT, Fault.SERVER_ERROR, Fault.OVERLOADED),
+    *(Fault.TIMEOUT, Fault.RESET, Fault.CUT_BODY, Fault.NOT_JSON, Fault.ERROR_IN_200),
+)
+CONTENT = (
+    *(Fault.BROKEN_JSON, Fault.CUT_JSON, Fault.PROSE, Fault.FENCE, Fault.OUT_OF_RANGE),
+    *(Fault.EMPTY, Fault.WRONG_COUNT),
+)
 SETTINGS = {
-    "timeouts": Timeouts(connect=2, read=0.4, total=2, deadline=20),
-    "retries": Retries(attempts=2, first=0.01, longest=0.05),
+    "timeouts": {"connect": 2, "read": 0.4, "total": 2, "deadline": 20},
+    "retries": {"attempts": 2, "first": 0.01, "longest": 0.05},
 }
-PATIENT = SETTINGS | {"retries": Retries(attempts=6, first=0.01, longest=0.05)}
+PATIENT = SETTINGS | {"retries": {"attempts": 6, "first": 0.01, "longest": 0.05}}
 
 
 class Judge:

@@ -4,17 +4,21 @@ import asyncio
 import json
 
 import pytest
-from sqlalchemy import insert, select
 
-from textevolve import MemorySpec, aopen_namespace, open_namespace
-from textevolve.agents.resources import UserSpec
-from textevolve.api import namespaces
-from textevolve.errors import AnswerError, InputError, SettingsError, TakenError
+from memory.memory_script import remember
+from textevolve import (
+    AnswerError,
+    InputError,
+    MemorySpec,
+    Settings,
+    SettingsError,
+    aopen_namespace,
+    create_memories,
+    open_namespace,
+)
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.settings import Settings
-from textevolve.store.repository import open_store
-from textevolve.store.sqlite import sqlite3
-from textevolve.store.tables import messages, sessions
+
+pytestmark = pytest.mark.guard
 
 
 @pytest.fixture
@@ -45,9 +49,8 @@ def test_a_namespace_from_plain_code(settings):
         assert space.agents.revert("bot", 1).spec.persona == "First."
         assert len(space.agents.personas("bot")) == 3
         assert space.agents.get("bot").id == agent.id
-        assert space.users.create("eve", description="A person.").spec == UserSpec(
-            name="eve", description="A person."
-        )
+        eve = space.users.create("eve", description="A person.").spec
+        assert (eve.name, eve.description) == ("eve", "A person.")
         assert [one.spec.name for one in space.namespaces.list()] == ["acme"]
         with pytest.raises(InputError, match="unknown field 'modle'; did you mean 'model'"):
             space.agents.update("bot", modle="x")
@@ -77,38 +80,37 @@ def test_it_works_where_a_loop_runs(settings):
     assert asyncio.run(notebook()) == ["eve"]
 
 
-def test_nothing_is_asked_where_nothing_is_embedded(settings):
+def test_nothing_is_asked_where_nothing_is_embedded(settings, cli):
     with open_namespace(settings=settings) as space:
         space.collections.create("notes", dimension=32)
         assert space.memories("notes").list() == []
         with pytest.raises(InputError, match="already"):
             space.collections.create("notes")
-    with open_store(settings.store) as store:
-        assert store.list_runs(10) == []
+    assert cli("runs", "list", "--json").rows == []
 
 
-def test_what_is_embedded_is_kept_as_a_run(settings):
+def test_what_is_embedded_is_kept_as_a_run(settings, cli):
     with open_namespace(settings=settings) as space:
         space.collections.create("notes")
         space.memories("notes").add("Ann drinks tea.")
-    with open_store(settings.store) as store:
-        (run,) = store.list_runs(10)
-    assert (run.spec["kind"], run.status, run.source) == ("memory", "finished", "Python")
+    (run,) = cli("runs", "list", "--json").rows
+    assert (run["kind"], run["status"], run["source"]) == ("memory", "finished", "Python")
 
 
-def test_every_awaited_method_is_waited_for():
-    pairs = [
-        (namespaces.Agents, namespaces.AsyncAgents),
-        (namespaces.Collections, namespaces.AsyncCollections),
-        (namespaces.Resources, namespaces.AsyncResources),
-        (namespaces.Memories, namespaces.AsyncMemories),
-        (namespaces.Namespace, namespaces.AsyncNamespace),
-    ]
-    for waiting, awaited in pairs:
-        named = {n for n in dir(awaited) if not n.startswith("_")} - {"stream"}
-        assert named <= set(dir(waiting)), waiting
-        for name in named:
-            assert getattr(waiting, name).__doc__ == getattr(awaited, name).__doc__
+async def test_every_awaited_method_is_waited_for(settings):
+    async with aopen_namespace(settings=settings) as awaited:
+        with open_namespace(settings=settings) as space:
+            for name in ("", "agents", "collections", "users", "namespaces", "memories"):
+                waits, awaits = space, awaited
+                if name:
+                    waits, awaits = getattr(space, name), getattr(awaited, name)
+                if name == "memories":
+                    waits, awaits = waits("notes"), awaits("notes")
+                names = {n for n in dir(type(awaits)) if not n.startswith("_")} - {"stream"}
+                assert names <= set(dir(waits)), name
+                for method in names:
+                    own, other = getattr(type(waits), method), getattr(type(awaits), method)
+                    assert own.__doc__ == other.__doc__
 
 
 def test_an_embedder_that_is_none_is_said(home, settings):
@@ -128,19 +130,15 @@ def test_an_embedder_that_is_none_is_said(home, settings):
         assert space.collections.list() == []
 
 
-def fill(space):
+def fill(space, settings, server):
     """A collection with a history: an update, a memory that was forgotten, one that was erased."""
-    from textevolve.memory.record import NewMemory, Supersede
-
+    server.script = remember
     space.collections.create("notes")
     notes = space.memories("notes")
     old = notes.add("Ann lives in Rome.", entities=["Ann", "Rome"])
-    vector = space._loop.wait(notes._inner._desk.embed(notes.collection(), "Ann lives in Oslo."))
-    new = NewMemory(
-        text="Ann lives in Oslo.", embedding=vector, entities=("Ann",), reason="She moved."
-    )
-    store = notes._inner._desk.memories
-    space._loop.wait(store.apply("notes", [Supersede((old.id,), new)]))
+    said = [{"role": "user", "content": "FACT: Ann lives in Oslo."}]
+    talk, trusted = [{"id": "a", "messages": said}], {"floor": -1, "trust_user": 1}
+    create_memories(talk, "notes", model=settings.embedder, settings=settings, **trusted)
     gone, erased = notes.add("Bob sings."), notes.add("Cid has a secret.")
     notes.forget(gone.id)
     notes.forget(erased.id, erase=True)
@@ -151,9 +149,9 @@ def fill(space):
 
 
 @pytest.mark.parametrize("embeddings", [False, True])
-def test_a_collection_goes_with_its_history(settings, home, embeddings):
+def test_a_collection_goes_with_its_history(settings, home, server, embeddings):
     with open_namespace(settings=settings) as space:
-        notes = fill(space)
+        notes = fill(space, settings, server)
         space.collections.export("notes", "notes.jsonl", embeddings=embeddings)
         kept, history = notes.list(closed=True), notes.history(notes.list()[0].id)
         assert [one.text for one in history] == ["Ann lives in Rome.", "Ann lives in Oslo."]
@@ -180,9 +178,9 @@ def test_a_collection_goes_with_its_history(settings, home, embeddings):
     assert (home / "again.jsonl").read_bytes() == (home / "notes.jsonl").read_bytes()
 
 
-def test_half_a_file_changes_nothing(settings, home):
+def test_half_a_file_changes_nothing(settings, home, server):
     with open_namespace(settings=settings) as space:
-        fill(space)
+        fill(space, settings, server)
         space.namespaces.export("default", "all.jsonl")
         lines = (home / "all.jsonl").read_text().splitlines()
         (home / "bad.jsonl").write_text("\n".join([*lines, '{"user": {}}']))
@@ -198,35 +196,27 @@ def test_half_a_file_changes_nothing(settings, home):
         assert [one.spec.name for one in space.namespaces.list()] == ["default"]
 
 
-def test_chats_go_with_their_agent(settings):
+def test_chats_go_with_their_agent(settings, query):
     with open_namespace(settings=settings) as space:
         agent = space.agents.create("bot", persona="First.")
-        database = space._inner._desk.resources.database
         (where,) = space.namespaces.list()
-        chat = {"namespace_id": where.id, "agent_id": agent.id, "user": "eve", "title": "Tea"}
-        said = {"session_id": "ch_1", "role": "user", "created": 1.5, "text": "Hi", "details": "{}"}
+        fields = "(id, namespace_id, agent_id, user, title, created, updated)"
+        chat = f"INSERT INTO sessions {fields} VALUES ('ch_1', ?, ?, 'eve', 'Tea', 1.0, 2.0)"
+        message = "INSERT INTO messages VALUES ('ch_1', ?, 'user', 1.5, ?, '{}')"
+        query((chat, (where.id, agent.id)), *((message, (n, f"Hi {n}")) for n in range(3)))
 
-        def put(connection):
-            times = {"created": 1.0, "updated": 2.0}
-            connection.execute(insert(sessions).values(id="ch_1", **chat, **times))
-            connection.execute(
-                insert(messages), [{**said, "position": n, "text": f"Hi {n}"} for n in range(3)]
-            )
+        def look():
+            order = "SELECT session_id, text FROM messages ORDER BY position"
+            return dict(query("SELECT id, agent_id FROM sessions")), query(order)
 
-        def look(connection):
-            found = connection.execute(select(sessions.c.id, sessions.c.agent_id)).all()
-            texts = select(messages.c.session_id, messages.c.text).order_by(messages.c.position)
-            return dict(found), connection.execute(texts).all()
-
-        database.write(put)
         space.agents.export("bot", "bot.jsonl")
         space.agents.import_file("bot.jsonl", name="copy")
-        agents, texts = database.read(look)
+        agents, texts = look()
         assert set(agents.values()) == {agent.id, space.agents.get("copy").id}
         assert len(texts) == 6
         assert {id for id, _ in texts} == set(agents)
         space.agents.delete("bot")
-        agents, texts = database.read(look)
+        agents, texts = look()
         assert [text for _, text in texts] == ["Hi 0", "Hi 1", "Hi 2"]
         assert "ch_1" not in agents
 
@@ -245,9 +235,9 @@ def spoil(value):
 
 
 @pytest.mark.slow
-def test_a_spoilt_file_is_taken_in_whole_or_refused(settings, home):
+def test_a_spoilt_file_is_taken_in_whole_or_refused(settings, home, server):
     with open_namespace(settings=settings) as space:
-        fill(space)
+        fill(space, settings, server)
         space.users.create("eve", description="A person.")
         space.namespaces.export("default", "all.jsonl", embeddings=True)
     lines = [json.loads(one) for one in (home / "all.jsonl").read_text().splitlines()]
@@ -276,7 +266,7 @@ def files_hold(settings, word):
     return any(word in file.read_bytes() for file in settings.store.parent.glob("store.db*"))
 
 
-def test_memories_and_collections_are_erased_from_the_journal_too(settings):
+def test_memories_and_collections_are_erased_from_the_journal_too(settings, query):
     with open_namespace("acme", create=True, settings=settings) as space:
         space.collections.create("notes")
         notes = space.memories("notes")
@@ -285,8 +275,7 @@ def test_memories_and_collections_are_erased_from_the_journal_too(settings):
         notes.search("Ann is allergic to walnuts.")
         (run_id,) = space.find_losses(nuts.id)
         assert space.find_losses(nuts.id) == {run_id: {"calls": 1}}
-        with sqlite3.connect(settings.store) as raw:
-            (vector,) = raw.execute("SELECT vector FROM embeddings ORDER BY seq LIMIT 1").fetchone()
+        ((vector,),) = query("SELECT vector FROM embeddings ORDER BY seq LIMIT 1")
         assert files_hold(settings, b"walnuts")
         assert files_hold(settings, vector)
         notes.forget(nuts.id, erase=True)
@@ -294,8 +283,9 @@ def test_memories_and_collections_are_erased_from_the_journal_too(settings):
         assert not files_hold(settings, vector)
         assert files_hold(settings, b"cinnamon")
         space.agents.create("bot", persona="A bot.", memories="notes")
-        with pytest.raises(TakenError, match="is named by"):
+        with pytest.raises(InputError, match="is named by") as refused:
             space.collections.delete("notes")
+        assert type(refused.value).__name__ == "TakenError"
         assert files_hold(settings, b"cinnamon")
         assert space.collections.find_losses("notes") == {run_id: {"calls": 1}}
         space.collections.delete("notes", force=True)

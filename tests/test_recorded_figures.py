@@ -18,6 +18,8 @@ import pytest
 
 from recorded.playing import FOLDER, find_differences, lay_out, name_arithmetic, play
 
+pytestmark = pytest.mark.guard
+
 RECORDING = bool(os.environ.get("RECORD_FIGURES"))
 
 

@@ -53,7 +53,7 @@ TARGETS: Mapping[str, Target] = {
     ),
     "namespaces": Target(
         ["store/kinds.py", "store/resource_rows.py"],
-        ["store/test_resource_walls.py", "store/test_resources.py", "test_namespaces.py"],
+        ["guards/test_walls.py", "store/test_resources.py", "test_namespaces.py"],
     ),
 }
 

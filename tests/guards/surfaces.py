@@ -16,15 +16,9 @@ from pathlib import Path
 import typer.main
 
 import textevolve
-from recorded.playing import lay_out
-from textevolve import errors
+from textevolve import Profile, Settings
 from textevolve.cli.app import app
-from textevolve.debate.profile import Profile
-from textevolve.server.app import create_app
-from textevolve.server.options import ServerOptions
-from textevolve.settings import ENVIRONMENT, Settings
-from textevolve.studies.kinds import KINDS, find_study
-from textevolve.studies.study_file import schema_of
+from textevolve.settings import ENVIRONMENT
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "textevolve"
@@ -46,16 +40,13 @@ def walk_commands(command=None, name="textevolve", parent=None):
             yield from walk_commands(command.get_command(context, below), below, context)
 
 
-def write_studies():
+def write_studies(schemas):
     """For each kind of study its fields with defaults, types and ranges, as its files may have."""
-    return "\n".join(
-        part
-        for kind in KINDS
-        for part in (f"{kind}", *list_fields(schema_of(kind), find_study(kind).spec), "")
-    )
+    parts = (part for kind, schema in schemas.items() for part in (kind, *list_fields(schema), ""))
+    return "\n".join(parts)
 
 
-def list_fields(schema, model, indent="  "):
+def list_fields(schema, indent="  "):
     """A line for each field of a JSON schema, those of objects within it below."""
     required = schema.get("required", [])
     for name, field in schema.get("properties", {}).items():
@@ -67,7 +58,7 @@ def list_fields(schema, model, indent="  "):
     for name, part in schema.get("$defs", {}).items():
         yield f"{indent}[{name}]"
         if "properties" in part:
-            yield from list_fields(part, model, indent + "  ")
+            yield from list_fields(part, indent + "  ")
         else:
             rule = {k: v for k, v in part.items() if k not in ("description", "title")}
             yield f"{indent}  {json.dumps(rule, sort_keys=True)}"
@@ -79,8 +70,8 @@ def write_settings():
     source = read_source()
     groups = sorted(set(re.findall(r'^GROUP = "(textevolve\.[^"]+)"', source, re.MULTILINE)))
     parts = {
-        "settings": list_fields(freeze_paths(Settings.model_json_schema()), Settings),
-        "profile": list_fields(Profile.model_json_schema(), Profile),
+        "settings": list_fields(freeze_paths(Settings.model_json_schema())),
+        "profile": list_fields(Profile.model_json_schema()),
         "environment": (f"  {name}: {field}" for name, field in ENVIRONMENT.items()),
         "other variables": (f"  {name}" for name in sorted(find_variables() - set(ENVIRONMENT))),
         "scripts": (f"  {name} = {value}" for name, value in project["scripts"].items()),
@@ -113,7 +104,10 @@ def read_source():
 def write_names():
     """Public names with signatures; of classes their public members, too."""
     lines = []
-    for module in ("textevolve", "textevolve.testing", "textevolve.node_eval.arbiteros"):
+    for module in (
+        *("textevolve", "textevolve.testing", "textevolve.llm.testing"),
+        "textevolve.node_eval.arbiteros",
+    ):
         lines.append(module)
         loaded = importlib.import_module(module)
         for name in sorted(loaded.__all__):
@@ -126,9 +120,10 @@ def describe_object(name, value):
     if not inspect.isclass(value):
         return [f"{name}{describe_signature(value)}" if callable(value) else f"{name}: {value!r}"]
     bases = [base.__name__ for base in value.__mro__[1:] if base.__name__ in textevolve.__all__]
-    lines = [f"class {name}{f' < {bases[0]}' if bases else ''}{describe_signature(value)}"]
+    head = f"class {name}{f' < {bases[0]}' if bases else ''}"
     if issubclass(value, enum.Enum):
-        return [*lines, *(f"  {member.name} = {member.value!r}" for member in value)]
+        return [head, *(f"  {member.name} = {member.value!r}" for member in value)]
+    lines = [f"{head}{describe_signature(value)}"]
     for member in sorted(vars(value)):
         if not member.startswith("_") and callable(getattr(value, member, None)):
             lines.append(f"  .{member}{describe_signature(getattr(value, member))}")
@@ -159,6 +154,7 @@ def write_errors():
     from textevolve.server.errors import as_api_error
 
     lines = ["errors (status over HTTP)"]
+    errors = importlib.import_module(textevolve.TextEvolveError.__module__)
     for name, kind in vars(errors).items():
         if inspect.isclass(kind) and issubclass(kind, Exception):
             path = " < ".join(parent.__name__ for parent in kind.__mro__[:-3])
@@ -172,31 +168,18 @@ def write_errors():
 def write_prompts():
     """A hash of every text that the package ships for models: a changed one makes another run."""
     paths = sorted(
-        path
-        for pattern in ("**/prompts/*", "**/rubrics/*.md", "debate/profiles/*.yaml")
+        (path.name, hashlib.sha256(path.read_bytes()).hexdigest()[:16])
+        for pattern in ("**/prompts/*", "**/rubrics/*", "**/profiles/*")
         for path in SOURCE.glob(pattern)
-        if path.is_file()
-    )
-    return "".join(
-        f"{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}  {path.relative_to(SOURCE)}\n"
-        for path in paths
         if path.suffix in (".md", ".yaml", ".txt", ".jinja")
     )
-
-
-def write_openapi():
-    """The document of the server's API."""
-    document = create_app(ServerOptions(model="http://127.0.0.1:9/v1#none"), Settings()).openapi()
-    document["info"].pop("version")
-    return lay_out(json.loads(json.dumps(document, sort_keys=True))) + "\n"
+    return "".join(f"{digest}  {name}\n" for name, digest in paths)
 
 
 SURFACES = {
     "commands.txt": write_commands,
-    "studies.txt": write_studies,
     "settings.txt": write_settings,
     "names.txt": write_names,
     "errors.txt": write_errors,
     "prompts.txt": write_prompts,
-    "openapi.json": write_openapi,
 }

@@ -5,6 +5,8 @@ import shlex
 
 import pytest
 
+pytestmark = pytest.mark.guard
+
 FILES = {
     "rows.jsonl": '{"id": "a", "input": "Why?", "candidates": ["Because.", "No."]}\n',
     "broken.jsonl": '{"input": "a"\n',

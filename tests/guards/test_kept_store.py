@@ -13,6 +13,7 @@ import json
 import lzma
 import os
 import re
+import sqlite3
 from collections import defaultdict
 from contextlib import closing
 from pathlib import Path
@@ -21,7 +22,8 @@ import pytest
 
 from recorded.playing import FOLDER, SETTINGS, find_differences, lay_out, name_arithmetic, play
 from recorded.scripted import answer
-from textevolve.store.sqlite import sqlite3
+
+pytestmark = pytest.mark.guard
 
 KEPT = Path(__file__).parent / "kept.db.xz"
 MAKING = bool(os.environ.get("MAKE_STORE"))

@@ -4,7 +4,11 @@ import json
 import re
 import stat
 
+import pytest
+
 from recorded.playing import FOLDER, play
+
+pytestmark = pytest.mark.guard
 
 
 def test_spans_and_modes_of_files_are_as_frozen(cli, server, home, monkeypatch, frozen):

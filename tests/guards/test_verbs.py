@@ -15,6 +15,8 @@ import textevolve as te
 from recorded.scripted import answer
 from textevolve.llm.testing import Answer
 
+pytestmark = pytest.mark.guard
+
 PAIR = ("Is 7 prime?", ["Yes, a good one.", "No."])
 ROWS = [{"id": f"r{n}", "n": n, "sum": str(2 * n)} for n in range(4)]
 ITEMS = [

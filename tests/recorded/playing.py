@@ -1,20 +1,17 @@
 """Recordings: commands that are played, and what came of them beside what came of them before."""
 
-import datetime
 import hashlib
 import json
 import math
 import re
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
-import textevolve.cli.study
-import textevolve.judges.fitted_file  # noqa: F401  types with dates are made before the date is fixed
 from recorded.picking import PICKERS
 from recorded.scripted import answer
-from textevolve.store.sqlite import sqlite3
 
 FOLDER = Path(__file__).parent
 TODAY = "2026-01-15"
@@ -32,25 +29,9 @@ cached_input = 0.2384185791015625
 """A token costs 2^-20, 2^-19 or 2^-22 dollars, so that sums are the same in whatever order."""
 
 
-class _AnyDate(type):
-    def __instancecheck__(cls, other):
-        return isinstance(other, REAL_DATE)
-
-
-REAL_DATE = datetime.date
-
-
-class FixedDate(REAL_DATE, metaclass=_AnyDate):
-    """The date that stands in prompts; all else takes it for the real class."""
-
-    @classmethod
-    def today(cls):
-        return REAL_DATE.fromisoformat(TODAY)
-
-
 def play(recorded, cli, server, home, monkeypatch):
     """The recording with what comes of its commands now, in the folder and the store of `home`."""
-    monkeypatch.setattr(datetime, "date", FixedDate)
+    monkeypatch.setenv("TEXTEVOLVE_TODAY", TODAY)
     server.script = answer
     (home / "textevolve.toml").write_text(SETTINGS.format(url=server.url))
     for name, lines in recorded["files"].items():

@@ -14,7 +14,7 @@ from typing import Any
 
 from memory.memory_script import FENCE, compare, extract, is_comparison, is_question
 from memory.memory_script import answer_question as tell_notes_apart
-from studies.memory_world import answers
+from recorded.memory_answers import answers
 from textevolve.llm.testing import Answer
 
 FENCED = re.compile(r"\[\[(\w+) ([^\]\n]+)\]\]\n(.*?)\n?\[\[/\1 \2\]\]", re.DOTALL)

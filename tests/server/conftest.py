@@ -15,11 +15,10 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from textevolve.errors import TextEvolveError
+from textevolve import Settings, TextEvolveError
 from textevolve.server.app import create_app
 from textevolve.server.listening import bind, make_server, run, url_of
 from textevolve.server.options import ServerOptions
-from textevolve.settings import Retries, Settings
 
 
 @contextmanager
@@ -59,9 +58,8 @@ def serve(location, model):
     with ExitStack() as stack:
 
         def start(key=None, **given):
-            settings = Settings(
-                store=location, retries=Retries(attempts=2, first=0.01, longest=0.01)
-            )
+            retries = {"attempts": 2, "first": 0.01, "longest": 0.01}
+            settings = Settings(store=location, retries=retries)
             options = ServerOptions(**{"model": model, **given})
             return stack.enter_context(started(options, settings, key))
 

@@ -5,11 +5,12 @@ import json
 import time
 
 import pytest
-from plain_http import fetch
-from test_study_events import watch
+from plain_http import fetch, watch
 
 from recorded.playing import lay_out
 from recorded.scripted import answer
+
+pytestmark = pytest.mark.guard
 
 HEADERS = (
     *("content-type", "cache-control", "content-security-policy", "x-content-type-options"),

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from test_study_events import Watcher
+from plain_http import Watcher
 
 from postgres_server import BOTH
 from textevolve.llm.testing import Answer, ScriptedServer
@@ -15,7 +15,7 @@ from textevolve.llm.testing import Answer, ScriptedServer
 STUDIES, CASES, CALLS = 20, 6, 36
 MOST = 2  # calls of a study at once: of one case at a time, a candidate each
 CASE = {"candidates": ["one", "two"]}
-pytestmark = [pytest.mark.slow, BOTH]
+pytestmark = [pytest.mark.guard, pytest.mark.slow, BOTH]
 
 
 def study(n):

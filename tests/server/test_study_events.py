@@ -2,12 +2,11 @@
 
 import asyncio
 import json
-import socket
 import threading
 import time
-from urllib.parse import urlsplit
 
 import pytest
+from plain_http import Watcher, watch
 
 from parameter_sets import slow_but_first
 from postgres_server import BOTH
@@ -30,42 +29,6 @@ STUDY = {
     "judge": "probe",
     "run": {"files": {"cases.jsonl": CASES}, "concurrency": 1},
 }
-
-
-class Watcher:
-    """Reads the events of a run from a plain socket, as slowly as it is told."""
-
-    def __init__(self, url, run_id, last=None):
-        place = urlsplit(url)
-        self.socket = socket.create_connection((place.hostname, place.port), timeout=60)
-        told = "" if last is None else f"Last-Event-ID: {last}\r\n"
-        head = f"GET /v1/studies/{run_id}/events HTTP/1.1\r\nHost: {place.netloc}\r\n{told}\r\n"
-        self.socket.sendall(head.encode())
-        self.file = self.socket.makefile("rb")
-
-    def __iter__(self):
-        """The events as they come: the id, the name and the data."""
-        event = {}
-        for line in self.file:
-            name, _, value = line.decode().rstrip("\r\n").partition(": ")
-            if name in ("id", "event", "data"):
-                event[name] = value
-            if not line.strip() and "data" in event:
-                yield event.get("id"), event["event"], json.loads(event["data"])
-                event = {}
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.file.close()
-        self.socket.close()
-
-
-def watch(url, run_id, last=None):
-    """All events, until the stream ends."""
-    with Watcher(url, run_id, last) as watcher:
-        return list(watcher)
 
 
 def records_of(events):

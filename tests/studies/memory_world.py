@@ -1,8 +1,6 @@
 """A namespace with an agent who remembers, and a model that answers by a script."""
 
 import asyncio
-import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -78,48 +76,3 @@ def personas_of(path):
     )
     resources.close()
     return list(found)
-
-
-def prompt_of(body):
-    return "".join(message["content"] for message in body["messages"])
-
-
-def answers(
-    questions=("What does Mrs. Okafor need?", "How does Mr. Lind like answers?"),
-    insights=None,
-    changes=None,
-    chosen=None,
-    relation="different",
-):
-    """A script: what the model says to each kind of prompt."""
-
-    def script(body, _number):
-        prompt = prompt_of(body)
-        if "salient high-level questions" in prompt:
-            return json.dumps({"questions": list(questions)})
-        if "What follows from these memories" in prompt:
-            asked = re.search(r"question\]\]\n1\. (.*)", prompt)[1]
-            told = [{"insight": f"So it is: {asked}", "because": [1, 2], "importance": 7}]
-            return json.dumps({"insights": told if insights is None else insights})
-        if "Compare two insights" in prompt:
-            return json.dumps({"relation": relation})
-        if "Which small changes of the persona" in prompt:
-            told = [
-                {
-                    "because": [2],
-                    "reason": "Mr. Lind asked.",
-                    "action": "replace",
-                    "sentence": 3,
-                    "text": "You like short answers.",
-                }
-            ]
-            return json.dumps({"changes": told if changes is None else changes})
-        if "You choose which changes" in prompt:
-            told = [{"change": 1, "same": []}]
-            return json.dumps({"chosen": told if chosen is None else chosen})
-        if "You retell a passage" in prompt:
-            passage = re.search(r"passage\]\]\n(.*?)\n\[\[/", prompt, re.DOTALL)[1]
-            return f"I remember: {passage}"
-        return None
-
-    return script

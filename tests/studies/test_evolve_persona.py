@@ -3,8 +3,9 @@
 import json
 
 import pytest
-from memory_world import LINES, PERSONA, add_memories, answers, make_world, personas_of, prompt_of
+from memory_world import LINES, PERSONA, add_memories, make_world, personas_of
 
+from recorded.memory_answers import answers, prompt_of
 from textevolve import evolve_persona
 from textevolve.llm.testing import Fault
 from textevolve.store import ResourceStore, kinds

@@ -4,7 +4,9 @@ once. And two processes at once."""
 import json
 
 import pytest
-from memory_world import answers, make_world, personas_of, read_world, texts_of
+from memory_world import make_world, personas_of, read_world, texts_of
+
+from recorded.memory_answers import answers
 
 # One process loads the package, and forks one for each run: the first is killed at its n-th step,
 # the second one does the rest.

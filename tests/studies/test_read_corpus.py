@@ -3,8 +3,9 @@
 import json
 
 import pytest
-from memory_world import answers, make_world, prompt_of, read_world, texts_of
+from memory_world import make_world, read_world, texts_of
 
+from recorded.memory_answers import answers, prompt_of
 from textevolve import read_corpus
 from textevolve.llm.testing import Fault
 

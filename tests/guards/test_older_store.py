@@ -1,11 +1,12 @@
 """A store that was written before there were studies: `before_studies.sql` is its dump."""
 
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from textevolve.store.sqlite import sqlite3
+pytestmark = pytest.mark.guard
 
 DUMP = Path(__file__).parent / "before_studies.sql"
 APPLICATION_ID = 0x54457631
