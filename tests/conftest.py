@@ -162,9 +162,16 @@ def location(request, home, monkeypatch):
 RAW = """
 import sqlite3, sys
 path, statements = sys.argv[1], eval(sys.argv[2])
-raw = sqlite3.connect(path)
+if "://" in path:
+    import psycopg
+    raw = psycopg.connect(path, options="-c search_path=textevolve")
+else:
+    raw = sqlite3.connect(path)
 for statement, values in statements:
-    rows = raw.execute(statement, values).fetchall()
+    if "://" in path:
+        statement = statement.replace("?", "%s")
+    done = raw.execute(statement, values)
+    rows = done.fetchall() if done.description else []
 raw.commit()
 raw.close()
 print(rows)
@@ -173,14 +180,15 @@ print(rows)
 
 @pytest.fixture
 def query(home):
-    """Run SQL statements on the file of a store, each with its values; return the rows of the last.
+    """Run SQL statements on the store of all commands, each with its values; return the rows of the
+    last.
 
     They run in a process of their own: of two libraries of SQLite in one process neither sees the
     other's locks."""
 
-    def run(*statements, path=None):
+    def run(*statements):
         listed = [one if isinstance(one, tuple) else (one, ()) for one in statements]
-        command = [sys.executable, "-c", RAW, str(path or home / "store.db"), repr(listed)]
+        command = [sys.executable, "-c", RAW, os.environ["TEXTEVOLVE_STORE"], repr(listed)]
         ended = subprocess.run(command, capture_output=True, text=True, check=True)
         return ast.literal_eval(ended.stdout)
 

@@ -3,13 +3,14 @@
 import json
 import random
 import re
+import sqlite3
 from contextlib import closing
 
 import pytest
 
 from textevolve.llm.testing import ScriptedServer
-from textevolve.store.sqlite import sqlite3
-from textevolve.store.upkeep import check as check_store
+
+pytestmark = pytest.mark.guard
 
 CASES = 40
 CALLS = CASES * 6
@@ -61,6 +62,12 @@ def rows_of(path):
         }
 
 
+def check(cli, path, target):
+    """What `store check` finds, with the rows that are whole in a new store."""
+    (found,) = cli("store", "check", "--store", path, "--salvage", target, "--json").rows
+    return found
+
+
 def flip(path, sound, place, length=1):
     """Other bytes in one place."""
     data = bytearray(sound["bytes"])
@@ -89,7 +96,7 @@ def test_a_store_that_is_whole_is_said_to_be(store, cli, home):
     )
 
 
-def test_what_stands_in_the_log_of_a_store_that_was_killed_is_read_too(home, store, sound):
+def test_what_stands_in_the_log_of_a_store_that_was_killed_is_read_too(home, store, sound, cli):
     with closing(sqlite3.connect(store)) as raw:
         raw.execute("PRAGMA wal_autocheckpoint = 0")
         with raw:
@@ -101,7 +108,7 @@ def test_what_stands_in_the_log_of_a_store_that_was_killed_is_read_too(home, sto
         log = store.with_name("store.db-wal").read_bytes()
         left.with_name("left.db-wal").write_bytes(log)
         kept = rows_of(store)
-    check_store(left, home / "copy.db")
+    check(cli, left, home / "copy.db")
     assert rows_of(home / "copy.db")["runs"] == kept["runs"]
     assert rows_of(home / "copy.db")["cases"] == kept["cases"]
 
@@ -158,8 +165,8 @@ def test_a_store_that_is_cut_off_is_read_as_far_as_it_goes(store, cli, sound, sh
         store.write_bytes(sound["bytes"][:size])
         check_reading(cli, command)
     store.write_bytes(sound["bytes"][:size])
-    found = check_store(store, home / "copy.db")
-    assert sum(found.whole.values()) == sum(
+    found = check(cli, store, home / "copy.db")
+    assert sum(found["whole"].values()) == sum(
         len(rows) for rows in rows_of(home / "copy.db").values()
     )
 
@@ -173,7 +180,7 @@ def most_lost(data, place):
 
 
 @pytest.mark.slow
-def test_every_row_that_is_whole_is_saved(store, home, sound):
+def test_every_row_that_is_whole_is_saved(store, home, sound, cli):
     """What is spoilt on one page mostly costs the rows that stand there alone; of a page that a
     whole table hangs on, the table. Nothing is made up, and no loss goes unsaid."""
     before, data, dear = rows_of(store), sound["bytes"], 0
@@ -181,7 +188,7 @@ def test_every_row_that_is_whole_is_saved(store, home, sound):
         length = 1 if turn % 2 else 24
         flip(store, sound, min(place, place // PAGE * PAGE + PAGE - length), length)
         target = home / f"copy{turn}.db"
-        found = check_store(store, target)
+        found = check(cli, store, target)
         after = rows_of(target)
         lost = {kind: len(before[kind] - after[kind]) for kind in KINDS}
         dear += sum(lost.values()) > most_lost(data, place)
@@ -189,7 +196,7 @@ def test_every_row_that_is_whole_is_saved(store, home, sound):
         # A letter of an answer may be another one; nothing else is made up or comes back.
         assert sum(made.values()) <= 1, (place, made)
         if any(len(after[kind]) < len(before[kind]) for kind in KINDS):
-            assert found.damaged, (place, lost)
+            assert found["damaged"], (place, lost)
         target.unlink()
     assert dear <= 24 / 2
 

@@ -11,10 +11,9 @@ import time
 import pytest
 
 from parameter_sets import slow_but_first
-from textevolve.cli import process as process_state
 from textevolve.llm.testing import ScriptedServer
-from textevolve.memory_eval.dataset import user_to_line
-from textevolve.memory_eval.synthesis import synthesise
+
+pytestmark = pytest.mark.guard
 
 CASE = ("Is 7 prime?", "Yes, it is.", "No, it is 1 x 7.")
 LIMIT = 240
@@ -49,11 +48,11 @@ def write_lines(path, rows):
 
 
 @pytest.fixture
-def files(home):
+def files(home, cli):
     rows = [{"input": f"Which is {n}?", "candidates": [f"{n}", "no"]} for n in range(3)]
     write_lines(home / "cases.jsonl", rows)
     write_lines(home / "items.jsonl", [{"id": r["input"], "winner": 1, **r} for r in rows])
-    (home / "users.jsonl").write_text("".join(user_to_line(u) + "\n" for u in synthesise(1, 1)))
+    assert cli("memory-eval", "synth", "users.jsonl", "--users", 1, "--sessions", 1).code == 0
     return home
 
 
@@ -181,43 +180,15 @@ def test_a_command_that_waits_for_its_input_says_that_it_was_stopped(home, spawn
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
-def test_a_closed_terminal_interrupts_as_sigterm_does():
-    before = signal.getsignal(signal.SIGHUP)
-    with process_state.begin() as state:
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGHUP)
-        signal.raise_signal(signal.SIGHUP)  # a shell repeats it
-    assert state.exit_code(130, 130) == process_state.TERMINATED
-    assert signal.getsignal(signal.SIGHUP) == before
-
-
-STUCK = """
-import sys, time
-from textevolve.cli import main, say
-from textevolve.store.repository import Store
-
-def close(store):
-    say("closing")
-    time.sleep(3600)
-
-Store.close = close
-sys.argv[0] = "textevolve"
-main()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("second", slow_but_first([signal.SIGINT, signal.SIGTERM]))
-def test_a_second_signal_ends_a_process_that_does_not_come_to_its_end(
-    home, spawn, stalling, second
-):
+def test_a_closed_terminal_interrupts_as_sigterm_does(home, spawn, stalling):
     with ScriptedServer(stalling(0)) as server:
-        process = spawn("evaluate", *CASE, "-m", f"{server.url}#m", "--json", script=STUCK)
+        process = spawn("evaluate", *CASE, "-m", f"{server.url}#m")
         wait_for(lambda: server.calls, process)
-        process.send_signal(signal.SIGTERM)
-        assert any("closing" in line for line in iter(process.stderr.readline, ""))
-        process.send_signal(second)
-        assert process.wait(LIMIT) == -second
+        for _ in range(2):  # a shell repeats it
+            process.send_signal(signal.SIGHUP)
+        _, said = process.communicate(timeout=LIMIT)
+    assert process.returncode == 143
+    assert "textevolve runs resume " in said
 
 
 @pytest.mark.slow

@@ -67,6 +67,45 @@ def test_a_verb_gives_the_same_wherever_it_is_called(name, home, server, model):
     assert fields != {"None"}
 
 
+@pytest.mark.parametrize("name", VERBS)
+async def test_a_verb_works_in_an_async_test_and_in_tasks_side_by_side(name, home, server, model):
+    server.script = answer
+    plain, awaited, texts, options, field = VERBS[name]
+    both = await asyncio.gather(*(awaited(*texts, **options, model=model) for _ in range(2)))
+    results = [*both, plain(*texts, **options, model=model)]
+    results = [getattr(result, "runs", [result])[0] for result in results]
+    assert len({str(getattr(result, field)) for result in results}) == 1
+
+
+NOTEBOOK = """
+import ast, asyncio, sys, types
+
+cells = [
+    "from textevolve import aevaluate, evaluate, open_namespace",
+    "first = evaluate('Is 7 prime?', ['A good one.', 'No.'], judge='probe', model=model)",
+    "second = await aevaluate('Is 7 prime?', ['A good one.', 'No.'], judge='probe', model=model)",
+    "with open_namespace('acme', create=True) as space: ann = space.users.create('ann')",
+    "print(list(first.scores) == list(second.scores), ann.spec.name)",
+]
+
+async def run_all(names):
+    for cell in cells:  # as a kernel does: each cell is code of the loop that runs
+        code = compile(cell, "cell", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        done = types.FunctionType(code, names)()
+        if asyncio.iscoroutine(done):
+            await done
+
+asyncio.run(run_all({"model": sys.argv[1], "__builtins__": __builtins__}))
+"""
+
+
+def test_cells_of_a_notebook_call_verbs_plainly_and_awaited(spawn, server, model):
+    server.script = answer
+    process = spawn(model, script=NOTEBOOK)
+    out, said = process.communicate(timeout=120)
+    assert (process.returncode, out) == (0, "True ann\n"), said
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_a_verb_with_a_run_that_can_be_resumed(home, server, model, cli):
     """In the main thread, where a program or a notebook calls it."""

@@ -6,8 +6,9 @@ import pytest
 
 from made_images import png
 from textevolve import evaluate
-from textevolve.images import image_url
 from textevolve.llm.testing import seen_images
+
+pytestmark = pytest.mark.guard
 
 RED = png(64, 48)
 
@@ -56,11 +57,16 @@ def test_a_comparison_sends_them_too(there, rows, server, home, model):
     assert all(len(list(seen_images(body))) == 1 for body in server.requests)
 
 
-def test_too_many_files_are_refused_in_one_line(there, rows, server, monkeypatch):
-    monkeypatch.setattr("textevolve.remote.sending.MOST_FILES", 1)
+def test_too_many_files_are_refused_in_one_line(there, home, server):
+    rows = home / "many.csv"
+    names = [f"{n}.png" for n in range(1001)]
+    for name in names:
+        (home / name).write_bytes(RED)
+    lines = [f"What colour?,{name},Red." for name in names]
+    rows.write_text("\n".join(["question,picture,output", *lines]))
     done = there("evaluate", rows, "--images", "picture", "--judge", "probe")
     assert done.code == 2
-    assert "the study reads 2 files, and a server takes 1: put images into the rows" in done.err
+    assert "the study reads 1,002 files, and a server takes 1,000: put images into" in done.err
     assert server.calls == 0
 
 
@@ -70,4 +76,3 @@ def test_python_sends_data_urls(serve, server, home, monkeypatch):
     judged = evaluate("q", ["a"], judge="probe", images=[RED], server=url)
     assert len(judged.result) == 1
     assert [one.size for one in seen_images(server.requests[-1])] == [len(RED)]
-    assert image_url(RED)
