@@ -17,8 +17,8 @@ from pathlib import Path
 from memory_facts import make_facts, open_place, run_benchmark, say_machine
 from textevolve import Cue, Settings
 from textevolve.memory import cue_queries
-from textevolve.memory.cue import RecallSettings
 from textevolve.memory.recall import recall_memories
+from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Origin
 from textevolve.memory_snapshots import embed_with
 

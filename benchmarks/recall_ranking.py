@@ -32,8 +32,8 @@ from memory_facts import NAMES, Place, open_place, run_benchmark, say_machine
 from textevolve import Settings
 from textevolve.agents.resources import CollectionSpec
 from textevolve.llm.embeddings import embed_texts
-from textevolve.memory.cue import RecallSettings
 from textevolve.memory.recall import recall_memories
+from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Add, NewMemory, Origin
 from textevolve.memory_snapshots import embed_with
 from textevolve.store import kinds

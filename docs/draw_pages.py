@@ -32,7 +32,7 @@ from textevolve.engine import sync
 from textevolve.jobs.job_spec import JobSpec
 from textevolve.jobs.schedules import next_due
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.memory.cue import RecallSettings
+from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Add, Change, Forget, NewMemory, Origin, Supersede
 from textevolve.server.app import create_app
 from textevolve.server.listening import bind, make_server, run, url_of

@@ -11,7 +11,7 @@ from plain_store import PlainMemories
 
 from textevolve.errors import InputError
 from textevolve.llm.token_count import count_tokens
-from textevolve.memory.cue import Cue, RecallSettings
+from textevolve.memory.cue import Cue
 from textevolve.memory.recall import (
     CANDIDATE_CHARACTERS,
     MOST_CANDIDATES,
@@ -22,6 +22,7 @@ from textevolve.memory.recall import (
     recall_from,
     recall_memories,
 )
+from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Add, Forget, NewMemory, Origin, Supersede
 
 WORDS = ("depot", "closes", "fee", "colour", "train", "harbour", "tea", "river")

@@ -5,8 +5,9 @@ from time import time
 import numpy as np
 import pytest
 
-from textevolve.memory.cue import Cue, RecallSettings
+from textevolve.memory.cue import Cue
 from textevolve.memory.recall import recall_memories
+from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Add, Forget, NewMemory, Origin, Supersede
 
 WORDS = ("depot", "closes", "fee", "river")

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import Field
 
 from textevolve.errors import InputError
-from textevolve.memory.cue import RecallSettings
+from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import MemoryKind
 from textevolve.reach import allow_namespace
 from textevolve.settings import NAME_PATTERN

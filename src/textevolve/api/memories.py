@@ -9,9 +9,9 @@ from itertools import islice
 from typing import Any
 
 from textevolve.errors import InputError, NotFoundError
-from textevolve.memory.cue import RecallSettings
 from textevolve.memory.memory_spec import MemorySpec, digest_of, digests_of, take_time
 from textevolve.memory.recall import Recalled, recall_memories
+from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import (
     Add,
     ChangeSource,

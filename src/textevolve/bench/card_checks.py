@@ -219,8 +219,14 @@ class Book:
     def shown(self, case: CardCase) -> tuple[ShownCase, ...]:
         return tuple(
             ShownCase(
-                *(q.attacked, q.good_first, q.seed, outcome.good, outcome.bad),
-                *(q.wording, q.irrelevant, q.place),
+                q.attacked,
+                q.good_first,
+                q.seed,
+                outcome.good,
+                outcome.bad,
+                q.wording,
+                q.irrelevant,
+                q.place,
             )
             for q, outcome in self._of[case.id]
             if isinstance(outcome, CardAnswer)

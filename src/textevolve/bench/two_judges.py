@@ -203,7 +203,7 @@ def weigh_escalation(
     first, second = [one.first.credit for one in items], [one.second.credit for one in items]
     spent = {name: _spent(items, name) for name in SPENT}
     selection = select_threshold(
-        *(sure, first, groups), agreement=agreement, confidence=confidence, thresholds=thresholds
+        sure, first, groups, agreement=agreement, confidence=confidence, thresholds=thresholds
     )
     chosen: tuple[Point, ...] = ()
     if selection.threshold is not None:

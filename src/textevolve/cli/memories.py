@@ -19,8 +19,8 @@ from textevolve.cli.execution import fetch_weights
 from textevolve.cli.resources import SOURCE, NamespaceName, Yes, report_losses
 from textevolve.cli.results import print_json
 from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
-from textevolve.memory.cue import RecallSettings
 from textevolve.memory.memory_spec import MemorySpec, memory_data
+from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import MemoryRecord
 from textevolve.report import wording
 from textevolve.report.data import choose_writer

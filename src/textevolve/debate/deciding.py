@@ -157,7 +157,9 @@ async def decide_scores(
     cells = [(j, component) for j in order for component in profile.components]
     asked = {(j, c.name): ask_cell(f"Response {context.labels[j]}", c) for j, c in cells}
     decision = await decide(
-        *(model, state, list(asked.values())),
+        model,
+        state,
+        list(asked.values()),
         seed=profile.seed,
         sample=sample,
         images=images_of(context.case, context.listed),

@@ -29,7 +29,7 @@ from pydantic import (
 from textevolve.debate.candidate_order import CandidateOrder
 from textevolve.debate.modes import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
-from textevolve.memory.cue import TRUSTED_IN_DEBATES, RecallSettings
+from textevolve.memory.recall_settings import TRUSTED_IN_DEBATES, RecallSettings
 from textevolve.reach import allowed_path, is_there
 from textevolve.texts.numbers import refuse_odd_number
 from textevolve.texts.yaml_lines import line_of, parse_yaml
@@ -228,8 +228,16 @@ class Profile(_Frozen):
     seed: int = 0
 
     @field_validator(
-        *("rounds", "convergence", "escalate_below", "history_rounds", "temperature"),
-        *("sampling_temperature", "max_answer_tokens", "argument_words", "threshold", "seed"),
+        "rounds",
+        "convergence",
+        "escalate_below",
+        "history_rounds",
+        "temperature",
+        "sampling_temperature",
+        "max_answer_tokens",
+        "argument_words",
+        "threshold",
+        "seed",
         mode="before",
     )
     @classmethod
@@ -237,7 +245,11 @@ class Profile(_Frozen):
         return refuse_odd_number(value)
 
     @field_validator(
-        *("convergence", "history_rounds", "sampling_temperature", "argument_words", "decider"),
+        "convergence",
+        "history_rounds",
+        "sampling_temperature",
+        "argument_words",
+        "decider",
         mode="before",
     )
     @classmethod

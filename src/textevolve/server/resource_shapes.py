@@ -14,8 +14,9 @@ from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from textevolve.agents.resources import PersonaVersion
-from textevolve.memory.cue import Memory, RecallSettings
+from textevolve.memory.cue import Memory
 from textevolve.memory.memory_spec import Time
+from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import MemoryRecord, Origin
 from textevolve.spec import Frozen, option
 from textevolve.store.kinds import COLLECTIONS, Kind

@@ -35,9 +35,9 @@ from textevolve.llm.mapreduce import SMALLEST_BUDGET, compress
 from textevolve.llm.model import Message
 from textevolve.llm.providers import CONTEXT, context_of
 from textevolve.memory.creation import Start, create_memories, keep_points
-from textevolve.memory.cue import RecallSettings
 from textevolve.memory.extraction import CreationSettings, extract_points
 from textevolve.memory.recall import Cue, Memory, Recalled, recall_memories
+from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.reconciliation import Ground
 from textevolve.memory.record import ChangeSource, DialogueTurn, Forget
 from textevolve.settings import Settings, today

@@ -22,7 +22,6 @@ from textevolve.errors import BudgetError, ConflictError, FatalModelError, Input
 from textevolve.evaluation import Case, Failure, Usage, failure_of
 from textevolve.events import Event, StepStarted
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.memory.cue import RecallSettings
 from textevolve.memory.integration import (
     DecidedInsight,
     DrawnInsights,
@@ -36,6 +35,7 @@ from textevolve.memory.integration import (
     prompts_version,
 )
 from textevolve.memory.recall import Memory, recall_memories
+from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import ChangeSource, Collection, MemoryRecord
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Column, Report, Table, Tree

@@ -13,10 +13,10 @@ from textevolve.errors import AnswerError, InputError
 from textevolve.llm.model import Model
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.creation import create_memories
-from textevolve.memory.cue import RecallSettings
 from textevolve.memory.extraction import CreationSettings
 from textevolve.memory.index import Embed, MemoryStore
 from textevolve.memory.recall import recall_memories
+from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import ChangeSource
 from textevolve.memory_eval.dialogues import DialogueTurn
 from textevolve.memory_eval.system import Capabilities

@@ -15,7 +15,7 @@ from textevolve.errors import InputError
 from textevolve.llm.model import Message
 from textevolve.llm.streaming import AnswerPiece
 from textevolve.llm.wire import as_tool_calls
-from textevolve.memory.cue import RecallSettings
+from textevolve.memory.recall_settings import RecallSettings
 from textevolve.server.access import Caller
 from textevolve.server.decisions.spending import spending
 from textevolve.server.errors import INVALID, ApiError

@@ -14,9 +14,9 @@ from fastapi.responses import RedirectResponse
 from textevolve.agents.session import ChatSession
 from textevolve.api.memories import AsyncMemories
 from textevolve.errors import BudgetError, ConflictError, InputError, ModelError, SettingsError
-from textevolve.memory.cue import RecallSettings
 from textevolve.memory.memory_spec import memory_data, take_time
 from textevolve.memory.recall import Memory, Recalled, recall_memories
+from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Collection, MemoryRecord
 from textevolve.server.access import Caller, check_namespace, needs
 from textevolve.server.decisions.spending import spending
