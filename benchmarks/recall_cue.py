@@ -16,7 +16,7 @@ from pathlib import Path
 
 from memory_facts import make_facts, open_place, run_benchmark, say_machine
 from textevolve import Cue, Settings
-from textevolve.memory import cue_queries
+from textevolve.memory import recall
 from textevolve.memory.recall import recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Origin
@@ -35,7 +35,7 @@ async def compare(wanted: argparse.Namespace, settings: Settings) -> None:
         store = place.bench.resources.memories(settings.namespace)
         print("input, candidates   own question: first, in five   vague question: first, in five")
         for weights in WEIGHTS:
-            cue_queries.INPUT_WEIGHT, cue_queries.CANDIDATES_WEIGHT = weights
+            recall.INPUT_WEIGHT, recall.CANDIDATES_WEIGHT = weights
             told: list[int] = []
             for vague in (False, True):
                 ranks: list[int] = []
