@@ -14,10 +14,10 @@ from textevolve.report.files import open_target
 from textevolve.studies.kinds import kinds
 from textevolve.studies.study_file import schema_of, schema_of_all, write_example
 
-Kind = Annotated[str | None, typer.Argument(help="A kind of study, such as calibrate.")]
+StudyKind = Annotated[str | None, typer.Argument(help="A kind of study, such as calibrate.")]
 
 
-def schema(kind: Kind = None) -> None:
+def schema(kind: StudyKind = None) -> None:
     """Print the JSON schema of study files: of one kind, or of all.
 
     An editor that knows it completes fields and marks errors; name it on the file's first line:
@@ -28,7 +28,7 @@ def schema(kind: Kind = None) -> None:
 
 
 def init(
-    kind: Kind = None,
+    kind: StudyKind = None,
     output: Annotated[
         str, typer.Option("--output", "-o", help="The file to write; - is standard output.")
     ] = "study.yaml",

@@ -41,7 +41,7 @@ _SPLITTERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class GgufHeader:
     """`trained_context` in tokens; `cache_bytes_per_token` is the KV cache in 16-bit floats.
     `decision_type`: of a decision model, as llama.cpp names them; empty for all others."""
 
@@ -132,13 +132,13 @@ def _reader_class() -> Any:
     return Reader
 
 
-def value_of(reader: Any, key: str) -> Any:
+def read_field(reader: Any, key: str) -> Any:
     """The value under a key of the metadata; None where the file has none."""
     field = reader.get_field(key)
     return None if field is None else field.contents()
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path) -> GgufHeader:
     """Read what kind of model a file holds; once for as long as the file is unchanged.
 
     Raises:
@@ -149,16 +149,16 @@ def read_header(path: Path) -> Header:
 
 
 @lru_cache(maxsize=64)
-def _read_header(path: Path, _changed: int) -> Header:
+def _read_header(path: Path, _changed: int) -> GgufHeader:
     reader = open_gguf(path, header_only=True)
-    architecture = value_of(reader, "general.architecture") or "unknown"
+    architecture = read_field(reader, "general.architecture") or "unknown"
 
     def number(name: str) -> int:
-        value = value_of(reader, f"{architecture}.{name}")
+        value = read_field(reader, f"{architecture}.{name}")
         return value if isinstance(value, int) and value > 0 else 0
 
     def of_layers(name: str) -> Sequence[int]:
-        value: Any = value_of(reader, f"{architecture}.{name}")
+        value: Any = read_field(reader, f"{architecture}.{name}")
         return value if isinstance(value, list) else [value or 0] * number("block_count")  # pyright: ignore[reportUnknownVariableType]
 
     heads = of_layers("attention.head_count")
@@ -166,11 +166,11 @@ def _read_header(path: Path, _changed: int) -> Header:
     head_size = number("embedding_length") // (max(heads, default=0) or 1)
     key_size = number("attention.key_length") or head_size
     value_size = number("attention.value_length") or head_size
-    return Header(
+    return GgufHeader(
         architecture=architecture,
         trained_context=number("context_length") or None,
         cache_bytes_per_token=2 * (sum(kv_heads) or sum(heads)) * (key_size + value_size),
-        decision_type=value_of(reader, f"{architecture}.decision.type") or "",
+        decision_type=read_field(reader, f"{architecture}.decision.type") or "",
     )
 
 
@@ -182,13 +182,13 @@ def read_tokenizer(path: Path) -> GgufTokenizer:
     """
     reader = open_gguf(path)
     templates = {
-        key.removeprefix(TEMPLATE).lstrip(".") or "default": value_of(reader, key)
+        key.removeprefix(TEMPLATE).lstrip(".") or "default": read_field(reader, key)
         for key in reader.fields
         if key == TEMPLATE or key.startswith(f"{TEMPLATE}.")
     }
 
     def setting(name: str) -> Any:
-        return value_of(reader, f"tokenizer.ggml.{name}")
+        return read_field(reader, f"tokenizer.ggml.{name}")
 
     def token(name: str) -> str | None:
         number, tokens = setting(f"{name}_token_id"), reader.get_field("tokenizer.ggml.tokens")

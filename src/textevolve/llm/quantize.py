@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.errors import FatalModelError, InputError, SettingsError
-from textevolve.llm.gguf import NEEDS_GGUF, open_gguf, value_of
+from textevolve.llm.gguf import NEEDS_GGUF, open_gguf, read_field
 from textevolve.llm.hardware import free_cores
 from textevolve.llm.weight_sources import ReportProgress, Transfer, no_report
 from textevolve.spec import suggest
@@ -293,7 +293,7 @@ def _plan(
     source: Path, reader: Any, file_type: FileType, kernels: Kernels
 ) -> tuple[list[_Step], tuple[str, ...]]:
     """The types of all tensors, in the order of the file."""
-    if (value_of(reader, "split.count") or 0) > 1:
+    if (read_field(reader, "split.count") or 0) > 1:
         raise InputError(f"{source}: is one part of several; join them with llama.cpp's gguf-split")
     if not file_type.main.is_float and not kernels.writes(file_type.main):
         plain = ", ".join(name for name in FILE_TYPES if kernels.writes(FILE_TYPES[name].main))
@@ -303,7 +303,7 @@ def _plan(
         )
     if not reader.tensors:
         raise SettingsError(f"{source}: not usable as weights: it has no tensors; fetch it again")
-    types = choose_types(lambda key: value_of(reader, key), reader.tensors, file_type)
+    types = choose_types(lambda key: read_field(reader, key), reader.tensors, file_type)
     plan, lower = list[_Step](), False
     for tensor in reader.tensors:
         target = types[tensor.name]

@@ -53,11 +53,12 @@ _NewName: TypeAlias = Annotated[str | None, Query(description="What it is called
 _Force: TypeAlias = Annotated[bool, Query(description="Also where agents name it.")]
 
 
-def make_router(kind: Kind[Any, Any]) -> APIRouter:
-    """Make the paths of a kind of resource."""
-    router = APIRouter(tags=[kind.command])
-    shape, example = shape_of(kind), EXAMPLES[kind.command]
-    changed = {n: v for n, v in example.items() if n not in (*kind.fixed, "memories")}
+Route: TypeAlias = Callable[..., Callable[[Callable[..., Any]], None]]
+
+
+def routes_of(kind: Kind[Any, Any], router: APIRouter) -> Route:
+    """Return what adds a path of a kind to a router: its method, its place, the scope it needs."""
+    beginning = f"/v1/namespaces/{{namespace}}/{kind.command}" if kind.walled else "/v1/namespaces"
 
     def route(
         method: str,
@@ -77,8 +78,7 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
             text = (handle.__doc__ or "").format(noun=kind.noun, many=kind.command)
             handle.__name__ = f"{handle.__name__}_{kind.command}"
             router.add_api_route(
-                ("/v1/namespaces/{namespace}/" + kind.command if kind.walled else "/v1/namespaces")
-                + path,
+                beginning + path,
                 handle,
                 methods=[method],
                 status_code=status,
@@ -88,6 +88,17 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
             )
 
         return add
+
+    return route
+
+
+def make_router(kind: Kind[Any, Any]) -> APIRouter:
+    """Make the paths of a kind of resource."""
+    router = APIRouter(tags=[kind.command])
+    shape, example = shape_of(kind), EXAMPLES[kind.command]
+    changed = {n: v for n, v in example.items() if n not in (*kind.fixed, "memories")}
+
+    route = routes_of(kind, router)
 
     def group_of(space: AsyncNamespace) -> AsyncResources[Any, Any]:
         return getattr(space, kind.command)
@@ -181,26 +192,30 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
         return stream_lines(export_lines(desk, kind, name, embeddings=embeddings))
 
     if kind is AGENTS:
-
-        @route("GET", "/{name}/personas", model=Personas)
-        async def list_personas(space: Any, name: _Name) -> Response:
-            """All versions of an agent's persona, the oldest first."""
-            agent = await space.agents.get(name)
-            described = describe(agent, await space.agents.personas(name))
-            return respond({"data": described["personas"]})
-
-        @route(
-            "POST",
-            "/{name}/revert",
-            "admin",
-            model=shape,
-            body=Annotated[Revert, example_body({"version": 1})],
-        )
-        async def revert(space: Any, name: _Name, body: Any) -> Response:
-            """Give an agent an earlier persona again, as its newest version."""
-            return respond(describe(await space.agents.revert(name, body.version)))
-
+        add_personas(route, shape)
     return router
+
+
+def add_personas(route: Route, shape: type[BaseModel]) -> None:
+    """Add the paths of an agent's earlier personas."""
+
+    @route("GET", "/{name}/personas", model=Personas)
+    async def list_personas(space: Any, name: _Name) -> Response:
+        """All versions of an agent's persona, the oldest first."""
+        agent = await space.agents.get(name)
+        described = describe(agent, await space.agents.personas(name))
+        return respond({"data": described["personas"]})
+
+    @route(
+        "POST",
+        "/{name}/revert",
+        "admin",
+        model=shape,
+        body=Annotated[Revert, example_body({"version": 1})],
+    )
+    async def revert(space: Any, name: _Name, body: Any) -> Response:
+        """Give an agent an earlier persona again, as its newest version."""
+        return respond(describe(await space.agents.revert(name, body.version)))
 
 
 def _space_of(kind: Kind[Any, Any], scope: KeyScope) -> Any:

@@ -44,7 +44,7 @@ class GroupRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class AnswerTable:
     """`rows`: of each key the best answer for the run last: key, id, prompt, cached and completion
     tokens, cost, saved, response, and whether it is the run's own or was found by it before.
     `claimed`: keys that another process or run is asking."""

@@ -24,7 +24,7 @@ from textevolve.llm.batches.ledger import OPEN_STATES, KeptBatch
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Request, Response
 from textevolve.store import tables
-from textevolve.store.dialects import IMAGES, Answers, insert_into
+from textevolve.store.dialects import IMAGES, AnswerTable, insert_into
 from textevolve.store.documents import (
     CHECK,
     bytes_to_text,
@@ -104,7 +104,7 @@ class StoreJournal:
         run_id: str,
         writer: Writer,
         read: Callable[[Callable[[Connection], Any]], Any],
-        find: Callable[[str, list[str], list[str]], Answers],
+        find: Callable[[str, list[str], list[str]], AnswerTable],
         elsewhere: Executor | None,
     ) -> None:
         """`find` looks up the answers under some keys for a run, and is told which questions are
@@ -160,13 +160,13 @@ class StoreJournal:
         self._looking = True
         under_way.add_done_callback(partial(self._found, wanted))
 
-    def _found(self, wanted: list[_Wanted], done: asyncio.Future[Answers]) -> None:
+    def _found(self, wanted: list[_Wanted], done: asyncio.Future[AnswerTable]) -> None:
         self._looking = False
         self._settle(wanted, done.result)
         if self._wanted:
             self._find_wanted()
 
-    def _settle(self, wanted: list[_Wanted], find: Callable[[], Answers]) -> None:
+    def _settle(self, wanted: list[_Wanted], find: Callable[[], AnswerTable]) -> None:
         """Give each who waits what was found, and look again later for what others are asking."""
         try:
             answers = find()

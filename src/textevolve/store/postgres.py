@@ -29,7 +29,7 @@ from textevolve.store import tables
 from textevolve.store.dialects import (
     CALL_COLUMNS,
     SWEEPS,
-    Answers,
+    AnswerTable,
     Damage,
     GroupRows,
     driver_of,
@@ -231,19 +231,19 @@ class PostgresDatabase:
         with explained(self), closing(PostgresSession(self)) as session:
             return session.transact(_WRITING, change, undone=_UNDONE + _MADE_TWICE)
 
-    def find_answers(self, run_id: str, keys: Sequence[str], done: Sequence[str]) -> Answers:
+    def find_answers(self, run_id: str, keys: Sequence[str], done: Sequence[str]) -> AnswerTable:
         """Find the answers that are kept under the keys, and what others are asking just now. Keys
         are claimed before they are looked up, so that an answer that came meanwhile is found.
         `done`: questions that this process asks no more."""
 
-        def attempt(connection: Connection) -> Answers:
+        def attempt(connection: Connection) -> AnswerTable:
             raw = driver_of(connection)
             claimed = self._claims.take(raw, run_id, keys, done)
             with raw.cursor(binary=True) as cursor:
                 rows = cursor.execute(_FIND, {"run": run_id, "keys": keys}).fetchall()
             answered = {row[0] for row in rows}
             self._claims.give_back(raw, answered)
-            return Answers(rows, claimed - answered)
+            return AnswerTable(rows, claimed - answered)
 
         with self._finding, explained(self, run_id):
             return self._finder.run(attempt)

@@ -32,7 +32,7 @@ from textevolve.store import tables
 from textevolve.store.dialects import (
     CALL_COLUMNS,
     SWEEPS,
-    Answers,
+    AnswerTable,
     Damage,
     GroupRows,
     driver_of,
@@ -120,11 +120,11 @@ class SQLiteDatabase:
         with explained(self):
             return self.session.change(change)
 
-    def find_answers(self, run_id: str, keys: Sequence[str], done: Sequence[str]) -> Answers:
+    def find_answers(self, run_id: str, keys: Sequence[str], done: Sequence[str]) -> AnswerTable:
         """Find the answers that are kept under the keys. This is done before each call."""
         values = {"run": run_id, "keys": json.dumps(keys)}
         with self._reading, explained(self, run_id):
-            return Answers(driver_of(self._reader).execute(_FIND, values).fetchall())
+            return AnswerTable(driver_of(self._reader).execute(_FIND, values).fetchall())
 
     def vacuum(self) -> bool:
         """Write the file anew; return whether others kept the write-ahead log from being

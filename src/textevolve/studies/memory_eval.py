@@ -66,7 +66,7 @@ from textevolve.memory_eval.metrics import to_json as metrics_to_json
 from textevolve.memory_eval.system import Capabilities, MemorySystem
 from textevolve.memory_eval.system_operations import FEEDING, Health, feed, open_instance
 from textevolve.memory_eval.systems.adapter import Adapted
-from textevolve.memory_eval.systems.baselines import Rehearsed
+from textevolve.memory_eval.systems.baselines import RehearsedSystem
 from textevolve.memory_eval.systems.finding import open_system
 from textevolve.memory_eval.systems.textevolve_system import (
     CAPABILITIES,
@@ -484,7 +484,7 @@ class Stages:
     async def _feed(self, user: User, key: str) -> AsyncGenerator[PieceToJudge]:
         assert self.can is not None
         bench, name, can = self.bench, self.name, self.can
-        system = self.system or Rehearsed(user, can, longest=bench.mode == "longest")
+        system = self.system or RehearsedSystem(user, can, longest=bench.mode == "longest")
         made = await open_instance(system, name, user, key, bench.journal, self.health)
         async with aclosing(feed(user, key, can, bench.keep(made), self._hear)) as pieces:
             async for piece in pieces:

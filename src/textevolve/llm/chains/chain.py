@@ -24,9 +24,9 @@ from textevolve.llm.chains.chat_template import ChatTemplate, value_text
 from textevolve.llm.chains.scope import NO_STREAMS, ChainContext, StepScope, current_scope
 from textevolve.llm.chains.steps import (
     CallStep,
+    ChainNames,
     ChainStep,
     ModelStep,
-    Names,
     as_steps,
     last_name,
     run_steps,
@@ -73,7 +73,7 @@ class Chain:
             for one in self.inputs:
                 if not isinstance(one, str) or not one.isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]
                     raise InputError(f"an input has a name such as 'question', not {one!r:.40}")
-            names = Names(self.inputs, dict(self.inputs), inputs is None)
+            names = ChainNames(self.inputs, dict(self.inputs), inputs is None)
             names.follow(self.steps)
             expected = _typed(last_name(self.steps) if outputs is None else outputs)
             self.outputs: Mapping[str, Any] = _take_outputs(expected, names.known)

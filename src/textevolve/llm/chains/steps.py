@@ -56,7 +56,7 @@ Lane: TypeAlias = "tuple[ChainStep, ...]"
 
 
 @dataclass
-class Names:
+class ChainNames:
     """Which values are there at a point of a chain, with their types, None for a type that is not
     known. `finds`: a value that no step makes is an input that nobody has named."""
 
@@ -85,7 +85,7 @@ class Names:
         if item in self.known:
             raise InputError(f"an item cannot be called '{item}': there is such a value")
         begun = self.known if item is None else {**self.known, item: None}
-        inner = Names(self.inputs, dict(begun), self.finds)
+        inner = ChainNames(self.inputs, dict(begun), self.finds)
         inner.follow(lane)
         self.known.update({n: k for n, k in self.inputs.items() if n not in self.known})
         return {name: kind for name, kind in inner.known.items() if name not in self.known}
@@ -142,7 +142,7 @@ class ChainStep(ABC):
         return self
 
     @abstractmethod
-    def made(self, names: Names) -> dict[str, Any]:
+    def made(self, names: ChainNames) -> dict[str, Any]:
         """The values that it makes, with their types.
 
         Raises:
@@ -215,7 +215,7 @@ class ModelStep(ChainStep):
         is_form = inspect.isclass(self.parse) and issubclass(self.parse, BaseModel)
         return cast("type[BaseModel]", self.parse) if is_form else None
 
-    def made(self, names: Names) -> dict[str, Any]:
+    def made(self, names: ChainNames) -> dict[str, Any]:
         for name in self.template.names:
             names.need(name, self)
         if self.parse is None:
@@ -316,7 +316,7 @@ class CallStep(ChainStep):
     def name(self) -> str:
         return self.into
 
-    def made(self, names: Names) -> dict[str, Any]:
+    def made(self, names: ChainNames) -> dict[str, Any]:
         callee, arguments = self.callee, self.arguments
         if arguments is None:
             needed: Iterable[str] = callee.takes or ()
@@ -414,7 +414,7 @@ class BranchStep(ChainStep):
         cases = dict(zip(self.cases, lanes, strict=False))
         return replace(self, cases=cases, otherwise=None if self.otherwise is None else lanes[-1])
 
-    def made(self, names: Names) -> dict[str, Any]:
+    def made(self, names: ChainNames) -> dict[str, Any]:
         for name in [self.on] if isinstance(self.on, str) else self.on.takes or ():
             names.need(name, self)
         lanes = [names.made_by(lane) for _, lane in self.lanes]
@@ -481,7 +481,7 @@ class EachStep(ChainStep):
     def with_lanes(self, lanes: Sequence[Lane]) -> Self:
         return replace(self, steps=lanes[0])
 
-    def made(self, names: Names) -> dict[str, Any]:
+    def made(self, names: ChainNames) -> dict[str, Any]:
         names.need(self.over, self)
         if self.take not in names.made_by(self.steps, self.item):
             raise InputError(f"step '{self.name}': its steps make no value '{self.take}'")
@@ -522,7 +522,7 @@ class ParallelStep(ChainStep):
     def with_lanes(self, lanes: Sequence[Lane]) -> Self:
         return replace(self, parallel=tuple(lanes))
 
-    def made(self, names: Names) -> dict[str, Any]:
+    def made(self, names: ChainNames) -> dict[str, Any]:
         made: dict[str, Any] = {}
         for lane in self.parallel:
             more = names.made_by(lane)

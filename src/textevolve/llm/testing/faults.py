@@ -23,10 +23,10 @@ from textevolve.llm.testing.answers import Answer, content_text, mix_calls
 from textevolve.llm.testing.wires import (
     break_one,
     byte_by_byte,
+    cut_events,
     fail_midway,
     in_one_packet,
     leave_out_usage,
-    shorten,
     with_crlf,
 )
 
@@ -223,7 +223,7 @@ _WHOLE: Mapping[Fault, Answer] = {
     ),
     Fault.STREAM_IGNORED: Answer(streams=False),
     Fault.STREAM_STALL: Answer(transport="stall"),
-    Fault.STREAM_SHORT: Answer(packets=shorten),
+    Fault.STREAM_SHORT: Answer(packets=cut_events),
     Fault.STREAM_ERROR: Answer(packets=fail_midway),
     Fault.STREAM_BROKEN: Answer(packets=break_one),
     Fault.STREAM_NO_DONE: Answer(packets=lambda events: events[:-1]),

@@ -276,12 +276,12 @@ def _event(data: Mapping[str, Any]) -> bytes:
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
 
 
-def shorten(events: list[bytes]) -> list[bytes]:
+def cut_events(events: list[bytes]) -> list[bytes]:
     return events[: len(events) // 2]
 
 
 def fail_midway(events: list[bytes]) -> list[bytes]:
-    return [*shorten(events), ERROR]
+    return [*cut_events(events), ERROR]
 
 
 def break_one(events: list[bytes]) -> list[bytes]:

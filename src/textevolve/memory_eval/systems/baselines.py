@@ -69,7 +69,7 @@ def show_turn(turn: DialogueTurn) -> str:
 TIMES_EXTRACTED = 2
 
 
-class Rehearsed:
+class RehearsedSystem:
     """For one user. It extracts and finds nothing; or (`longest`) it extracts twice as many
     memories as there are points, as long as the longest of them, finds as many as it is asked for,
     and answers at length."""
