@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, Literal, Protocol, cast
 
-from textevolve.errors import BudgetError, FatalModelError, InputError
+from textevolve.errors import BudgetError, InputError
 from textevolve.images import check_image, image_reference, key_in_reference
 
 
@@ -171,13 +171,7 @@ class Failure:
 
 
 def failure_of(error: Exception) -> Failure:
-    """`skipped` for what a budget kept from being asked, else `failed`.
-
-    Raises:
-        FatalModelError: the error is one, after which no call can succeed.
-    """
-    if isinstance(error, FatalModelError):
-        raise error
+    """`skipped` for what a budget kept from being asked, else `failed`."""
     return Failure("skipped" if isinstance(error, BudgetError) else "failed", str(error))
 
 

@@ -6,11 +6,8 @@ import random
 import pytest
 
 from textevolve.labelling.tasks import GivenLabel
-from textevolve.settings import Settings
 from textevolve.store import labelling as stored_labels
 from textevolve.store.resources import ResourceStore
-from textevolve.studies.calibrate import STUDY, CalibrateSpec
-from textevolve.studies.labelled_sets import read_from_labels
 
 ROWS = [
     {"frage": f"What is {n} + {n}?", "gut": f"It is {2 * n}.", "schlecht": f"{2 * n + 1}", "nr": n}
@@ -79,14 +76,6 @@ def test_labels_are_what_a_judge_is_measured_on(cli, rows, kept, server, model, 
     (found,) = ended.rows
     assert found["summary"]["labelled"] == 12
     assert found["summary"]["judges"][0]["covered"] == 12
-
-
-def test_labels_are_what_a_profile_is_calibrated_on(cli, rows, kept, home):
-    cli("labelling", "create", "mine", rows, *MAPPED)
-    label_all(kept, "mine", lambda item: "first")
-    spec = CalibrateSpec(profile="general", data="labelling:mine")
-    cases = read_from_labels(STUDY, spec, Settings(store=home / "store.db"))
-    assert [case.parameters["label"] for case in cases] == [[1, 0]] * 12
 
 
 def test_new_labels_make_another_run_that_asks_nothing_twice(cli, rows, kept, server, model):

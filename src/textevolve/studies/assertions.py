@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from textevolve.debate.context import prompts_version as debate_prompts
 from textevolve.engine.local import stream
-from textevolve.errors import BudgetError, InputError, ModelError
+from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, failure_of
 from textevolve.judge_specs import check_absolute, with_model
 from textevolve.judges.context import prompts_version as judge_prompts
@@ -159,6 +159,8 @@ async def run(
         demand = read_demand(case)
         try:
             return await judge_case(case, demand, bench)
+        except FatalModelError:
+            raise
         except (ModelError, BudgetError, InputError) as error:
             return Assertion(case, demand, failure_of(error))
 

@@ -18,6 +18,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import (
     AnswerError,
     BudgetError,
+    FatalModelError,
     InputError,
     ModelError,
     TextEvolveError,
@@ -175,6 +176,8 @@ async def _make(bench: Workbench, planned: Planned) -> Output:
         response = await model(request)
         if not response.text.strip():
             raise AnswerError("the output is empty")
+    except FatalModelError:
+        raise
     except (ModelError, BudgetError) as error:
         return replace(empty, failure=failure_of(error), usage=model.usage)
     return replace(
@@ -195,6 +198,8 @@ async def _ask_chain(bench: Workbench, chain: Chain, planned: Planned) -> Output
             bench, chain, planned.values, empty.row, sample=empty.sample, spent=spent
         )
         response = chain_response(chain, outputs, trace)
+    except FatalModelError:
+        raise
     except (ModelError, BudgetError) as error:
         return replace(empty, failure=failure_of(error), usage=spent.usage)
     return replace(empty, text=response.text, usage=response.usage, seconds=response.seconds)
@@ -214,6 +219,8 @@ async def _judge(
     )
     try:
         found = await judge(case)
+    except FatalModelError:
+        raise
     except (ModelError, BudgetError, InputError) as error:
         return [failure_of(error)] * len(texts), Usage(), None
     except TextEvolveError:

@@ -425,7 +425,8 @@ class UsableEdits:
         if self.key not in answer:  # another answer, or one that is asked for again
             return response
         made = str(answer[self.key])
-        edited = f"{self.text} {made[-9:]} {made}"[: max(900, len(self.text) + 100)]
+        longest = max(900, len(self.text) + 100)
+        edited = f"{self.text} {f'{made[-9:]} ' * longest}"[:longest]  # like no other edit
         return replace(response, text=json.dumps({**answer, self.key: edited}))
 
 
