@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ from pydantic import (
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from textevolve.errors import CapabilityError, InputError, RejectedError
+from textevolve.llm.chat_formats.conversation import PromptFormat
 from textevolve.llm.model import Message, Request, Response, TokenLogprobs, ToolCall
 from textevolve.llm.providers import Endpoint
 from textevolve.llm.reasoning import split_reasoning, tokens_of_end
@@ -561,29 +561,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value)
 
 
-Messages = Sequence[Mapping[str, Any]]
-"""Messages of the chat protocol."""
 _LOG = logging.getLogger("textevolve")
-
-
-@dataclass(frozen=True, slots=True)
-class PromptFormat:
-    """`render`: the text of messages whose markers have been broken up, ready for the next answer,
-    without the token that begins a text, which servers add. `stop`: where an answer ends.
-    `markers`: what no message may hold."""
-
-    name: str
-    render: Callable[[Messages], str]
-    stop: tuple[str, ...]
-    markers: tuple[str, ...]
-
-    def count_markers(self, messages: Messages) -> int:
-        """How many markers the texts of the messages hold, which rendering breaks up."""
-        if not self.markers:
-            return 0
-        ordered = sorted(self.markers, key=len, reverse=True)
-        pattern = re.compile("|".join(map(re.escape, ordered)))
-        return sum(len(pattern.findall(str(message.get("content") or ""))) for message in messages)
 
 
 @dataclass(slots=True)

@@ -17,11 +17,10 @@ from typing import Any, cast
 from textevolve.errors import InputError, NotFoundError, SettingsError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
 from textevolve.llm.chat_formats.chat_format import CONTROL_TOKEN, ChatFormat, render_chat
-from textevolve.llm.chat_formats.conversation import break_up
+from textevolve.llm.chat_formats.conversation import Messages, PromptFormat, break_up
 from textevolve.llm.chat_formats.detection import infer_format
 from textevolve.llm.chat_formats.jinja_template import DEFAULT, JinjaTemplate
 from textevolve.llm.gguf import read_tokenizer
-from textevolve.llm.wire import Messages, PromptFormat
 
 JINJA, CONFIG, PROCESSOR = "chat_template.jinja", "tokenizer_config.json", "chat_template.json"
 _JINJA = (".jinja", ".jinja2", ".j2")
