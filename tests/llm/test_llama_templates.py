@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from textevolve.errors import FatalModelError, ModelError
+from textevolve.errors import FatalModelError, InputError, ModelError
 from textevolve.llm.chat_formats.checking import check_chat_template
 from textevolve.llm.chat_formats.detection import CONVERSATIONS
 from textevolve.llm.chat_formats.jinja_template import JinjaTemplate
-from textevolve.llm.chat_formats.served_template import check_server
+from textevolve.llm.chat_formats.served_template import check_server, served_text
 from textevolve.llm.chat_formats.sources import ModelTemplate, read_chat_template
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.local import serve
@@ -66,9 +66,16 @@ async def test_the_server_renders_what_is_rendered_here(name: str) -> None:
     async with serving(name) as client:
         template = model.open()
         for talk, asks in CONVERSATIONS:
-            if asks:  # the server always asks for an answer
-                said = await client.ask_natively("/apply-template", {"messages": talk})
-                assert said["prompt"] == template.render(talk, add_generation_prompt=True)
+            if not asks:  # the server always asks for an answer
+                continue
+            answer = await client.ask_natively("/apply-template", {"messages": talk})
+            try:
+                ours = template.render(talk, add_generation_prompt=True)
+            except InputError:  # the server refuses it, too
+                ours = ""
+            # llama.cpp leaves out a BOS that its tokenizer adds.
+            theirs = served_text(answer, "prompt") or ""
+            assert theirs in (ours, ours.removeprefix(template.bos_token or ""))
         for first, second in itertools.product(TEXTS, TEXTS):
             messages: list[dict[str, Any]] = [
                 {"role": "user", "content": first},
