@@ -51,7 +51,7 @@ LIMITS: Mapping[str, Limit] = {
     "statement lines": Limit(62_520, 40_000),
     "syntax nodes": Limit(463_900, 292_000),
     "lines of other files in the package": Limit(5_427, 4_000),
-    "lines of tests": Limit(73_860, 32_000),
+    "lines of tests": Limit(73_870, 32_000),
     "calls packed as f(*(a, b))": Limit(0, 0),
     f"files above {FILE_LINES} lines": Limit(0, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),

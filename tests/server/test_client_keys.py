@@ -17,9 +17,10 @@ from textevolve.agents.resources import NamespaceSpec
 from textevolve.errors import InputError, SettingsError
 from textevolve.server import identity
 from textevolve.server.access import Caller
+from textevolve.server.app import require_keys
 from textevolve.server.errors import ApiError
 from textevolve.server.limits import UsageLimits, open_limits
-from textevolve.server.options import ServerOptions, find_client_key, require_keys
+from textevolve.server.options import ServerOptions, find_client_key
 from textevolve.server.pages import runs
 from textevolve.store import ResourceStore, budgets, kinds
 from textevolve.store import keys as stored_keys

@@ -14,7 +14,7 @@ from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import shape_command
 from textevolve.errors import SettingsError
 from textevolve.judge_specs import judge_models
-from textevolve.server.options import ServerOptions, find_client_key, is_here, require_keys
+from textevolve.server.options import ServerOptions, find_client_key, is_here
 from textevolve.settings import Settings, read_settings
 from textevolve.store import ResourceStore
 from textevolve.wiring import choose_model
@@ -36,7 +36,7 @@ def _serve(**given: Any) -> None:
     key = find_client_key(options)
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         raise SettingsError("a server needs more packages: pip install 'textevolve[server]'")
-    from textevolve.server.app import create_app
+    from textevolve.server.app import create_app, require_keys
     from textevolve.server.listening import bind, listen, url_of
 
     settings, _ = read_settings({"store": options.store})

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 import textevolve
-from textevolve.errors import TextEvolveError
+from textevolve.errors import SettingsError, TextEvolveError
 from textevolve.server import memories_api, resources_api
 from textevolve.server.api_document import document_api
 from textevolve.server.decisions import api as decisions_api
@@ -26,7 +26,7 @@ from textevolve.server.limits import open_limits
 from textevolve.server.open_chats import open_chats
 from textevolve.server.openai import api as openai_api
 from textevolve.server.openai.relaying import Relays
-from textevolve.server.options import ServerOptions, require_keys
+from textevolve.server.options import ServerOptions, is_here
 from textevolve.server.pages import routes as pages
 from textevolve.server.pages.drawing import refuse
 from textevolve.server.state import ServerState
@@ -36,6 +36,7 @@ from textevolve.server.studies.feed import open_feed
 from textevolve.server.studies.runner import open_runner
 from textevolve.settings import Settings, store_location
 from textevolve.store import ResourceStore, open_store
+from textevolve.store import keys as stored_keys
 from textevolve.studies.chats import ServedChats
 
 
@@ -86,6 +87,25 @@ def create_app(
         app.add_exception_handler(kind, _refuse)
     app.add_middleware(Guard, options=options, key=key, refuse=_say_error)
     return app
+
+
+def require_keys(options: ServerOptions, resources: ResourceStore, key: str | None) -> None:
+    """
+    Raises:
+        SettingsError: a key is needed to ask anything, and there is none.
+    """
+    needed = options.keys or not is_here(options.host)
+    if (
+        not needed
+        or key is not None
+        or any(one.live for one in resources.read(stored_keys.list_keys))
+    ):
+        return
+    why = "--keys" if is_here(options.host) else f"--host {options.host}: other machines could ask"
+    raise SettingsError(
+        f"{why}: and there is no key yet; make one with `textevolve keys add NAME`, or name an"
+        " environment variable that holds one with --key-env"
+    )
 
 
 @asynccontextmanager

@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textevolve.errors import InputError, SettingsError
 from textevolve.llm.providers import is_loopback
 from textevolve.spec import Frozen, Several, option
-from textevolve.store import keys as stored_keys
-
-if TYPE_CHECKING:
-    from textevolve.store import ResourceStore
 
 SHORTEST_KEY = 24
 """Characters of a key of the operator's own, where other machines can ask."""
@@ -129,25 +125,6 @@ def find_client_key(options: ServerOptions) -> str | None:
             " guessed from other machines; take a longer one, such as `openssl rand -hex 32` makes"
         )
     return key
-
-
-def require_keys(options: ServerOptions, resources: ResourceStore, key: str | None) -> None:
-    """
-    Raises:
-        SettingsError: a key is needed to ask anything, and there is none.
-    """
-    needed = options.keys or not is_here(options.host)
-    if (
-        not needed
-        or key is not None
-        or any(one.live for one in resources.read(stored_keys.list_keys))
-    ):
-        return
-    why = "--keys" if is_here(options.host) else f"--host {options.host}: other machines could ask"
-    raise SettingsError(
-        f"{why}: and there is no key yet; make one with `textevolve keys add NAME`, or name an"
-        " environment variable that holds one with --key-env"
-    )
 
 
 def is_here(host: str) -> bool:
