@@ -1,17 +1,11 @@
-"""What clients' studies name: nothing of this machine is read, loaded or asked but what its
-operator allows, whatever field of whichever kind it stands in."""
+"""The reach of a client's study: which files, models, code and addresses its names may mean."""
 
-import http.server
-import json
 import os
 import sys
-import threading
-import typing
 from pathlib import Path
 
 import pytest
 
-from textevolve.errors import TextEvolveError
 from textevolve.reach import Reach, allowed_path, confine, is_file, is_folder, matching_files
 from textevolve.server.access import Caller
 from textevolve.server.options import ServerOptions
@@ -20,34 +14,9 @@ from textevolve.server.studies.uploads import keep_files
 from textevolve.settings import Settings
 from textevolve.store import open_store
 from textevolve.store.served import ServedRun
-from textevolve.studies import driver
-from textevolve.studies.kinds import KINDS, find_study
-from textevolve.studies.study_file import read_study
 
 CANARY = "canary-of-this-machine"
 CASE = '{"id": "a", "input": "Question?", "candidates": ["one", "two"]}\n'
-
-
-class Seen:
-    """What Python did while it was watched: files that were opened, code that was imported or
-    begun, and addresses that were asked."""
-
-    def __init__(self):
-        self.found, self.on = [], False
-        sys.addaudithook(self.note)
-
-    def note(self, event, arguments):
-        if not self.on:
-            return
-        if event in ("open", "os.listdir", "os.scandir", "glob.glob", "import", "exec"):
-            told = " ".join(str(one) for one in arguments)
-            if CANARY in told:
-                self.found.append((event, told))
-        elif event in ("socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.system"):
-            self.found.append((event, str(arguments)))
-
-
-SEEN = Seen()
 
 
 @pytest.fixture
@@ -85,99 +54,13 @@ def confined(machine):
         yield own, reach_of(served, options, settings, store)
 
 
-def hostile(home):
-    """Names of what is not the client's, in all the forms that fields take."""
+def foreign_names(home):
+    """Names of files that were not sent."""
     files = [str(home / f"{CANARY}{end}") for end in (".jsonl", ".yaml", ".md", ".gguf")]
     files += [f"{CANARY}.jsonl", f"../{home.name}/{CANARY}.jsonl", f"./{CANARY}.yaml"]
     files += [f"{home}/{CANARY}*", f"{home}/{CANARY}-folder", f"{CANARY}-folder", "link.jsonl"]
     files += [f"~/{CANARY}.jsonl", f"/proc/self/root{home}/{CANARY}.jsonl", f"file://{files[0]}"]
-    code = CANARY.replace("-", "_")
-    plain = [
-        *files,
-        *(f"@{one}" for one in files),
-        *("-", "@-", "/dev/stdin", "\0", "a\0b", "x" * 5000, "\ud800", "hf:owner/name"),
-        *("http://169.254.169.254/latest#m", "http://127.0.0.1:9/v1#m", "http://[::1]:9/v1#m"),
-        *(f"local/{home}/{CANARY}.gguf", f"local/{CANARY}.gguf", "local/../x", "openai/gpt-5"),
-        *("python:os.system", "os:system", f"{code}:f", f"{home}/{code}.py:f", f"{code}.py:f"),
-        *("mem0", f"mem0:{home}/{CANARY}.yaml", "http:http://127.0.0.1:9", "other/agent"),
-        *("last", "other-run", f"{files[1]}:f"),
-    ]
-    judges = [
-        *(f"{form}{file}" for file in files[:2] for form in ("rules:", "json-schema:", "metric:")),
-        *(f"hybrid:{files[1]}:probe", f"probe+rubric={files[2]}", f"debate:{files[1]}"),
-        *(f"metric:json-schema:{files[0]}", f"metric:{code}:f", f"metric:{home}/{code}.py:f"),
-        *(f"cascade:0.5:probe,rules:{files[1]}", f"{home}/{CANARY}.judge"),
-        *(
-            "probe@http://127.0.0.1:9/v1#m",
-            f"probe@local/{home}/{CANARY}.gguf",
-            "debate+decider=x/y",
-        ),
-        *("checklist+decider=http://127.0.0.1:9/v1#m", "embedding@http://127.0.0.1:9/v1#m"),
-        f"jury:{home}/{CANARY}.yaml+rounds=1",
-    ]
-    return plain + judges
-
-
-def shapes(value, field):
-    """A hostile text in each of the shapes that a field may have."""
-    told = str(field.annotation)
-    yield value
-    if "tuple" in told or "Several" in told:
-        yield [value]
-        yield [value, "x"]
-        yield [{"file": value}]
-        yield [{"name": "n", "file": value}]
-    if "Mapping" in told or "dict" in told:
-        yield {"x": value}
-        yield {value: "x"}
-    yield {"file": value}
-
-
-def fill(spec):
-    """Fields that a kind must have."""
-    usual = {"data": "cases.jsonl", "cases": "cases.jsonl", "trace": "cases.jsonl"}
-    usual |= {"items": ["cases.jsonl"], "files": ["cases.jsonl"], "template": "Say {input}."}
-    usual |= {"judged": "cases.jsonl", "labelled": "cases.jsonl", "collection": "notes"}
-    usual |= {"judge": "probe", "models": ["openai/gpt-6-luna"], "task": "A task."}
-    required = [name for name, field in spec.model_fields.items() if field.is_required()]
-    return {name: usual.get(name, "x") for name in required}
-
-
-async def try_out(given, settings, reach):
-    """As far as a server goes before it asks a model."""
-    with confine(reach):
-        study, spec = read_study(given)
-        for _ in driver.read_cases(study, spec, settings.store, settings):
-            pass
-        await driver.specify(study, spec, settings, {})
-
-
-@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", KINDS)
-async def test_no_field_of_any_kind_leads_out(kind, step, confined, machine):
-    """By every so manyth name, other ones for each field."""
-    settings, reach = confined
-    spec = find_study(kind).spec
-    SEEN.found.clear()
-    told = []
-    for number, (name, field) in enumerate(spec.model_fields.items()):
-        if typing.get_origin(field.annotation) is typing.Literal or field.annotation in (
-            *(int, float, bool),
-            *(int | None, float | None, bool | None),
-        ):
-            continue
-        for value in hostile(machine)[number % step :: step]:
-            for shaped in shapes(value, field):
-                SEEN.on = True
-                try:
-                    await try_out({"kind": kind, **fill(spec), name: shaped}, settings, reach)
-                except TextEvolveError as error:
-                    told.append(str(error))
-                finally:
-                    SEEN.on = False
-                assert SEEN.found == [], (name, shaped)
-    assert told
-    assert "Is it secret?" not in "".join(told)
+    return [*files, "/dev/stdin", "\0", "a\0b", "x" * 5000, "\ud800"]
 
 
 def test_names_lead_nowhere_but_into_what_was_sent(confined, machine):
@@ -186,7 +69,7 @@ def test_names_lead_nowhere_but_into_what_was_sent(confined, machine):
         assert allowed_path("cases.jsonl").startswith(str(reach.folder))
         assert is_file("./cases.jsonl")
         assert is_file("x/../cases.jsonl")
-        for name in hostile(machine):
+        for name in foreign_names(machine):
             assert not is_file(name)
             assert not is_folder(name)
             assert CANARY not in str(matching_files(name))
@@ -205,76 +88,6 @@ def test_files_of_any_name_are_kept_within_one_folder(home, name):
         assert Path(allowed_path(name)).read_text() == "text"
     assert keep_files(sent, {"other": "o", name: "text"}) == folder.name
     assert keep_files(sent, {name: "text"}) != folder.name
-
-
-class Listening(http.server.BaseHTTPRequestHandler):
-    """Says that somebody asked."""
-
-    asked: typing.ClassVar[list[str]] = []
-
-    def do_POST(self):
-        self.asked.append(self.path)
-        self.send_error(404)
-
-    do_GET = do_POST
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture
-def inside():
-    """An address of this machine that no client may have asked."""
-    Listening.asked.clear()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Listening) as listening:
-        threading.Thread(target=listening.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{listening.server_port}"
-        listening.shutdown()
-
-
-def test_rows_name_no_models_and_files_either(serve, ask, inside, machine):
-    """What a case says of its own debate is found when it is judged."""
-    rows = [
-        {"input": "Q?", "candidates": ["a", "b"], "parameters": parameters}
-        for parameters in (
-            {"readout": "decide", "decider": f"{inside}#m"},
-            {"agents": [{"name": "x", "persona": "y", "model": f"{inside}#m"}]},
-        )
-    ]
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    given = {"kind": "evaluate", "cases": ["c.jsonl"], "rounds": 1}
-    given["run"] = {"files": {"c.jsonl": text}}
-    url = serve()
-    status, run = ask(f"{url}/v1/studies", given)
-    assert status == 201, run
-    for _ in range(600):
-        found = ask(f"{url}/v1/studies/{run['id']}")[1]
-        if found["status"] not in ("queued", "running"):
-            break
-        threading.Event().wait(0.1)
-    assert Listening.asked == []
-    page = ask(f"{url}/v1/studies/{run['id']}/records")[1]["data"]
-    assert [one["status"] for one in page] == ["failed", "failed"]
-    assert all("not served to clients" in one["reason"] for one in page)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"kind": "memory-eval", "data": "c.jsonl", "system": "http:ADDRESS"},
-        {"kind": "evaluate", "cases": ["c.jsonl"], "model": "ADDRESS#m"},
-        {"kind": "evaluate", "cases": ["c.jsonl"], "judge": "probe@ADDRESS#m"},
-    ],
-)
-def test_no_address_is_asked_for_clients(serve, ask, inside, fields):
-    given = {
-        name: value.replace("ADDRESS", inside) if isinstance(value, str) else value
-        for name, value in fields.items()
-    }
-    status, found = ask(f"{serve()}/v1/studies", {**given, "run": {"files": {"c.jsonl": CASE}}})
-    assert status == 400
-    assert "--allow-" in found["error"]["message"]
-    assert Listening.asked == []
 
 
 def test_the_operator_may_allow_models_code_and_addresses(confined, machine):
