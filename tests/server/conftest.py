@@ -68,6 +68,22 @@ def serve(location, model):
 
 
 @pytest.fixture
+def paths(home):
+    """Each path of the server with its methods, those that no document lists too."""
+    app = create_app(ServerOptions(), Settings(store=home / "store.db"))
+    return dict(_paths_of(app.routes))
+
+
+def _paths_of(routes, before=""):
+    for route in routes:
+        inner = getattr(route, "original_router", None)
+        if inner is not None:
+            yield from _paths_of(inner.routes, before + getattr(route, "prefix", ""))
+        elif getattr(route, "methods", None):
+            yield before + route.path, sorted(route.methods - {"HEAD"})
+
+
+@pytest.fixture
 def ask():
     """One request by the plainest client: its status and the JSON that came."""
 

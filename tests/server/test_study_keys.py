@@ -2,15 +2,12 @@
 
 import json
 import time
-from contextlib import closing
 
 import pytest
 
-from textevolve.agents.resources import CollectionSpec, NamespaceSpec
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.store import ResourceStore, kinds
-from textevolve.store import keys as stored_keys
-from textevolve.store.keys import KeySpec
+
+pytestmark = pytest.mark.guard
 
 CASES = "".join(
     json.dumps({"id": f"c{n}", "input": f"Question {n}?", "candidates": ["one", "two"]}) + "\n"
@@ -24,25 +21,26 @@ def study(**run):
 
 
 @pytest.fixture
-def resources(home):
-    with closing(ResourceStore(str(home / "store.db"))) as opened:
-        for name in ("mine", "yours"):
-            opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=name))
-            made = CollectionSpec(name="notes", embedder="local/minilm", dimension=4)
-            opened.write(kinds.create, kinds.COLLECTIONS, name, made)
-        opened.write(stored_keys.add_key, "first", KeySpec())
-        yield opened
+def spaces(cli):
+    for name in ("mine", "yours"):
+        assert cli("namespaces", "create", name).code == 0
+        made = cli(
+            *("collections", "create", "notes", "--namespace", name),
+            *("--embedder", "local/minilm", "--dimension", 4),
+        )
+        assert made.code == 0, made.err
+    assert cli("keys", "add", "first").code == 0
 
 
 @pytest.fixture
-def send(ask, resources):
-    """One request with a key of some namespaces."""
+def send(ask, cli, spaces):
+    """One request with a key of some namespace; of all where it has no name."""
     keys = {}
 
     def as_key(namespace, url, body=None, method=None):
         if namespace not in keys:
-            spec = KeySpec(namespaces=(namespace,)) if namespace else KeySpec()
-            keys[namespace] = resources.write(stored_keys.add_key, f"of {namespace}", spec)[1]
+            options = ("--namespace", namespace) if namespace else ()
+            keys[namespace] = cli("keys", "add", f"of {namespace}", *options).out.strip()
         return ask(url, body, method, Authorization=f"Bearer {keys[namespace]}")
 
     return as_key
@@ -97,27 +95,26 @@ def test_what_is_of_others_cannot_be_named(serve, send, wait):
         assert "no namespace 'mine'" in said or f"no run '{run['id']}'" in said, fields
 
 
-def test_a_namespaces_budget_ends_its_studies(serve, send, wait, resources):
-    resources.write(kinds.update, kinds.NAMESPACES, "", "mine", {"tokens_per_day": 2000})
+def test_a_namespaces_budget_ends_its_studies(serve, send, wait, cli):
+    assert cli("namespaces", "update", "mine", "--tokens-per-day", 2000).code == 0
     url = serve(keys=True)
     run = send("mine", f"{url}/v1/studies", study())[1]
     stopped = wait("mine", url, run["id"], "interrupted", "finished")
     assert stopped["status"] == "interrupted"
     assert "tokens of today" in stopped["reason"]
-    resources.write(kinds.update, kinds.NAMESPACES, "", "mine", {"tokens_per_day": None})
+    assert cli("namespaces", "update", "mine", "--unset", "tokens_per_day").code == 0
     time.sleep(1.1)  # as long as a budget is remembered
     assert send("mine", f"{url}/v1/studies/{run['id']}/resume", {})[0] == 202
     wait("mine", url, run["id"], "finished")
 
 
-def test_a_revoked_key_ends_its_studies(serve, send, wait, resources, monkeypatch):
-    monkeypatch.setattr("textevolve.server.studies.accounts.KEY_SECONDS", 0.2)
-    with ScriptedServer(lambda _body, _number: Answer(delay=0.3)) as upstream:
+def test_a_revoked_key_ends_its_studies(serve, send, wait, cli):
+    with ScriptedServer(lambda _body, _number: Answer(delay=1)) as upstream:
         url = serve(keys=True, model=f"{upstream.url}#any")
         run = send("mine", f"{url}/v1/studies", study())[1]
         while not upstream.calls:
             time.sleep(0.05)
-        resources.write(stored_keys.revoke_key, "of mine")
+        assert cli("keys", "revoke", "of mine").code == 0
         stopped = wait("", url, run["id"], "interrupted", "finished")
     assert stopped["status"] == "interrupted"
     assert "no longer valid" in stopped["reason"]
