@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -65,23 +64,6 @@ def check(address, status="finished"):
         if status == "finished":
             assert store.count_records(run.id) == {"scored": CASES}
         return len(keys)
-
-
-def test_a_run_goes_on_after_its_connections_broke(spawn, cli, address, relay):
-    """Again and again, and so that something is under way each time."""
-    with ScriptedServer(lambda _body, _call: Answer(delay=0.2)) as server:
-        run = spawn(*evaluate(server))
-        for moment, seconds in ((5, 10.0), (20, 0.0), (35, 1.0), (50, 0.0)):
-            wait_until(lambda moment=moment: server.calls >= moment or run.poll() is not None)
-            relay.cut()
-            time.sleep(seconds)
-            relay.restore()
-        out, said = run.communicate(timeout=200)
-        assert run.returncode == 0, said
-        assert "Traceback" not in out + said
-        assert server.calls == CASES * CALLS
-    assert check(address) == CASES * CALLS
-    assert cli("store", "check").code == 0
 
 
 def test_too_long_an_outage_ends_a_run_with_one_line(spawn, cli, address, relay):

@@ -76,34 +76,3 @@ def test_a_process_that_was_asleep_ends_with_one_line(evaluate, location, spawn,
         keys = {call.key for call in store.calls(run.id)}
         assert len(keys) == CASES * CALLS
     assert cli("store", "check").code == 0
-
-
-def test_a_finished_run_that_is_killed_while_it_is_repeated_is_finished(
-    evaluate, location, spawn, cli
-):
-    """Two commands that are the same: the second takes the run when the first gave it back."""
-    refused = [Answer(status=413)]
-
-    def script(body, _call):
-        return refused[-1] if "What is 3?" in json.dumps(body) else None
-
-    with ScriptedServer(script) as server:
-        assert cli(*evaluate(server)).code == 3
-        with open_store(location) as store:
-            (run,) = store.list_runs()
-            found = store.count_records(run.id)
-            assert (run.status, found) == ("finished", {"scored": CASES - 1, "failed": 1})
-        refused.append(Answer(delay=3600))  # what failed is asked again
-        before = server.calls
-        again = spawn(*evaluate(server))
-        wait_until(again, lambda: server.calls > before)
-        busy = cli(*evaluate(server))
-        assert (busy.code, busy.out) == (1, "")
-        assert f"run {run.id}: is in work by process {again.pid} on" in busy.err
-        again.kill()
-        again.wait()
-        with open_store(location) as store:
-            assert store.get_run(run.id).status == "finished"
-            assert store.count_records(run.id) == found
-        refused.append(None)
-        assert cli(*evaluate(server)).code == 0
