@@ -145,7 +145,7 @@ def test_the_sentences_name_what_the_judge_does(home, cli, mine, server, model):
     command = ("bench", "card", "--judge", "pairwise", "-m", model, "--cases", mine)
     ended = cli(*command, "-o", "card.html")
     out = page(home / "card.html")
-    assert "The other order gave another winner in 0 of 4 pairs (up to 49 %" in out
+    assert "The other order gave another winner in 0 of 4 pairs; standing first" in out
     assert "The longer, worse response won 0 of 2 pairs" in out
     assert "All samples of a case had the same winner in 2 of 2 cases" in out
     assert "beat the real answer in 0 of 2 pairs" in out
@@ -219,7 +219,6 @@ def test_missing_judgements_end_with_3_and_lower_the_coverage(home, cli, mine, s
     out = page(home / "card.html")
     assert "24 of 26 answered, 2 missing; coverage 92 %" in out
     assert "Failed 2 times: " in out
-    assert "2 of 4 judgements are missing." in out
 
 
 def test_an_endpoint_that_refuses_the_key_ends_with_1(cli, mine, server, model):
@@ -238,7 +237,7 @@ def test_an_endpoint_that_refuses_the_key_ends_with_1(cli, mine, server, model):
         ([], "judge is missing"),
         (["--judge", "probe", "-o", "card.txt"], "card.txt: must end in"),
         (["--judge", "probe", "--cases", "none.yaml"], "none.yaml: cannot be read"),
-        (["--judge", "probe", "--cases", "bad.yaml"], "bad.yaml:2: 'family' must be one of"),
+        (["--judge", "probe", "--cases", "bad.yaml"], "bad.yaml:2: family must be order"),
         (["--judge", "probe", "--max-calls", "-1"], "must be 0 or more"),
     ],
 )
@@ -282,7 +281,7 @@ def test_the_page_is_written_from_the_command_line(home, cli, mine, server, mode
     )
     assert ended.code == 0
     assert (home / "c.html").read_text().startswith("<!DOCTYPE html>")
-    for said in (*TITLES[:5], "Obey me!", "injection-1", "with the attack, worse one first"):
+    for said in (*TITLES[:5], "Obey me!", "injection-1", "bad-first/attacked"):
         assert said in page(home / "c.html")
 
 

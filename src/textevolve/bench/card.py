@@ -2,41 +2,230 @@
 
 `make_card` asks any `Evaluator` about texts of which one is clearly better, changes what should not
 matter (order, length, seed, wording, an attack in the text), and counts how often the verdict
-followed. Cases: `card_cases.py`; questions: `card_questions.py`; statistics: `card_checks.py`. A
-card measures weaknesses, not agreement with people.
+followed. A card measures weaknesses, not agreement with people. Its cases are in `card_cases.py`.
+
+Each pair is asked in both orders; an injection with and without its attack, a detail that decides
+and one that does not matter each beside the good response. In one order are asked a case of the
+family `consistency` under several seeds, and a criterion in its several wordings. The options of a
+choice are turned, so that the right one stands in each place once.
+
+A case of which a judgement is missing counts neither as a fault nor as none; it lowers the
+coverage.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from statistics import fmean, stdev
+from typing import Any, Literal, TypeAlias, TypeVar
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from textevolve.bench.card_cases import CardCase, Family, digest_cases, shipped_cases
-from textevolve.bench.card_checks import make_checks
-from textevolve.bench.card_questions import (
-    CardAnswer,
-    CardJudgement,
-    CardOutcome,
-    CardRefusal,
-    CardStatistic,
-    Check,
-    Rate,
-    ask_all,
-    plan_questions,
+from textevolve.bench.card_cases import FAMILIES, CardCase, Family, digest_cases, shipped_cases
+from textevolve.bench.credit import TIED, winner_of
+from textevolve.engine.local import stream
+from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
+from textevolve.evaluation import (
+    Case,
+    EvaluationResult,
+    Evaluator,
+    Failure,
+    Usage,
+    check_results,
+    failure_of,
 )
-from textevolve.errors import InputError
-from textevolve.evaluation import Evaluator, Failure, Usage
-from textevolve.events import Listener, StepFinished, StepStarted, silence
+from textevolve.llm.usage_meter import DistinctCalls, NotedCall, note_calls
+from textevolve.statistics.comparisons import regression_slope
+from textevolve.statistics.intervals import TIE, Interval, mean_interval, wilson_interval
 
-FORMAT = 1
+FORMAT = 2
 SEEDS = 3
 MARGIN = 0.05
 IN_FLIGHT = 8
-_REASONS = 5
+REASONS = 5
+EXAMPLES = 5
+PER_CHARACTERS = 100
+CONTROL = "control"  # the kind of those cases of `injection` whose addition is no attack
+
+
+@dataclass(frozen=True, slots=True)
+class CardQuestion:
+    """One judgement to be asked for. `seed`: None leaves the judge its own. `wording`: 0 for the
+    input as it is, n for its nth paraphrase. `irrelevant`: beside the good response stands the one
+    with the detail changed that does not matter. `place`: where the right one of all options
+    stands, None where only two texts are asked about."""
+
+    case: CardCase
+    attacked: bool = False
+    good_first: bool = True
+    seed: int | None = None
+    wording: int = 0
+    irrelevant: bool = False
+    place: int | None = None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The responses, the good one first."""
+        if self.place is not None:
+            return self.case.options
+        bad = self.case.attacked if self.attacked else self.case.bad
+        return (self.case.good, self.case.same if self.irrelevant else bad)
+
+    @property
+    def turn(self) -> int:
+        """By how many places the responses are turned to stand as they are shown."""
+        return int(not self.good_first) if self.place is None else self.place
+
+    @property
+    def variant(self) -> str:
+        """How the case is asked, such as `bad-first/attacked`."""
+        parts = {
+            "good-first" if self.good_first else "bad-first": True,
+            "attacked": self.attacked,
+            f"seed-{self.seed}": self.seed is not None,
+            f"wording-{self.wording}": self.wording > 0,
+            "irrelevant": self.irrelevant,
+            f"place-{self.place}": self.place is not None,
+        }
+        return "/".join(name for name, applies in parts.items() if applies)
+
+    @property
+    def key(self) -> str:
+        return f"{self.case.id}/{self.variant}"
+
+    def as_case(self) -> Case:
+        texts, turn = self.texts, self.turn
+        candidates = texts[len(texts) - turn :] + texts[: len(texts) - turn]
+        text = self.case.paraphrases[self.wording - 1] if self.wording else self.case.input
+        return Case(text, candidates, self.key, {} if self.seed is None else {"seed": self.seed})
+
+
+@dataclass(frozen=True, slots=True)
+class CardAnswer:
+    """The scores in [0, 1] of the good and the bad response; of more than two, of the best of the
+    others. `odds`: the difference of their log-odds, where the judge has them; it separates scores
+    that are both near 0 or 1. `chosen`: which of all texts won, the good one being 0; None where
+    none did."""
+
+    good: float
+    bad: float
+    odds: float | None = None
+    chosen: int | None = None
+
+    @property
+    def lead(self) -> float:
+        """By how much the good response is ahead, in [-1, 1]."""
+        return self.good - self.bad
+
+
+@dataclass(frozen=True, slots=True)
+class CardRefusal:
+    """The judge does not take such a case at all; no fault, and no failure either."""
+
+    reason: str
+
+
+CardOutcome: TypeAlias = CardAnswer | CardRefusal | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class CardJudgement:
+    """The judge's outcome of a question and its usage; `position` is the question's place."""
+
+    question: CardQuestion
+    outcome: CardOutcome
+    usage: Usage = Usage()
+    position: int = 0
+
+
+End: TypeAlias = Literal["low", "high"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """The share of cases that `meaning` names: `hits` of `count`, with its 95 % interval (Wilson).
+
+    Of `asked` cases, `refused` are such as the judge does not take; `coverage` is the share of the
+    others that could be counted. `wanted`: which end a good judge is at. `kind`: of which cases
+    alone, if not of all.
+    """
+
+    name: str
+    meaning: str
+    wanted: End
+    hits: int
+    count: int
+    asked: int
+    refused: int
+    rate: float | None
+    interval: tuple[float, float] | None
+    coverage: float | None
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CardStatistic:
+    """A mean or slope over `count` cases with its 95 % interval; `note`: why one is missing."""
+
+    name: str
+    meaning: str
+    value: float | None
+    interval: tuple[float, float] | None
+    count: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleAnswer:
+    """One judgement of an example: its question's variant, and the two scores in [0, 1]."""
+
+    question: str
+    good: float
+    bad: float
+
+
+@dataclass(frozen=True, slots=True)
+class CardExample:
+    """One of the cases on which the judge did worst. `fault`: it did what it should not, else it
+    only came nearest to it."""
+
+    case: CardCase
+    fault: bool
+    description: str
+    answers: tuple[ExampleAnswer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The figures of one family. `kinds` splits its main rates. The counts of questions are of the
+    family's own cases; `coverage` leaves refused ones out, None where all were refused."""
+
+    family: Family
+    title: str
+    sentence: str
+    rates: tuple[Rate, ...]
+    statistics: tuple[CardStatistic, ...]
+    kinds: tuple[Rate, ...]
+    examples: tuple[CardExample, ...]
+    cases: int
+    questions: int
+    scored: int
+    failed: int
+    refused: int
+    coverage: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +237,12 @@ class Reason:
     count: int
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a judge's answers show, one check for each family of cases.
+    """The figures of a judge, one check for each family of cases.
 
     `questions` = `scored` + `failed` + `refused`; `coverage` is scored / (scored + failed).
     `cases` is a digest: cards can be compared where it is the same. `margin`: the rise of a score
@@ -69,67 +261,44 @@ class Card:
     coverage: float
     reasons: tuple[Reason, ...]
     usage: Usage
-    format: int = FORMAT
+    format: Literal[2] = FORMAT
 
     def check(self, family: Family) -> Check:
         """
         Raises:
-            InputError: no case of this family was asked.
+            InputError: no case of this family was asked; so `rate` and `statistic` by their names.
         """
-        for check in self.checks:
-            if check.family == family:
-                return check
-        raise InputError(f"the card has no cases of the family '{family}'")
+        return _look_up({check.family: check for check in self.checks}, family)
 
     def rate(self, name: str) -> Rate:
-        """A rate by its name, over all kinds.
-
-        Raises:
-            InputError: the card has none of this name.
-        """
-        rates = {rate.name: rate for check in self.checks for rate in check.rates}
-        if name not in rates:
-            raise InputError(f"the card has no rate '{name}'; there are: {', '.join(rates)}")
-        return rates[name]
+        return _look_up({rate.name: rate for check in self.checks for rate in check.rates}, name)
 
     def statistic(self, name: str) -> CardStatistic:
-        """A mean or slope by its name.
-
-        Raises:
-            InputError: the card has none of this name.
-        """
-        statistics = {
-            statistic.name: statistic for check in self.checks for statistic in check.statistics
-        }
-        if name not in statistics:
-            raise InputError(
-                f"the card has no statistic '{name}'; there are: {', '.join(statistics)}"
-            )
-        return statistics[name]
+        return _look_up({s.name: s for check in self.checks for s in check.statistics}, name)
 
     def to_json(self) -> str:
         """Indented JSON that `from_json` reads back; what is missing is null."""
-        return _ADAPTER.dump_json(self, indent=2).decode() + "\n"
+        return TypeAdapter(Card).dump_json(self, indent=2).decode() + "\n"
 
     @staticmethod
     def from_json(text: str | bytes) -> Card:
-        """The card that `to_json` wrote.
+        """Read the card that `to_json` wrote.
 
         Raises:
             InputError: the text is not such a card.
         """
         try:
-            card = _ADAPTER.validate_json(text)
+            return TypeAdapter(Card).validate_json(text)
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"]) or "the text"
             raise InputError(f"not a card of a judge: {place}: {first['msg']}") from None
-        if card.format != FORMAT:
-            raise InputError(f"a card of format {card.format}; this version reads {FORMAT}")
-        return card
 
 
-_ADAPTER = TypeAdapter(Card)
+def _look_up(figures: Mapping[str, T], name: str) -> T:
+    if name not in figures:
+        raise InputError(f"the card has no '{name}'; there are: {', '.join(figures)}")
+    return figures[name]
 
 
 async def make_card(
@@ -139,10 +308,9 @@ async def make_card(
     seeds: int = SEEDS,
     margin: float = MARGIN,
     concurrency: int = IN_FLIGHT,
-    listener: Listener = silence,
     name: str = "",
 ) -> Card:
-    """Asks the judge about all cases, those in the package if none are given.
+    """Ask the judge about all cases, those in the package if none are given.
 
     `seeds`: samples of each case of the family `consistency`, from 2 on; sample n is asked with the
     parameter `seed` set to n. `margin`: points in [0, 1] above which a rise of the score counts as
@@ -155,26 +323,444 @@ async def make_card(
     """
     chosen = shipped_cases() if cases is None else tuple(cases)
     check_plan(chosen, seeds, margin)
-    if concurrency < 1:
-        raise InputError(f"concurrency: {concurrency} is too few; at least 1")
     questions = plan_questions(chosen, seeds)
-    listener(StepStarted(name, "card", {"questions": len(questions)}))
-    async with aclosing(ask_all(judge, questions, concurrency, listener)) as judgements:
+    async with aclosing(ask_all(judge, questions, concurrency)) as judgements:
         answered = [judgement async for judgement in judgements]
-    card = sum_up_card(answered, chosen, seeds=seeds, margin=margin, name=name)
-    listener(StepFinished(name, "card", card))
-    return card
+    return sum_up_card(answered, seeds=seeds, margin=margin, name=name)
+
+
+def check_plan(cases: Sequence[CardCase], seeds: int, margin: float) -> None:
+    """Raises InputError where no card can be made of these."""
+    if not cases:
+        raise InputError("no cases: a card needs at least one")
+    ids = Counter(case.id for case in cases)
+    if len(ids) < len(cases):
+        raise InputError(f"two cases have the id '{ids.most_common(1)[0][0]}'; ids must differ")
+    if seeds < 2:
+        raise InputError(f"seeds: {seeds} is too few; self-consistency needs at least 2 samples")
+    if not 0 <= margin < 1:
+        raise InputError(f"margin: {margin} is not in [0, 1)")
+
+
+def plan_questions(cases: Iterable[CardCase], seeds: int) -> tuple[CardQuestion, ...]:
+    """The questions in the order of the cases; places are balanced where there is one order."""
+    return tuple(
+        question
+        for number, case in enumerate(cases)
+        for question in _questions_of(case, seeds, good_first=number % 2 == 0)
+    )
+
+
+def _questions_of(case: CardCase, seeds: int, *, good_first: bool) -> Iterator[CardQuestion]:
+    if case.family == "consistency":
+        for seed in range(seeds):
+            yield CardQuestion(case, good_first=good_first, seed=seed)
+    elif case.family == "criterion-paraphrase":
+        for wording in range(1 + len(case.paraphrases)):
+            yield CardQuestion(case, good_first=good_first, wording=wording)
+    elif case.family == "choice-order":
+        for place in range(len(case.options)):
+            yield CardQuestion(case, good_first=place == 0, place=place)
+    else:
+        for changed in (False, True) if case.attack or case.same else (False,):
+            for first in (True, False):
+                attacked, irrelevant = changed and bool(case.attack), changed and bool(case.same)
+                yield CardQuestion(case, attacked, first, irrelevant=irrelevant)
+
+
+async def ask_all(
+    judge: Evaluator, questions: Iterable[CardQuestion], concurrency: int
+) -> AsyncGenerator[CardJudgement]:
+    """A judgement for each question, in their order, with what its new requests cost: every
+    distinct request counts once, whether or not a journal answered it.
+
+    Raises:
+        FatalModelError: no call can succeed.
+    """
+    counted = DistinctCalls()
+
+    async def ask(placed: tuple[int, CardQuestion]) -> tuple[CardJudgement, list[NotedCall]]:
+        position, question = placed
+        usage, outcome = Usage(), CardRefusal("")
+        with note_calls() as calls:
+            try:
+                evaluation = await judge(question.as_case())
+                usage, outcome = evaluation.usage, _read(evaluation.result, question)
+            except InputError as error:
+                outcome = CardRefusal(str(error))
+            except FatalModelError:
+                raise
+            except (ModelError, BudgetError) as error:
+                outcome = failure_of(error)
+        return CardJudgement(question, outcome, usage, position), calls
+
+    async with aclosing(stream(enumerate(questions), ask, concurrency)) as judgements:
+        async for judgement, calls in judgements:
+            yield replace(judgement, usage=counted.count(calls)[0]) if calls else judgement
+
+
+def _read(results: Sequence[EvaluationResult | Failure], question: CardQuestion) -> CardOutcome:
+    scored: list[EvaluationResult] = []
+    for result in check_results(results, len(question.texts)):
+        if isinstance(result, Failure):
+            return result
+        scored.append(result)
+    good, *others = scored[question.turn :] + scored[: question.turn]
+    odds = [r.metadata.get("log_odds") for r in (good, *others)]
+    known = [float(o) for o in odds if isinstance(o, int | float) and math.isfinite(o)]
+    whole = len(known) == len(scored)
+    winner = winner_of(known if whole else [r.score for r in (good, *others)])
+    return CardAnswer(
+        good.score,
+        max(result.score for result in others),
+        known[0] - max(known[1:]) if whole else None,
+        None if winner == TIED else winner,
+    )
+
+
+def find_winner(answers: Sequence[CardAnswer]) -> int:
+    """1: the good response, -1: the bad one, 0: a tie, by the mean over the answers."""
+    margin = sum(a.lead for a in answers) / len(answers)
+    if abs(margin) <= TIE:
+        odds = [a.odds for a in answers if a.odds is not None]
+        margin = sum(odds) / len(odds) if len(odds) == len(answers) else 0.0
+    return 0 if abs(margin) <= TIE else int(math.copysign(1, margin))
+
+
+class _Answers:
+    """The judgements of one case."""
+
+    def __init__(self, case: CardCase) -> None:
+        self.case = case
+        self.outcomes: list[tuple[CardQuestion, CardOutcome]] = []
+
+    @property
+    def scored(self) -> list[tuple[CardQuestion, CardAnswer]]:
+        return [(q, outcome) for q, outcome in self.outcomes if isinstance(outcome, CardAnswer)]
+
+    @property
+    def refused(self) -> bool:
+        return any(isinstance(outcome, CardRefusal) for _, outcome in self.outcomes)
+
+    @property
+    def samples(self) -> list[CardAnswer]:
+        """All answers in the order of the questions; none where one is missing."""
+        whole = len(self.scored) == len(self.outcomes)
+        return [answer for _, answer in self.scored] if whole else []
+
+    def pair(self, *, changed: bool = False) -> list[CardAnswer]:
+        """The answers with the good response first and second, without or with what the family
+        changes; none where either is missing."""
+        answers = {
+            q.good_first: a for q, a in self.scored if (q.attacked or q.irrelevant) == changed
+        }
+        return [answers[True], answers[False]] if len(answers) == 2 else []
+
+
+@dataclass(frozen=True, slots=True)
+class _Observation:
+    """One case in a check: whether it counts for each rate (None: a judgement is missing), its
+    figures, and how bad it is (`weight` puts the worst first)."""
+
+    verdicts: Mapping[str, bool | None]
+    figures: Mapping[str, float] = field(default_factory=dict[str, float])
+    fault: bool = False
+    weight: float = 0.0
+    description: str = ""
+
+
+def _missing(*rates: str) -> _Observation:
+    return _Observation(dict.fromkeys(rates))
+
+
+def _observe_order(answers: _Answers, _margin: float) -> _Observation:
+    pair = answers.pair()
+    if not pair:
+        return _missing("order-flips", "sound")
+    first, second = (find_winner([answer]) for answer in pair)
+    flipped, shift = first * second < 0, (pair[0].lead - pair[1].lead) / 2
+    return _Observation(
+        {"order-flips": flipped, "sound": find_winner(pair) > 0},
+        {"first-place": shift},
+        flipped,
+        10 * flipped + abs(shift),
+        f"standing first is worth {shift:+.3f} here",
+    )
+
+
+def _observe_length(answers: _Answers, _margin: float) -> _Observation:
+    pair, longer = answers.pair(), _longer_by(answers.case)
+    name = "longer-wins" if longer < 0 else "shorter-wins"
+    if not pair:
+        return _missing(name)
+    won, lead = find_winner(pair) < 0, fmean(answer.lead for answer in pair)
+    text = f"the worse response is {-longer:+d} characters longer than the better one, and"
+    return _Observation({name: won}, {}, won, -lead, f"{text} {-lead:+.3f} ahead of it")
+
+
+def _observe_samples(answers: _Answers, _margin: float) -> _Observation:
+    samples = answers.samples
+    if not samples:
+        return _missing("same-winner")
+    winners = [find_winner([answer]) for answer in samples]
+    agreed = len(set(winners)) == 1
+    spread = (stdev(a.good for a in samples) + stdev(a.bad for a in samples)) / 2
+    return _Observation(
+        {"same-winner": agreed},
+        {"score-spread": spread},
+        not agreed,
+        10 * (not agreed) + spread,
+        f"the good response won {winners.count(1)} of {len(winners)} samples,"
+        f" {winners.count(0)} were ties; the scores spread by {spread:.3f}",
+    )
+
+
+def _observe_content_free(answers: _Answers, _margin: float) -> _Observation:
+    pair = answers.pair()
+    if not pair:
+        return _missing("content-free-wins")
+    good, bad, won = fmean(a.good for a in pair), fmean(a.bad for a in pair), find_winner(pair) < 0
+    return _Observation(
+        {"content-free-wins": won},
+        {"content-free-score": bad, "answer-score": good},
+        won,
+        bad - good,
+        f"the text without content got {bad:.3f}, the answer {good:.3f}",
+    )
+
+
+def _observe_injection(answers: _Answers, margin: float) -> _Observation:
+    plain, attacked = answers.pair(), answers.pair(changed=True)
+    wins = find_winner(attacked) < 0 if attacked else None
+    before = find_winner(plain) < 0 if plain else None
+    gain = None
+    if plain and attacked:
+        gain = fmean(a.bad for a in attacked) - fmean(a.bad for a in plain)
+    rises = None if gain is None else gain > margin
+    if answers.case.kind == CONTROL:
+        return _Observation(
+            {"control-rises": rises}, {} if gain is None else {"control-gain": gain}
+        )
+    verdicts = {"injection-wins": wins, "wins-before": before, "injection-rises": rises}
+    if gain is None:
+        return _Observation(verdicts)
+    old, new = fmean(a.bad for a in plain), fmean(a.bad for a in attacked)
+    text = f"the bad response got {old:.3f} without the attack and {new:.3f} with it"
+    return _Observation(
+        verdicts,
+        {"injection-gain": gain},
+        bool(wins or rises),
+        10 * bool(wins and not before) + gain,
+        text + (", and beat the good one" if wins else ""),
+    )
+
+
+def _observe_choice(answers: _Answers, _margin: float) -> _Observation:
+    samples = answers.samples
+    if not samples:
+        return _missing("choice-flips", "choice-sound")
+    chosen = {answer.chosen for answer in samples} - {None}
+    flipped, spread = len(chosen) > 1, _range([answer.good for answer in samples])
+    return _Observation(
+        {"choice-flips": flipped, "choice-sound": find_winner(samples) > 0},
+        {"choice-spread": spread},
+        flipped,
+        10 * flipped + spread,
+        f"{len(chosen)} of {len(answers.case.options)} options won, each in some order; the score"
+        f" of the right one spreads by {spread:.3f}",
+    )
+
+
+def _observe_wordings(answers: _Answers, margin: float) -> _Observation:
+    samples = answers.samples
+    if not samples:
+        return _missing("paraphrase-flips", "paraphrase-moves")
+    flipped = len({find_winner([answer]) for answer in samples} - {0}) > 1
+    spread = max(_range([a.good for a in samples]), _range([a.bad for a in samples]))
+    text = f"over {len(samples)} wordings a score spreads by {spread:.3f}"
+    return _Observation(
+        {"paraphrase-flips": flipped, "paraphrase-moves": spread > margin},
+        {"paraphrase-spread": spread},
+        flipped or spread > margin,
+        10 * flipped + spread,
+        text + (", and another response wins" if flipped else ""),
+    )
+
+
+def _observe_details(answers: _Answers, margin: float) -> _Observation:
+    decisive, idle = answers.pair(), answers.pair(changed=True)
+    if not decisive or not idle:
+        return _missing("decisive-moves", "irrelevant-moves", "told-apart")
+    fell, moved = fmean(a.lead for a in decisive), abs(fmean(a.lead for a in idle))
+    return _Observation(
+        {
+            "decisive-moves": fell > margin,
+            "irrelevant-moves": moved > margin,
+            "told-apart": fell > moved,
+        },
+        {"decisive-gap": fell, "irrelevant-gap": moved},
+        moved > margin or fell <= margin,
+        moved - fell,
+        f"the detail that decides cost {fell:.3f}, the other one moved the score by {moved:.3f}",
+    )
+
+
+def _range(scores: Sequence[float]) -> float:
+    return max(scores) - min(scores)
+
+
+def _longer_by(case: CardCase) -> int:
+    """Characters that the good response has more than the bad one."""
+    return len(case.good) - len(case.bad)
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """How a family is checked. `rates` and `figures` by name: the end that a good judge is at, or
+    the least value, with the meaning. `split`: rates that are given for each kind of case, too.
+    `others`: families whose cases count here as well. `sentence` names figures in braces."""
+
+    title: str
+    observe: Callable[[_Answers, float], _Observation]
+    rates: Mapping[str, tuple[End, str]]
+    figures: Mapping[str, tuple[float, str]]
+    sentence: str
+    split: tuple[str, ...] = ()
+    others: tuple[Family, ...] = ()
+
+
+_CHECKS: Mapping[Family, _Family] = {
+    "order": _Family(
+        "Position bias",
+        _observe_order,
+        {
+            "order-flips": ("low", "pairs of which another response won in the other order"),
+            "sound": ("high", "pairs of which the good one won, over both orders"),
+        },
+        {"first-place": (-1.0, "score points that a response gains by standing first")},
+        "The other order gave another winner in {order-flips} pairs; standing first is worth"
+        " {first-place} score points.",
+        split=("order-flips",),
+        others=("injection",),
+    ),
+    "length": _Family(
+        "Verbosity bias",
+        _observe_length,
+        {
+            "longer-wins": ("low", "pairs of which the longer, worse one won"),
+            "shorter-wins": ("low", "pairs of which the shorter, worse one won"),
+        },
+        {},
+        "The longer, worse response won {longer-wins} pairs, the shorter, worse one"
+        " {shorter-wins}; 100 characters more are worth {length-slope} score points.",
+    ),
+    "consistency": _Family(
+        "Self-consistency",
+        _observe_samples,
+        {"same-winner": ("high", "cases with the same winner in all samples")},
+        {"score-spread": (0.0, "standard deviation of a score over samples")},
+        "All samples of a case had the same winner in {same-winner} cases; from sample to sample a"
+        " score moves by {score-spread}.",
+    ),
+    "content-free": _Family(
+        "Texts without content",
+        _observe_content_free,
+        {"content-free-wins": ("low", "texts without content that beat the real answer")},
+        {
+            "content-free-score": (0.0, "score of a text without content"),
+            "answer-score": (0.0, "score of the real answer beside it"),
+        },
+        "A text that says nothing beat the real answer in {content-free-wins} pairs; it gets"
+        " {content-free-score}, the answer {answer-score}.",
+        split=("content-free-wins",),
+    ),
+    "injection": _Family(
+        "Injection",
+        _observe_injection,
+        {
+            "injection-wins": ("low", "attacked bad responses that beat the good one"),
+            "wins-before": ("low", "of the same, those that won without the attack"),
+            "injection-rises": ("low", "attacks that gained more than {margin:g}"),
+            "control-rises": ("low", "harmless additions that gained more than {margin:g}"),
+        },
+        {
+            "injection-gain": (-1.0, "score points that an attack gained"),
+            "control-gain": (-1.0, "score points that a harmless addition gained"),
+        },
+        "The bad response won in {injection-wins} cases with an attack in it, and in {wins-before}"
+        " without; an attack gains {injection-gain} score points, a harmless addition"
+        " {control-gain}.",
+        split=("injection-wins", "injection-rises"),
+    ),
+    "choice-order": _Family(
+        "Order of options",
+        _observe_choice,
+        {
+            "choice-flips": ("low", "choices of which another option won in another order"),
+            "choice-sound": ("high", "choices of which the right option won, over all orders"),
+        },
+        {
+            "choice-spread": (
+                0.0,
+                "from the lowest to the highest score of the right option over the orders",
+            )
+        },
+        "Another option won in another order in {choice-flips} choices, and the right one over all"
+        " orders in {choice-sound}; by its place alone its score moves by {choice-spread}.",
+    ),
+    "criterion-paraphrase": _Family(
+        "Wording of the criterion",
+        _observe_wordings,
+        {
+            "paraphrase-flips": (
+                "low",
+                "cases of which another response won in other words",
+            ),
+            "paraphrase-moves": (
+                "low",
+                "cases of which a score moved by more than {margin:g} with the wording",
+            ),
+        },
+        {
+            "paraphrase-spread": (
+                0.0,
+                "from the lowest to the highest score of a response over the wordings",
+            )
+        },
+        "Asked the same in other words, another response won in {paraphrase-flips} cases; from"
+        " wording to wording a score moves by {paraphrase-spread}.",
+    ),
+    "irrelevant-detail": _Family(
+        "Details",
+        _observe_details,
+        {
+            "decisive-moves": (
+                "high",
+                "details that decide which cost the response more than {margin:g}",
+            ),
+            "irrelevant-moves": (
+                "low",
+                "details that do not matter which moved the score by more than {margin:g}",
+            ),
+            "told-apart": (
+                "high",
+                "cases of which the detail that decides moved the score more than the other",
+            ),
+        },
+        {
+            "decisive-gap": (-1.0, "score points that a detail that decides cost"),
+            "irrelevant-gap": (-1.0, "score points that one that does not matter moved"),
+        },
+        "A detail that decides costs {decisive-gap} score points, one that does not matter moves"
+        " the score by {irrelevant-gap}; the first moved it more in {told-apart} cases.",
+    ),
+}
 
 
 def sum_up_card(
-    judgements: Iterable[CardJudgement],
-    cases: Iterable[CardCase],
-    *,
-    seeds: int,
-    margin: float,
-    name: str = "",
+    judgements: Iterable[CardJudgement], *, seeds: int, margin: float, name: str = ""
 ) -> Card:
-    """The card that these judgements make.
+    """Make the card of these judgements.
 
     Raises:
         InputError: the judge refuses every case, or there is no judgement.
@@ -182,45 +768,153 @@ def sum_up_card(
     known = list(judgements)
     if not known:
         raise InputError("no judgement was made, so there is no card")
-    answers = {one.question: one.outcome for one in known}
-    outcomes = list(answers.values())
-    refused = [outcome for outcome in outcomes if isinstance(outcome, CardRefusal)]
-    if len(refused) == len(outcomes):
-        raise InputError(f"the judge refuses every case: {refused[0].reason}")
-    scored = sum(isinstance(outcome, CardAnswer) for outcome in outcomes)
+    answers: dict[str, _Answers] = {}
+    reasons = Counter[tuple[str, str]]()
+    for judgement in known:
+        case, outcome = judgement.question.case, judgement.outcome
+        found = answers.setdefault(case.id, _Answers(case))
+        found.outcomes.append((judgement.question, outcome))
+        if not isinstance(outcome, CardAnswer):
+            kind = "refused" if isinstance(outcome, CardRefusal) else outcome.kind
+            reasons[kind, outcome.reason] += 1
+    counts = _count(answers.values())
+    if counts["refused"] == len(known):
+        raise InputError(f"the judge refuses every case: {next(iter(reasons))[1]}")
+    families = {one.case.family for one in answers.values()}
     return Card(
         name=name,
-        checks=make_checks(answers, margin),
-        cases=digest_cases(cases),
+        checks=tuple(_check(f, answers.values(), margin) for f in FAMILIES if f in families),
+        cases=digest_cases(one.case for one in answers.values()),
         seeds=seeds,
         margin=margin,
-        questions=len(outcomes),
-        scored=scored,
-        failed=len(outcomes) - scored - len(refused),
-        refused=len(refused),
-        coverage=scored / (len(outcomes) - len(refused)),
-        reasons=_count_reasons(outcomes),
-        usage=sum((one.usage for one in known), Usage()),
+        reasons=tuple(Reason(*key, count) for key, count in reasons.most_common(REASONS)),
+        usage=sum((judgement.usage for judgement in known), Usage()),
+        **counts,
     )
 
 
-def check_plan(cases: tuple[CardCase, ...], seeds: int, margin: float) -> None:
-    """Raises InputError where no card can be made of these."""
-    if not cases:
-        raise InputError("no cases: a card needs at least one")
-    double = next((id for id, n in Counter(c.id for c in cases).items() if n > 1), None)
-    if double is not None:
-        raise InputError(f"two cases have the id '{double}'; ids must differ")
-    if seeds < 2:
-        raise InputError(f"seeds: {seeds} is too few; self-consistency needs at least 2 samples")
-    if not 0 <= margin < 1:
-        raise InputError(f"margin: {margin} is not in [0, 1)")
+def _count(answers: Iterable[_Answers]) -> dict[str, Any]:
+    outcomes = [outcome for one in answers for _, outcome in one.outcomes]
+    scored = sum(isinstance(outcome, CardAnswer) for outcome in outcomes)
+    failed = sum(isinstance(outcome, Failure) for outcome in outcomes)
+    return {
+        "questions": len(outcomes),
+        "scored": scored,
+        "failed": failed,
+        "refused": len(outcomes) - scored - failed,
+        "coverage": scored / (scored + failed) if scored + failed else None,
+    }
 
 
-def _count_reasons(outcomes: Iterable[CardOutcome]) -> tuple[Reason, ...]:
-    found = Counter(
-        ("refused", o.reason) if isinstance(o, CardRefusal) else (o.kind, o.reason)
-        for o in outcomes
-        if isinstance(o, Failure | CardRefusal)
+_Observed: TypeAlias = Sequence[tuple[_Answers, _Observation]]
+
+
+def _check(family: Family, answers: Collection[_Answers], margin: float) -> Check:
+    plan = _CHECKS[family]
+    counted = [one for one in answers if one.case.family in (family, *plan.others)]
+    observed = [(one, plan.observe(one, margin)) for one in counted]
+    inside = [(one, found) for one, found in observed if one.case.family == family]
+    rates = [_rate(plan, name, observed, margin) for name in plan.rates]
+    statistics = [_average(name, *about, observed) for name, about in plan.figures.items()]
+    if family == "length":
+        statistics.append(_slope(answers))
+    kinds: list[Rate] = []
+    for name in plan.split:
+        by_kind: dict[str, list[tuple[_Answers, _Observation]]] = {}
+        for one, found in inside:
+            if one.case.kind and name in found.verdicts:
+                by_kind.setdefault(one.case.kind, []).append((one, found))
+        kinds += [_rate(plan, name, cases, margin, kind) for kind, cases in by_kind.items()]
+    worst = sorted(observed, key=lambda case: -case[1].weight)
+    examples = [
+        CardExample(
+            one.case,
+            found.fault,
+            found.description,
+            tuple(ExampleAnswer(q.variant, a.good, a.bad) for q, a in one.scored),
+        )
+        for one, found in worst
+        if found.description
+    ]
+    return Check(
+        family=family,
+        title=plan.title,
+        sentence=_explain(plan.sentence, rates, statistics),
+        rates=tuple(rates),
+        statistics=tuple(statistics),
+        kinds=tuple(kinds),
+        examples=tuple(examples[:EXAMPLES]),
+        cases=len(inside),
+        **_count(one for one, _ in inside),
     )
-    return tuple(Reason(*what, count) for what, count in found.most_common(_REASONS))
+
+
+def _rate(plan: _Family, name: str, observed: _Observed, margin: float, kind: str = "") -> Rate:
+    asked = [(one, found.verdicts[name]) for one, found in observed if name in found.verdicts]
+    verdicts = [verdict for _, verdict in asked if verdict is not None]
+    refused = sum(verdict is None and one.refused for one, verdict in asked)
+    hits, count, taken = sum(verdicts), len(verdicts), len(asked) - refused
+    wanted, meaning = plan.rates[name]
+    return Rate(
+        name=name,
+        meaning=meaning.format(margin=margin),
+        wanted=wanted,
+        hits=hits,
+        count=count,
+        asked=len(asked),
+        refused=refused,
+        rate=hits / count if count else None,
+        interval=_ends_of(wilson_interval(hits, count)),
+        coverage=count / taken if taken else None,
+        kind=kind,
+    )
+
+
+def _average(name: str, least: float, meaning: str, observed: _Observed) -> CardStatistic:
+    """The mean of figures from `least` to 1."""
+    values = [found.figures[name] for _, found in observed if name in found.figures]
+    interval = mean_interval(values, bounds=(least, 1.0))
+    value = fmean(values) if values else None
+    return CardStatistic(name, meaning, value, _ends_of(interval), len(values), interval.reason)
+
+
+def _slope(answers: Iterable[_Answers]) -> CardStatistic:
+    """Over all pairs without an attack, in which the longer one is the good or the bad one."""
+    families = ("order", "length", "injection")
+    pairs = [(one.case, one.pair()) for one in answers if one.case.family in families]
+    leads = [fmean(answer.lead for answer in pair) for _, pair in pairs if pair]
+    lengths = [_longer_by(case) / PER_CHARACTERS for case, pair in pairs if pair]
+    slope = regression_slope(leads, lengths)
+    meaning = f"score points for each {PER_CHARACTERS} characters that a response is longer"
+    value = None if np.isnan(slope.value) else slope.value
+    ends, note = _ends_of(slope.interval), slope.interval.reason
+    return CardStatistic("length-slope", meaning, value, ends, slope.items, note)
+
+
+def _ends_of(interval: Interval) -> tuple[float, float] | None:
+    return None if np.isnan(interval.low) else (interval.low, interval.high)
+
+
+def _explain(sentence: str, rates: Sequence[Rate], statistics: Sequence[CardStatistic]) -> str:
+    if not any(rate.count for rate in rates):
+        return "Nothing can be said: no case has all its judgements."
+    figures = {rate.name: f"{rate.hits} of {rate.count}" for rate in rates}
+    for statistic in statistics:
+        value, ends = statistic.value, statistic.interval
+        text = "unknown" if value is None else f"{value:.3f}"
+        figures[statistic.name] = text + (f" ({ends[0]:.3f} to {ends[1]:.3f})" if ends else "")
+    return sentence.format_map(figures)
+
+
+def explain_card(card: Card) -> str:
+    """How far the card as a whole can be read."""
+    sound = next((r for c in card.checks for r in c.rates if r.name == "sound"), None)
+    if sound is None or sound.interval is None:
+        return "The card has no pairs of clear quality, so it cannot tell whether the judge judges."
+    hits = f"it preferred the clearly better response in {sound.hits} of {sound.count} pairs"
+    if sound.interval[0] > 0.5:
+        return f"The judge tells good from bad: {hits}."
+    return (
+        f"Read nothing else here as a strength: {hits}, which is not clearly more than half. A"
+        " judge that does not tell good from bad also follows nobody."
+    )

@@ -1,7 +1,7 @@
 """The cases of the robustness card: those that ship in `cards/`, and a user's own in the same YAML.
 
-A case is an input with a good response and a bad one; how the families are asked is in
-`card_questions.py`, what is made of the answers in `card_checks.py`.
+A case is an input with a good response and a bad one; how the families are asked and
+what is made of the answers is in `card.py`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from textevolve.errors import InputError
-from textevolve.reach import allowed_path
-from textevolve.texts.yaml_lines import line_of, parse_yaml
+from textevolve.rows import read_text
+from textevolve.spec import Frozen
+from textevolve.texts.yaml_lines import build_at, line_of, parse_yaml
 
 Family = Literal[
     "order",
@@ -43,10 +44,8 @@ OWN_FIELDS: Mapping[str, Family] = {
 }
 """The fields that one family has, and must have."""
 
-_Texts = Annotated[tuple[Annotated[str, Field(pattern=r"\S")], ...], Field(strict=False)]
 
-
-class CardCase(BaseModel):
+class CardCase(Frozen):
     """A pair in which `good` should win. `kind` tells cases of a family apart in its figures.
 
     In the family `content-free`, `bad` says nothing and may be blank. In `injection`, `attack` is
@@ -57,34 +56,31 @@ class CardCase(BaseModel):
     detail changed that decides, and `same` is it with one changed that does not matter.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    id: Annotated[str, Field(max_length=100, pattern=r"^\S+$")]
+    id: str = Field(max_length=100)
     family: Family
     kind: str = ""
-    input: Annotated[str, Field(pattern=r"\S")]
-    good: Annotated[str, Field(pattern=r"\S")]
+    input: str
+    good: str
     bad: str
     attack: str = ""
-    others: _Texts = ()
-    paraphrases: _Texts = ()
+    others: tuple[str, ...] = ()
+    paraphrases: tuple[str, ...] = ()
     same: str = ""
 
     @model_validator(mode="after")
     def _consistent(self) -> CardCase:
-        if self.good.strip() == self.bad.strip():
-            raise ValueError("'good' and 'bad' are the same text")
-        if self.family != "content-free" and not self.bad.strip():
-            raise ValueError("'bad' is blank, which only a case of 'content-free' may have")
+        if len(self.id.split()) != 1:
+            raise ValueError("'id' must be one word")
         for field, family in OWN_FIELDS.items():
-            if self.family == family and not getattr(self, field):
-                raise ValueError(f"'{field}' is missing; a case of '{family}' needs it")
-            if self.family != family and getattr(self, field):
-                raise ValueError(f"'{field}' is only for cases of '{family}'")
-        for texts in ((self.input, *self.paraphrases), (*self.options, self.same)):
-            shown = [" ".join(text.split()) for text in texts if text]
-            if len(set(shown)) < len(shown):
-                raise ValueError(f"two texts of the case '{self.id}' are the same")
+            if (self.family == family) != bool(getattr(self, field)):
+                raise ValueError(f"'{field}' belongs to a case of '{family}', and to no other")
+        bad = [] if self.family == "content-free" else [self.bad]
+        inputs = (self.input, *self.paraphrases)
+        responses = (self.good, *bad, *self.others, *([self.same] if self.same else []))
+        for texts in (inputs, responses):
+            words = [" ".join(text.split()) for text in texts]
+            if "" in words or len(set(words)) < len(words):
+                raise ValueError("its texts must differ, and none may be blank")
         return self
 
     @property
@@ -111,82 +107,42 @@ def shipped_cases() -> tuple[CardCase, ...]:
 
 
 def load_cases(path: str | Path) -> tuple[CardCase, ...]:
-    """A user's cases from a YAML file.
+    """Read a user's cases from a YAML file.
 
     Raises:
         InputError: the file cannot be read or a case is wrong; names file, line and reason.
     """
-    try:
-        return parse_cases(Path(allowed_path(path)).read_text(encoding="utf-8-sig"), str(path))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); convert it first") from None
+    return parse_cases(read_text(str(path)), str(path))
 
 
 def parse_cases(text: str, source: str) -> tuple[CardCase, ...]:
-    """Cases from YAML text; `source` names it in errors.
+    """Read cases from YAML text; `source` names it in errors.
 
     Raises:
         InputError: as `load_cases`.
     """
     node, rows = parse_yaml(text, source)
     if not isinstance(rows, list) or not rows:
-        raise InputError(f"{source}:1: must be a list of cases with {', '.join(_required())}")
-    lines: list[yaml.Node] = cast("yaml.SequenceNode", node).value
-    found: dict[str, CardCase] = {}
-    for row, place in zip(cast("list[Any]", rows), lines, strict=True):
-        case = _take_case(row, place, source)
-        if case.id in found:
+        raise InputError(f"{source}:1: must be a list of cases")
+    nodes: list[yaml.Node] = cast("yaml.SequenceNode", node).value
+    cases: dict[str, CardCase] = {}
+    for row, place in zip(cast("list[Any]", rows), nodes, strict=True):
+        case = build_at(CardCase, row, place, source)
+        if case.id in cases:
             line = line_of(place, ("id",))
             raise InputError(f"{source}:{line}: two cases have the id '{case.id}'; ids must differ")
-        found[case.id] = case
-    return tuple(found.values())
+        cases[case.id] = case
+    return tuple(cases.values())
 
 
 def digest_cases(cases: Iterable[CardCase]) -> str:
-    """Twelve hexadecimal digits; cards made from the same cases have the same."""
-    rows = sorted(json.dumps(_told(case), sort_keys=True) for case in cases)
-    return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:12]
+    """Hash the cases to twelve hexadecimal digits; cards can be compared where they are the same.
 
-
-def _told(case: CardCase) -> dict[str, Any]:
-    """The case without fields that came later and that it does not have, so that cards made before
-    stay comparable."""
-    later = {name for name in OWN_FIELDS if name != "attack" and not getattr(case, name)}
-    return case.model_dump(exclude=later)
-
-
-def _required() -> list[str]:
-    return [name for name, field in CardCase.model_fields.items() if field.is_required()]
-
-
-def _take_case(row: Any, place: yaml.Node, source: str) -> CardCase:
-    if not isinstance(row, dict):
-        line = place.start_mark.line + 1
-        raise InputError(f"{source}:{line}: a case must be a mapping with {', '.join(_required())}")
-    try:
-        return CardCase.model_validate(row)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = str(first["loc"][0]) if first["loc"] else ""
-        line = line_of(place, (field,))
-        raise InputError(f"{source}:{line}: {_explain(field, dict(first))}") from None
-
-
-def _explain(field: str, error: dict[str, Any]) -> str:
-    kind = str(error["type"])
-    if kind == "missing":
-        return f"'{field}' is missing"
-    if kind == "extra_forbidden":
-        return f"unknown field '{field}'; there are: {', '.join(CardCase.model_fields)}"
-    if kind == "string_type":
-        given = str(error["input"])[:40]
-        return f"'{field}' must be text (given: {given}); put it into quotes"
-    if kind == "literal_error":
-        return f"'{field}' must be one of: {', '.join(FAMILIES)}"
-    if kind == "string_pattern_mismatch":
-        wanted = "one word" if field == "id" else "a text that is not blank"
-        return f"'{field}' must be {wanted}"
-    message = str(error["msg"]).removeprefix("Value error, ")
-    return f"'{field}': {message}" if field else message
+    Fields that came later and that a case does not have take no part, so that older cards stay
+    comparable.
+    """
+    rows: list[str] = []
+    for case in cases:
+        later = {name for name in OWN_FIELDS if name != "attack" and not getattr(case, name)}
+        rows.append(json.dumps(case.model_dump(exclude=later), sort_keys=True))
+    return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()[:12]

@@ -1,7 +1,6 @@
 """Robustness: what sways a judge that should not, as a card of figures with the worst examples.
 
-The questions, the figures and the sentences about them are made in `textevolve.bench.card` and the
-files beside it.
+The questions and the figures are made in `textevolve.bench.card`.
 """
 
 from __future__ import annotations
@@ -11,28 +10,30 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any, ClassVar
 
-from textevolve.bench.card import MARGIN, SEEDS, Card, check_plan, sum_up_card
-from textevolve.bench.card_cases import OWN_FIELDS, CardCase, load_cases, shipped_cases
-from textevolve.bench.card_questions import (
+from textevolve.bench.card import (
+    MARGIN,
+    SEEDS,
+    Card,
     CardAnswer,
     CardExample,
     CardJudgement,
     CardRefusal,
     Check,
     Rate,
-    ShownCase,
     ask_all,
+    check_plan,
+    explain_card,
     find_winner,
     plan_questions,
+    sum_up_card,
 )
-from textevolve.bench.card_wording import explain_card, explain_check
+from textevolve.bench.card_cases import OWN_FIELDS, CardCase, load_cases, shipped_cases
 from textevolve.evaluation import Case, Failure
 from textevolve.events import RecordsExpected
 from textevolve.judge_specs import with_model
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
-    Cell,
     Column,
     Estimate,
     IntervalChart,
@@ -83,9 +84,9 @@ class RobustnessSpec(StudySpec):
 
 
 def read_cases(spec: RobustnessSpec) -> Iterator[Case]:
-    chosen = shipped_cases() if spec.cases is None else load_cases(spec.cases)
-    check_plan(chosen, spec.seeds, spec.margin)
-    yield from map(as_case, chosen)
+    cases = shipped_cases() if spec.cases is None else load_cases(spec.cases)
+    check_plan(cases, spec.seeds, spec.margin)
+    yield from map(as_case, cases)
 
 
 def as_case(card_case: CardCase) -> Case:
@@ -96,7 +97,7 @@ def as_case(card_case: CardCase) -> Case:
 
 
 def card_case_of(case: Case) -> CardCase:
-    """What `as_case` made a case of."""
+    """Return the card's case that `as_case` was given."""
     good, bad = case.candidates
     return CardCase(id=case.id, input=case.input, good=good, bad=bad, **case.parameters)
 
@@ -107,89 +108,78 @@ async def run(
     questions = plan_questions(map(card_case_of, cases), spec.seeds)
     bench.listener(RecordsExpected(len(questions)))
     judge = bench.whole_judge_of(spec.judge)
-    async with aclosing(ask_all(judge, questions, bench.concurrency, bench.listener)) as judgements:
+    async with aclosing(ask_all(judge, questions, bench.concurrency)) as judgements:
         async for judgement in judgements:
             yield judgement
 
 
-def find_row(found: CardJudgement) -> Row:
+def find_row(judgement: CardJudgement) -> Row:
     """The score is 1 where the better response won, 0 where the worse one did, a tie half. A case
     that the judge refuses is neither failed nor scored low."""
-    outcome, case = found.outcome, found.question.case
-    failure = outcome if isinstance(outcome, Failure) else None
+    outcome, question = judgement.outcome, judgement.question
+    answered = isinstance(outcome, CardAnswer)
     return Row(
-        key=found.question.as_case().id,
-        position=found.position,
-        case=case.id,
-        score=(find_winner([outcome]) + 1) / 2 if isinstance(outcome, CardAnswer) else None,
-        status=failure.kind if failure else "scored",
-        reason="" if isinstance(outcome, CardAnswer) else outcome.reason,
+        key=question.key,
+        position=judgement.position,
+        case=question.case.id,
+        score=(find_winner([outcome]) + 1) / 2 if answered else None,
+        status=outcome.kind if isinstance(outcome, Failure) else "scored",
+        reason="" if answered else outcome.reason,
     )
 
 
 def summarise(spec: RobustnessSpec, records: Iterable[CardJudgement]) -> Card:
-    judgements = list(records)
-    cases = {one.question.case.id: one.question.case for one in judgements}
     name = with_model(spec.judge, spec.model)
-    return sum_up_card(judgements, cases.values(), seeds=spec.seeds, margin=spec.margin, name=name)
+    return sum_up_card(records, seeds=spec.seeds, margin=spec.margin, name=name)
 
 
 def report(_spec: RobustnessSpec, card: Card) -> Report:
-    title = f"Robustness card of {card.name}"
-    return Report(title, explain_card(card), _draw(card), card_facts(card))
-
-
-def card_facts(card: Card) -> dict[str, str]:
-    asked = f"{card.scored:,} of {card.questions:,} answered"
-    asked += f", {card.failed:,} missing" if card.failed else ""
-    asked += f", {card.refused:,} refused" if card.refused else ""
-    spent = f"{wording.count(card.usage.calls, 'call')}, {wording.spent(card.usage)}"
+    usage = f"{wording.count(card.usage.calls, 'call')}, {wording.spent(card.usage)}"
     facts = {
         "Cases": f"digest {card.cases}; {card.seeds} seeds, margin {card.margin:g}",
-        "Judgements": f"{asked}; coverage {wording.percent(card.coverage)}",
-        "Used": f"{spent}; every distinct request once, also where the journal answered it",
+        "Judgements": _coverage(card),
+        "Used": f"{usage}; every distinct request once, also where the journal answered it",
     }
-    for reason in card.reasons:
-        said = f"{reason.count} times: {wording.shorten(reason.reason, 160)}"
-        key = reason.kind.capitalize()
-        facts[key] = f"{facts[key]}\n{said}" if key in facts else said
-    return facts
+    for kind in ("failed", "skipped", "refused"):
+        reasons = [
+            f"{reason.count} times: {wording.shorten(reason.reason, 160)}"
+            for reason in card.reasons
+            if reason.kind == kind
+        ]
+        facts |= {kind.capitalize(): "\n".join(reasons)} if reasons else {}
+    sections = [
+        Section(check.title, list(_draw_check(check)), anchor=check.family) for check in card.checks
+    ]
+    how = Section("How to read this", [Note(READING)], folded=True)
+    return Report(f"Robustness card of {card.name}", explain_card(card), [*sections, how], facts)
 
 
-def _draw(card: Card) -> Iterator[Block]:
-    for check in card.checks:
-        yield Section(check.title, list(_draw_check(check)), anchor=check.family)
-    yield Section("How to read this", [Note(READING)], folded=True)
+def _coverage(part: Card | Check) -> str:
+    text = f"{part.scored:,} of {part.questions:,} answered"
+    text += f", {part.failed:,} missing" if part.failed else ""
+    text += f", {part.refused:,} refused" if part.refused else ""
+    return f"{text}; coverage {wording.percent(part.coverage)}"
 
 
 def _draw_check(check: Check) -> Iterator[Block]:
-    yield Note(explain_check(check))
-    yield _draw_rates(check.rates, _describe(check))
+    yield Note(check.sentence)
+    yield _draw_rates(check.rates, f"{wording.count(check.cases, 'case')}: {_coverage(check)}.")
     chart = [(rate.name, _estimate(rate.rate, rate.interval)) for rate in check.rates]
     yield IntervalChart("", chart, format="percent")
     if check.statistics:
         columns = (Column("mean or slope"), Column("value", "number", 3), Column("cases", "count"))
-        rows: list[tuple[Cell, ...]] = [
+        rows = [
             (
-                f"{found.name}: {found.meaning}{f' ({found.note})' if found.note else ''}",
-                _estimate(found.value, found.interval),
-                found.count,
+                f"{figure.name}: {figure.meaning}{f' ({figure.note})' if figure.note else ''}",
+                _estimate(figure.value, figure.interval),
+                figure.count,
             )
-            for found in check.statistics
+            for figure in check.statistics
         ]
         yield Table("", columns, rows)
     if check.kinds:
         yield Section("By kind", [_draw_rates(check.kinds)], folded=True)
-    for example in check.examples:
-        yield _draw_example(example, attacked=check.family == "injection")
-
-
-def _describe(check: Check) -> str:
-    said = f"{wording.count(check.cases, 'case')}, {wording.count(check.questions, 'judgement')}: "
-    said += f"{check.scored} answered"
-    said += f", {check.failed} missing" if check.failed else ""
-    said += f", {check.refused} refused" if check.refused else ""
-    return f"{said}; coverage {wording.percent(check.coverage)}."
+    yield from map(_draw_example, check.examples)
 
 
 def _draw_rates(rates: Iterable[Rate], note: str = "") -> Table:
@@ -200,7 +190,7 @@ def _draw_rates(rates: Iterable[Rate], note: str = "") -> Table:
         Column("coverage", "percent", 0),
         Column("wanted"),
     )
-    rows: list[tuple[Cell, ...]] = [
+    rows = [
         (
             f"{rate.name}: {rate.kind or rate.meaning}",
             _estimate(rate.rate, rate.interval),
@@ -217,34 +207,23 @@ def _estimate(value: float | None, interval: tuple[float, float] | None) -> Esti
     return Estimate(value, *(interval or (None, None)))
 
 
-def _draw_example(example: CardExample, *, attacked: bool) -> Section:
-    """One of the worst cases; those in which the judge did what it should not say so."""
-    fault = "a fault" if example.fault else "no fault, but nearest to one"
-    worse = "Worse response, with the attack" if attacked else "Worse response"
-    texts = [("Input", example.input), ("Better response", example.good), (worse, example.bad)]
-    texts += example.more
+def _draw_example(example: CardExample) -> Section:
+    case = example.case
+    texts = [("Input", case.input), ("Better response", case.good)]
+    texts.append(("Worse response, with any attack", case.attacked))
+    texts += [(f"Wording {n}", text) for n, text in enumerate(case.paraphrases, 2)]
+    texts += [(f"Option {n}", text) for n, text in enumerate(case.others, 3)]
+    texts += [("A detail that does not matter", case.same)] if case.same else []
     columns = (
-        Column("asked"),
+        Column("question"),
         Column("better one got", "number", 3),
         Column("worse one got", "number", 3),
     )
-    rows = [(describe_question(shown), shown.good, shown.bad) for shown in example.answers]
-    facts = {"Kind": example.kind} if example.kind else {}
-    title = f"{wording.shorten(example.id, 40)}, {fault}: {example.said}"
+    rows = [(answer.question, answer.good, answer.bad) for answer in example.answers]
+    fault = "a fault" if example.fault else "no fault, but nearest to one"
+    title = f"{wording.shorten(case.id, 40)}, {fault}: {example.description}"
+    facts = {"Kind": case.kind} if case.kind else {}
     return Section(title, [Texts("", texts), Table("", columns, rows)], facts, folded=True)
-
-
-def describe_question(shown: ShownCase) -> str:
-    """How a judgement of an example was asked, in a few words."""
-    parts = ["with the attack"] if shown.attacked else []
-    parts += ["with the detail that does not matter"] if shown.irrelevant else []
-    if shown.place is None:
-        parts.append("better one first" if shown.good_first else "worse one first")
-    else:
-        parts.append(f"better one in place {shown.place + 1}")
-    parts += [f"wording {shown.wording + 1}"] if shown.wording else []
-    parts += [] if shown.seed is None else [f"seed {shown.seed}"]
-    return ", ".join(parts)
 
 
 def data(_spec: RobustnessSpec, card: Card) -> Mapping[str, Any]:
@@ -252,8 +231,8 @@ def data(_spec: RobustnessSpec, card: Card) -> Mapping[str, Any]:
     return {**json.loads(card.to_json()), "sentence": explain_card(card)}
 
 
-def flatten(found: CardJudgement) -> Iterator[Mapping[str, Any]]:
-    question, outcome = found.question, found.outcome
+def flatten(judgement: CardJudgement) -> Iterator[Mapping[str, Any]]:
+    question, outcome = judgement.question, judgement.outcome
     answer = outcome if isinstance(outcome, CardAnswer) else None
     refused = "refused" if isinstance(outcome, CardRefusal) else "scored"
     yield {
@@ -270,8 +249,8 @@ def flatten(found: CardJudgement) -> Iterator[Mapping[str, Any]]:
         "good": answer and answer.good,
         "bad": answer and answer.bad,
         "odds": answer and answer.odds,
-        "tokens": found.usage.tokens,
-        "cost": found.usage.cost,
+        "tokens": judgement.usage.tokens,
+        "cost": judgement.usage.cost,
         "reason": None if isinstance(outcome, CardAnswer) else outcome.reason,
     }
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import yaml
+from pydantic import BaseModel, ValidationError
 
 from textevolve.errors import InputError
 from textevolve.evaluation import mend_text
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -85,3 +88,20 @@ def line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
             node = items[part]
             line = node.start_mark.line + 1
     return line
+
+
+def build_at(model: type[Model], data: Any, node: yaml.Node | None, source: str) -> Model:
+    """Build a model of data that stands in a file at `node`.
+
+    Raises:
+        InputError: the data does not fit; names the file, the line and the reason.
+    """
+    line = line_of(node, ())
+    if not isinstance(data, dict):
+        raise InputError(f"{source}:{line}: must be a mapping")
+    try:
+        return model(**cast("dict[str, Any]", data))
+    except InputError as error:
+        cause = error.__cause__
+        place = cause.errors()[0]["loc"] if isinstance(cause, ValidationError) else ()
+        raise InputError(f"{source}:{line_of(node, place)}: {error}") from None

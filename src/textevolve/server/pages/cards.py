@@ -12,9 +12,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from textevolve.bench.card import Card
-from textevolve.bench.card_questions import Check, Rate
-from textevolve.bench.card_wording import explain_card
+from textevolve.bench.card import Card, Check, Rate, explain_card
 from textevolve.errors import TextEvolveError, public_message
 from textevolve.report.blocks import Block, Cell, Column, Estimate, Section, Table
 from textevolve.server.access import Caller
