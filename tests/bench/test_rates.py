@@ -1,8 +1,6 @@
 """Corrected rates against the published formulas, simulation and ppi-python."""
 
 import math
-import sys
-import warnings
 
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from textevolve.bench import rates
-from textevolve.errors import InputError, SettingsError
+from textevolve.errors import InputError
 
 NAN = float("nan")
 VERDICTS = st.lists(st.sampled_from([0.0, 1.0, NAN]), max_size=30)
@@ -143,14 +141,6 @@ def test_missing_verdicts_are_left_out_and_others_refused():
 # Prediction-powered inference
 
 
-@pytest.fixture(scope="module")
-def ppi():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pytest.importorskip("ppi_py")
-
-
-@pytest.mark.usefixtures("ppi")
 def test_powered_mean_is_the_formula_of_ppi_plus_plus():
     random = np.random.default_rng(2)
     people = random.normal(3, 1, 80)
@@ -174,7 +164,6 @@ def test_powered_mean_is_the_formula_of_ppi_plus_plus():
     assert (found.texts, found.labelled, found.clipped) == (1000, 80, False)
 
 
-@pytest.mark.usefixtures("ppi")
 def test_a_good_judge_narrows_the_interval_and_a_useless_one_does_not_matter():
     random = np.random.default_rng(9)
     people = (random.random(150) < 0.6).astype(float)
@@ -188,7 +177,6 @@ def test_a_good_judge_narrows_the_interval_and_a_useless_one_does_not_matter():
     assert dull.interval == dull.human_interval
 
 
-@pytest.mark.usefixtures("ppi")
 def test_powered_mean_is_clipped_to_its_bounds_and_says_so():
     people = verdicts(29, 1)
     found = rates.powered_mean([0.0, 1.0] * 50, [1.0, 0.0] * 15, people, bounds=(0, 1))
@@ -196,7 +184,6 @@ def test_powered_mean_is_clipped_to_its_bounds_and_says_so():
     assert rates.powered_mean([0.0, 1.0] * 50, [1.0, 0.0] * 15, people).interval.high > 1
 
 
-@pytest.mark.usefixtures("ppi")
 def test_a_powered_mean_that_does_not_exist_says_why():
     for judged, ours, people, reason in [
         ([1, 0], [], [], "fewer than two labelled texts"),
@@ -211,17 +198,3 @@ def test_a_powered_mean_that_does_not_exist_says_why():
     assert alike.interval.reason == "no variation among the labelled texts"
     with pytest.raises(InputError, match="confidence level"):
         rates.powered_mean([1, 0], [1, 0], [1, 0], level=95)
-
-
-def test_loading_the_package_leaves_the_filters_of_warnings_alone(ppi, monkeypatch):
-    for name in [n for n in sys.modules if n.split(".")[0] == "ppi_py"]:
-        monkeypatch.delitem(sys.modules, name)
-    before = list(warnings.filters)
-    rates.powered_mean([1, 0], [1, 0], [1, 0])
-    assert warnings.filters == before
-
-
-def test_a_missing_package_is_named_with_its_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ppi_py", None)
-    with pytest.raises(SettingsError, match=r'pip install "textevolve\[ppi\]"'):
-        rates.powered_mean([1, 0], [1, 0], [1, 0])

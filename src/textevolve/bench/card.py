@@ -59,6 +59,7 @@ REASONS = 5
 EXAMPLES = 5
 PER_CHARACTERS = 100
 CONTROL = "control"  # the kind of those cases of `injection` whose addition is no attack
+OF_CONTROLS = ("control-rises", "control-gain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -814,8 +815,13 @@ def _check(family: Family, answers: Collection[_Answers], margin: float) -> Chec
     counted = [one for one in answers if one.case.family in (family, *plan.others)]
     observed = [(one, plan.observe(one, margin)) for one in counted]
     inside = [(one, found) for one, found in observed if one.case.family == family]
-    rates = [_rate(plan, name, observed, margin) for name in plan.rates]
-    statistics = [_average(name, *about, observed) for name, about in plan.figures.items()]
+    skipped = () if any(one.case.kind == CONTROL for one in counted) else OF_CONTROLS
+    rates = [_rate(plan, name, observed, margin) for name in plan.rates if name not in skipped]
+    statistics = [
+        _average(name, *about, observed)
+        for name, about in plan.figures.items()
+        if name not in skipped
+    ]
     if family == "length":
         statistics.append(_slope(answers))
     kinds: list[Rate] = []
@@ -898,7 +904,8 @@ def _ends_of(interval: Interval) -> tuple[float, float] | None:
 def _explain(sentence: str, rates: Sequence[Rate], statistics: Sequence[CardStatistic]) -> str:
     if not any(rate.count for rate in rates):
         return "Nothing can be said: no case has all its judgements."
-    figures = {rate.name: f"{rate.hits} of {rate.count}" for rate in rates}
+    figures = dict.fromkeys(OF_CONTROLS, "unknown")
+    figures |= {rate.name: f"{rate.hits} of {rate.count}" for rate in rates}
     for statistic in statistics:
         value, ends = statistic.value, statistic.interval
         text = "unknown" if value is None else f"{value:.3f}"

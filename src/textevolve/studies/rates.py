@@ -1,26 +1,37 @@
 """Rates: a judge's rate or mean over many texts, corrected by the few that people judged too.
 
-No model is asked: the verdicts are read from files. The estimators are in `textevolve.bench.rates`.
+No model is asked: the verdicts are read from files that `textevolve evaluate -o` writes, or from
+rows with `id` and `judged`. Labelled rows have `human` as well; a verdict that they lack is looked
+up by `id` (and `candidate`). The estimators are in `textevolve.bench.rates`.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 
-from textevolve.bench.judged import JudgedTexts, read_judged
 from textevolve.bench.rates import RateReport, explain_rate, report_rate
+from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.events import RecordsExpected
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Note, Report, Table
+from textevolve.rows import Row as FileRow
+from textevolve.rows import read_rows
 from textevolve.spec import option
-from textevolve.studies.cells import finite, with_ends
+from textevolve.statistics.intervals import Array
+from textevolve.studies.cells import with_ends
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
+
+HUMAN = "human"
+FIELDS = ("judged", "passed")
+
+Key: TypeAlias = tuple[str, int | None]
+"""The id of a row, and the number of its candidate from 1 on where it has one."""
 
 
 class RatesSpec(StudySpec):
@@ -50,40 +61,134 @@ class RatesSpec(StudySpec):
 
 
 def read_cases(spec: RatesSpec) -> Iterator[Case]:
-    """A case for each text: what the judge said of it, and what people did where they were asked.
-    The first says what no single text can."""
-    found = read_judged(spec.judged, spec.labelled, spec.field)
-    yield Case("", (), "about", {"field": found.field, "moved": found.moved})
-    for number, judged in enumerate(found.judged.tolist(), 1):
-        yield Case("", (), f"text {number}", {"judged": finite(judged)})
-    labelled = zip(found.labelled_judged.tolist(), found.labelled_human.tolist(), strict=True)
-    for number, (judged, human) in enumerate(labelled, 1):
-        said = {"judged": finite(judged), "human": human}
-        yield Case("", (), f"labelled text {number}", said)
+    """A case for each text: the judge's verdict, and people's where they were asked. The first
+    case has what no single text can say."""
+    field, verdicts = _read_judged(spec)
+    labelled = _read_labelled(spec.labelled, field, verdicts)
+    if not labelled:
+        raise InputError(f"{spec.labelled}: no row has '{HUMAN}', what a person said of the text")
+    moved = {key for key, _, _ in labelled if key in verdicts}
+    yield Case("", (), "about", {"field": field, "moved": len(moved)})
+    rest = [verdict for key, verdict in verdicts.items() if key not in moved]
+    for number, judged in enumerate(rest, 1):
+        yield Case("", (), f"text {number}", {"judged": judged})
+    for number, (_, judged, human) in enumerate(labelled, 1):
+        yield Case("", (), f"labelled text {number}", {"judged": judged, "human": human})
 
 
-def texts_of(cases: Iterable[Case]) -> JudgedTexts:
-    """What `read_cases` made cases of."""
-    about, *texts = (case.parameters for case in cases)
-    labelled = [one for one in texts if "human" in one]
-    return JudgedTexts(
-        field=about["field"],
-        judged=_numbers(one["judged"] for one in texts if "human" not in one),
-        labelled_judged=_numbers(one["judged"] for one in labelled),
-        labelled_human=_numbers(one["human"] for one in labelled),
-        moved=about["moved"],
+def _read_judged(spec: RatesSpec) -> tuple[str, dict[Key, float | None]]:
+    """The field of the judge's verdicts, and the verdicts; rows without an id have their place."""
+    verdicts: dict[Key, float | None] = {}
+    field, columns = spec.field, ""
+    for where, row in _read(spec.judged):
+        columns = columns or ", ".join(str(name) for name in list(row)[:8])
+        field = field or next((name for name in FIELDS if name in row), None)
+        key = _key_of(row, where) or (where, None)
+        if key is not None and key in verdicts:
+            raise InputError(f"{where}: {_show(key)} is there already; ids must differ")
+        verdicts[key] = None if field is None else _take_verdict(row, field, where)
+    if not verdicts:
+        raise InputError(f"{spec.judged}: no rows")
+    if field is None or all(verdict is None for verdict in verdicts.values()):
+        raise InputError(
+            f"{spec.judged}: no row has a verdict in '{field or ' or '.join(FIELDS)}'; name the"
+            f" field with --field (the first row has: {columns})"
+        )
+    return field, verdicts
+
+
+def _read_labelled(
+    path: str, field: str, verdicts: Mapping[Key, float | None]
+) -> list[tuple[Key | None, float | None, float]]:
+    """The judge's and people's verdict of each labelled text, with its key."""
+    by_id: dict[str, list[Key]] = {}
+    for key in verdicts:
+        by_id.setdefault(key[0], []).append(key)
+    labelled: list[tuple[Key | None, float | None, float]] = []
+    seen: set[Key] = set()
+    for where, row in _read(path):
+        human = _take_verdict(row, HUMAN, where)
+        if human is None:
+            continue
+        key, judged = _key_of(row, where), _take_verdict(row, field, where)
+        if key is not None and key[1] is None and key not in verdicts and key[0] in by_id:
+            key, *others = by_id[key[0]]
+            if others:
+                raise InputError(
+                    f"{where}: '{key[0]}' has {1 + len(others)} candidates in the other file; say"
+                    " which by 'candidate', from 1 on"
+                )
+        if key is not None and key in verdicts:
+            if key in seen:
+                raise InputError(f"{where}: {_show(key)} is labelled twice")
+            seen.add(key)
+            judged = verdicts[key] if judged is None else judged
+        elif field not in row:
+            raise InputError(f"{where}: '{field}' is missing, and the other file has no such text")
+        labelled.append((key, judged, human))
+    return labelled
+
+
+def _read(path: str) -> Iterator[tuple[str, FileRow]]:
+    """The rows of a file; of a whole result of `evaluate` one for each candidate."""
+    for where, row in read_rows(path, "row", lambda column: column in ("id", "text", "feedback")):
+        case, metrics, candidates = (row.get(name) for name in ("case", "metrics", "candidates"))
+        if isinstance(case, Mapping) and isinstance(metrics, Mapping):  # of a debate
+            passed, scores = (cast("Any", metrics).get(name, ()) for name in ("passed", "scores"))
+            rows = [{"passed": p, "score": s} for p, s in zip(passed, scores, strict=True)]
+            id: Any = cast("FileRow", case).get("id")
+        elif isinstance(candidates, list):  # of another judge
+            id, rows = row.get("id"), cast("list[FileRow]", candidates)
+        else:
+            yield where, row
+            continue
+        id = id or row.get("index", "")
+        for number, one in enumerate(rows, 1):
+            yield where, {**one, "id": id, "candidate": number}
+
+
+def _key_of(row: FileRow, where: str) -> Key | None:
+    id, candidate = row.get("id"), row.get("candidate")
+    if isinstance(candidate, float) and candidate.is_integer():
+        candidate = int(candidate)  # as tables give it where a row of the column is empty
+    if candidate is not None and (not isinstance(candidate, int) or isinstance(candidate, bool)):
+        raise InputError(f"{where}: 'candidate' must be a number from 1 on, not {candidate!r:.40}")
+    return None if id is None else (str(id), candidate)
+
+
+def _take_verdict(row: FileRow, name: str, where: str) -> float | None:
+    """Yes is 1 and no is 0; None where the field is missing or empty."""
+    value: Any = row.get(name)
+    if value is None or value == "":
+        return None
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return float(value.lower() == "true")
+    if isinstance(value, bool | int | float) and 0 <= value <= 1:
+        return float(value)
+    raise InputError(
+        f"{where}: '{name}' must be true, false or a number from 0 to 1, not {value!r:.40}"
     )
 
 
-def _numbers(values: Iterable[float | None]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+def _show(key: Key) -> str:
+    id, candidate = key
+    return f"'{id}'" if candidate is None else f"'{id}', candidate {candidate}"
 
 
 async def run(
     _spec: RatesSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[RateReport]:
     bench.listener(RecordsExpected(1))
-    yield report_rate(texts_of(cases))
+    about, *texts = (case.parameters for case in cases)
+    labelled = [text for text in texts if HUMAN in text]
+    judged = _numbers(text["judged"] for text in texts if HUMAN not in text)
+    ours = _numbers(text["judged"] for text in labelled)
+    people = _numbers(text[HUMAN] for text in labelled)
+    yield report_rate(about["field"], judged, ours, people, about["moved"])
+
+
+def _numbers(values: Iterable[float | None]) -> Array:
+    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
 
 
 def summarise(_spec: RatesSpec, records: Iterable[RateReport]) -> RateReport:
@@ -91,43 +196,44 @@ def summarise(_spec: RatesSpec, records: Iterable[RateReport]) -> RateReport:
     return last
 
 
-def report(_spec: RatesSpec, found: RateReport) -> Report:
-    what = "Rate" if found.is_rate else "Mean"
-    about = f"{what} of '{found.field}' over {wording.count(found.texts, 'text')}"
-    about += f", corrected by {wording.count(found.labelled, 'labelled text')}"
-    first, *rest = explain_rate(found)
-    format = "percent" if found.is_rate else "number"
-    columns = (Column(""), Column("value", format, 1 if found.is_rate else 3))
-    table = Table("", columns, list(_rows(found)), note="Brackets: 95 % intervals.")
-    notes = [Note(found.powered_note, "warning")] if found.powered_note else []
-    return Report(about, first, [table, *notes, *(Note(sentence) for sentence in rest)])
+def report(_spec: RatesSpec, rate: RateReport) -> Report:
+    about = f"{'Rate' if rate.is_rate else 'Mean'} of '{rate.field}' over"
+    about += f" {wording.count(rate.texts, 'text')}"
+    about += f", corrected by {wording.count(rate.labelled, 'labelled text')}"
+    first, *rest = explain_rate(rate)
+    value = Column("value", "percent", 1) if rate.is_rate else Column("value", "number", 3)
+    table = Table("", (Column(""), value), list(_rows(rate)), note="Brackets: 95 % intervals.")
+    facts: dict[str, str] = {}
+    if rate.corrected is not None:
+        facts["Sensitivity"] = wording.percent(rate.corrected.sensitivity, 1)
+        facts["Specificity"] = wording.percent(rate.corrected.specificity, 1)
+    return Report(about, first, [table, *map(Note, rest)], facts)
 
 
-def _rows(found: RateReport) -> Iterator[tuple[str, Estimate]]:
-    yield "as judged", with_ends(found.raw, found.raw_interval)
-    if found.corrected is not None:
-        corrected = with_ends(found.corrected.value, found.corrected.interval)
+def _rows(rate: RateReport) -> Iterator[tuple[str, Estimate]]:
+    yield "as judged", with_ends(rate.raw, rate.raw_interval)
+    if rate.corrected is not None:
+        corrected = with_ends(rate.corrected.value, rate.corrected.interval)
         yield "corrected (Rogan-Gladen)", corrected
-    if found.powered is not None:
-        yield "prediction-powered mean", with_ends(found.powered.value, found.powered.interval)
-        alone = with_ends(found.powered.human, found.powered.human_interval)
-        yield "people's labels alone", alone
+    if rate.powered is not None:
+        yield "prediction-powered mean", with_ends(rate.powered.value, rate.powered.interval)
+        yield "people's labels alone", with_ends(rate.powered.human, rate.powered.human_interval)
 
 
-def data(_spec: RatesSpec, found: RateReport) -> Mapping[str, Any]:
-    return {**asdict(found), "sentences": explain_rate(found)}
+def data(_spec: RatesSpec, rate: RateReport) -> Mapping[str, Any]:
+    return {**asdict(rate), "sentences": list(explain_rate(rate))}
 
 
-def flatten(found: RateReport) -> Iterator[Mapping[str, Any]]:
+def flatten(rate: RateReport) -> Iterator[Mapping[str, Any]]:
     """A row for each way to estimate."""
-    for name, estimate in _rows(found):
+    for name, figure in _rows(rate):
         yield {
             "estimate": name,
-            "value": estimate.value,
-            "low": estimate.low,
-            "high": estimate.high,
-            "texts": found.texts,
-            "labelled": found.labelled,
+            "value": figure.value,
+            "low": figure.low,
+            "high": figure.high,
+            "texts": rate.texts,
+            "labelled": rate.labelled,
         }
 
 
@@ -138,7 +244,7 @@ STUDY = Study(
     cases=read_cases,
     asks=lambda _: Asks(),
     run=run,
-    row=lambda found: Row("rate", reason=found.powered_note),
+    row=lambda _: Row("rate"),
     encode=encode,
     decode=decode,
     summarise=summarise,
