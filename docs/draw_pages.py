@@ -108,7 +108,7 @@ def fill(settings: Settings, embedder: str) -> None:
         spec = AgentSpec(
             name="guide", persona=PERSONA, memory=memory, memories="talks", insights="insights"
         )
-        agent = store.write(kinds.create, kinds.AGENTS, "nord", spec)
+        store.write(kinds.create, kinds.AGENTS, "nord", spec)
         store.write(
             kinds.create,
             kinds.USERS,
@@ -119,7 +119,9 @@ def fill(settings: Settings, embedder: str) -> None:
         change = {"action": "replace", "sentence": 2, "before": PERSONA.split("\n")[1]}
         change |= {"text": BETTER.split("\n")[1], "memories": list(ids[:2])}
         change |= {"reason": "Every plan so far was turned over by the weather."}
-        store.write(kinds.add_persona, agent, BETTER, "evolve-persona, run 20260114-k3fx", [change])
+        source = "evolve-persona, run 20260114-k3fx"
+        better = {"persona": BETTER}
+        store.write(kinds.update, kinds.AGENTS, "nord", "guide", better, source, [change])
         study = {"kind": "integrate-memories", "agent": "nord/guide"}
         nightly = JobSpec(name="nightly", study=study, zone="Europe/Oslo", cron="0 3 * * *")
         for spec in (nightly, JobSpec(name="hourly", study=study, every=3600.0)):

@@ -45,9 +45,9 @@ def test_a_namespace_from_plain_code(settings):
         notes.forget(tea.id)
         assert notes.history(tea.id)[0].forgotten
         agent = space.agents.create("bot", persona="First.", memories="notes")
-        assert space.agents.update("bot", persona="Second.").persona_version == 2
+        assert space.agents.update("bot", persona="Second.").spec_version == 2
         assert space.agents.revert("bot", 1).spec.persona == "First."
-        assert len(space.agents.personas("bot")) == 3
+        assert len(space.agents.versions("bot")) == 3
         assert space.agents.get("bot").id == agent.id
         eve = space.users.create("eve", description="A person.").spec
         assert (eve.name, eve.description) == ("eve", "A person.")

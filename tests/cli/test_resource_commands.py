@@ -26,26 +26,30 @@ def test_the_first_minute(cli, embedded):
     (ann,) = cli("agents", "list", "--json").rows
     assert ann["memory"]["collections"] == ["notes"]
     assert ann["memory"]["budget"] == 400
-    assert (ann["memories"], ann["persona_version"]) == ("notes", 1)
+    assert (ann["memories"], ann["spec_version"]) == ("notes", 1)
     assert "You are Ann." in cli("agents", "list").out
     assert cli("users", "create", "eve", "--description", "Likes tea.").code == 0
     assert "Likes tea." in cli("users", "show", "eve").out
 
 
-def test_personas_are_versions(cli, home):
+def test_changes_are_versions(cli, home):
     (home / "new.md").write_text("You are Ann.\nYou like coffee.")
     cli("agents", "create", "ann", "--persona", "You are Ann.")
     assert cli("agents", "update", "ann", "--persona", "@new.md").code == 0
     reverted = cli("agents", "revert", "ann", "1")
-    assert reverted.out == "the persona of default/ann is version 3 now\n"
-    shown = cli("agents", "show", "ann", "--versions", "--json").rows[0]["personas"]
-    assert [one["text"] for one in shown] == [
+    assert reverted.out == "the agent ann is as in version 1 again\n"
+    shown = cli("agents", "show", "ann", "--versions", "--json").rows[0]["versions"]
+    assert [one["spec"]["persona"] for one in shown] == [
         "You are Ann.",
         "You are Ann.\nYou like coffee.",
         "You are Ann.",
     ]
     assert "back to version 1" in cli("agents", "show", "ann", "--versions").out
     assert "coffee" not in cli("agents", "show", "ann").out
+    cli("namespaces", "update", "default", "--description", "First.")
+    cli("namespaces", "update", "default", "--description", "Second.")
+    assert cli("namespaces", "revert", "default", "2").code == 0
+    assert cli("namespaces", "show", "default", "--json").rows[0]["description"] == "First."
 
 
 def test_an_update_leaves_the_rest(cli, home):
@@ -55,7 +59,7 @@ def test_an_update_leaves_the_rest(cli, home):
     assert changed["model"] is None
     changed = cli("agents", "update", "ann", "--unset", "budget", "--json").rows[0]
     assert changed["memory"]["budget"] is None
-    assert changed["persona_version"] == 1
+    assert changed["spec_version"] == 3
     assert "--unset: no field 'modle'" in cli("agents", "update", "ann", "--unset", "modle").err
     assert "nothing is changed" in cli("agents", "update", "ann").err
 
@@ -98,7 +102,7 @@ BAD = {
         ("agents", "update", "ann", "--memories", "none"),
         "there is no collection 'none'",
     ),
-    "no such version": (("agents", "revert", "ann", "7"), "has no persona 7; there are: 1"),
+    "no such version": (("agents", "revert", "ann", "7"), "has no version 7; there are: 1"),
     "no such provider": (
         ("collections", "create", "c", "--embedder", "nobody/model"),
         "there is no provider 'nobody'",

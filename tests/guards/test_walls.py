@@ -91,5 +91,5 @@ def test_nothing_crosses(steps):
         for kind in KINDS:
             assert look(spaces["other"], kind) == wanted[kind, "other"]
         for agent in spaces["other"].agents.list():
-            versions = spaces["other"].agents.personas(agent.spec.name)
-            assert len(versions) == agent.persona_version
+            versions = spaces["other"].agents.versions(agent.spec.name)
+            assert len(versions) == agent.spec_version

@@ -95,10 +95,8 @@ def make_world(location, embedder):
     (foreign,) = change(other, Add(NewMemory(text="A secret.", embedding=vector())))
     reason = {"action": "replace", "sentence": 2, "before": "You like boats."}
     reason |= {"text": "You love the sea.", "reason": "She said so.", "memories": [new, "me_none"]}
-    agent = resources.read(kinds.get, kinds.AGENTS, "acme", "guide")
-    resources.write(
-        kinds.add_persona, agent, "You are patient.\nYou love the sea.", "run 7", [reason]
-    )
+    better = {"persona": "You are patient.\nYou love the sea."}
+    resources.write(kinds.update, kinds.AGENTS, "acme", "guide", better, "run 7", [reason])
     return World(resources, old, new, gone, foreign)
 
 

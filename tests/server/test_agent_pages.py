@@ -60,7 +60,7 @@ def test_a_persona_is_reverted(browser_of, world):
     assert status == 200
     assert "back to version 1" in text_of(page)
     agent = world.resources.read(kinds.get, kinds.AGENTS, "acme", "guide")
-    assert (agent.persona_version, agent.spec.persona) == (3, "You are patient.\nYou like boats.")
+    assert (agent.spec_version, agent.spec.persona) == (3, "You are patient.\nYou like boats.")
     assert browser_of.post(f"{where}/revert", where, version="one")[0] == 400
     assert browser_of.post(f"{where}/revert", where, version="99")[0] == 404
 
@@ -161,7 +161,7 @@ def test_nothing_is_changed_without_the_token_of_the_page(browser_of, world):
         where = path.format(new=world.new)
         for fields in ({"version": "1"}, {"version": "1", "csrf": "another"}):
             assert browser_of.post(where, "", **fields)[0] == 403, path
-    assert world.resources.read(kinds.get, kinds.AGENTS, "acme", "guide").persona_version == 2
+    assert world.resources.read(kinds.get, kinds.AGENTS, "acme", "guide").spec_version == 2
 
 
 def test_a_key_shows_its_namespaces_and_does_what_its_scopes_allow(serve, world):
@@ -208,9 +208,10 @@ def test_hostile_texts_are_text(browser_of, world):
         )
         resources.write(kinds.create, kinds.USERS, name, UserSpec(name="bo", description=one))
         spec = AgentSpec(name="guide", persona=one, description=one, memories=None)
-        agent = resources.write(kinds.create, kinds.AGENTS, name, spec, source=one)
+        resources.write(kinds.create, kinds.AGENTS, name, spec, source=one)
         change = {"action": one, "text": one, "before": one, "reason": one, "memories": [one]}
-        resources.write(kinds.add_persona, agent, f"{one} too", one, [change])
+        better = {"persona": f"{one} too"}
+        resources.write(kinds.update, kinds.AGENTS, name, "guide", better, one, [change])
     ids = world.keep(
         *clean,
         origin=Origin(clean[0], 1, clean[1]),

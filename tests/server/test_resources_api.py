@@ -75,15 +75,21 @@ def test_fields_within_fields_are_changed_alone(acme, ask):
     assert ask(f"{acme}/agents/ada", {"model": None}, "PATCH")[1]["model"] is None
 
 
-def test_versions_of_a_persona(acme, ask):
+def test_versions(acme, ask):
     ask(f"{acme}/agents", {"name": "ada", "persona": "First."})
     ask(f"{acme}/agents/ada", {"persona": "Second."}, "PATCH")
     status, back = ask(f"{acme}/agents/ada/revert", {"version": 1})
-    assert (status, back["persona"], back["persona_version"]) == (200, "First.", 3)
-    told = ask(f"{acme}/agents/ada/personas")[1]["data"]
-    assert [one["text"] for one in told] == ["First.", "Second.", "First."]
+    assert (status, back["persona"], back["spec_version"]) == (200, "First.", 3)
+    told = ask(f"{acme}/agents/ada/versions")[1]["data"]
+    assert [one["spec"]["persona"] for one in told] == ["First.", "Second.", "First."]
     assert told[2]["source"] == "back to version 1"
     assert ask(f"{acme}/agents/ada/revert", {"version": 9})[0] == 400
+    for kind in ("collections", "users"):
+        ask(f"{acme}/{kind}", {"name": "x", "description": "First."})
+        assert ask(f"{acme}/{kind}/x", {"description": "Second."}, "PATCH")[0] == 200
+        status, back = ask(f"{acme}/{kind}/x/revert", {"version": 1})
+        assert (status, back["description"]) == (200, "First.")
+    assert len(ask(f"{acme}/versions")[1]["data"]) == 1
 
 
 def test_lists_are_paged(acme, ask):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec, UserSpec
 from textevolve.errors import ConflictError, InputError
@@ -31,42 +32,101 @@ def make_collection(resources: ResourceStore, name: str = "notes", namespace: st
     return resources.write(kinds.create, kinds.COLLECTIONS, namespace, spec)
 
 
-def test_an_agent_is_kept_with_every_persona(resources):
+def change(resources, kind, name, fields, *more):
+    return resources.write(kinds.update, kind, "acme", name, fields, *more)
+
+
+def test_an_agent_is_stored_with_every_version(resources):
     make_collection(resources)
     spec = AgentSpec(name="bot", persona="First.", memory={"collections": "notes", "budget": 99})
     made = resources.write(kinds.create, kinds.AGENTS, "acme", spec, "a test")
-    assert made.spec == spec
-    assert made.persona_version == 1
-    assert made.full_name == "acme/bot"
-    changed = resources.write(
-        kinds.update, kinds.AGENTS, "acme", "bot", {"persona": "Second.", "memory": {"limit": 3}}
-    )
-    assert (changed.spec.persona, changed.persona_version) == ("Second.", 2)
-    assert changed.spec.memory.limit == 3
-    assert changed.spec.memory.budget == 99
+    assert (made.spec, made.spec_version, made.full_name) == (spec, 1, "acme/bot")
+    fields = {"persona": "Second.", "memory": {"limit": 3}}
+    changed = change(resources, kinds.AGENTS, "bot", fields)
+    assert (changed.spec.persona, changed.spec_version) == ("Second.", 2)
+    assert (changed.spec.memory.limit, changed.spec.memory.budget) == (3, 99)
+    assert change(resources, kinds.AGENTS, "bot", fields) == changed
     why = [{"memory": "me_1", "reason": "said so"}]
-    assert resources.write(kinds.add_persona, changed, "Third.", "run 1", why) == 3
-    assert resources.write(kinds.revert, "acme", "bot", 1).persona_version == 4
-    kept = resources.read(kinds.list_personas, made.id)
-    assert [one.text for one in kept] == ["First.", "Second.", "Third.", "First."]
-    assert kept[0].source == "a test"
-    assert kept[2].changes == why
-    assert kept[3].source == "back to version 1"
-    assert resources.read(kinds.get, kinds.AGENTS, "acme", "bot").spec.persona == "First."
+    third = change(resources, kinds.AGENTS, "bot", {"persona": "Third."}, "run 1", why, 2)
+    assert third.spec_version == 3
+    back = resources.write(kinds.revert, kinds.AGENTS, "acme", "bot", 1)
+    assert (back.spec, back.spec_version) == (spec, 4)
+    versions = resources.read(kinds.list_versions, kinds.AGENTS, "acme", "bot")
+    assert [one.spec["persona"] for one in versions] == ["First.", "Second.", "Third.", "First."]
+    assert [one.source for one in versions] == ["a test", "", "run 1", "back to version 1"]
+    assert versions[2].changes == why
 
 
-def test_a_persona_is_not_made_twice_nor_over_somebody_elses(resources):
-    old = resources.write(
-        kinds.create, kinds.AGENTS, "acme", AgentSpec(name="bot", persona="First.")
-    )
-    assert resources.write(kinds.add_persona, old, "Second.") == 2
-    assert resources.write(kinds.add_persona, old, "Second.") == 2
+def test_a_change_is_not_made_over_somebody_elses(resources):
+    resources.write(kinds.create, kinds.AGENTS, "acme", AgentSpec(name="bot", persona="First."))
+    change(resources, kinds.AGENTS, "bot", {"persona": "Second."})
     with pytest.raises(ConflictError, match="changed meanwhile"):
-        resources.write(kinds.add_persona, old, "Third.")
-    with pytest.raises(InputError, match="no persona 9; there are: 1, 2"):
-        resources.write(kinds.revert, "acme", "bot", 9)
+        change(resources, kinds.AGENTS, "bot", {"persona": "Third."}, "", (), 1)
+    with pytest.raises(InputError, match="no version 9; there are: 1, 2"):
+        resources.write(kinds.revert, kinds.AGENTS, "acme", "bot", 9)
     with pytest.raises(InputError, match="the persona is blank"):
-        resources.write(kinds.add_persona, old, " ")
+        change(resources, kinds.AGENTS, "bot", {"persona": " "})
+
+
+@pytest.mark.parametrize("command", ["namespaces", "collections", "users"])
+def test_every_kind_has_versions_and_keeps_what_is_fixed(resources, command):
+    kind = kinds.KINDS[command]
+    name = "acme" if kind is kinds.NAMESPACES else "notes"
+    if kind is kinds.COLLECTIONS:
+        made = make_collection(resources)
+    elif kind is kinds.USERS:
+        resources.write(kinds.create, kind, "acme", UserSpec(name="notes"))
+    change(resources, kind, name, {"description": "Later."})
+    if kind is kinds.COLLECTIONS:
+        moved = update(tables.collections).values(embedder="other/model")
+        resources.write(lambda connection: connection.execute(moved))
+    back = resources.write(kinds.revert, kind, "acme", name, 1)
+    versions = resources.read(kinds.list_versions, kind, "acme", name)
+    assert [one.spec["description"] for one in versions] == ["", "Later.", ""]
+    assert getattr(back, "spec", back).description == ""
+    if kind is kinds.COLLECTIONS:
+        assert (back.id, back.embedder) == (made.id, "other/model")
+    resources.write(kinds.delete, kind, "acme", name)
+    rest = select(tables.resource_versions.c.resource_id)
+    left = resources.read(lambda connection: connection.execute(rest).all())
+    assert len(left) == (1 if kind is kinds.NAMESPACES else 2)
+
+
+PERSONAS = """
+CREATE TABLE personas (agent_id TEXT, version INTEGER, created FLOAT, source TEXT, text TEXT,
+    changes TEXT, PRIMARY KEY (agent_id, version));
+ALTER TABLE agents ADD COLUMN persona_version INTEGER NOT NULL DEFAULT 1;
+INSERT INTO personas SELECT resource_id, version, created, source,
+    json_extract(spec, '$.persona'), changes FROM resource_versions
+    WHERE json_extract(spec, '$.persona') IS NOT NULL;
+DROP TABLE resource_versions;
+UPDATE alembic_version SET version_num = '0007';
+"""
+
+
+@pytest.mark.parametrize("way", ["opened", "copied", "salvaged"])
+def test_personas_of_an_older_store_are_versions(resources, tmp_path, cli, way):
+    resources.write(kinds.create, kinds.AGENTS, "acme", AgentSpec(name="bot", persona="First."))
+    change(resources, kinds.AGENTS, "bot", {"persona": "Second.", "model": "local/x"})
+    resources.close()
+    path, new = tmp_path / "store.db", tmp_path / "new.db"
+    with closing(sqlite3.connect(path)) as raw:
+        raw.executescript(PERSONAS)
+    if way != "opened":
+        command = ["copy", str(path), str(new)]
+        if way == "salvaged":
+            command = ["check", "--store", str(path), "--salvage", str(new)]
+        assert cli("store", *command).code == 0
+        path = new
+    with closing(ResourceStore(str(path))) as store:
+        agent = store.read(kinds.get, kinds.AGENTS, "acme", "bot")
+        assert (agent.spec.persona, agent.spec.model) == ("Second.", "local/x")
+        assert agent.spec_version == 2
+        assert store.write(kinds.revert, kinds.AGENTS, "acme", "bot", 1).spec.persona == "First."
+        changed = store.write(kinds.update, kinds.NAMESPACES, "", "acme", {"description": "New."})
+        assert changed.spec_version == 2
+        versions = store.read(kinds.list_versions, kinds.NAMESPACES, "", "acme")
+        assert [one.spec["description"] for one in versions] == ["", "New."]
 
 
 def test_what_is_not_there_is_named_with_what_is(resources):
@@ -119,17 +179,10 @@ def test_a_collection_that_agents_name_is_kept(resources):
     assert resources.read(kinds.list_all, kinds.COLLECTIONS, "acme") == []
 
 
-def test_only_a_collections_description_changes(resources):
-    made = make_collection(resources)
-    changed = resources.write(
-        kinds.update, kinds.COLLECTIONS, "acme", "notes", {"description": "What is new."}
-    )
-    assert changed.description == "What is new."
-    assert changed.id == made.id
+def test_a_collections_embedder_is_fixed(resources):
+    make_collection(resources)
     with pytest.raises(InputError, match="memories re-embed"):
-        resources.write(
-            kinds.update, kinds.COLLECTIONS, "acme", "notes", {"embedder": "other/model"}
-        )
+        change(resources, kinds.COLLECTIONS, "notes", {"embedder": "other/model"})
 
 
 def test_a_namespace_goes_with_all_that_is_in_it(resources):
@@ -148,14 +201,7 @@ def test_a_namespace_goes_with_all_that_is_in_it(resources):
         == []
     )
     assert resources.read(kinds.get, kinds.USERS, "other", "ann").spec.description == "A person."
-    assert (
-        len(
-            resources.read(
-                kinds.list_personas, resources.read(kinds.get, kinds.AGENTS, "other", "bot").id
-            )
-        )
-        == 1
-    )
+    assert len(resources.read(kinds.list_versions, kinds.AGENTS, "other", "bot")) == 1
 
 
 def test_changes_at_once_are_all_made(memory_location):
@@ -164,7 +210,7 @@ def test_changes_at_once_are_all_made(memory_location):
     with closing(ResourceStore(memory_location)) as store:
         store.ensure_namespace("acme")
         spec = AgentSpec(name="bot", persona="First.")
-        agent = store.write(kinds.create, kinds.AGENTS, "acme", spec)
+        store.write(kinds.create, kinds.AGENTS, "acme", spec)
 
         def change(number: int) -> None:
             changes = {"persona": f"Text {number}.", "description": f"{number}"}
@@ -177,12 +223,13 @@ def test_changes_at_once_are_all_made(memory_location):
 
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(change, range(80)))
-        personas = store.read(kinds.list_personas, agent.id)
-        assert [one.version for one in personas] == list(range(1, 82))
-        assert {one.text for one in personas[1:]} == {f"Text {n}." for n in range(80)}
+        versions = store.read(kinds.list_versions, kinds.AGENTS, "acme", "bot")
+        personas = [one.spec["persona"] for one in versions]
+        assert [one.version for one in versions] == list(range(1, 82))
+        assert set(personas[1:]) == {f"Text {n}." for n in range(80)}
         stored = store.read(kinds.get, kinds.AGENTS, "acme", "bot")
-        assert stored.persona_version == 81
-        assert stored.spec.persona == f"Text {stored.spec.description}." == personas[-1].text
+        assert stored.spec_version == 81
+        assert stored.spec.persona == f"Text {stored.spec.description}." == personas[-1]
 
 
 def test_rows_of_another_version_of_the_program_are_read(resources):

@@ -71,8 +71,6 @@ def texts_of(path, collection):
 
 def personas_of(path):
     resources = ResourceStore(str(path))
-    found = resources.read(
-        kinds.list_personas, resources.read(kinds.get, kinds.AGENTS, "default", "ada").id
-    )
+    found = resources.read(kinds.list_versions, kinds.AGENTS, "default", "ada")
     resources.close()
     return list(found)

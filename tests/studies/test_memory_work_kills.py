@@ -84,7 +84,7 @@ def look(path):
         found.append([one.text, one.origin.source, one.closed is None, *linked])
     with open_store(path) as store:
         runs = [one.status for one in store.list_runs(limit=20)]
-    return [found, [one.text for one in personas_of(path)]], runs
+    return [found, [one.spec["persona"] for one in personas_of(path)]], runs
 
 wanted, base = 1, sys.argv[2]
 while True:

@@ -76,35 +76,37 @@ class UserSpec(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class StoredNamespace:
-    """A namespace as it is kept. Times are seconds since 1970."""
+    """A stored namespace. `spec_version`: its current version. Times are seconds since 1970."""
 
     id: str
     spec: NamespaceSpec
     created: float
     updated: float
+    spec_version: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class StoredUser:
-    """A user as they are kept."""
+    """A stored user."""
 
     id: str
     namespace: str
     spec: UserSpec
     created: float
     updated: float
+    spec_version: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class StoredAgent:
-    """An agent as it is kept, with the persona in force, which is the newest."""
+    """A stored agent."""
 
     id: str
     namespace: str
     spec: AgentSpec
-    persona_version: int
     created: float
     updated: float
+    spec_version: int = 1
 
     @property
     def full_name(self) -> str:
@@ -112,13 +114,21 @@ class StoredAgent:
 
 
 @dataclass(frozen=True, slots=True)
-class PersonaVersion:
-    """A persona that an agent has, or had. Versions count from 1. `source`: what made it.
-    `changes`: what changed and why, where that is known, as JSON-ready data."""
+class SpecVersion:
+    """A specification that a resource has or had.
+
+    Attributes:
+        version: Its number, from 1 on.
+        created: When it was made, in seconds since 1970.
+        spec: Its fields but the name, as JSON-ready data. Versions of agents that an early
+            TextEvolve stored have the persona alone.
+        source: What made it, such as a run.
+        changes: What changed and why, where that is known, as JSON-ready data.
+    """
 
     version: int
-    text: str
     created: float
+    spec: Mapping[str, Any]
     source: str = ""
     changes: Sequence[Mapping[str, Any]] = ()
 

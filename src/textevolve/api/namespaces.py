@@ -16,9 +16,16 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from pathlib import Path
 from typing import Any
 
-from textevolve.agents.resources import NamespaceSpec, StoredNamespace, StoredUser, UserSpec
+from textevolve.agents.resources import (
+    AgentSpec,
+    NamespaceSpec,
+    StoredAgent,
+    StoredNamespace,
+    StoredUser,
+    UserSpec,
+)
 from textevolve.api.memories import AsyncMemories
-from textevolve.api.resources import AsyncAgents, AsyncCollections, AsyncResources
+from textevolve.api.resources import AsyncCollections, AsyncResources
 from textevolve.engine.sync import BackgroundLoop, Waiting, waited
 from textevolve.events import Listener, silence
 from textevolve.memory.record import MemoryRecord
@@ -36,7 +43,7 @@ class AsyncNamespace:
     def __init__(self, desk: MemoryDesk) -> None:
         self._desk = desk
         self.name = desk.namespace
-        self.agents = AsyncAgents(desk, kinds.AGENTS)
+        self.agents = AsyncResources[AgentSpec, StoredAgent](desk, kinds.AGENTS)
         self.collections = AsyncCollections(desk, kinds.COLLECTIONS)
         self.users = AsyncResources[UserSpec, StoredUser](desk, kinds.USERS)
         self.namespaces = AsyncResources[NamespaceSpec, StoredNamespace](desk, kinds.NAMESPACES)
@@ -88,23 +95,18 @@ async def aopen_namespace(
 
 
 class Resources(Waiting[AsyncResources[Any, Any]]):
-    """`AsyncResources`, waited for: users, or namespaces."""
+    """`AsyncResources`, waited for: agents, users, or namespaces."""
 
     create = waited(AsyncResources[Any, Any].create)
     get = waited(AsyncResources[Any, Any].get)
     list = waited(AsyncResources[Any, Any].list)
     update = waited(AsyncResources[Any, Any].update)
+    versions = waited(AsyncResources[Any, Any].versions)
+    revert = waited(AsyncResources[Any, Any].revert)
     delete = waited(AsyncResources[Any, Any].delete)
     find_losses = waited(AsyncResources[Any, Any].find_losses)
     export = waited(AsyncResources[Any, Any].export)
     import_file = waited(AsyncResources[Any, Any].import_file)
-
-
-class Agents(Resources):
-    """`AsyncAgents`, waited for."""
-
-    personas = waited(AsyncAgents.personas)
-    revert = waited(AsyncAgents.revert)
 
 
 class Collections(Resources):
@@ -133,7 +135,7 @@ class Namespace(Waiting[AsyncNamespace]):
     def __init__(self, inner: AsyncNamespace, loop: BackgroundLoop) -> None:
         super().__init__(inner, loop)
         self.name = inner.name
-        self.agents = Agents(inner.agents, loop)
+        self.agents = Resources(inner.agents, loop)
         self.collections = Collections(inner.collections, loop)
         self.users = Resources(inner.users, loop)
         self.namespaces = Resources(inner.namespaces, loop)

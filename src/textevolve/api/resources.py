@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from textevolve.agents.resources import AgentSpec, CollectionSpec, PersonaVersion, StoredAgent
+from textevolve.agents.resources import CollectionSpec, SpecVersion
 from textevolve.errors import InputError
 from textevolve.memory.record import Collection
 from textevolve.report.files import open_target
@@ -54,6 +54,14 @@ class AsyncResources(Generic[S, R]):
                 known = tuple(self._kind.spec.model_fields)
                 raise InputError(f"unknown field '{field}'{suggest(field, known)}")
         return await self._write(kinds.update, name, fields)
+
+    async def versions(self, name: str) -> Sequence[SpecVersion]:
+        """List what one was specified as, the oldest version first."""
+        return await self._read(kinds.list_versions, name)
+
+    async def revert(self, name: str, version: int) -> R:
+        """Make an earlier version current once more, as the newest one. Fixed fields stay."""
+        return await self._write(kinds.revert, name, version)
 
     async def delete(self, name: str, *, force: bool = False) -> None:
         """Delete one with everything that belongs to it. The texts of its memories are erased from
@@ -102,22 +110,6 @@ class AsyncResources(Generic[S, R]):
         desk = self._desk
         return await asyncio.to_thread(
             desk.resources.write, change, self._kind, desk.namespace, *args
-        )
-
-
-class AsyncAgents(AsyncResources[AgentSpec, StoredAgent]):
-    """The agents of a namespace, with the versions of their personas."""
-
-    async def personas(self, name: str) -> Sequence[PersonaVersion]:
-        """All versions of an agent's persona, the oldest first."""
-        agent = await self.get(name)
-        return await asyncio.to_thread(self._desk.resources.read, kinds.list_personas, agent.id)
-
-    async def revert(self, name: str, version: int) -> StoredAgent:
-        """Make an earlier persona the newest version once more."""
-        desk = self._desk
-        return await asyncio.to_thread(
-            desk.resources.write, kinds.revert, desk.namespace, name, version
         )
 
 

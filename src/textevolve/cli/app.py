@@ -38,6 +38,7 @@ def _resources(group: str, help: str, noun: str, more: Mapping[str, Lazy] = {}) 
         "list": "List them.",
         "show": "Show one whole.",
         "update": "Change what is given; the rest stays.",
+        "revert": "Go back to an earlier version.",
         "delete": "Delete one, with all that belongs to it.",
         "export": "Write one to a file, with all that belongs to it.",
         "import": "Take in what such a file holds.",
@@ -98,7 +99,6 @@ COMMANDS: Mapping[str, Lazy] = {
         "Agents with a persona and memories.",
         "an agent",
         {
-            "revert": Lazy("resources:agents.revert", "Go back to an earlier persona."),
             "evolve": Lazy("study:evolve-persona", "Change a persona by what its agent remembers."),
         },
     ),

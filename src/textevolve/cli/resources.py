@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from textevolve.agents.resources import PersonaVersion, split_name
+from textevolve.agents.resources import SpecVersion, split_name
 from textevolve.api.namespaces import Namespace, open_namespace
 from textevolve.cli import options, say
 from textevolve.cli.drawing import open_console, open_status
@@ -25,7 +25,7 @@ from textevolve.report.terminal import print_report
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import suggest
 from textevolve.store.erasure import Losses
-from textevolve.store.kinds import AGENTS, COLLECTIONS, KINDS, Kind
+from textevolve.store.kinds import COLLECTIONS, KINDS, Kind
 from textevolve.studies.resource_report import describe, draw_list, draw_one
 
 SOURCE = "command line"
@@ -42,8 +42,10 @@ Unset = Annotated[
     list[str] | None,
     typer.Option("--unset", metavar="FIELD", help="Back to its default. Repeatable."),
 ]
-Versions = Annotated[bool, typer.Option("--versions", help="All versions of the persona, whole.")]
-PersonaNumber = Annotated[int, typer.Argument(metavar="VERSION", help="As `show` numbers them.")]
+Versions = Annotated[bool, typer.Option("--versions", help="With what each version changed.")]
+VersionNumber = Annotated[
+    int, typer.Argument(metavar="VERSION", help="As `show --versions` numbers them.")
+]
 ExportTarget = Annotated[
     str, typer.Option("--output", "-o", help="The file to write; - is standard output.")
 ]
@@ -69,11 +71,9 @@ class ResourceCall:
     def group(self) -> Any:
         return getattr(self.space, self.kind.command)
 
-    def describe(
-        self, stored: Any, personas: Sequence[PersonaVersion] = ()
-    ) -> list[dict[str, Any]]:
+    def describe(self, stored: Any, versions: Sequence[SpecVersion] = ()) -> list[dict[str, Any]]:
         counts = self.space.collections.count() if self.kind is COLLECTIONS else None
-        return [describe(each, personas, counts) for each in stored]
+        return [describe(each, versions, counts) for each in stored]
 
     def print(self, stored: Any, text: str) -> None:
         if self.given["as_json"]:
@@ -87,7 +87,7 @@ def make_command(path: str) -> Callable[..., None]:
     group, _, verb = path.partition(".")
     kind, run = KINDS[group], VERBS[verb]
     takes = inspect.signature(run, eval_str=True).parameters.values()
-    hidden = {"call", "force", "embeddings", "versions"} - set(kind.options)
+    hidden = {"call", "force", "embeddings"} - set(kind.options)
     own = [each for each in takes if each.name not in hidden]
 
     def command(**given: Any) -> None:
@@ -144,13 +144,12 @@ def list_all(call: ResourceCall) -> None:
 
 def show(call: ResourceCall, *, versions: Versions = False) -> None:
     """Show one of the {many} whole."""
-    stored = call.group.get(call.name)
-    personas = call.group.personas(call.name) if call.kind is AGENTS else ()
-    (data,) = call.describe([stored], personas if versions else ())
+    shown = call.group.versions(call.name) if versions else ()
+    (data,) = call.describe([call.group.get(call.name)], shown)
     if call.given["as_json"]:
         print_json(data)
     else:
-        print_report(draw_one(call.kind, data, personas, whole=versions), open_console())
+        print_report(draw_one(call.kind, data, shown), open_console())
 
 
 def update(call: ResourceCall, *, unset: Unset = None) -> None:
@@ -203,10 +202,10 @@ def report_losses(losses: Losses) -> None:
         )
 
 
-def revert(call: ResourceCall, *, version: PersonaNumber) -> None:
-    """Give an agent an earlier persona again, as its newest version."""
-    agent = call.group.revert(call.name, version)
-    call.print(agent, f"the persona of {agent.full_name} is version {agent.persona_version} now")
+def revert(call: ResourceCall, *, version: VersionNumber) -> None:
+    """Go back to an earlier version of the {noun}, which becomes the newest one."""
+    stored = call.group.revert(call.name, version)
+    call.print(stored, f"the {call.kind.noun} {call.name} is as in version {version} again")
 
 
 def export(

@@ -27,7 +27,7 @@ TAGS: Mapping[str, str] = {
     " Decisions API.",
     "studies": "Anything that `textevolve run` runs, run here.",
     "namespaces": "Walls between what belongs to different owners.",
-    "agents": "Whoever answers, and remembers, with all versions of their personas.",
+    "agents": "Whoever answers, and remembers, with all their versions.",
     "collections": "Collections of memories.",
     "memories": "The memories of a collection.",
     "users": "Whom agents talk with.",

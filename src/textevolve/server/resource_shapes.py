@@ -13,7 +13,7 @@ from typing import Any, ClassVar, cast, get_type_hints
 from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from textevolve.agents.resources import PersonaVersion
+from textevolve.agents.resources import SpecVersion
 from textevolve.memory.cue import Memory
 from textevolve.memory.memory_spec import Time
 from textevolve.memory.recall_settings import RecallSettings
@@ -97,7 +97,6 @@ def page_of(shape: type[BaseModel]) -> type[BaseModel]:
     return _make(f"{shape.__name__}Page", fields)
 
 
-Persona = told_shape("Persona", PersonaVersion)
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "namespaces": {"name": "acme", "description": "The support team's."},
     "agents": {
@@ -123,13 +122,13 @@ def changes_of(kind: Kind[Any, Any]) -> type[BaseModel]:
     return open_fields(kind.spec, f"{kind.noun.capitalize()}Changes", kind.fixed)
 
 
-Personas = _make("Personas", {"data": _list_of(Persona)})
+Versions = _make("Versions", {"data": _list_of(told_shape("Version", SpecVersion))})
 
 
 class Revert(Frozen):
-    """Which of an agent's personas becomes the newest version once more."""
+    """Which version of a resource becomes the newest one once more."""
 
-    version: int = Field(ge=1, description="As `personas` numbers them.")
+    version: int = Field(ge=1, description="As `versions` numbers them.")
 
 
 ToldMemory = told_shape("Memory", MemoryRecord, relations=list[tuple[str, str, str]])

@@ -24,8 +24,8 @@ from textevolve.server.resource_shapes import (
     EXAMPLES,
     EXPORTED,
     LINES,
-    Personas,
     Revert,
+    Versions,
     changes_of,
     example_body,
     lines_body,
@@ -33,14 +33,14 @@ from textevolve.server.resource_shapes import (
     shape_of,
 )
 from textevolve.server.state import server_of
-from textevolve.store.kinds import AGENTS, COLLECTIONS, KINDS, Kind
+from textevolve.store.kinds import COLLECTIONS, KINDS, Kind
 from textevolve.studies.exchange import (
     export_lines,
     import_content,
     namespace_in,
     take_content,
 )
-from textevolve.studies.resource_report import describe
+from textevolve.studies.resource_report import describe, describe_versions
 
 MOST_ON_A_PAGE = 500
 PageLimit: TypeAlias = Annotated[int, Query(ge=1, le=MOST_ON_A_PAGE, description="How many.")]
@@ -191,20 +191,10 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
         desk = desk_of(server_of(request), space.name)
         return stream_lines(export_lines(desk, kind, name, embeddings=embeddings))
 
-    if kind is AGENTS:
-        add_personas(route, shape)
-    return router
-
-
-def add_personas(route: Route, shape: type[BaseModel]) -> None:
-    """Add the paths of an agent's earlier personas."""
-
-    @route("GET", "/{name}/personas", model=Personas)
-    async def list_personas(space: Any, name: _Name) -> Response:
-        """All versions of an agent's persona, the oldest first."""
-        agent = await space.agents.get(name)
-        described = describe(agent, await space.agents.personas(name))
-        return respond({"data": described["personas"]})
+    @route("GET", "/{name}/versions", model=Versions)
+    async def list_versions(space: Any, name: _Name) -> Response:
+        """All versions of the {noun}, the oldest first."""
+        return respond({"data": describe_versions(await group_of(space).versions(name))})
 
     @route(
         "POST",
@@ -214,8 +204,11 @@ def add_personas(route: Route, shape: type[BaseModel]) -> None:
         body=Annotated[Revert, example_body({"version": 1})],
     )
     async def revert(space: Any, name: _Name, body: Any) -> Response:
-        """Give an agent an earlier persona again, as its newest version."""
-        return respond(describe(await space.agents.revert(name, body.version)))
+        """Go back to an earlier version of the {noun}, which becomes the newest one."""
+        (data,) = await describe_all(space, [await group_of(space).revert(name, body.version)])
+        return respond(data)
+
+    return router
 
 
 def _space_of(kind: Kind[Any, Any], scope: KeyScope) -> Any:

@@ -25,6 +25,7 @@ from textevolve.store.database import Database, open_database
 from textevolve.store.dialects import insert_into, is_postgres
 from textevolve.store.memory_changes import search_of
 from textevolve.store.memory_rows import IndexEntry, chunks, collection_of
+from textevolve.store.schema import version_of_persona
 
 PAGE = 500
 GROWING = ("texts", "calls")
@@ -130,6 +131,11 @@ def read_pages(
     store may lack the table, or some of its columns."""
     inspector, keys = inspect(connection), row_keys(table)
     if not inspector.has_table(table.name):
+        if table is tables.resource_versions and inspector.has_table("personas"):
+            query = sql("SELECT * FROM personas ORDER BY agent_id, version")
+            rows = connection.execute(query).mappings()
+            if versions := [version_of_persona(dict(row)) for row in rows]:
+                yield versions
         return
     present = {column["name"] for column in inspector.get_columns(table.name)}
     columns = [

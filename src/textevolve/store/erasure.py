@@ -48,7 +48,7 @@ COLUMNS: Mapping[Table, tuple[str, ...]] = {
     tables.records: ("reason", "body"),
     tables.messages: ("text", "details"),
     tables.sessions: ("title",),
-    tables.personas: ("text", "changes"),
+    tables.resource_versions: ("spec", "changes"),
     tables.memories: ("reason",),
     tables.labelling_items: ("item",),
     tables.labels: ("label",),

@@ -15,7 +15,7 @@ import numpy as np
 from sqlalchemy import insert, select, update
 from sqlalchemy.engine import Connection
 
-from textevolve.agents.resources import PersonaVersion
+from textevolve.agents.resources import SpecVersion
 from textevolve.errors import TakenError
 from textevolve.memory.record import Collection, MemoryRecord, Vector
 from textevolve.store import tables
@@ -25,8 +25,9 @@ from textevolve.store.kinds import (
     NAMESPACES,
     Kind,
     create,
-    keep_persona,
-    list_personas,
+    list_versions,
+    spec_of,
+    store_version,
 )
 from textevolve.store.memory_changes import Transaction, pack_vector, search_of
 from textevolve.store.memory_rows import Closing, IndexEntry, chunks
@@ -81,7 +82,7 @@ class Exported:
     Attributes:
         stored: The resource as the other store had it.
         spec: The specification that it gets here.
-        personas: All versions of an agent's persona.
+        history: All versions of its specification.
         chats: All chats with an agent.
         versions: The versions of a collection, and when each was made.
         sources: The sources of a collection's memories.
@@ -92,7 +93,7 @@ class Exported:
     kind: Kind[Any, Any]
     stored: Any
     spec: Any
-    personas: Sequence[PersonaVersion] = ()
+    history: Sequence[SpecVersion] = ()
     chats: Sequence[StoredChat] = ()
     versions: Sequence[tuple[int, float]] = ()
     sources: Sequence[StoredSource] = ()
@@ -103,11 +104,12 @@ class Exported:
 def read_parts(connection: Connection, kind: Kind[Any, Any], stored: Any) -> dict[str, list[Any]]:
     """Read what belongs to a resource and is no memory, by the names of `Exported`'s fields. Of a
     collection it is as of the version that was read."""
+    name, namespace = spec_of(kind, stored).name, getattr(stored, "namespace", "")
+    parts: dict[str, list[Any]] = {"history": list_versions(connection, kind, namespace, name)}
     if kind is AGENTS:
-        chats = _read_chats(connection, stored.id)
-        return {"personas": list_personas(connection, stored.id), "chats": chats}
+        parts["chats"] = _read_chats(connection, stored.id)
     if kind is not COLLECTIONS:
-        return {}
+        return parts
     table, origins = tables.versions, tables.sources
     versions = select(table.c.version, table.c.changed).where(
         table.c.collection_id == stored.id, table.c.version <= stored.version
@@ -115,7 +117,7 @@ def read_parts(connection: Connection, kind: Kind[Any, Any], stored: Any) -> dic
     sources = select(origins).where(
         origins.c.collection_id == stored.id, origins.c.version <= stored.version
     )
-    return {
+    return parts | {
         "versions": [tuple(row) for row in connection.execute(versions.order_by(table.c.version))],
         "sources": [
             build(StoredSource, {**mapping_of(row), "ids": tuple(json.loads(row.ids))})
@@ -176,11 +178,12 @@ def store_all(connection: Connection, namespace: str, resources: Sequence[Export
     """
     for each in resources:
         id = create(connection, each.kind, namespace, each.spec).id
-        if each.kind is AGENTS:
-            delete_where(connection, tables.personas, agent_id=id)
+        delete_where(connection, tables.resource_versions, resource_id=id)
         id = _restore(connection, each, id)
-        for persona in each.personas:
-            keep_persona(connection, id, persona)
+        *earlier, newest = each.history or [SpecVersion(1, each.stored.created, {})]
+        newest = replace(newest, spec=each.spec.model_dump(mode="json", exclude={"name"}))
+        for version in (*earlier, newest):
+            store_version(connection, id, version)
         space = namespace_id(connection, namespace)
         for chat in each.chats:
             _store_chat(connection, chat, {"namespace_id": space, "agent_id": id})
@@ -195,8 +198,6 @@ def _restore(connection: Connection, each: Exported, id: str) -> str:
     columns = ("created", "updated", "changed", "version")
     values = {name: getattr(stored, name) for name in columns if hasattr(stored, name)}
     values["id"] = id if taken or not stored.id else stored.id
-    if each.personas:
-        values["persona_version"] = each.personas[-1].version
     connection.execute(update(table).where(table.c.id == id).values(**values))
     return values["id"]
 

@@ -1,5 +1,5 @@
 """Namespaces, agents, collections and users: one mechanism creates, reads, changes, lists and
-deletes them, and keeps the versions of personas.
+deletes them, and keeps their versions.
 
 A kind is a specification and a line in `KINDS`. All functions take a connection, and the namespace
 that a resource belongs to; nothing of another namespace is ever read or changed. The name of a
@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Row, func, insert, select
+from sqlalchemy import Row, Select, func, insert, select
 from sqlalchemy.engine import Connection
 
 from textevolve.agents.resources import (
     AgentSpec,
     CollectionSpec,
     NamespaceSpec,
-    PersonaVersion,
+    SpecVersion,
     StoredAgent,
     StoredNamespace,
     StoredUser,
@@ -57,6 +57,7 @@ from textevolve.store.tables import namespace_tokens
 
 S = TypeVar("S", bound=Frozen)
 R = TypeVar("R")
+_versions = tables.resource_versions
 
 
 def _accept(_connection: Connection, _namespace: str, _spec: Any) -> None:
@@ -70,10 +71,11 @@ class Kind(ResourceTable, Generic[S, R]):
 
     Attributes:
         spec: The specification, from which options, HTTP bodies and Python's keywords are made.
-        stored: What a row is read as; its fields are columns, `namespace` and `spec`.
+        stored: What a row is read as; its fields are columns, `namespace`, `spec` and
+            `spec_version`.
         columns: The fields that a list shows.
         fixed: The fields that never change.
-        options: The options of its verbs that other kinds lack: force, embeddings, versions.
+        options: The options of its verbs that other kinds lack: force, embeddings.
         holds: The loss that a person is warned of before one is deleted.
         check: Raises InputError if a specification does not fit the rest of the store.
         erase: Deletes everything that belongs to a row, before the row itself.
@@ -88,6 +90,14 @@ class Kind(ResourceTable, Generic[S, R]):
     check: Callable[[Connection, str, S], None] = _accept
     erase: Callable[[Connection, Row[Any]], None] = lambda _connection, _row: None
 
+    def query(self) -> Select[Any]:
+        """Select rows with the newest version of each, which may be missing in older stores."""
+        every, id = _versions.alias().c, self.table.c.id
+        newest = select(func.max(every.version)).where(every.resource_id == id).scalar_subquery()
+        joined = (_versions.c.resource_id == id) & (_versions.c.version == newest)
+        version = _versions.c.version.label("newest"), _versions.c.spec.label("newest_spec")
+        return select(self.table, *version).select_from(self.table).outerjoin(_versions, joined)
+
 
 def create(
     connection: Connection, kind: Kind[S, R], namespace: str, spec: S, source: str = ""
@@ -100,10 +110,8 @@ def create(
     name = getattr(spec, "name")  # noqa: B009
     refuse_taken(connection, kind, name, namespace)
     kind.check(connection, namespace, spec)
-    insert_row(connection, kind, spec, namespace, _columns(kind, spec))
-    if isinstance(spec, AgentSpec):
-        row = require_row(connection, kind, name, namespace)
-        keep_persona(connection, row.id, PersonaVersion(1, spec.persona, time.time(), source))
+    id = insert_row(connection, kind, spec, namespace, _columns(kind, spec))
+    store_version(connection, id, SpecVersion(1, time.time(), _fields(spec), source))
     return get(connection, kind, namespace, name)
 
 
@@ -112,7 +120,7 @@ def get(connection: Connection, kind: Kind[S, R], namespace: str, name: str) -> 
     Raises:
         NotFoundError: there is none of this name.
     """
-    return _read(connection, kind, namespace, require_row(connection, kind, name, namespace))
+    return _read(kind, namespace, require_row(connection, kind, name, namespace))
 
 
 def list_all(
@@ -120,7 +128,7 @@ def list_all(
 ) -> list[R]:
     """List the resources of a namespace by name."""
     rows = list_rows(connection, kind, namespace, span)
-    return [_read(connection, kind, namespace, row) for row in rows]
+    return [_read(kind, namespace, row) for row in rows]
 
 
 def update(
@@ -130,27 +138,91 @@ def update(
     name: str,
     changes: Mapping[str, Any],
     source: str = "",
+    reasons: Sequence[Mapping[str, Any]] = (),
+    expected: int | None = None,
 ) -> R:
-    """Change fields of a specification; a changed persona becomes a new version.
+    """Change fields of a specification, which makes a new version unless nothing differs.
+
+    Args:
+        source: What changes it, such as a run.
+        reasons: What changes and why, as JSON-ready data.
+        expected: The version that the change is meant for; None for whatever is current.
 
     Raises:
         NotFoundError: there is none of this name. InputError: a field cannot be changed so.
+        ConflictError: another version than the expected one is current.
     """
     row = require_row(connection, kind, name, namespace)
     for field in changes:
         if field in kind.fixed:
             hint = "; see textevolve memories re-embed" if field == "embedder" else ""
             raise InputError(f"{kind.noun} '{name}': its {field} is chosen for good{hint}")
-    spec = merge_spec(_read_spec(connection, kind, row), changes)
+    old = _read_spec(kind, row)
+    spec = merge_spec(old, changes)
     kind.check(connection, namespace, spec)
     check_texts(spec)
+    if spec == old:
+        return _read(kind, namespace, row)
+    newest = row.newest or 1
+    if expected not in (None, newest):
+        raise ConflictError(
+            f"{kind.noun} {kind.full_name(name, namespace)}: was changed meanwhile (version"
+            f" {newest}); look at it and try again"
+        )
+    if row.newest is None:
+        store_version(connection, row.id, _first_version(row, old))
     columns = _columns(kind, spec)
     update_row(connection, kind, row.id, **{n: columns[n] for n in columns if n not in kind.fixed})
-    stored = get(connection, kind, namespace, name)
-    if isinstance(stored, StoredAgent) and isinstance(spec, AgentSpec):
-        add_persona(connection, stored, spec.persona, source)
-        return get(connection, kind, namespace, name)
-    return stored
+    version = SpecVersion(newest + 1, time.time(), _fields(spec), source, reasons)
+    store_version(connection, row.id, version)
+    return get(connection, kind, namespace, name)
+
+
+def list_versions(
+    connection: Connection, kind: Kind[Any, Any], namespace: str, name: str
+) -> list[SpecVersion]:
+    """List all versions of a resource, the oldest first.
+
+    Raises:
+        NotFoundError: there is none of this name.
+    """
+    row = require_row(connection, kind, name, namespace)
+    query = select(_versions).where(_versions.c.resource_id == row.id).order_by(_versions.c.version)
+    versions = [
+        SpecVersion(
+            each.version, each.created, json.loads(each.spec), each.source, json.loads(each.changes)
+        )
+        for each in connection.execute(query)
+    ]
+    return versions or [_first_version(row, _read_spec(kind, row))]
+
+
+def revert(connection: Connection, kind: Kind[S, R], namespace: str, name: str, version: int) -> R:
+    """Make an earlier version current once more, as the newest one. Fixed fields stay.
+
+    Raises:
+        NotFoundError: there is none of this name. InputError: there is no such version, or it does
+            not fit the rest of the store any more.
+    """
+    specs = {each.version: each.spec for each in list_versions(connection, kind, namespace, name)}
+    if version not in specs:
+        known = ", ".join(map(str, specs))
+        raise InputError(f"{kind.noun} '{name}': has no version {version}; there are: {known}")
+    fields = [n for n in kind.spec.model_fields if n not in kind.fixed and n in specs[version]]
+    changes = {name: specs[version][name] for name in fields}
+    return update(connection, kind, namespace, name, changes, f"back to version {version}")
+
+
+def store_version(connection: Connection, id: str, version: SpecVersion) -> None:
+    row = {**asdict(version), "resource_id": id}
+    for name in ("spec", "changes"):
+        row[name] = json.dumps(row[name])
+    connection.execute(insert(_versions).values(row))
+
+
+def _first_version(row: Row[Any], spec: Frozen) -> SpecVersion:
+    """Return version 1 of a resource that an early TextEvolve stored without versions."""
+    return SpecVersion(1, row.created, _fields(spec))
 
 
 def delete(
@@ -163,8 +235,12 @@ def delete(
     """
     if not force:
         require_unnamed(connection, kind, namespace, name)
-    row = require_row(connection, kind, name, namespace)
+    _delete_row(connection, kind, require_row(connection, kind, name, namespace))
+
+
+def _delete_row(connection: Connection, kind: Kind[Any, Any], row: Row[Any]) -> None:
     kind.erase(connection, row)
+    delete_where(connection, _versions, resource_id=row.id)
     delete_where(connection, kind.table, id=row.id)
 
 
@@ -224,65 +300,6 @@ def count_memories(connection: Connection, namespace: str) -> dict[str, int]:
     }
 
 
-def add_persona(
-    connection: Connection,
-    agent: StoredAgent,
-    text: str,
-    source: str = "",
-    changes: Sequence[Mapping[str, Any]] = (),
-) -> int:
-    """Add a version of an agent's persona, and return its number. The newest text once more adds
-    none, so that a repeated call does nothing.
-
-    Raises:
-        InputError: the text is blank. ConflictError: the agent has a newer one meanwhile.
-    """
-    check_text("the persona", text)
-    newest = list_personas(connection, agent.id)[-1]
-    if newest.text == text:
-        return newest.version
-    if newest.version != agent.persona_version:
-        raise ConflictError(
-            f"agent {agent.full_name}: its persona was changed meanwhile (version"
-            f" {newest.version}); look at it and try again"
-        )
-    persona = PersonaVersion(newest.version + 1, text, time.time(), source, changes)
-    keep_persona(connection, agent.id, persona)
-    update_row(connection, AGENTS, agent.id, persona_version=persona.version)
-    return persona.version
-
-
-def revert(connection: Connection, namespace: str, name: str, version: int) -> StoredAgent:
-    """Make an earlier persona of an agent the newest version once more.
-
-    Raises:
-        NotFoundError: there is no such agent. InputError: there is no such version.
-    """
-    agent = get(connection, AGENTS, namespace, name)
-    texts = {each.version: each.text for each in list_personas(connection, agent.id)}
-    if version not in texts:
-        known = ", ".join(map(str, texts))
-        raise InputError(f"agent {agent.full_name}: has no persona {version}; there are: {known}")
-    add_persona(connection, agent, texts[version], f"back to version {version}")
-    return get(connection, AGENTS, namespace, name)
-
-
-def list_personas(connection: Connection, agent_id: str) -> list[PersonaVersion]:
-    """List all versions, the oldest first."""
-    table = tables.personas
-    query = select(table).where(table.c.agent_id == agent_id).order_by(table.c.version)
-    return [
-        build(PersonaVersion, {**mapping_of(row), "changes": json.loads(row.changes)})
-        for row in connection.execute(query)
-    ]
-
-
-def keep_persona(connection: Connection, agent_id: str, persona: PersonaVersion) -> None:
-    changes = json.dumps(list(persona.changes), ensure_ascii=False)
-    row = {**asdict(persona), "agent_id": agent_id, "changes": changes}
-    connection.execute(insert(tables.personas).values(row))
-
-
 def _columns(kind: Kind[S, Any], spec: S) -> dict[str, Any]:
     """Return the values of a row's columns that the specification gives."""
     values = {n: v for n, v in spec.model_dump().items() if n in kind.table.c and n != "name"}
@@ -291,14 +308,16 @@ def _columns(kind: Kind[S, Any], spec: S) -> dict[str, Any]:
     return values
 
 
-def _read_spec(connection: Connection, kind: Kind[S, Any], row: Row[Any]) -> S:
-    """Read a row's specification. Fields of an older version of the program are ignored."""
-    values = mapping_of(row)
-    if kind is AGENTS:
-        table = tables.personas.c
-        newest = select(table.text).where(table.agent_id == row.id).order_by(table.version.desc())
-        persona = connection.execute(newest.limit(1)).scalar_one()
-        values |= {**json.loads(row.spec), "persona": persona}
+def _fields(spec: Frozen) -> dict[str, Any]:
+    """Return the fields that a version has."""
+    return spec.model_dump(mode="json", exclude={"name"})
+
+
+def _read_spec(kind: Kind[S, Any], row: Row[Any]) -> S:
+    """Read a row's specification: what the row lacks is in its newest version. Fields of another
+    version of the program are ignored."""
+    newest, values = json.loads(row.newest_spec or "{}"), mapping_of(row)
+    values = {**newest, **json.loads(values.get("spec", "{}")), **values}
     return kind.spec(**{n: v for n, v in values.items() if n in kind.spec.model_fields})
 
 
@@ -309,9 +328,9 @@ def spec_of(kind: Kind[S, R], stored: R) -> S:
     return getattr(stored, "spec")  # noqa: B009
 
 
-def _read(connection: Connection, kind: Kind[S, R], namespace: str, row: Row[Any]) -> R:
-    spec = _read_spec(connection, kind, row)
-    return build(kind.stored, {**mapping_of(row), "namespace": namespace, "spec": spec})
+def _read(kind: Kind[S, R], namespace: str, row: Row[Any]) -> R:
+    values = {"spec": _read_spec(kind, row), "spec_version": row.newest or 1}
+    return build(kind.stored, {**mapping_of(row), "namespace": namespace, **values})
 
 
 def _check_agent(connection: Connection, namespace: str, spec: AgentSpec) -> None:
@@ -334,8 +353,7 @@ def _check_collection(_connection: Connection, _namespace: str, spec: Collection
 def _erase_namespace(connection: Connection, row: Row[Any]) -> None:
     for kind in (AGENTS, COLLECTIONS, USERS):
         for each in list_rows(connection, kind, row.name):
-            kind.erase(connection, each)
-        delete_where(connection, kind.table, namespace_id=row.id)
+            _delete_row(connection, kind, each)
     for job in list_jobs(connection, row.name):
         delete_job(connection, row.name, job.name)
     delete_tasks_of(connection, row.id)
@@ -343,11 +361,10 @@ def _erase_namespace(connection: Connection, row: Row[Any]) -> None:
 
 
 def _erase_agent(connection: Connection, row: Row[Any]) -> None:
-    """Delete an agent's personas and chats; its memories stay where they are."""
+    """Delete an agent's chats; its memories stay where they are."""
     chats = select(tables.sessions.c.id).where(tables.sessions.c.agent_id == row.id)
     connection.execute(tables.messages.delete().where(tables.messages.c.session_id.in_(chats)))
     delete_where(connection, tables.sessions, agent_id=row.id)
-    delete_where(connection, tables.personas, agent_id=row.id)
 
 
 NAMESPACES = Kind(
@@ -370,9 +387,8 @@ AGENTS = Kind(
     'create {} --persona "You are helpful."',
     spec=AgentSpec,
     stored=StoredAgent,
-    columns=("name", "persona_version", "updated", "model", "collections", "persona"),
-    options=("versions",),
-    holds="its personas and chats (memories stay in their collections)",
+    columns=("name", "spec_version", "updated", "model", "collections", "persona"),
+    holds="its versions and chats (memories stay in their collections)",
     check=_check_agent,
     erase=_erase_agent,
 )

@@ -42,6 +42,9 @@ class ResourceTable:
         """Tell whether each belongs to a namespace."""
         return "namespace_id" in self.table.c
 
+    def query(self) -> Select[Any]:
+        return select(self.table)
+
     def full_name(self, name: str, namespace: str) -> str:
         return f"{namespace}/{name}" if self.walled else name
 
@@ -109,7 +112,7 @@ def list_rows(
 
 
 def _among(kind: ResourceTable, connection: Connection, namespace: str) -> Select[Any]:
-    query = select(kind.table).order_by(kind.table.c.name)
+    query = kind.query().order_by(kind.table.c.name)
     if not kind.walled:
         return query
     return query.where(kind.table.c.namespace_id == namespace_id(connection, namespace))
@@ -133,7 +136,7 @@ def insert_row(
         own["namespace_id"] = namespace_id(connection, namespace)
     refuse_taken(connection, kind, own["name"], namespace)
     now = time.time()
-    defaults = {"created": now, "updated": now, "changed": now, "version": 0, "persona_version": 1}
+    defaults = {"created": now, "updated": now, "changed": now, "version": 0}
     own |= {column: value for column, value in defaults.items() if column in kind.table.c}
     connection.execute(insert(kind.table).values({**own, **values}))
     return own["id"]

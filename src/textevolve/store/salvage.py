@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection
 from textevolve.errors import StoreError
 from textevolve.store import sqlite, tables
 from textevolve.store.documents import DAMAGES
+from textevolve.store.schema import version_of_persona
 from textevolve.store.sqlite import explain, sqlite3
 
 RowRange: TypeAlias = tuple[int, int]
@@ -42,6 +43,8 @@ class DamagedFile:
     def read_rows(self, table: Table) -> Iterator[dict[str, Any]]:
         """Yield the readable rows of a table, in no order."""
         if table.name not in self._tables:
+            if table is tables.resource_versions and "personas" in self._tables:
+                yield from map(version_of_persona, map(dict, self._read_around_gaps("personas")))
             return
         if table.dialect_options["sqlite"]["with_rowid"]:
             rows = self._read_around_gaps(table.name)

@@ -5,8 +5,11 @@ A store that is current is opened without importing alembic.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import ExecutableDDLElement, create_mock_engine
 from sqlalchemy.engine import Connection
@@ -81,3 +84,15 @@ def migrate(connection: Connection) -> None:
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(MIGRATIONS))
     command.upgrade(config, "head")
+
+
+def version_of_persona(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert a row of `personas`, which schema 0007 had, to a row of `resource_versions`."""
+    return {
+        "resource_id": row["agent_id"],
+        "version": row["version"],
+        "created": row["created"],
+        "source": row["source"],
+        "spec": json.dumps({"persona": row["text"]}, ensure_ascii=False),
+        "changes": row["changes"],
+    }

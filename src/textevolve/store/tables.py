@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0007"
+REVISION = "0008"
 """The newest revision in `store/migrations/versions`, which leads to these tables."""
 
 APPLICATION_ID = 0x54457631
@@ -208,25 +208,26 @@ agents = Table(
     Column("id", Text, primary_key=True),
     Column("namespace_id", Text, nullable=False),
     Column("name", Text, nullable=False),
-    Column("persona_version", Integer, nullable=False),
     Column("created", Float, nullable=False),
     Column("updated", Float, nullable=False),
     Column("spec", Text, nullable=False),
     UniqueConstraint("namespace_id", "name", name="agents_by_name"),
 )
-"""`spec`: an `AgentSpec` as JSON, without the persona. `persona_version`: the one in force."""
+"""`spec`: an `AgentSpec` as JSON, without the persona, which the newest version holds."""
 
-personas = Table(
-    "personas",
+resource_versions = Table(
+    "resource_versions",
     metadata,
-    Column("agent_id", Text, primary_key=True),
+    Column("resource_id", Text, primary_key=True),
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("created", Float, nullable=False),
     Column("source", Text, nullable=False),
-    Column("text", Text, nullable=False),
+    Column("spec", Text, nullable=False),
     Column("changes", Text, nullable=False),
 )
-"""Append-only. `source`: what made it, such as a run. `changes`: what changed and why, as JSON."""
+"""Specifications that resources have or had, append-only. `spec`: as JSON, without the name.
+`source`: what made it, such as a run. `changes`: what changed and why, as JSON. Versions of agents
+from schema 0007 have the persona alone; other resources of it have none until they change."""
 
 users = Table(
     "users",

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
@@ -150,7 +150,7 @@ async def describe(
         held = [await find_collection(resources, name, agent.namespace) for name in named]
         return PersonaSnapshot(
             agent=agent.full_name,
-            version=agent.persona_version,
+            version=agent.spec_version,
             persona=agent.spec.persona,
             collections={one.full_name: one.version for one in held},
         ).model_dump(mode="json")
@@ -261,22 +261,26 @@ async def _keep(
     if bench.mode not in ("live", "replay"):
         return None
     space, name = split_name(snapshot.agent, "")
-    agent = await asyncio.to_thread(bench.resources.read, kinds.get, kinds.AGENTS, space, name)
-    personas = await asyncio.to_thread(bench.resources.read, kinds.list_personas, agent.id)
+    read, write = bench.resources.read, bench.resources.write
     source = f"evolve-persona, run {bench.run.rpartition('-')[0]}"
-    kept = (one.version for one in personas if one.text == text and one.source == source)
-    found = next(kept, None)
-    if found is not None or bench.mode == "replay":
-        return found
-    then = replace(agent, persona_version=snapshot.version)
-    return await asyncio.to_thread(
-        bench.resources.write,
-        kinds.add_persona,
-        then,
-        text,
+    versions = await asyncio.to_thread(read, kinds.list_versions, kinds.AGENTS, space, name)
+    for version in versions:
+        if version.source == source and version.spec["persona"] == text:
+            return version.version
+    if bench.mode == "replay":
+        return None
+    changed = await asyncio.to_thread(
+        write,
+        kinds.update,
+        kinds.AGENTS,
+        space,
+        name,
+        {"persona": text},
         source,
-        [asdict(one) for one in changes],
+        [asdict(change) for change in changes],
+        snapshot.version,
     )
+    return changed.spec_version
 
 
 def find_row(step: EvolutionStep) -> Row:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from textevolve.agents.resources import AgentSpec, PersonaVersion
+from textevolve.agents.resources import AgentSpec, SpecVersion
 from textevolve.errors import InputError
 from textevolve.evaluation import check_text
 from textevolve.memory.record import Collection, MemoryRecord, Vector
@@ -35,15 +35,11 @@ VERSION = 1
 PAGE = 500
 
 _STORED = {kind.noun: TypeAdapter[Any](kind.stored) for kind in KINDS.values()}
-_PARTS: Mapping[str, Mapping[str, TypeAdapter[Any]]] = {
-    "agent": {
-        "personas": TypeAdapter(list[PersonaVersion]),
-        "chats": TypeAdapter(list[StoredChat]),
-    },
-    "collection": {
-        "versions": TypeAdapter(list[tuple[int, float]]),
-        "sources": TypeAdapter(list[StoredSource]),
-    },
+_PARTS: Mapping[str, TypeAdapter[Any]] = {
+    "history": TypeAdapter(list[SpecVersion]),
+    "chats": TypeAdapter(list[StoredChat]),
+    "versions": TypeAdapter(list[tuple[int, float]]),
+    "sources": TypeAdapter(list[StoredSource]),
 }
 _MEMORY = TypeAdapter(MemoryRecord)
 
@@ -69,9 +65,9 @@ async def export_lines(
     for inner, stored in resources:
         parts = await read(exchange.read_parts, inner, stored)
         line = {inner.noun: _STORED[inner.noun].dump_python(stored, mode="json")}
-        for part, adapter in _PARTS.get(inner.noun, {}).items():
-            if parts[part] or part != "chats":
-                line[part] = adapter.dump_python(parts[part], mode="json")
+        for part, rows in parts.items():
+            if rows:
+                line[part] = _PARTS[part].dump_python(rows, mode="json")
         yield line
         if inner is COLLECTIONS:
             async for memory in _memory_lines(desk, stored, embeddings):
@@ -136,13 +132,12 @@ def _take_line(resources: list[Exported], row: Mapping[str, Any]) -> None:
     for kind in KINDS.values():
         if kind.noun in row:
             stored = _STORED[kind.noun].validate_python(row[kind.noun])
-            parts = {
-                name: adapter.validate_python(row.get(name, []))
-                for name, adapter in _PARTS.get(kind.noun, {}).items()
-            }
-            if kind is AGENTS and not parts["personas"]:
-                raise InputError("an agent has no persona")
-            resources.append(Exported(kind, stored, kinds.spec_of(kind, stored), **parts))
+            parts = {n: each.validate_python(row[n]) for n, each in _PARTS.items() if n in row}
+            resource = Exported(kind, stored, kinds.spec_of(kind, stored), **parts)
+            numbers = [version.version for version in resource.history]
+            if numbers != sorted(set(numbers)):
+                raise InputError("its versions are not in order")
+            resources.append(resource)
             return
     if "memory" not in row:
         raise InputError("is no line of such a file")
@@ -203,7 +198,11 @@ async def import_content(
         if name is not None and (whole is None or whole is each):
             each.spec = type(each.spec)(**{**each.spec.model_dump(), "name": name})
         if each.kind is AGENTS:
-            each.spec = _bring_home(each.spec, each.stored.namespace)
+            own = f"{each.stored.namespace}/"
+            each.spec = AgentSpec(**_bring_home(each.spec.model_dump(), own))
+            each.history = [
+                replace(version, spec=_bring_home(version.spec, own)) for version in each.history
+            ]
     space = desk.namespace if whole is None else whole.spec.name
     store = desk.resources
     await asyncio.to_thread(store.read, exchange.require_free_names, space, resources)
@@ -231,19 +230,15 @@ def namespace_in(resources: list[Exported]) -> Exported | None:
     return next((each for each in resources if each.kind is NAMESPACES), None)
 
 
-def _bring_home(spec: AgentSpec, namespace: str) -> AgentSpec:
-    """Name the collections of an agent without the namespace that it comes from."""
-
-    def bare(name: str | None) -> str | None:
-        return name and name.removeprefix(f"{namespace}/")
-
-    collections = tuple(bare(each) for each in spec.memory.collections)
-    changes = {
-        "memory": spec.memory.model_copy(update={"collections": collections}),
-        "memories": bare(spec.memories),
-        "insights": bare(spec.insights),
-    }
-    return spec.model_copy(update=changes)
+def _bring_home(value: Any, own: str) -> Any:
+    """Return an agent's fields with its collections named without the namespace they come from."""
+    if isinstance(value, Mapping):
+        fields = cast(Mapping[str, Any], value)
+        names = ("memory", "collections", "memories", "insights")
+        return {n: _bring_home(v, own) if n in names else v for n, v in fields.items()}
+    if isinstance(value, list | tuple):
+        return [_bring_home(each, own) for each in cast(Sequence[Any], value)]
+    return value.removeprefix(own) if isinstance(value, str) else value
 
 
 def _pack(vector: Vector) -> str:

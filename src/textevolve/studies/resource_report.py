@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
-from textevolve.agents.resources import PersonaVersion
+from textevolve.agents.resources import SpecVersion
 from textevolve.memory.memory_spec import write_time
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Column, Report, Table, Texts
+from textevolve.report.blocks import Block, Column, Diff, Report, Table, Texts
 from textevolve.spec import Frozen
 from textevolve.store.kinds import COLLECTIONS, Kind
 
@@ -21,27 +21,30 @@ TIMES = ("created", "updated", "changed")
 
 def describe(
     stored: Any,
-    personas: Sequence[PersonaVersion] = (),
+    versions: Sequence[SpecVersion] = (),
     counts: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Describe a resource as JSON-ready data, with times as ISO 8601. `counts`: how many memories
     each collection holds, by its name."""
-    found: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     for name, value in asdict(stored).items():
-        found |= value.model_dump(mode="json") if isinstance(value, Frozen) else {name: value}
+        data |= value.model_dump(mode="json") if isinstance(value, Frozen) else {name: value}
     if counts is not None:
-        found["memories"] = counts.get(found["name"], 0)
-    if personas:
-        found["personas"] = [asdict(one) for one in personas]
-    for one in (found, *found.get("personas", ())):
-        one.update({name: write_time(one[name]) for name in TIMES if name in one})
-    return found
+        data["memories"] = counts.get(data["name"], 0)
+    data.update({name: write_time(data[name]) for name in TIMES if name in data})
+    if versions:
+        data["versions"] = describe_versions(versions)
+    return data
+
+
+def describe_versions(versions: Sequence[SpecVersion]) -> list[dict[str, Any]]:
+    return [{**asdict(each), "created": write_time(each.created)} for each in versions]
 
 
 def draw_list(kind: Kind[Any, Any], data: Sequence[Mapping[str, Any]]) -> Report:
-    """A line for each of those that are described so."""
-    rows = [_flatten(one) for one in data]
-    numbers = ("persona_version", "memories") if kind is COLLECTIONS else ("persona_version",)
+    """Draw a table with a row for each described resource."""
+    rows = [_flatten(row) for row in data]
+    numbers = ("spec_version", "memories") if kind is COLLECTIONS else ("spec_version",)
     columns = [
         Column(name.replace("_", " "), "count" if name in numbers else "text")
         for name in kind.columns
@@ -51,29 +54,49 @@ def draw_list(kind: Kind[Any, Any], data: Sequence[Mapping[str, Any]]) -> Report
 
 
 def draw_one(
-    kind: Kind[Any, Any],
-    described: Mapping[str, Any],
-    personas: Sequence[PersonaVersion],
-    *,
-    whole: bool,
+    kind: Kind[Any, Any], described: Mapping[str, Any], versions: Sequence[SpecVersion]
 ) -> Report:
-    """All its fields; `whole`: with all versions of the persona."""
+    """Draw all fields of a described resource, and what each version changed."""
     data = _flatten(described)
     facts = {
-        name.replace("_", " "): _say(value)
+        name.replace("_", " "): _write(value)
         for name, value in data.items()
-        if name != "persona" and value not in (None, "", [])
+        if name not in ("persona", "versions") and value not in (None, "", [])
     }
     blocks: list[Block] = []
-    if personas:
-        shown = [(_title(one), one.text) for one in (personas if whole else personas[-1:])]
-        blocks.append(Texts("Persona", shown))
+    if "persona" in data:
+        blocks.append(Texts("Persona", [("", data["persona"])]))
+    if versions:
+        blocks.append(Texts("Versions", _draw_versions(versions)))
     return Report(f"{kind.noun.capitalize()} {data['name']}", "", blocks, facts)
 
 
-def _title(persona: PersonaVersion) -> str:
-    made = f"version {persona.version}, {write_time(persona.created)[:16].replace('T', ' ')}"
-    return made + (f", {persona.source}" if persona.source else "")
+def draw_difference(earlier: SpecVersion, later: SpecVersion) -> list[Block]:
+    """Draw the difference of an agent's personas, and of each other field that differs between two
+    versions."""
+    title = f"From version {earlier.version} to version {later.version}"
+    before, after = _flatten(earlier.spec), _flatten(later.spec)
+    blocks: list[Block] = [Diff(title, before["persona"], after["persona"])]
+    for name in sorted(before.keys() & after.keys() - {"persona"}):
+        if before[name] != after[name]:
+            heading = f"{title}: {name.replace('_', ' ')}"
+            blocks.append(Diff(heading, _write(before[name]), _write(after[name])))
+    return blocks
+
+
+def _draw_versions(versions: Sequence[SpecVersion]) -> list[tuple[str, str]]:
+    """Return a title for each version, and the fields that it changed."""
+    drawn: list[tuple[str, str]] = []
+    before: Mapping[str, Any] = {}
+    for version in versions:
+        fields = _flatten(version.spec)
+        changed = [f"{n}: {_write(v)}" for n, v in fields.items() if v != before.get(n)]
+        moment = write_time(version.created)[:16].replace("T", " ")
+        title = f"version {version.version}, {moment}"
+        title += f", {version.source}" if version.source else ""
+        drawn.append((title, "\n".join(changed)))
+        before = {**before, **fields}
+    return drawn
 
 
 def _flatten(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,10 +110,10 @@ def _flatten(data: Mapping[str, Any]) -> dict[str, Any]:
 def _cell(name: str, value: Any) -> Any:
     if name in TIMES:
         return str(value)[:16].replace("T", " ")
-    return value if isinstance(value, int) else wording.shorten(_say(value), SHORT)
+    return value if isinstance(value, int) else wording.shorten(_write(value), SHORT)
 
 
-def _say(value: Any) -> str:
+def _write(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
 from textevolve.agents.resources import (
-    PersonaVersion,
+    SpecVersion,
     StoredAgent,
     StoredNamespace,
     StoredUser,
@@ -20,14 +20,13 @@ from textevolve.agents.resources import (
 )
 from textevolve.errors import ConflictError, InputError
 from textevolve.memory.record import Collection, MemoryRecord
-from textevolve.report.blocks import Diff
 from textevolve.server.access import Caller, check_namespace, needs
 from textevolve.server.errors import ApiError
 from textevolve.server.pages.drawing import Page, draw, read_form
 from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import server_of
 from textevolve.store import ResourceStore, kinds
-from textevolve.studies.resource_report import describe, draw_one
+from textevolve.studies.resource_report import describe, draw_difference, draw_one
 
 T = TypeVar("T")
 SPACES = 20
@@ -104,27 +103,28 @@ async def show_counts(request: Request, caller: RunReader, namespace: str) -> Re
 async def show_agent(
     request: Request, caller: RunReader, namespace: str, name: str, a: int = 0, b: int = 0
 ) -> Response:
-    """`a`, `b`: the versions of the persona that are held against each other; else the last two."""
+    """`a`, `b`: the versions that are compared; else the last two."""
     check_namespace(caller, namespace)
     resources = server_of(request).resources
     agent = await look_up(lambda: resources.read(kinds.get, kinds.AGENTS, namespace, name))
-    personas = await look_up(lambda: resources.read(kinds.list_personas, agent.id))
-    newest = len(personas)
+    versions = await look_up(
+        lambda: resources.read(kinds.list_versions, kinds.AGENTS, namespace, name)
+    )
+    newest = len(versions)
     later = b if 1 <= b <= newest else newest
     earlier = a if 1 <= a <= newest else max(1, later - 1)
-    made = [one for one in personas if min(earlier, later) < one.version <= max(earlier, later)]
+    between = versions[min(earlier, later) : max(earlier, later)]
     sessions = resources.sessions(namespace)
-    title = f"From version {earlier} to version {later}"
     return draw(
         request,
         "agent.html",
         agent=agent,
-        personas=personas,
+        versions=versions,
         between=(earlier, later),
-        difference=[Diff(title, personas[earlier - 1].text, personas[later - 1].text)],
-        made=made,
-        behind=await _read_behind(resources, namespace, made),
-        facts=draw_one(kinds.AGENTS, describe(agent), (), whole=False).facts,
+        difference=draw_difference(versions[earlier - 1], versions[later - 1]),
+        made=between,
+        behind=await _read_behind(resources, namespace, between),
+        facts=draw_one(kinds.AGENTS, describe(agent), ()).facts,
         collections=_names(agent),
         sessions=await look_up(lambda: sessions.list(agent_id=agent.id, limit=SESSIONS)),
     )
@@ -136,22 +136,24 @@ def _names(agent: StoredAgent) -> list[str]:
 
 
 async def _read_behind(
-    resources: ResourceStore, namespace: str, personas: Sequence[PersonaVersion]
+    resources: ResourceStore, namespace: str, versions: Sequence[SpecVersion]
 ) -> Mapping[str, MemoryRecord]:
-    """The memories behind the changes of personas, by id, as far as they are there still."""
-    changes = [change for one in personas for change in one.changes]
+    """Read the memories behind the changes of versions, by id; those that are gone are left out."""
+    changes = [change for version in versions for change in version.changes]
     ids = dict.fromkeys(id for change in changes for id in change.get("memories", ()))
     found = await resources.memories(namespace).find(list(ids))
     return {one.id: one for one in found}
 
 
 @router.post("/agents/{namespace}/{name}/revert")
-async def revert_persona(request: Request, caller: Owner, namespace: str, name: str) -> Response:
-    """Makes an earlier persona the newest one once more."""
+async def revert_agent(request: Request, caller: Owner, namespace: str, name: str) -> Response:
+    """Make an earlier version of an agent the newest one once more."""
     check_namespace(caller, namespace)
-    wanted = (await read_form(request)).get("version", "")
-    if not (wanted.isascii() and wanted.isdigit()):
-        raise ApiError(400, "invalid_request", f"'{wanted[:40]}' is no version of a persona")
+    version = (await read_form(request)).get("version", "")
+    if not (version.isascii() and version.isdigit()):
+        raise ApiError(400, "invalid_request", f"'{version[:40]}' is no version of an agent")
     resources = server_of(request).resources
-    await look_up(lambda: resources.write(kinds.revert, namespace, name, int(wanted)))
+    await look_up(
+        lambda: resources.write(kinds.revert, kinds.AGENTS, namespace, name, int(version))
+    )
     return RedirectResponse(f"/agents/{namespace}/{name}", 303)
