@@ -13,7 +13,7 @@ from textevolve.errors import BudgetError, ConflictError, InputError, ModelError
 from textevolve.llm.streaming import AnswerPiece
 from textevolve.llm.testing import Answer, Fault
 from textevolve.memory.recall import Recalled
-from textevolve.studies.chats import ChatOptions, open_chat_run, plan_chat
+from textevolve.studies.chats import ChatOptions, ChatRequest, open_chat_run, plan_chat
 from textevolve.wiring import Limits
 
 
@@ -23,7 +23,7 @@ def chats(settings, resources):
 
     @asynccontextmanager
     async def open_one(agent="acme/guide", finish=True, limits=Limits(), **options):
-        plan = await plan_chat(ChatOptions(agent=agent, **options), settings)
+        plan = await plan_chat(ChatRequest(options=ChatOptions(agent=agent, **options)), settings)
         async with open_chat_run(plan, settings, source="test", limits=limits) as chat:
             yield chat
             if finish:
@@ -297,13 +297,13 @@ async def test_what_cannot_be_learned_is_told(
     async with chats(user="ann") as chat:
         await say(chat, "I live in Oslo.")
         await chat.finish()
-        (told,) = chat.parts.learner.tell()
+        (told,) = chat.learned()
         assert told.error
-        assert chat.parts.learner.tell() == []
+        assert chat.learned() == []
     server.script = guide
     async with chats(user="ann") as chat:
         await chat.finish()
-        assert [one.memories for one in chat.parts.learner.tell()] == [1] * again
+        assert [len(one.ids) for one in chat.learned()] == [1] * again
     assert len(await memories_of(resources)) == again
 
 

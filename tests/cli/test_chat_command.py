@@ -267,8 +267,6 @@ def test_a_conversation(terminal, agents) -> None:
     assert "forgotten: Ann lives in Oslo." in chat.read_until("ann> ")
     chat.type("/what")
     assert "there is no /what" in chat.read_until("ann> ")
-    chat.type("/sessions")
-    assert "I live in Oslo." in chat.read_until("ann> ")
     chat.type("Fail.")
     assert "error: " in chat.read_until("ann> ")
     chat.type("/retry")

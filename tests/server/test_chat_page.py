@@ -11,7 +11,6 @@ from agent_world import Browser, answer_chats, make_world, read_events
 
 from pages import HOSTILE, Outline
 from textevolve.llm.testing import Fault, ScriptedServer
-from textevolve.server import open_chats
 from textevolve.store import kinds
 
 CHAT = "/chat/acme/guide"
@@ -184,26 +183,6 @@ def test_who_leaves_stops_the_answer(browser_of, world):
         assert time.monotonic() < until, "the answer goes on"
         time.sleep(0.05)
     assert sessions.messages("last")[-1].details.interrupted
-
-
-@pytest.mark.slow
-def test_of_many_chats_the_idle_ones_are_closed(browser_of, monkeypatch):
-    monkeypatch.setattr(open_chats, "MOST_OPEN", 2)
-    sessions = [dict(say(browser_of, f"Hello {n}."))["begun"]["session"] for n in range(4)]
-    closed = browser_of.post(f"{CHAT}/stop", CHAT, session=sessions[0])[0]
-    still = browser_of.post(f"{CHAT}/stop", CHAT, session=sessions[3])[0]
-    assert (closed, still) == (404, 200)
-    assert dict(say(browser_of, "Again.", session=sessions[0]))["answer"]["position"] == 4
-
-
-@pytest.mark.slow
-def test_a_chat_that_nobody_uses_is_closed(browser_of, monkeypatch):
-    monkeypatch.setattr(open_chats, "IDLE_SECONDS", 0.1)
-    session = dict(say(browser_of, "Hello."))["begun"]["session"]
-    until = time.monotonic() + 60
-    while browser_of.post(f"{CHAT}/stop", CHAT, session=session)[0] != 404:
-        assert time.monotonic() < until
-    assert dict(say(browser_of, "Again.", session=session))["answer"]["position"] == 4
 
 
 def test_hostile_texts_are_text(browser_of, script):

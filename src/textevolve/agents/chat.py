@@ -11,11 +11,11 @@ import datetime
 import hashlib
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias
 
 from textevolve.agents.session import (
     FinishedTurn,
@@ -57,73 +57,80 @@ class Learned:
     ids: tuple[str, ...] = ()
     error: str = ""
 
-    @property
-    def memories(self) -> int:
-        """How many were kept."""
-        return len(self.ids)
+
+class Quiet:
+    """Counts the answers that are being written, so that learning can wait until there is none."""
+
+    def __init__(self) -> None:
+        self._answers = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    @contextmanager
+    def broken(self) -> Generator[None]:
+        """Hold up learning while an answer is written."""
+        self._answers += 1
+        self._none.clear()
+        try:
+            yield
+        finally:
+            self._answers -= 1
+            if not self._answers:
+                self._none.set()
+
+    async def wait(self) -> None:
+        await self._none.wait()
 
 
 class Learner:
-    """Learns turns in their order. `free` is set while no answer is being written."""
+    """Makes memories of turns, one after the other, while it is quiet."""
 
-    def __init__(self, learn: Learn, free: asyncio.Event) -> None:
-        self._learn = learn
-        self.free = free
-        self._waiting: deque[FinishedTurn] = deque()
-        self._told: list[Learned] = []
+    def __init__(self, learn: Learn, quiet: Quiet) -> None:
+        self._learn, self._quiet = learn, quiet
+        self._waiting: deque[tuple[FinishedTurn, asyncio.Future[Learned]]] = deque()
         self._task: asyncio.Task[None] | None = None
 
-    @property
-    def waiting(self) -> int:
-        """How many turns are still to be learned."""
-        return len(self._waiting)
-
-    def add(self, turn: FinishedTurn) -> None:
-        self._waiting.append(turn)
+    def add(self, turn: FinishedTurn) -> asyncio.Future[Learned]:
+        """Learn a turn later; the future tells what became of it."""
+        learned: asyncio.Future[Learned] = asyncio.get_running_loop().create_future()
+        self._waiting.append((turn, learned))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._work())
+        return learned
 
     async def _work(self) -> None:
         while self._waiting:
-            await self.free.wait()
-            turn = self._waiting[0]
+            await self._quiet.wait()
+            turn, learned = self._waiting[0]
             try:
-                learned = Learned(turn, await self._learn(turn))
+                learned.set_result(Learned(turn, await self._learn(turn)))
             except TextEvolveError as error:
-                learned = Learned(turn, error=public_message(error))
-            self._told.append(learned)
+                learned.set_result(Learned(turn, error=public_message(error)))
+            except Exception as error:  # noqa: BLE001  raised where the turn is waited for
+                learned.set_exception(error)
             self._waiting.popleft()
-
-    def tell(self) -> list[Learned]:
-        """What became of turns since it was asked for last."""
-        told, self._told = self._told, []
-        return told
-
-    async def finish(self) -> None:
-        """Wait until all is learned."""
-        if self._task is not None:
-            await self._task
 
     async def aclose(self) -> None:
         """Stop; what is left is learned another time."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        for _, learned in self._waiting:
+            learned.cancel()
 
 
 class StandAside:
     """A model whose calls wait while somebody waits for an answer."""
 
-    def __init__(self, model: Model, free: asyncio.Event) -> None:
-        self.model = model
-        self._free = free
+    def __init__(self, model: Model, quiet: Quiet) -> None:
+        self.model, self._quiet = model, quiet
 
     @property
     def name(self) -> str:
         return self.model.name
 
     async def __call__(self, request: Request, /) -> Response:
-        await self._free.wait()
+        await self._quiet.wait()
         return await self.model(request)
 
 
@@ -238,8 +245,6 @@ def first_shown(sizes: Sequence[int], budget: int) -> int:
     return first
 
 
-T = TypeVar("T")
-
 CUE_MESSAGES = 4
 """How many of the messages before the last one are a part of the cue for recall."""
 SHARES = (1.0, 0.5, 0.25, 0.0)
@@ -283,13 +288,21 @@ Condense: TypeAlias = Callable[[Sequence[str], int], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatParts:
-    """What a chat works with. `context`: tokens that the prompt and the answer may have together;
-    `max_tokens`: of them, those of the answer; `schema`: the JSON schema that it is to keep to.
-    `recall`: None for an agent without memories; `use` notes which memories were shown, `forget`
-    closes one. `learner`: None where nothing is to be learned. `condense` makes a summary of what
-    the prompt has no room for; None: it is left out. `free` is set while nobody waits for an
-    answer. `tools`, `tool_choice`: functions that may be called, as `Request` has them; `exchange`:
-    calls and results since the last message."""
+    """The persona, the model and the store of a chat, and the limits of its answers.
+
+    Attributes:
+        context: Tokens that the prompt and the answer may have together.
+        max_tokens: Tokens that the answer may have.
+        schema: The JSON schema that the answer is to keep to.
+        tools: Functions that may be called; `tools` and `tool_choice` are as `Request` has them.
+        exchange: Calls of tools and their results since the last message.
+        recall: Returns what is remembered; None for an agent without memories.
+        use: Notes which memories were shown.
+        forget: Closes a memory.
+        learner: Makes memories of turns; None if nothing is to be learned.
+        condense: Summarises what the prompt has no room for; None leaves it out.
+        quiet: Is broken while an answer is written.
+    """
 
     persona: Persona
     model: Model
@@ -307,17 +320,14 @@ class ChatParts:
     forget: Callable[[Memory], Awaitable[None]] | None = None
     learner: Learner | None = None
     condense: Condense | None = None
-    free: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-class _Stopped(Exception):
-    """Somebody ended the turn."""
+    quiet: Quiet = field(default_factory=Quiet)
 
 
 class AgentChat:
     """One session with an agent. Its turns come one after the other.
 
-    `session`: its id, empty before the first message; `messages`: all that was said.
+    `session`: its id, empty before the first message; `messages`: all that was said; `recalled`:
+    what was recalled for the last message.
     """
 
     def __init__(
@@ -326,28 +336,41 @@ class AgentChat:
         self.parts, self.session = parts, session
         self.messages = list(messages)
         self.recalled = Recalled()
-        self._asking: asyncio.Task[Any] | None = None
-        parts.free.set()
+        self.learning: list[asyncio.Future[Learned]] = []
+        self._prompt: ChatPrompt | None = None
+        self._written = ""
+        self._asking: asyncio.Task[Response] | None = None
+        self._busy = False
 
     @property
     def unanswered(self) -> bool:
-        """Whether the last message has no answer yet, as after a failure."""
+        """Tell whether the last message has no answer yet, as after a failure."""
         return bool(self.messages) and self.messages[-1].role == "user"
 
+    async def begin(self, text: str) -> None:
+        """Begin a session with its first message, unless it has one.
+
+        Raises:
+            InputError: the text is blank.
+        """
+        check_text("the message", text)
+        if not self.session:
+            self.session = await self.parts.keeper.begin(title_of(text))
+
     async def say(self, text: str) -> AsyncGenerator[ChatEvent]:
-        """Say something, and be answered. The message is kept before the model is asked. Where the
-        events are not read to their end, what was written so far is kept as interrupted.
+        """Say something, and be answered. The message is stored before the model is asked; the last
+        one once more, if it has no answer, is not stored again. If the events are not read to their
+        end, what was written so far is stored as interrupted.
 
         Raises:
             InputError: the text is blank, or an answer is being written.
             ConflictError: somebody else has gone on with the session.
             ModelError, BudgetError: no answer came; the message stays, and `answer` asks again.
         """
-        check_text("the message", text)
         with self._turn():
-            if not self.session:
-                self.session = await self.parts.keeper.begin(title_of(text))
-            await self._keep("user", text, MessageDetails())
+            await self.begin(text)
+            if not (self.unanswered and self.messages[-1].text == text):
+                await self._keep("user", text, MessageDetails())
             async with aclosing(self._answer()) as events:
                 async for event in events:
                     yield event
@@ -370,53 +393,74 @@ class AgentChat:
         if self._asking is not None:
             self._asking.cancel()
 
+    @property
+    def unlearned(self) -> int:
+        """Count the turns of which memories are still to be made."""
+        return sum(not learned.done() for learned in self.learning)
+
+    def learned(self) -> list[Learned]:
+        """Tell what became of turns since this was called last."""
+        done = [each for each in self.learning if each.done()]
+        self.learning = [each for each in self.learning if not each.done()]
+        return [each.result() for each in done if not each.cancelled()]
+
     async def finish(self) -> None:
         """Wait until memories are made of all turns."""
-        if self.parts.learner is not None:
-            await self.parts.learner.finish()
+        if self.learning:
+            await asyncio.wait(self.learning)
 
     @contextmanager
     def _turn(self) -> Generator[None]:
-        if not self.parts.free.is_set():
+        if self._busy:
             raise InputError("an answer is being written; wait for it, or stop it")
-        self.parts.free.clear()
+        self._busy = True
         try:
-            yield
+            with self.parts.quiet.broken():
+                yield
         finally:
-            self.parts.free.set()
+            self._busy = False
 
     async def _answer(self) -> AsyncGenerator[ChatEvent]:
+        """The model is asked in a task of its own, which `stop` cancels."""
+        self._written, self._prompt, self.recalled = "", None, Recalled()
+        events: asyncio.Queue[ChatEvent | None] = asyncio.Queue()
+        self._asking = task = asyncio.create_task(self._ask(events.put_nowait))
+        task.add_done_callback(lambda _: events.put_nowait(None))
         try:
-            self.recalled = await self._do(self._recall())
-            yield self.recalled
-            for share in SHARES:
-                prompt, shortened = await self._do(self._lay_out(share))
-                if shortened is not None:
-                    yield shortened
-                try:
-                    async with aclosing(self._write(prompt)) as events:
-                        async for event in events:
-                            yield event
-                    return
-                except TooLongError:
-                    if share == SHARES[-1]:
-                        raise
-        except _Stopped:
-            yield ChatAnswer("", len(self.messages), True, memories=self.recalled.memories)
-
-    async def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the work gives, which `stop` ends."""
-        self._asking = task = asyncio.ensure_future(work)
-        try:
-            await asyncio.wait([task])
+            while (event := await events.get()) is not None:
+                yield event
+        except (GeneratorExit, asyncio.CancelledError):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await self._interrupt()
+            raise
         finally:
             self._asking = None
-            if not task.done():
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
         if task.cancelled():
-            raise _Stopped
-        return task.result()
+            yield await self._interrupt()
+        else:
+            yield await self._finish(task.result())
+
+    async def _ask(self, tell: Callable[[ChatEvent], None]) -> Response:
+        """Recall, lay out the prompt, and ask the model; with less of the history if it says that
+        the prompt is too long."""
+        self.recalled = await self._recall()
+        tell(self.recalled)
+        for share in SHARES[:-1]:
+            with suppress(TooLongError):
+                return await self._ask_with(share, tell)
+        return await self._ask_with(SHARES[-1], tell)
+
+    async def _ask_with(self, share: float, tell: Callable[[ChatEvent], None]) -> Response:
+        self._prompt, shortened = await self._lay_out(share)
+        if shortened is not None:
+            tell(shortened)
+
+        def note(piece: AnswerPiece) -> None:
+            self._written = piece.text if piece.anew else self._written + piece.text
+            tell(piece)
+
+        return await ask_streaming(self.parts.model, self._request(self._prompt), note)
 
     async def _recall(self) -> Recalled:
         if self.parts.recall is None:
@@ -467,30 +511,6 @@ class AgentChat:
             return None, str(error)
         return (HistorySummary(until=first, text=said), "") if said.strip() else (None, "")
 
-    async def _write(self, prompt: ChatPrompt) -> AsyncGenerator[AnswerPiece | ChatAnswer]:
-        """The pieces of the answer, which is kept in the end; also where it is stopped."""
-        told = ""
-        pieces: asyncio.Queue[AnswerPiece | None] = asyncio.Queue()
-        asked = ask_streaming(self.parts.model, self._request(prompt), pieces.put_nowait)
-        self._asking = task = asyncio.ensure_future(asked)
-        task.add_done_callback(lambda _: pieces.put_nowait(None))
-        try:
-            while (piece := await pieces.get()) is not None:
-                told = piece.text if piece.anew else told + piece.text
-                yield piece
-        except (GeneratorExit, asyncio.CancelledError):
-            task.cancel()
-            await self._interrupt(told, prompt)
-            raise
-        finally:
-            self._asking = None
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        if task.cancelled():
-            yield await self._interrupt(told, prompt)
-        else:
-            yield await self._finish(task.result(), prompt)
-
     def _request(self, prompt: ChatPrompt) -> Request:
         """Each turn of each session is a question of its own in the journal; where it broke off
         after the model had answered, the answer is found there."""
@@ -506,19 +526,20 @@ class AgentChat:
             tool_choice=self.parts.tool_choice,
         )
 
-    async def _interrupt(self, told: str, prompt: ChatPrompt) -> ChatAnswer:
-        """Keep what was written, if anything was."""
-        if told.strip():
-            await self._end_turn(told, prompt, interrupted=True, finish_reason="interrupted")
-        return ChatAnswer(told, len(self.messages), True, memories=self.recalled.memories)
+    async def _interrupt(self) -> ChatAnswer:
+        """Store what was written, if anything was."""
+        if self._written.strip():
+            await self._end_turn(self._written, "interrupted", interrupted=True)
+        memories = self.recalled.memories
+        return ChatAnswer(self._written, len(self.messages), True, memories=memories)
 
-    async def _finish(self, response: Response, prompt: ChatPrompt) -> ChatAnswer:
+    async def _finish(self, response: Response) -> ChatAnswer:
         calls = response.tool_calls if self.parts.tools is not None else ()
         unwanted = not calls and not response.text.strip()
         if unwanted and (response.tool_calls or response.reasoning):
             raise AnswerError(f"{self.parts.model.name}: {why_without_text(response)}")
         if not calls:
-            await self._end_turn(response.text, prompt, finish_reason=response.finish_reason)
+            await self._end_turn(response.text, response.finish_reason)
         return ChatAnswer(
             text=response.text,
             position=len(self.messages),
@@ -528,26 +549,22 @@ class AgentChat:
             tool_calls=calls,
         )
 
-    async def _end_turn(
-        self, text: str, prompt: ChatPrompt, *, finish_reason: str, interrupted: bool = False
-    ) -> None:
-        shown = tuple(one.id for one in prompt.memories if one.id)
-        asked, learner = self.messages[-1], self.parts.learner
+    async def _end_turn(self, text: str, finish_reason: str, *, interrupted: bool = False) -> None:
+        prompt, learner = self._prompt, self.parts.learner
+        shown = tuple(one.id for one in prompt.memories if one.id) if prompt else ()
         details = MessageDetails(
             memories=shown,
             interrupted=interrupted,
             finish_reason=finish_reason,
             model=self.parts.model.name,
             learning="no" if learner is None else "pending",
-            summary=prompt.summary,
+            summary=prompt.summary if prompt else None,
         )
+        question, user = self.messages[-1].text, self.parts.persona.user
         answer = await self._keep("assistant", text, details)
         if learner is not None:
-            user = self.parts.persona.user
-            turn = FinishedTurn(
-                self.session, answer.position, user, asked.text, text, answer.created
-            )
-            learner.add(turn)
+            turn = FinishedTurn(self.session, answer.position, user, question, text, answer.created)
+            self.learning.append(learner.add(turn))
         if shown and self.parts.use is not None:
             await self.parts.use(shown, answer.created)
 

@@ -18,7 +18,7 @@ from textevolve.errors import InputError
 from textevolve.events import Listener, silence
 from textevolve.memory.recall import Memory, Recalled
 from textevolve.settings import Settings, read_settings, store_location
-from textevolve.studies.chats import ChatOptions, open_chat_run, plan_chat
+from textevolve.studies.chats import ChatOptions, ChatRequest, open_chat_run, plan_chat
 from textevolve.wiring import Limits, take_limits
 
 _END: Any = object()
@@ -52,13 +52,9 @@ class ChatLaunch:
     source: str = "Python"
 
     async def open(self) -> AbstractAsyncContextManager[AgentChat]:
-        plan = await plan_chat(self.options, self.settings)
+        plan = await plan_chat(ChatRequest(options=self.options), self.settings)
         return open_chat_run(
-            plan,
-            self.settings,
-            source=self.source,
-            limits=self.limits,
-            listener=self.listener,
+            plan, self.settings, source=self.source, limits=self.limits, listener=self.listener
         )
 
 
@@ -83,13 +79,13 @@ def open_chat(agent: str, **how: Unpack[ChatKeywords]) -> OpenChat:
 
 
 def _read(agent: str, how: ChatKeywords) -> ChatLaunch:
-    given: dict[str, Any] = {**how}
-    store, settings = given.pop("store", None), given.pop("settings", None)
-    limits, listener = given.pop("limits", None), given.pop("listener", silence)
+    keywords: dict[str, Any] = {**how}
+    store, settings = keywords.pop("store", None), keywords.pop("settings", None)
+    limits, listener = keywords.pop("limits", None), keywords.pop("listener", silence)
     settings = settings or read_settings({"store": store})[0]
     if store is not None:
         settings = settings.model_copy(update={"store": store_location(store)})
-    options = ChatOptions(agent=agent, **given)
+    options = ChatOptions(agent=agent, **keywords)
     return ChatLaunch(options, settings, take_limits(limits), listener)
 
 
@@ -185,23 +181,17 @@ class OpenChat:
 
     @property
     def unlearned(self) -> int:
-        """Of so many turns memories are still to be made."""
-        learner = self._chat.parts.learner if self._chat else None
-        return learner.waiting if learner else 0
+        """Count the turns of which memories are still to be made."""
+        return self._chat.unlearned if self._chat else 0
 
     def learned(self) -> list[Learned]:
-        """What became of turns since it was asked for last."""
-        learner = self._chat.parts.learner if self._chat else None
-        return learner.tell() if learner else []
+        """Tell what became of turns since this was called last."""
+        return self._chat.learned() if self._chat else []
 
     def finish(self) -> None:
         """Wait until memories are made of all turns."""
-
-        async def finish(chat: AgentChat) -> None:
-            await chat.finish()
-
         if self._chat is not None:
-            self._kept.wait(finish)
+            self._kept.wait(AgentChat.finish)
 
     def __enter__(self) -> Self:
         return self

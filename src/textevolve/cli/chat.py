@@ -19,7 +19,6 @@ from textevolve.api.chat import ChatLaunch, OpenChat
 from textevolve.cli import process, say
 from textevolve.cli.execution import fetch_weights
 from textevolve.cli.results import print_json
-from textevolve.cli.sessions import print_sessions
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import shape_command, telling_warnings
 from textevolve.engine import sync
@@ -28,16 +27,14 @@ from textevolve.events import CallHeld, CallRetried, Event
 from textevolve.llm.streaming import AnswerPiece
 from textevolve.memory.recall import Memory
 from textevolve.report.wording import count, shorten, visible
-from textevolve.settings import Settings, read_settings
+from textevolve.settings import read_settings
 from textevolve.spec import option
-from textevolve.store import ResourceStore
-from textevolve.studies.chats import ChatOptions, ChatPlan, plan_chat
+from textevolve.studies.chats import ChatOptions, ChatPlan, ChatRequest, plan_chat
 from textevolve.wiring import Limits
 
 HELP = """/memories    what was recalled for the last message, and why
 /forget N    forget the memory with this number, or with this id
 /retry       answer the last message, where it has no answer
-/sessions    the chats with this agent
 /help        this
 /quit        end; as the end of input does
 Ctrl-C ends the answer that is being written; at the prompt it ends the chat."""
@@ -60,35 +57,37 @@ class ChatCommand(ChatOptions):
 
 @telling_warnings()
 def _chat(**given: Any) -> None:
-    wanted = ChatCommand(**read_given(ChatCommand, given))
+    command = ChatCommand(**read_given(ChatCommand, given))
     settings, _ = read_settings({"store": given.get("store")})
-    options = ChatOptions(**wanted.model_dump(exclude={"once"}, exclude_unset=True))
+    options = ChatOptions(**command.model_dump(exclude={"once"}, exclude_unset=True))
     limits = Limits(given["max_cost"], given["max_tokens"], given["max_calls"])
-    plan = sync.run(plan_chat(options, settings))
+    plan = sync.run(plan_chat(ChatRequest(options=options), settings))
     fetch_weights(plan.models, settings)
-    chat = OpenChat(ChatLaunch(options, settings, limits, _tell, "command line"))
-    talk = Talk(chat, plan, settings, as_json=given["as_json"])
+    chat = OpenChat(ChatLaunch(options, settings, limits, _report_waiting, "command line"))
+    talk = Talk(chat, plan, as_json=given["as_json"])
     try:
-        if wanted.once is not None:
-            talk.answer(chat.stream(wanted.once))
+        if command.once is not None:
+            talk.answer(chat.stream(command.once))
         elif talk.interactive:
             talk.converse()
         else:
             talk.take_lines(sys.stdin)
         talk.finish()
     except KeyboardInterrupt:
-        talk.leave()
+        talk.report_session()
+        if talk.interactive and not process.is_terminated():
+            talk.finish()  # unless it comes again
         raise
     except TextEvolveError:
-        talk.say_how_to_go_on()
+        talk.report_session()
         raise
     finally:
         chat.close()
-    if wanted.once is None:
-        talk.say_how_to_go_on()
+    if command.once is None:
+        talk.report_session()
 
 
-def _tell(event: Event) -> None:
+def _report_waiting(event: Event) -> None:
     if isinstance(event, CallRetried):
         say(f"trying again in {event.wait:.1f} s: {event.reason}")
     elif isinstance(event, CallHeld):
@@ -98,10 +97,8 @@ def _tell(event: Event) -> None:
 class Talk:
     """What is read and printed around a chat. `interactive`: a person sits at both ends."""
 
-    def __init__(
-        self, chat: OpenChat, plan: ChatPlan, settings: Settings, *, as_json: bool = False
-    ) -> None:
-        self.chat, self.plan, self.settings, self.as_json = chat, plan, settings, as_json
+    def __init__(self, chat: OpenChat, plan: ChatPlan, *, as_json: bool = False) -> None:
+        self.chat, self.plan, self.as_json = chat, plan, as_json
         self.streams = sys.stdout.isatty() and not as_json
         self.interactive = sys.stdin.isatty() and self.streams
 
@@ -112,22 +109,17 @@ class Talk:
         user = self.plan.persona.user or "you"
         self._welcome()
         while True:
-            self._tell_learned()
+            self._report_learned()
             try:
                 line = input(f"{user}> ").strip()
+                if line in ("/quit", "/exit"):
+                    return
+                self._obey(line)
             except EOFError:
                 print()
                 return
             except UnicodeDecodeError:
                 say("error: the message is not UTF-8")
-                continue
-            try:
-                if line in ("/quit", "/exit"):
-                    return
-                if line.startswith("/"):
-                    self._obey(line)
-                elif line:
-                    self.answer(self.chat.stream(line))
             except ConflictError:
                 raise
             except TextEvolveError as error:
@@ -149,7 +141,10 @@ class Talk:
                 if isinstance(event, AnswerPiece) and self.streams:
                     self._print("\n[it broke off; here it is anew]\n" if event.anew else event.text)
                 elif isinstance(event, HistoryShortened):
-                    self._tell_shortened(event)
+                    instead = "a summary stands for them" if event.summarised else "left out"
+                    reason = f" ({event.reason})" if event.reason else ""
+                    messages = count(event.messages, "message")
+                    say(f"[no room for the first {messages}: {instead}{reason}]")
                 elif isinstance(event, ChatAnswer):
                     self._end_answer(event)
 
@@ -157,22 +152,18 @@ class Talk:
         sys.stdout.write(visible(text))
         sys.stdout.flush()
 
-    def _end_answer(self, answered: ChatAnswer) -> None:
+    def _end_answer(self, answer: ChatAnswer) -> None:
         if self.as_json:
-            print_json({"session": self.chat.session, **asdict(answered)})
+            print_json({"session": self.chat.session, **asdict(answer)})
         else:
-            self._print("\n" if self.streams else f"{answered.text}\n")
-        if answered.interrupted:
-            say("[stopped]" if answered.text.strip() else "[stopped; /retry asks again]")
-        elif answered.finish_reason == "length":
-            say(f"[cut at {self.plan.options.answer_tokens:,} tokens; see --answer-tokens]")
-        elif not answered.text.strip():
-            say(f"[no text came: {answered.finish_reason}]")
-
-    def _tell_shortened(self, event: HistoryShortened) -> None:
-        instead = "a summary stands for them" if event.summarised else "left out"
-        reason = f" ({event.reason})" if event.reason else ""
-        say(f"[no room for the first {count(event.messages, 'message')}: {instead}{reason}]")
+            self._print("\n" if self.streams else f"{answer.text}\n")
+        if answer.interrupted:
+            say("[stopped]" if answer.text.strip() else "[stopped; /retry asks again]")
+        elif answer.finish_reason == "length":
+            tokens = self.plan.request.options.answer_tokens
+            say(f"[cut at {tokens:,} tokens; see --answer-tokens]")
+        elif not answer.text.strip():
+            say(f"[no text came: {answer.finish_reason}]")
 
     @contextmanager
     def _first_stops(self) -> Generator[None]:
@@ -195,13 +186,11 @@ class Talk:
     def _welcome(self) -> None:
         plan, messages = self.plan, self.plan.messages
         say(f"{plan.agent.full_name}, by {plan.model}; /help lists commands, /quit ends")
-        if plan.options.memory and plan.agent.spec.memories is None:
+        if plan.request.options.memory and plan.agent.spec.memories is None:
             say("this agent keeps no memories of chats: it names no collection for them")
         if messages:
-            say(f"session {plan.session}, {count(len(messages), 'message')}; the last:")
-            for one in messages[-2:]:
-                who = plan.agent.full_name if one.role == "assistant" else plan.persona.user
-                say(f"{who or 'you'}: {shorten(one.text, 200)}")
+            last = shorten(messages[-1].text, 200)
+            say(f"session {plan.session}, {count(len(messages), 'message')}; the last: {last}")
         if messages and messages[-1].role == "user":
             say("it has no answer yet; /retry asks for one")
 
@@ -213,40 +202,34 @@ class Talk:
             self._forget(rest.strip())
         elif name == "/retry":
             self.answer(self.chat.answer())
-        elif name == "/sessions":
-            self._show_sessions()
-        else:
+        elif name.startswith("/"):
             say(HELP if name == "/help" else f"there is no {name}; there are:\n{HELP}")
+        elif line:
+            self.answer(self.chat.stream(line))
 
     def _show_memories(self, memories: Sequence[Memory]) -> None:
         if not memories:
             say("nothing was recalled for the last message")
-        for number, one in enumerate(memories, 1):
-            parts = ", ".join(f"{name} {part:.2f}" for name, part in one.parts.items())
-            score = "" if one.score is None else f"score {one.score:.2f}"
-            print(f"{number}. {visible(one.text)}\n   {one.source}; {score} ({parts}); {one.id}")
+        for number, memory in enumerate(memories, 1):
+            parts = ", ".join(f"{name} {part:.2f}" for name, part in memory.parts.items())
+            score = "" if memory.score is None else f"score {memory.score:.2f}"
+            print(f"{number}. {visible(memory.text)}")
+            print(f"   {memory.source}; {score} ({parts}); {memory.id}")
 
     def _forget(self, which: str) -> None:
-        memories = self.chat.recalled.memories
-        found = [one for number, one in enumerate(memories, 1) if which in (str(number), one.id)]
-        if not found or not found[0].id:
-            raise InputError(
-                f"no memory '{which}' was recalled for the last message; see /memories"
-            )
-        self.chat.forget(found[0])
-        say(f"forgotten: {shorten(found[0].text, 60)}")
+        for number, memory in enumerate(self.chat.recalled.memories, 1):
+            if memory.id and which in (str(number), memory.id):
+                self.chat.forget(memory)
+                say(f"forgotten: {shorten(memory.text, 60)}")
+                return
+        raise InputError(f"no memory '{which}' was recalled for the last message; see /memories")
 
-    def _show_sessions(self) -> None:
-        with closing(ResourceStore(self.settings.memory_location)) as store:
-            found = store.sessions(self.plan.agent.namespace).list(agent_id=self.plan.agent.id)
-        print_sessions(found)
-
-    def _tell_learned(self) -> None:
-        for one in self.chat.learned():
-            if one.error:
-                say(f"[no memories were made of a turn: {one.error}]")
-            elif one.memories:
-                say(f"[{'1 memory' if one.memories == 1 else f'{one.memories} memories'} kept]")
+    def _report_learned(self) -> None:
+        for learned in self.chat.learned():
+            if learned.error:
+                say(f"[no memories were made of a turn: {learned.error}]")
+            elif learned.ids:
+                say(f"[{count(len(learned.ids), 'memory').replace('memorys', 'memories')} kept]")
 
     def finish(self) -> None:
         """Make memories of what is left; an interrupt leaves it for the next chat."""
@@ -254,15 +237,10 @@ class Talk:
             turns = count(self.chat.unlearned, "turn")
             say(f"making memories of {turns}; Ctrl-C leaves that to the next chat")
         self.chat.finish()
-        self._tell_learned()
+        self._report_learned()
 
-    def leave(self) -> None:
-        """After an interrupt at the prompt: what is left is finished, unless it comes again."""
-        self.say_how_to_go_on()
-        if self.interactive and not process.is_terminated():
-            self.finish()
-
-    def say_how_to_go_on(self) -> None:
+    def report_session(self) -> None:
+        """Tell the command that resumes the session."""
         if session := self.chat.session:
             agent = self.plan.agent.full_name
             say(f"go on with: textevolve chat {agent} --session {session}")

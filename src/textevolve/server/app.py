@@ -23,7 +23,6 @@ from textevolve.server.jobs_api import open_scheduler
 from textevolve.server.jobs_api import router as jobs_router
 from textevolve.server.labelling import api as labelling_api
 from textevolve.server.limits import open_limits
-from textevolve.server.open_chats import open_chats
 from textevolve.server.openai import api as openai_api
 from textevolve.server.openai.relaying import Relays
 from textevolve.server.options import ServerOptions, is_here
@@ -37,7 +36,7 @@ from textevolve.server.studies.runner import open_runner
 from textevolve.settings import Settings, store_location
 from textevolve.store import ResourceStore, open_store
 from textevolve.store import keys as stored_keys
-from textevolve.studies.chats import ServedChats
+from textevolve.studies.chats import Chats
 
 
 def create_app(
@@ -121,9 +120,8 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
         limits = await stack.enter_async_context(open_limits(resources))
         relays = Relays(serving, await stack.enter_async_context(AsyncExitStack()))
         stack.push_async_callback(relays.aclose)
-        chats = ServedChats(serving.bench)
+        chats = Chats(serving.bench, shared=True)
         stack.push_async_callback(chats.aclose)
-        at_pages = await stack.enter_async_context(open_chats(serving.bench, limits))
         # Studies that name no model ask the one that judges without one of their own ask.
         own = settings.model_copy(update={"model": serving.bench.default_model or settings.model})
         accounts = Accounts(limits, resources)
@@ -138,7 +136,6 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
             limits=limits,
             relays=relays,
             chats=chats,
-            open_chats=at_pages,
             runner=runner,
             feed=feed,
         )

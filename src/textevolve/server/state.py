@@ -8,22 +8,21 @@ from fastapi import Request
 
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.limits import UsageLimits
-from textevolve.server.open_chats import OpenChats
 from textevolve.server.openai.relaying import Relays
 from textevolve.server.options import ServerOptions
 from textevolve.server.studies.feed import Feed
 from textevolve.server.studies.runner import Runner
 from textevolve.settings import Settings
 from textevolve.store import ResourceStore, Store
-from textevolve.studies.chats import ServedChats
+from textevolve.studies.chats import Chats
 
 
 @dataclass
 class ServerState:
     """`store`: runs and their records; `resources`: namespaces, agents and memories; `serving`: the
     models and judges that answer; `limits`: what keys and namespaces may take; `relays`: models
-    that requests are passed on to; `chats`: those of clients with agents; `open_chats`: those of
-    people at pages; `runner`: works on studies; `feed`: tells watchers of runs."""
+    that requests are passed on to; `chats`: those of clients and of people at pages with agents;
+    `runner`: works on studies; `feed`: tells watchers of runs."""
 
     options: ServerOptions
     settings: Settings
@@ -32,8 +31,7 @@ class ServerState:
     serving: Serving
     limits: UsageLimits
     relays: Relays
-    chats: ServedChats
-    open_chats: OpenChats
+    chats: Chats
     runner: Runner
     feed: Feed
 

@@ -13,22 +13,21 @@ import json
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 from textevolve.agents.chat import (
     AgentChat,
-    ChatEvent,
     ChatParts,
-    Learn,
     Learner,
     Persona,
+    Quiet,
     StandAside,
 )
 from textevolve.agents.resources import StoredAgent, split_name
-from textevolve.agents.session import FinishedTurn, Learning, SessionKeeper, SessionMessage
+from textevolve.agents.session import FinishedTurn, SessionKeeper, SessionMessage
 from textevolve.errors import AnswerError, InputError
 from textevolve.events import Listener, silence
 from textevolve.llm.mapreduce import SMALLEST_BUDGET, compress
@@ -81,12 +80,46 @@ class ChatOptions(Frozen):
     temperature: float | None = option(None, "The temperature of answers.", ge=0, le=2)
 
 
-@dataclass(frozen=True, slots=True)
-class ChatPlan:
-    """What a chat needs, found before anything is asked. `collections`: those that the agent
-    recalls from; `embedders`: the models that embed for them."""
+MemoryUse: TypeAlias = Literal["on", "recall", "off"]
+"""Whether memories are recalled and made, only recalled, or neither."""
+ALSO_TOLD = "For this conversation you are also told:"
+"""Stands between the persona and what a client adds to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """A chat that somebody asks for.
+
+    Attributes:
+        keep: Store the session. A chat that is not stored begins with `history`.
+        text: The message; it names a chat that is not stored.
+        told: What the client tells the agent beside its persona.
+        recall: Settings of the agent's recall that differ, by name.
+        schema: The JSON schema of the answer.
+        tools: As `ChatParts` has it, like `tool_choice` and `exchange`.
+        seed: The same request with the same seed gets the same answer again.
+    """
 
     options: ChatOptions
+    keep: bool = True
+    text: str = ""
+    history: tuple[SessionMessage, ...] = ()
+    told: str = ""
+    memory: MemoryUse = "on"
+    recall: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    schema: str | None = None
+    tools: str | None = None
+    tool_choice: str | None = None
+    exchange: tuple[Message, ...] = ()
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPlan:
+    """What a chat needs, looked up before anything is asked. `collections`: those that the agent
+    recalls from; `embedders`: the models that embed for them."""
+
+    request: ChatRequest
     agent: StoredAgent
     model: str
     why: str
@@ -102,52 +135,63 @@ class ChatPlan:
 
 
 async def plan_chat(
-    options: ChatOptions, settings: Settings, resources: ResourceStore | None = None
+    request: ChatRequest, settings: Settings, resources: ResourceStore | None = None
 ) -> ChatPlan:
     """
     Raises:
-        InputError: there is no such agent, collection or session.
+        InputError: there is no such agent, collection or session, or a setting cannot be used.
         SettingsError: no model can be had as asked.
     """
     if resources is None:
         with closing(ResourceStore(settings.memory_location)) as opened:
-            return await plan_chat(options, settings, opened)
+            return await plan_chat(request, settings, opened)
+    options = request.options
     agent = await find_agent(resources, options.agent, settings.namespace)
     model, why = await choose_model(settings, options.model or agent.spec.model)
-    look_up = partial(_look_up, options, agent, resources)
-    collections, embedders, session, messages, persona = await asyncio.to_thread(look_up)
-    return ChatPlan(options, agent, model, why, collections, embedders, session, messages, persona)
+    return await asyncio.to_thread(_look_up, request, agent, resources, model, why)
 
 
 def _look_up(
-    options: ChatOptions, agent: StoredAgent, resources: ResourceStore
-) -> tuple[tuple[str, ...], tuple[str, ...], str, tuple[SessionMessage, ...], Persona]:
-    spec, namespace = agent.spec, agent.namespace
-    written = tuple(one for one in (spec.memories, spec.insights) if one)
-    named = (spec.memory.collections or written) if options.memory else ()
-    wanted = dict.fromkeys([*named, *written] if options.memory else [])
-    found = [
-        resources.read(kinds.get, kinds.COLLECTIONS, namespace, split_name(n, namespace)[1])
-        for n in wanted
+    request: ChatRequest, agent: StoredAgent, resources: ResourceStore, model: str, why: str
+) -> ChatPlan:
+    spec, namespace, options = agent.spec, agent.namespace, request.options
+    written = tuple(name for name in (spec.memories, spec.insights) if name)
+    recalled = (spec.memory.collections or written) if options.memory else ()
+    collections = [
+        resources.read(kinds.get, kinds.COLLECTIONS, namespace, split_name(name, namespace)[1])
+        for name in dict.fromkeys([*recalled, *written] if options.memory else [])
     ]
-    session, user, messages = "", options.user, ()
+    session, user, messages = "", options.user, request.history
     if options.session is not None:
-        kept = resources.sessions(namespace)
-        going_on = kept.get(options.session, agent_id=agent.id, user=options.user or None)
-        if options.user and options.user != going_on.user:
-            whose = going_on.user or "somebody who gave no name"
-            raise InputError(f"session {going_on.id}: is with {whose}, and not with {options.user}")
-        session, user = going_on.id, going_on.user
-        messages = tuple(kept.messages(session))
+        stored = resources.sessions(namespace)
+        earlier = stored.get(options.session, agent_id=agent.id, user=user or None)
+        if user and user != earlier.user:
+            whose = earlier.user or "somebody who gave no name"
+            raise InputError(f"session {earlier.id}: is with {whose}, and not with {user}")
+        session, user = earlier.id, earlier.user
+        messages = tuple(stored.messages(session))
     users = {
-        one.spec.name: one.spec.description
-        for one in resources.read(kinds.list_all, kinds.USERS, namespace)
+        each.spec.name: each.spec.description
+        for each in resources.read(kinds.list_all, kinds.USERS, namespace)
     }
-    persona = Persona(
-        agent=agent.full_name, text=spec.persona, user=user, known=users.get(user, "")
+    recall = RecallSettings.model_validate({**spec.memory.model_dump(), **request.recall})
+    told = f"\n\n{ALSO_TOLD}\n{request.told}" if request.told else ""
+    return ChatPlan(
+        request=request,
+        agent=replace(agent, spec=spec.model_copy(update={"memory": recall})),
+        model=model,
+        why=why,
+        collections=recalled,
+        embedders=tuple(dict.fromkeys(each.embedder for each in collections)),
+        session=session,
+        messages=messages,
+        persona=Persona(
+            agent=agent.full_name,
+            text=f"{spec.persona}{told}",
+            user=user,
+            known=users.get(user, ""),
+        ),
     )
-    embedders = tuple(dict.fromkeys(one.embedder for one in found))
-    return named, embedders, session, messages, persona
 
 
 @asynccontextmanager
@@ -176,68 +220,144 @@ async def open_chat_run(
         limits=limits,
         listener=listener,
     )
-    async with opened as bench, open_chat_in(bench, plan) as chat:
-        yield chat
+    async with opened as bench, aclosing(Chats(bench)) as chats:
+        yield await chats.open(plan)
 
 
-@asynccontextmanager
-async def open_chat_in(bench: Workbench, plan: ChatPlan) -> AsyncGenerator[AgentChat]:
-    """The same in a workbench that is open already, as a server has one for all its chats."""
-    sessions, free = bench.resources.sessions(plan.agent.namespace), asyncio.Event()
-    learner = None
-    if plan.options.memory and plan.agent.spec.memories is not None:
-        learner = Learner(learn_in(bench, plan, plan.agent.spec.memories, free), free)
-    parts = chat_parts(bench, plan, StoredKeeper(sessions, plan), learner, free)
-    chat = AgentChat(parts, plan.session, plan.messages)
-    try:
+class Chats:
+    """The chats of a workbench: one of a command, or all of a server. Close it at the end; what is
+    then still to be learned of stored sessions is learned another time.
+
+    Attributes:
+        answering: The chats whose turns pages follow, by their sessions.
+        noticed: Agents of which a client was told that its chat names no user.
+    """
+
+    def __init__(self, bench: Workbench, *, shared: bool = False) -> None:
+        """`shared`: many people chat at once, so only a model that runs on this machine is kept
+        from learning while any of them waits for an answer."""
+        self._bench, self._shared = bench, shared
+        self._learners: dict[tuple[str, ...], Learner] = {}
+        self._unkept: dict[str, _UnkeptKeeper] = {}
+        self._quiet = Quiet()
+        self.answering: dict[str, AgentChat] = {}
+        self.noticed: set[str] = set()
+
+    async def plan(self, request: ChatRequest) -> ChatPlan:
+        """Plan a chat of the workbench's store; agents that name no model speak by its first one.
+        Raises as `plan_chat`."""
+        model = self._bench.default_model or self._bench.settings.model
+        settings = self._bench.settings.model_copy(update={"model": model})
+        return await plan_chat(request, settings, self._bench.resources)
+
+    async def open(self, plan: ChatPlan) -> AgentChat:
+        """Open a chat, which is not closed: only its turns hold anything."""
+        bench, request, agent = self._bench, plan.request, plan.agent
+        store, sessions = bench.resources.memories(agent.namespace), self._sessions(plan)
+        learner, pending = None, list[FinishedTurn]()
+        collection = agent.spec.memories
+        if collection is not None and request.options.memory and request.memory == "on":
+            key = (agent.id, collection, plan.model)
+            learner = self._learners.get(key)
+            if learner is None:
+                learner = Learner(partial(self._learn, plan, collection), self._quiet_for(plan))
+                self._learners[key] = learner
+                pending = await asyncio.to_thread(sessions.pending_turns, agent.id)
+
+        async def forget(memory: Memory) -> None:
+            place = memory.source.partition(":")[0].partition("/")[2] or collection or ""
+            await store.apply(place, [Forget(memory.id)])
+
+        keeper: SessionKeeper = StoredKeeper(sessions, plan)
+        if not (request.keep or plan.session):
+            keeper = _UnkeptKeeper(self._unkept, request, learns=learner is not None)
+        parts = ChatParts(
+            persona=plan.persona,
+            model=bench.model_of(plan.model),
+            keeper=keeper,
+            today=today(),
+            context=_context_of(plan, bench.settings),
+            max_tokens=request.options.answer_tokens,
+            temperature=request.options.temperature,
+            schema=request.schema,
+            tools=request.tools,
+            tool_choice=request.tool_choice,
+            exchange=request.exchange,
+            recall=partial(_recall, bench, plan) if plan.collections else None,
+            use=store.use,
+            forget=forget,
+            learner=learner,
+            condense=partial(_condense, bench, plan),
+            quiet=self._quiet_for(plan),
+        )
+        chat = AgentChat(parts, plan.session, plan.messages)
         if learner is not None:
-            for turn in await asyncio.to_thread(sessions.pending_turns, plan.agent.id):
-                learner.add(turn)
-        yield chat
-    finally:
-        if learner is not None:
-            await learner.aclose()
+            chat.learning += map(learner.add, pending)
+        return chat
 
+    def _sessions(self, plan: ChatPlan) -> StoredSessions:
+        return self._bench.resources.sessions(plan.agent.namespace)
 
-def chat_parts(
-    bench: Workbench,
-    plan: ChatPlan,
-    keeper: SessionKeeper,
-    learner: Learner | None,
-    free: asyncio.Event,
-) -> ChatParts:
-    """What a chat works with, in a workbench."""
-    store = bench.resources.memories(plan.agent.namespace)
-    collection = plan.agent.spec.memories
+    def _quiet_for(self, plan: ChatPlan) -> Quiet:
+        waits = not self._shared or plan.model.startswith("local/")
+        return self._quiet if waits else Quiet()
 
-    async def use(shown: Sequence[str], when: float) -> None:
-        await store.use(shown, when)
+    async def _learn(self, plan: ChatPlan, collection: str, turn: FinishedTurn) -> tuple[str, ...]:
+        """Make memories of a turn. They come from its session up to there: what was learned of it
+        before is not read again, and helps to understand."""
+        model = StandAside(self._bench.model_of(plan.model), self._quiet_for(plan))
+        name = split_name(collection, plan.agent.namespace)[1]
+        unkept = self._unkept.pop(turn.session, None)
+        if unkept is not None:
+            return await self._learn_unkept(plan, model, name, unkept, turn)
+        sessions = self._sessions(plan)
+        messages = await asyncio.to_thread(sessions.messages, turn.session)
+        mark = partial(sessions.set_learning, turn.session, turn.position)
+        try:
+            created = await create_memories(
+                self._bench.resources.memories(plan.agent.namespace),
+                self._bench.embed,
+                model,
+                name,
+                as_dialogue(messages, turn.position),
+                CreationSettings(about=turn.user),
+                ChangeSource("", f"chat {turn.session}"),
+            )
+        except AnswerError:  # the journal would give the same answer for ever
+            await asyncio.to_thread(mark, "failed")
+            raise
+        await asyncio.to_thread(mark, "done")
+        return () if created.applied is None or created.applied.repeated else created.applied.ids
 
-    async def forget(memory: Memory) -> None:
-        where = memory.source.partition(":")[0].partition("/")[2] or collection or ""
-        await store.apply(where, [Forget(memory.id)])
+    async def _learn_unkept(
+        self,
+        plan: ChatPlan,
+        model: StandAside,
+        collection: str,
+        unkept: _UnkeptKeeper,
+        turn: FinishedTurn,
+    ) -> tuple[str, ...]:
+        """Only the last exchange is learned: those before it were learned when they were new, or
+        were not to be. A conversation up to a message is learned once, whatever answers it got."""
+        store = self._bench.resources.memories(plan.agent.namespace)
+        held = await store.collection(collection)
+        ground = Ground(store, self._bench.embed, model, held, CreationSettings(about=turn.user))
+        dialogue = unkept.dialogue(turn)
+        said = json.dumps([turn.user, [(one.role, one.content) for one in dialogue[:-1]]])
+        key = f"exchange {hashlib.sha256(said.encode()).hexdigest()}"
+        if await store.applied(held.name, key) is not None:
+            return ()
+        start = Start(key, len(dialogue) - 2)
+        points = await extract_points(model, dialogue, ground.settings, start.first)
+        created = await keep_points(ground, points, start, ChangeSource(key, "chat"))
+        return created.applied.ids if created.applied else ()
 
-    return ChatParts(
-        persona=plan.persona,
-        model=bench.model_of(plan.model),
-        keeper=keeper,
-        today=bench.today,
-        context=_context_of(plan, bench.settings),
-        max_tokens=plan.options.answer_tokens,
-        temperature=plan.options.temperature,
-        recall=partial(_recall, bench, plan) if plan.collections else None,
-        use=use,
-        forget=forget,
-        learner=learner,
-        condense=partial(_condense, bench, plan),
-        free=free,
-    )
+    async def aclose(self) -> None:
+        await asyncio.gather(*(learner.aclose() for learner in self._learners.values()))
 
 
 def _context_of(plan: ChatPlan, settings: Settings) -> int:
-    if plan.options.context is not None:
-        return plan.options.context
-    return context_of(plan.model, settings)
+    return plan.request.options.context or context_of(plan.model, settings)
 
 
 async def _condense(bench: Workbench, plan: ChatPlan, texts: Sequence[str], budget: int) -> str:
@@ -256,39 +376,6 @@ async def _recall(bench: Workbench, plan: ChatPlan, text: str, history: str) -> 
     cue = Cue(plan.agent.full_name, plan.collections, text, history=history, settings=settings)
     condense = partial(_condense, bench, plan)
     return await recall_memories(store, bench.embed, settings, cue, summarize=condense)
-
-
-def learn_in(bench: Workbench, plan: ChatPlan, collection: str, free: asyncio.Event) -> Learn:
-    """Memories of a turn come from its session up to there: what was learned of it before is not
-    read again, and helps to understand."""
-    sessions = bench.resources.sessions(plan.agent.namespace)
-    model = StandAside(bench.model_of(plan.model), free)
-
-    async def learn(turn: FinishedTurn) -> tuple[str, ...]:
-        messages = await asyncio.to_thread(sessions.messages, turn.session)
-
-        async def mark(learning: Learning) -> None:
-            where = turn.session, turn.position
-            await asyncio.to_thread(sessions.set_learning, *where, learning)
-
-        try:
-            created = await create_memories(
-                bench.resources.memories(plan.agent.namespace),
-                bench.embed,
-                model,
-                split_name(collection, plan.agent.namespace)[1],
-                as_dialogue(messages, turn.position),
-                CreationSettings(about=turn.user),
-                ChangeSource("", f"chat {turn.session}"),
-            )
-        except AnswerError:  # the journal would give the same answer for ever
-            await mark("failed")
-            raise
-        await mark("done")
-        done = created.applied
-        return () if done is None or done.repeated else done.ids
-
-    return learn
 
 
 def as_dialogue(messages: Sequence[SessionMessage], until: int) -> list[DialogueTurn]:
@@ -321,179 +408,31 @@ class StoredKeeper(SessionKeeper):
         await asyncio.to_thread(self._sessions.append, session, message)
 
 
-MemoryUse: TypeAlias = Literal["on", "recall", "off"]
-"""Whether memories are recalled and made, only recalled, or neither."""
-ALSO_TOLD = "For this conversation you are also told:"
-"""Stands between the persona and what a client adds to it."""
+class _UnkeptKeeper(SessionKeeper):
+    """Keeps a conversation in memory until memories are made of its last exchange."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatRequest:
-    """One message to an agent. `options.session`: the one that is gone on with; `keep`: a new one
-    is begun where none is named; else `history` is what was said before. `told`: what the client
-    tells the agent beside its persona. `recall`: settings of its recall that differ, by name.
-    `schema`: of the answer, as JSON. `tools`, `tool_choice`, `exchange`: as `ChatParts` has them.
-    `seed`: the same request gets the same answer again."""
-
-    options: ChatOptions
-    text: str
-    history: tuple[SessionMessage, ...] = ()
-    keep: bool = False
-    told: str = ""
-    memory: MemoryUse = "on"
-    recall: Mapping[str, Any]
-    schema: str | None = None
-    tools: str | None = None
-    tool_choice: str | None = None
-    exchange: tuple[Message, ...] = ()
-    seed: int | None = None
-
-
-class ServedChats:
-    """The chats of one server. Close it at the end; what is then still to be learned of kept
-    sessions is learned another time. `noticed`: agents of which a client was told that its chat
-    names no user."""
-
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-        self._learners: dict[tuple[str, ...], Learner] = {}
-        self._unkept: dict[str, _UnkeptKeeper] = {}
-        self._quiet = asyncio.Event()
-        self._quiet.set()
-        self._answering = 0
-        self.noticed: set[str] = set()
-
-    async def open(self, asked: ChatRequest) -> AgentChat:
-        """A chat for one request.
-
-        Raises:
-            InputError: there is no such agent, collection or session, or a setting will not do.
-            SettingsError: no model can be had.
-        """
-        plan = await self._plan(asked)
-        learner = await self._learner(plan) if asked.memory == "on" else None
-        if plan.session or asked.keep:
-            sessions = self._bench.resources.sessions(plan.agent.namespace)
-            keeper: SessionKeeper = StoredKeeper(sessions, plan)
-        else:
-            keeper = _UnkeptKeeper(self._unkept if learner else {}, asked)
-        parts = chat_parts(self._bench, plan, keeper, learner, asyncio.Event())
-        tools = {"tools": asked.tools, "tool_choice": asked.tool_choice}
-        parts = replace(parts, today=today(), schema=asked.schema, exchange=asked.exchange, **tools)
-        if asked.memory == "off":
-            parts = replace(parts, recall=None)
-        return AgentChat(parts, plan.session, plan.messages or asked.history)
-
-    async def _plan(self, asked: ChatRequest) -> ChatPlan:
-        settings = self._bench.settings
-        if self._bench.default_model:
-            settings = settings.model_copy(update={"model": self._bench.default_model})
-        plan = await plan_chat(asked.options, settings, self._bench.resources)
-        spec = plan.agent.spec
-        recall = RecallSettings.model_validate({**spec.memory.model_dump(), **asked.recall})
-        told = f"{plan.persona.text}\n\n{ALSO_TOLD}\n{asked.told}" if asked.told else spec.persona
-        agent = replace(plan.agent, spec=spec.model_copy(update={"memory": recall}))
-        return replace(plan, agent=agent, persona=replace(plan.persona, text=told))
-
-    async def _learner(self, plan: ChatPlan) -> Learner | None:
-        """The one that makes memories of all chats with an agent; it begins with what was left."""
-        collection = plan.agent.spec.memories
-        if collection is None:
-            return None
-        key = (plan.agent.id, collection, plan.model)
-        if (known := self._learners.get(key)) is not None:
-            return known
-        always = asyncio.Event()
-        always.set()
-        learner = Learner(self._learn(plan, collection), always)
-        self._learners[key] = learner
-        sessions = self._bench.resources.sessions(plan.agent.namespace)
-        for turn in await asyncio.to_thread(sessions.pending_turns, plan.agent.id):
-            learner.add(turn)
-        return learner
-
-    def _learn(self, plan: ChatPlan, collection: str) -> Learn:
-        kept = learn_in(self._bench, plan, collection, self._quiet)
-
-        async def learn(turn: FinishedTurn) -> tuple[str, ...]:
-            unkept = self._unkept.pop(turn.session, None)
-            if unkept is None:
-                return await kept(turn)
-            return await self._learn_unkept(plan, collection, unkept, turn)
-
-        return learn
-
-    async def _learn_unkept(
-        self, plan: ChatPlan, collection: str, unkept: _UnkeptKeeper, turn: FinishedTurn
-    ) -> tuple[str, ...]:
-        """Only the last exchange is learned: those before it were learned when they were new, or
-        were not to be. A conversation up to a message is learned once, whatever answers it got."""
-        store = self._bench.resources.memories(plan.agent.namespace)
-        held = await store.collection(split_name(collection, plan.agent.namespace)[1])
-        model = StandAside(self._bench.model_of(plan.model), self._quiet)
-        ground = Ground(store, self._bench.embed, model, held, CreationSettings(about=turn.user))
-        dialogue = unkept.dialogue(turn)
-        said = json.dumps([turn.user, [(one.role, one.content) for one in dialogue[:-1]]])
-        key = f"exchange {hashlib.sha256(said.encode()).hexdigest()}"
-        if await store.applied(held.name, key) is not None:
-            return ()
-        start = Start(key, len(dialogue) - 2)
-        points = await extract_points(model, dialogue, ground.settings, start.first)
-        created = await keep_points(ground, points, start, ChangeSource(key, "chat"))
-        return created.applied.ids if created.applied else ()
-
-    async def say(self, chat: AgentChat, text: str) -> AsyncGenerator[ChatEvent]:
-        """As `AgentChat.say`; a message that was kept and has no answer yet is not kept twice.
-        Where the model runs on this machine, memories wait until nobody waits for an answer."""
-        again = chat.unanswered and chat.messages[-1].text == text
-        asked = chat.answer() if again else chat.say(text)
-        local = chat.parts.model.name.startswith("local/")
-        self._answering += local
-        if self._answering:
-            self._quiet.clear()
-        try:
-            async with aclosing(asked) as events:
-                async for event in events:
-                    yield event
-        finally:
-            self._answering -= local
-            if not self._answering:
-                self._quiet.set()
-
-    async def finish(self) -> None:
-        """Wait until memories are made of all turns."""
-        await asyncio.gather(*(one.finish() for one in self._learners.values()))
-
-    async def aclose(self) -> None:
-        await asyncio.gather(*(one.aclose() for one in self._learners.values()))
-
-
-def _name_unkept(asked: ChatRequest) -> str:
-    """What the journal knows a conversation by that is not kept: each request is one of its own,
-    unless it has a seed."""
-    if asked.seed is None:
-        return f"unkept {secrets.token_hex(16)}"
-    said = [(one.role, one.text) for one in asked.history]
-    seeded = json.dumps([asked.options.agent, asked.seed, said, asked.text])
-    return f"unkept {hashlib.sha256(seeded.encode()).hexdigest()}"
-
-
-class _UnkeptKeeper:
-    """Keeps a conversation until memories are made of its last exchange, and not on the disk."""
-
-    def __init__(self, unkept: dict[str, _UnkeptKeeper], asked: ChatRequest) -> None:
-        self._unkept, self._asked = unkept, asked
+    def __init__(
+        self, unkept: dict[str, _UnkeptKeeper], request: ChatRequest, *, learns: bool
+    ) -> None:
+        self._unkept, self._request, self._learns = unkept, request, learns
 
     async def begin(self, title: str) -> str:
-        return _name_unkept(self._asked)
+        """Return the name that the journal knows the conversation by: each request is one of its
+        own, unless it has a seed."""
+        request = self._request
+        if request.seed is None:
+            return f"unkept {secrets.token_hex(16)}"
+        said = [(one.role, one.text) for one in request.history]
+        seeded = json.dumps([request.options.agent, request.seed, said, request.text])
+        return f"unkept {hashlib.sha256(seeded.encode()).hexdigest()}"
 
     async def append(self, session: str, message: SessionMessage) -> None:
-        if message.role == "assistant":
+        if message.role == "assistant" and self._learns:
             self._unkept[session] = self
 
     def dialogue(self, turn: FinishedTurn) -> list[DialogueTurn]:
         when = datetime.datetime.fromtimestamp(turn.created, datetime.UTC)
         now = when.isoformat(timespec="seconds")
-        before = [DialogueTurn(one.role, one.text) for one in self._asked.history]
+        before = [DialogueTurn(one.role, one.text) for one in self._request.history]
         last = [DialogueTurn("user", turn.said, now), DialogueTurn("assistant", turn.answer, now)]
         return [*before, *last]

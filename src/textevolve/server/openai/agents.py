@@ -61,7 +61,7 @@ async def answer_as_agent(
     """
     request, chat = read_chat_request(name, asked), None
     try:
-        chat = await server.chats.open(request)
+        chat = await server.chats.open(await server.chats.plan(request))
     except InputError:
         if request.options.session is None:
             raise
@@ -183,7 +183,7 @@ async def _answer(
     written anew goes on where the first one ended, or fails where it goes another way."""
     sent = now = ""
     with server.serving.place(), spending(note):
-        async with aclosing(server.chats.say(chat, text)) as events:
+        async with aclosing(chat.say(text)) as events:
             async for event in events:
                 if isinstance(event, AnswerPiece):
                     now = event.text if event.anew else now + event.text

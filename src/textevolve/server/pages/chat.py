@@ -6,34 +6,36 @@ and in the end `learned`. Texts are JSON strings; what is drawn on the server is
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack, aclosing, nullcontext
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import StreamingResponse
 
-from textevolve.agents.chat import ChatAnswer, HistoryShortened, Learned
+from textevolve.agents.chat import ChatAnswer, ChatEvent, HistoryShortened
 from textevolve.agents.session import SessionMessage
-from textevolve.errors import TextEvolveError
+from textevolve.errors import InputError
 from textevolve.llm.streaming import AnswerPiece
 from textevolve.memory.recall import Recalled
 from textevolve.memory.record import MemoryRecord
-from textevolve.server.access import check_namespace
+from textevolve.server.access import Caller, check_namespace
+from textevolve.server.decisions.spending import spending
 from textevolve.server.errors import ApiError, as_api_error, respond
-from textevolve.server.open_chats import TurnBegun, TurnEvent
+from textevolve.server.openai.streams import EventResponse, WhileConnected, event_of
 from textevolve.server.pages.agents import look_up
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.pages.memories import Asker
 from textevolve.server.state import ServerState, server_of
 from textevolve.store import kinds
-from textevolve.studies.chats import ChatOptions
+from textevolve.studies.chats import ChatOptions, ChatRequest
 
 MESSAGES = 200
 """Of a session, the last ones are shown."""
 SESSIONS = 30
 
+log = logging.getLogger("textevolve.server")
 router = APIRouter()
 
 
@@ -76,32 +78,62 @@ async def _read_recalled(
 @router.post("/chat/{namespace}/{name}/say")
 async def say(request: Request, caller: Asker, namespace: str, name: str) -> Response:
     """A turn, whose events are streamed. The form's fields: `text`, `user` and `session`; with
-    `again` the last message, which has no answer, is answered."""
+    `again` the last message, which has no answer, is answered. Who leaves stops the answer."""
     check_namespace(caller, namespace)
     server, form = server_of(request), await read_form(request)
-    agent = await look_up(lambda: server.resources.read(kinds.get, kinds.AGENTS, namespace, name))
+    await look_up(lambda: server.resources.read(kinds.get, kinds.AGENTS, namespace, name))
+    options = ChatOptions(
+        agent=f"{namespace}/{name}",
+        user=form.get("user", "").strip(),
+        session=form.get("session") or None,
+    )
+    text = None if form.get("again") else form.get("text", "")
 
-    async def tell() -> AsyncGenerator[bytes]:
-        try:
-            with ExitStack() as place:
-                place.enter_context(server.limits.stream_place(caller))
-                options = ChatOptions(
-                    agent=agent.full_name,
-                    user=form.get("user", "").strip(),
-                    session=form.get("session") or None,
-                )
-                held = await server.open_chats.open(options)
-                text = None if form.get("again") else form.get("text", "")
-                async with aclosing(await server.open_chats.begin(caller, held, text)) as events:
+    async def answer() -> Response:
+        return EventResponse(_follow(request, caller, options, text), server.serving)
+
+    return WhileConnected(answer, 0.0, nullcontext())
+
+
+async def _follow(
+    request: Request, caller: Caller, options: ChatOptions, text: str | None
+) -> AsyncGenerator[bytes]:
+    """Write the events of a turn. A failure is the last of them."""
+    server, namespace = server_of(request), options.agent.partition("/")[0]
+    note = partial(server.limits.note_tokens, caller, namespace=namespace)
+    try:
+        with ExitStack() as place, spending(note):
+            place.enter_context(server.limits.stream_place(caller))
+            await server.limits.check_tokens(caller, namespace)
+            plan = await server.chats.plan(ChatRequest(options=options))
+            if plan.session in server.chats.answering:
+                raise InputError("an answer is being written; wait for it, or stop it")
+            chat = await server.chats.open(plan)
+            if text is not None:
+                await chat.begin(text)
+            server.chats.answering[chat.session] = chat
+            try:
+                yield event_of({"session": chat.session}, "begun")
+                turn = chat.answer() if text is None else chat.say(text)
+                async with aclosing(turn) as events:
                     async for event in events:
-                        yield await _write(request, namespace, event)
-                        if isinstance(event, ChatAnswer):  # what is learned holds up nothing
-                            place.close()
-        except (ApiError, TextEvolveError) as error:
-            yield _event("failed", message=as_api_error(error).message)
-
-    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-    return StreamingResponse(tell(), headers=headers, media_type="text/event-stream")
+                        yield _write(request, namespace, event)
+            finally:
+                server.chats.answering.pop(chat.session, None)
+            place.close()  # what is learned holds up nothing
+            await chat.finish()
+            store = server.resources.memories(namespace)
+            for learned in chat.learned():
+                html = _draw(
+                    request, namespace, learned=learned, kept=await store.find(learned.ids)
+                )
+                where = {"session": learned.turn.session, "position": learned.turn.position}
+                yield event_of({**where, "html": html}, "learned")
+    except Exception as error:
+        failure = as_api_error(error)
+        if failure.status == 500:
+            log.error("a chat with %s failed", options.agent, exc_info=error)
+        yield event_of({"message": failure.message}, "failed")
 
 
 @router.post("/chat/{namespace}/{name}/stop")
@@ -109,38 +141,28 @@ async def stop(request: Request, caller: Asker, namespace: str, name: str) -> Re
     """Ends the answer that is being written in a session."""
     check_namespace(caller, namespace)
     session = (await read_form(request)).get("session", "")
-    held = server_of(request).open_chats.find(session)
-    if held is None or held.agent.full_name != f"{namespace}/{name}":
-        raise ApiError(404, "not_found", f"no chat '{session[:60]}' is open")
-    held.stop()
+    chat = server_of(request).chats.answering.get(session)
+    if chat is None or chat.parts.persona.agent != f"{namespace}/{name}":
+        raise ApiError(404, "not_found", f"no answer is being written in '{session[:60]}'")
+    chat.stop()
     return respond({"stopped": session})
 
 
-def _event(name: str, **data: Any) -> bytes:
-    return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
+def _draw(request: Request, namespace: str, **values: Any) -> str:
+    return bytes(draw(request, "turn.html", namespace=namespace, **values).body).decode()
 
 
-async def _write(request: Request, namespace: str, event: TurnEvent) -> bytes:
-    def drawn(**values: Any) -> str:
-        made = draw(request, "turn.html", namespace=namespace, **values)
-        return bytes(made.body).decode()
-
+def _write(request: Request, namespace: str, event: ChatEvent) -> bytes:
     match event:
-        case TurnBegun():
-            return _event("begun", session=event.session)
         case Recalled():
-            return _event("recalled", html=drawn(recalled=event) if event.memories else "")
+            html = _draw(request, namespace, recalled=event) if event.memories else ""
+            return event_of({"html": html}, "recalled")
         case HistoryShortened():
-            return _event("shortened", html=drawn(shortened=event))
+            return event_of({"html": _draw(request, namespace, shortened=event)}, "shortened")
         case AnswerPiece():
-            return _event("piece", text=event.text, anew=event.anew)
+            return event_of({"text": event.text, "anew": event.anew}, "piece")
         case ChatAnswer():
-            html = drawn(answer=event)
-            return _event("answer", text=event.text, position=event.position, html=html)
-        case Learned():
-            store = server_of(request).resources.memories(namespace)
-            html = drawn(learned=event, kept=await store.find(event.ids))
-            where = {"session": event.turn.session, "position": event.turn.position}
-            return _event("learned", **where, html=html)
-        case ApiError():
-            return _event("failed", message=event.message)
+            html = _draw(request, namespace, answer=event)
+            return event_of(
+                {"text": event.text, "position": event.position, "html": html}, "answer"
+            )
