@@ -14,7 +14,12 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.llm.wrappers import Budget, Budgeted
 from textevolve.loops.calibration.examples import take_material
-from textevolve.loops.calibration.optimizing import search_template
+from textevolve.loops.calibration.optimizing import (
+    decide_search,
+    least_for_decision,
+    needed_for_decision,
+    search_template,
+)
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
 from textevolve.loops.calibration.rewriting import (
     OWN_WORDS,
@@ -26,11 +31,6 @@ from textevolve.loops.calibration.rewriting import (
 from textevolve.loops.calibration.rewriting import prompt as load_prompt
 from textevolve.loops.calibration.search import TemplateSearch
 from textevolve.loops.calibration.tree import Gain, describe_outcome
-from textevolve.loops.calibration.validation import (
-    decide_search,
-    least_for_decision,
-    needed_for_decision,
-)
 from textevolve.metrics.label_metrics import open_metric
 
 SEED = 'What is {n} and {n} more? As JSON: {"sum": 0}'
@@ -204,7 +204,7 @@ async def test_a_decision_asks_no_more_than_what_it_is_given(calls):
         means = CalibrationContext(client, client, compare, metric=open_metric("exact"))
         found = TemplateSearch(data, SMALL, means)
         for text in (f"{SEED} {IDLE}", f"{SEED} {HELPS}"):
-            found.add(0, 1, (), Rewritten(text, ()))
+            found.add(0, Rewritten(text, ()))
         found.beam = [2, 1]
         await decide_search(found, calls)
     assert server.calls <= calls

@@ -21,7 +21,7 @@ from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPla
 from textevolve.loops.calibration.rewriting import RewritingRules, can_show, characters_shown
 from textevolve.loops.calibration.spending import BudgetLimit, SearchBudget, read_budget
 from textevolve.metrics.label_metrics import open_metric
-from textevolve.studies.calibrate import compare_scores, report
+from textevolve.studies.calibrate import compare_scores
 from textevolve.wiring import Limits
 
 MOST = 2
@@ -79,7 +79,7 @@ def prompts(server):
 async def test_a_better_template_is_found_within_the_budget(strategy):
     result, server = await search(strategy=strategy, budget="150", beam=2, depth=3, successors=3)
     assert result.accepted
-    assert server.calls == result.usage.calls == sum(calls for _, calls in result.phases) <= 150
+    assert server.calls == result.usage.calls <= 150
     assert len(set(prompts(server))) + 40 > server.calls  # rewrites of one prompt differ by sample
     asked = [body for body in server.requests if "schema" not in str(body.get("response_format"))]
     texts = [body["messages"][-1]["content"] for body in asked]
@@ -188,18 +188,6 @@ async def test_what_comes_out_does_not_depend_on_the_order_of_answers(strategy):
     assert repr(replace(one, seconds=0)) == repr(replace(many, seconds=0))  # NaN is not itself
 
 
-async def test_what_operators_took_adds_up():
-    result, _ = await search(budget="250")
-    phases = dict(result.phases)
-    assert {one.operator for one in result.operators} == {"demos", "reflect", "remove"}
-    steps = phases["rewriting"] + phases["gate"] + phases["race"]
-    assert sum(one.calls for one in result.operators) == steps
-    assert sum(one.gain for one in result.operators) > 0.5
-    for one in result.operators:
-        made = [node for node in result.nodes if node.operator == one.operator]
-        assert len(made) == one.proposals >= one.passed >= one.taken
-
-
 async def test_a_row_is_no_evidence_for_a_template_that_shows_it():
     result, server = await search(strategy="demos", budget="250")
     assert any(node.demos for node in result.nodes)
@@ -259,7 +247,7 @@ async def test_without_labels_there_are_no_demonstrations():
     with pytest.raises(InputError, match="labelled rows"):
         await search(strategy="demos", evaluator=Judge())
     result, _ = await search(evaluator=Judge())
-    assert {one.operator for one in result.operators} == {"reflect", "remove"}
+    assert {node.operator for node in result.nodes[1:]} <= {"reflect", "remove"}
 
 
 async def test_softmax_draws_other_parents_and_the_same_ones_again():
@@ -352,9 +340,3 @@ async def test_the_editor_sees_where_long_answers_differ_from_their_labels(strat
     assert result.accepted
     edits = [said for said in prompts(server) if "You improve a prompt" in said]
     assert all(len(said) < 2 * shown for said in edits)
-    assert {(name, longest) for name, _, longest in result.shortened} == {
-        ("answer", 40_007),
-        ("expected", 40_007),
-    }
-    facts = report(None, result).facts
-    assert "of up to 40,007 characters" in facts["Shown to the editor in part"]

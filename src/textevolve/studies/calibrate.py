@@ -30,7 +30,7 @@ from textevolve.loops.calibration.examples import (
     take_material,
 )
 from textevolve.loops.calibration.hill_climbing import EQUAL, UNPLANNED
-from textevolve.loops.calibration.optimizing import search_template
+from textevolve.loops.calibration.optimizing import DECISION_SHARE, search_template, weigh_chances
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
 from textevolve.loops.calibration.program import plain_prompt
 from textevolve.loops.calibration.rewriting import characters_shown
@@ -38,7 +38,6 @@ from textevolve.loops.calibration.search import ROUND
 from textevolve.loops.calibration.spending import read_budget
 from textevolve.loops.calibration.tree import CalibrationResult, Gain, Node, describe_outcome
 from textevolve.loops.calibration.trial_runner import STAGE, TRIAL
-from textevolve.loops.calibration.validation import DECISION_SHARE, weigh_chances
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.metrics.shapes import LabelMetric
 from textevolve.report import wording
@@ -191,29 +190,17 @@ def report(_spec: object, found: CalibrationResult) -> Report:
         blocks += _changes(found)
     if found.gain is not None:
         blocks.append(_validation(found, found.gain))
-    if found.operators:
-        blocks.append(_earnings(found))
     blocks.append(Tree("The search", [_grow(found, 0)]))
+    often = f"{POWER * 10:.0f} times in 10"
+    smallest = "none" if math.isnan(found.smallest) else f"{found.smallest:.2f}"
     facts = {
         "Rows": f"{found.rows[0]} for training, {found.rows[1]} held out",
         "Search": f"{wording.count(len(found.nodes), 'template')} in"
         f" {wording.count(found.rounds, 'round')}, {wording.count(found.tried, 'trial')}",
-        "Smallest detectable gain": tell_detectable(found.smallest),
+        "Smallest detectable gain": f"{smallest}, {often}",
         "Used": wording.spent(found.usage),
     }
-    if found.phases:
-        facts["Calls"] = ", ".join(f"{calls:,} {phase}" for phase, calls in found.phases)
-    if found.shortened:
-        facts["Shown to the editor in part"] = "; ".join(
-            f"{name}, {wording.count(times, 'time')}, of up to {longest:,} characters"
-            for name, times, longest in found.shortened
-        )
     return Report(f"Calibration of {what}", describe_outcome(found), blocks, facts)
-
-
-def tell_detectable(gain: float) -> str:
-    often = f"{POWER * 10:.0f} times in 10"
-    return f"none, {often}" if math.isnan(gain) else f"{gain:.2f}, {often}"
 
 
 def _changes(found: CalibrationResult) -> list[Diff]:
@@ -229,26 +216,6 @@ def _changes(found: CalibrationResult) -> list[Diff]:
         for name in old.names
         if old[name] != new[name]
     ]
-
-
-def _earnings(found: CalibrationResult) -> Table:
-    columns = (
-        Column("operator"),
-        Column("proposals", "count"),
-        Column("passed", "count"),
-        Column("taken", "count"),
-        Column("calls", "count"),
-        Column("gain", "number", 3),
-    )
-    rows = [
-        (one.operator, one.proposals, one.passed, one.taken, one.calls, one.gain)
-        for one in found.operators
-    ]
-    note = (
-        "Passed: better than its parent on a few rows. Taken: the best so far. Gain: of those that"
-        " were taken, on training rows, so too high by chance."
-    )
-    return Table("What each operator earned", columns, rows, note=note)
 
 
 def _validation(found: CalibrationResult, gain: Gain) -> Table:
@@ -400,10 +367,10 @@ async def run(
     program = _find_program(spec, bench.objects, bench)
     material = material_of(spec, cases, program)
     first, second = judges_asked(spec)
-    chances = weigh_chances(spec, material)
-    if bench.mode == "live" and chances.poor:
-        logging.getLogger("textevolve").warning(chances.sentence)
-    bench.listener(StepFinished("", OUTLOOK, _foresee(spec, material, chances.sentence)))
+    power, poor = weigh_chances(spec, material)
+    if bench.mode == "live" and poor:
+        logging.getLogger("textevolve").warning(power)
+    bench.listener(StepFinished("", OUTLOOK, _foresee(spec, material, power)))
     editor = bench.model if spec.editor is None else bench.model_of(spec.editor)
     if bench.mode not in ("live", "replay"):
         editor = UsableEdits(editor, "template", material.template)

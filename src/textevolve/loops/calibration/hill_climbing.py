@@ -15,18 +15,10 @@ from dataclasses import dataclass, field
 
 from textevolve.errors import InputError
 from textevolve.loops.attempt import StopReason
-from textevolve.loops.calibration.evidence import Evidence, extend, open_evidence
-from textevolve.loops.calibration.operators import (
-    REMOVE,
-    Operator,
-    Proposal,
-    list_removals,
-)
-from textevolve.loops.calibration.rewriting import Rewritten
+from textevolve.loops.calibration.operators import OPERATORS, can_demonstrate, list_removals
 from textevolve.loops.calibration.search import ROUND, SEED, TemplateSearch
 from textevolve.loops.calibration.selection import seeded, shuffle
 from textevolve.loops.calibration.spending import SearchSpent
-from textevolve.loops.calibration.tree import OperatorEarnings
 
 UNPLANNED = 300
 """Outputs and rewrites that the search takes at most where no budget is given."""
@@ -42,32 +34,22 @@ FORGETTING = 0.85
 """What an operator's earlier rounds count for when it has another."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """`rows` on which templates race, `gate`: those they are tried on first, `width`: templates
-    that are made at once."""
+@dataclass
+class Climb:
+    """Where the search stands; the leader has a score on every row in play that has one.
 
+    `rows` on which templates race, `gate`: those they are tried on first, `width`: templates that
+    are made at once. `held`: outputs for the ablation. `equals`: by operators a longer template
+    that is as good as the leader, from which they go on: two changes may help where each alone
+    does not. Where nothing scores, an operator goes on only from what it made itself. `recent`:
+    wins, gain and calls of each operator, of which older ones count less.
+    """
+
+    search: TemplateSearch
+    operators: Sequence[str]
     rows: int
     gate: int
     width: int
-
-
-def size_up(outputs: float, training: int) -> Sizes:
-    """By what the search may ask for in all: with more of it, differences are told more surely."""
-    rows = min(training, max(4, round(math.sqrt(outputs))))
-    return Sizes(rows, max(2, min(6, round(rows / 3))), max(1, min(4, round(outputs / 200))))
-
-
-@dataclass
-class Climb:
-    """Where the search stands; the leader has a score on every row in play that has one. `held`:
-    outputs for the ablation. `equals`: by operators a longer template that is as good as the
-    leader, from which they go on: two changes may help where each alone does not. Where nothing
-    scores, an operator goes on only from what it made itself."""
-
-    evidence: Evidence
-    sizes: Sizes
-    operators: Sequence[Operator]
     equals: dict[str, int] = field(default_factory=dict[str, int])
     idle: int = 0
     held: int = 0
@@ -77,35 +59,34 @@ class Climb:
     )
 
     @property
-    def search(self) -> TemplateSearch:
-        return self.evidence.search
-
-    @property
     def room(self) -> int:
         """Outputs that may still be asked for."""
         return int(self.search.spending.outputs_left - self.held + 1e-9)
 
 
-async def improve(search: TemplateSearch, operators: Sequence[Operator]) -> StopReason:
+async def improve(search: TemplateSearch, operators: Sequence[str]) -> StopReason:
     """Until the budget's share is used, no fault is left, or nothing new was better for long.
 
     Raises:
         InputError: no operator can do anything here. BudgetError: a limit was reached.
     """
-    usable = [one for one in operators if one.usable(search)]
+    usable = [name for name in operators if name != "demos" or can_demonstrate(search)]
     if not usable:
         raise InputError(
             "the strategy demos needs labelled rows, at least four that can be shown, and a metric"
             " that scores a single prompt by them"
         )
-    search.enter("original")
-    spending, training = search.spending, len(search.material.training)
+    spending = search.spending
     spending.outputs = UNPLANNED
-    evidence = await open_evidence(search)
-    sizes = size_up(spending.outputs_left, training)
-    climb = Climb(evidence, sizes, usable)
-    await extend(evidence, SEED, min(sizes.rows, climb.room))
-    climb.held = int(ABLATION_SHARE * spending.outputs_left // sizes.rows) * sizes.rows
+    if search.learns_costs:
+        await search.ask([(SEED, search.order[0])])
+        spending.check()
+    outputs = spending.outputs_left  # with more of them, differences are told more surely
+    rows = min(len(search.order), max(4, round(math.sqrt(outputs))))
+    gate, width = max(2, min(6, round(rows / 3))), max(1, min(4, round(outputs / 200)))
+    climb = Climb(search, usable, rows, gate, width)
+    await search.extend(SEED, min(rows, climb.room))
+    climb.held = int(ABLATION_SHARE * spending.outputs_left // rows) * rows
     try:
         stopped = await go_on(climb)
     except SearchSpent:
@@ -128,9 +109,7 @@ async def go_on(climb: Climb) -> StopReason:
             continue
         if width == 0:
             return "max_iterations"
-        search.rounds += 1
         await take_step(climb, operator, parent, width)
-        search.show()
     return "converged"
 
 
@@ -138,167 +117,120 @@ async def ablate(climb: Climb) -> None:
     """Remove what the search has added to the leader and what does not help on the rows in play, as
     far as the budget goes."""
     search, climb.held = climb.search, 0
-    while climb.room >= climb.evidence.count and any(list_removals(search, search.leader)):
-        search.rounds += 1
-        await take_step(climb, REMOVE, search.leader, 1)
-        search.show()
+    while climb.room >= search.count and any(list_removals(search, search.leader)):
+        await take_step(climb, "remove", search.leader, 1)
 
 
 async def find_faults(climb: Climb) -> bool:
     """Whether the leader has faults on rows in play, into which more come while it has few."""
-    evidence, search = climb.evidence, climb.search
-    total = len(evidence.order)
-    while len(evidence.faults(search.leader)) < FEWEST_FAULTS and evidence.count < total:
-        more = min(max(4, climb.sizes.rows // 2), climb.room, total - evidence.count)
+    search, total = climb.search, len(climb.search.order)
+    while len(search.faults(search.leader)) < FEWEST_FAULTS and search.count < total:
+        more = min(max(4, climb.rows // 2), climb.room, total - search.count)
         if more < 1:
             break
-        search.enter("original" if search.leader == SEED else "rows")
-        await extend(evidence, search.leader, evidence.count + more)
-        if is_perfect(climb):
+        await search.extend(search.leader, search.count + more)
+        if is_perfect(search):
             break
-    return bool(evidence.faults(search.leader))
+    return bool(search.faults(search.leader))
 
 
-def is_perfect(climb: Climb) -> bool:
+def is_perfect(search: TemplateSearch) -> bool:
     """Whether the original leaves nothing to be gained. A judge's 1 is no proof of that."""
-    search, known = climb.search, climb.evidence.statistics(SEED)
-    fair = min(search.plan.final_minibatch, len(climb.evidence.order))
+    fair = min(search.plan.final_minibatch, len(search.order))
     perfect = search.leader == SEED and search.context.metric is not None
-    return perfect and len(known.present) >= fair and not climb.evidence.faults(SEED)
+    return perfect and len(search.statistics(SEED).present) >= fair and not search.faults(SEED)
 
 
 def end_without_faults(climb: Climb) -> StopReason:
     search = climb.search
     if not search.scored:
         return "failed"
-    if is_perfect(climb):
-        search.perfect = len(climb.evidence.statistics(SEED).present)
+    if is_perfect(search):
+        search.perfect = len(search.statistics(SEED).present)
         return "accepted"
     return "converged"
 
 
-def choose_operator(climb: Climb) -> Operator:
+def choose_operator(climb: Climb) -> str:
     """The one with the highest gain for a call, drawn from what may be believed of each: as often
     as it won with so many calls (a Gamma distribution), times what a win brought. What is long ago
     counts less, since gains become rarer. One that was not tried yet comes first."""
-    search = climb.search
-    rng = seeded(search.plan.seed, "operator", search.rounds)
+    rng = seeded(climb.search.plan.seed, "operator", climb.search.rounds)
 
-    def draw(operator: Operator) -> float:
-        if operator.name not in climb.recent:
+    def draw(operator: str) -> float:
+        if operator not in climb.recent:
             return math.inf
-        wins, gain, calls = climb.recent[operator.name]
-        rate = rng.gammavariate(0.2 + wins, 1 / (climb.sizes.rows + calls))
+        wins, gain, calls = climb.recent[operator]
+        rate = rng.gammavariate(0.2 + wins, 1 / (climb.rows + calls))
         return rate * (0.1 + gain) / (1 + wins)
 
     return max(climb.operators, key=draw)
 
 
-def affordable_width(climb: Climb, operator: Operator) -> int:
+def affordable_width(climb: Climb, operator: str) -> int:
     """How many templates can be made and tried; 0 if not even one. A rewrite may take two calls."""
-    spending, sizes = climb.search.spending, climb.sizes
-    writing = 2 * spending.rewrite_cost / spending.output_cost if operator.writes else 0.0
-    each = writing + sizes.gate
-    return max(0, min(sizes.width, int((climb.room - 2) // each)))
+    spending = climb.search.spending
+    rewriting = 2 * spending.cost("rewrite") / spending.cost("output")
+    each = (rewriting if operator == "reflect" else 0.0) + climb.gate
+    return max(0, min(climb.width, int((climb.room - 2) // each)))
 
 
-async def take_step(climb: Climb, operator: Operator, parent: int, width: int) -> None:
-    """New templates of one operator, which pass the gate or not, and race; the best may lead. What
-    it took and brought is kept, also of a step that a limit ends."""
-    search, number, old = climb.search, climb.search.rounds, climb.search.leader
-    before, gain, equals = search.usage.calls, 0.0, dict(climb.equals)
-    made, passed = dict[int, tuple[int, ...]](), list[int]()
-    proposals: Sequence[Proposal] = ()
-    try:
-        search.enter("rewriting")
-        proposals = await operator.propose(climb.evidence, parent, number, width)
-        made = add_proposals(search, operator, parent, proposals)
-        passed = await gate(climb, parent, made)
-        gain = await race(climb, passed, operator)
-    finally:
-        won = OperatorEarnings(
-            operator.name,
-            len(proposals),
-            len(passed),
-            int(search.leader != old),
-            search.usage.calls - before,
-            gain,
-        )
-        keep_earnings(climb, won)
-    moved = won.taken or climb.equals != equals
-    climb.idle = 0 if moved else climb.idle + max(1, len(proposals))
-    known = [climb.evidence.statistics(node) for node in (old, *made)]
-    search.place(ROUND, number, [one for one in known if one.scores], [search.leader])
-
-
-def add_proposals(
-    search: TemplateSearch, operator: Operator, parent: int, proposals: Sequence[Proposal]
-) -> dict[int, tuple[int, ...]]:
-    """The numbers of those that can compete, with the rows by which they were written."""
-    made = dict[int, tuple[int, ...]]()
+async def take_step(climb: Climb, operator: str, parent: int, width: int) -> None:
+    """New templates of one operator, which pass the gate or not, and race; the best may lead."""
+    search, old, equals = climb.search, climb.search.leader, dict(climb.equals)
+    search.rounds += 1
+    before, shown = search.usage.calls, dict[int, tuple[int, ...]]()
+    proposals = await OPERATORS[operator](search, parent, width)
     for one in proposals:
-        said = one.new.instructions if isinstance(one.new, Rewritten) else ()
-        node = search.add(parent, search.rounds, said, one.new, one.part, operator.name, one.demos)
+        node = search.add(parent, one.new, one.part, operator=operator, demos=one.demos)
         if node is not None:
-            made[node] = one.shown
-    return made
+            shown[node] = one.shown
+    passed = await pass_gate(climb, parent, shown)
+    gain = await race(climb, passed, operator)
+    won = search.leader != old
+    earned = won, gain, search.usage.calls - before
+    earlier = climb.recent.get(operator, (0.0, 0.0, 0.0))
+    wins, gains, calls = (FORGETTING * a + b for a, b in zip(earlier, earned, strict=True))
+    climb.recent[operator] = wins, gains, calls
+    moved = won or climb.equals != equals
+    climb.idle = 0 if moved else climb.idle + max(1, len(proposals))
+    known = [search.statistics(node) for node in (old, *shown)]
+    search.place(ROUND, [one for one in known if one.scores], [search.leader])
+    search.show()
 
 
-def keep_earnings(climb: Climb, won: OperatorEarnings) -> None:
-    earnings = climb.search.earnings
-    had = earnings.get(won.operator, OperatorEarnings(won.operator))
-    earnings[won.operator] = OperatorEarnings(
-        won.operator,
-        had.proposals + won.proposals,
-        had.passed + won.passed,
-        had.taken + won.taken,
-        had.calls + won.calls,
-        had.gain + won.gain,
-    )
-    wins, gain, calls = climb.recent.get(won.operator, (0.0, 0.0, 0.0))
-    climb.recent[won.operator] = (
-        FORGETTING * wins + won.taken,
-        FORGETTING * gain + won.gain,
-        FORGETTING * calls + won.calls,
-    )
-
-
-def choose_parent(climb: Climb, operator: Operator) -> int:
+def choose_parent(climb: Climb, operator: str) -> int:
     """The leader or its equal, or one drawn by the scores of all that raced."""
-    search, plan = climb.search, climb.search.plan
-    raced = climb.raced
+    search, plan, raced = climb.search, climb.search.plan, climb.raced
     if plan.choice == "argmax" or len(raced) == 1:
-        return climb.equals.get(operator.name, search.leader)
-    means = [climb.evidence.statistics(node).mean or 0.0 for node in raced]
+        return climb.equals.get(operator, search.leader)
+    means = [search.statistics(node).mean or 0.0 for node in raced]
     odds = [math.exp((mean - max(means)) / plan.choice_temperature) for mean in means]
     return seeded(plan.seed, "parent", search.rounds).choices(raced, odds)[0]
 
 
-async def gate(climb: Climb, parent: int, made: dict[int, tuple[int, ...]]) -> list[int]:
+async def pass_gate(climb: Climb, parent: int, shown: dict[int, tuple[int, ...]]) -> list[int]:
     """Those that do better than the parent on a few rows, the best first. One that does as well is
     tried on as many rows more, and then is good enough."""
-    climb.search.enter("gate")
-    evidence = climb.evidence
-    rows = {node: gate_rows(climb, parent, node, shown) for node, shown in made.items()}
+    search, size = climb.search, climb.gate
+    rows = {node: gate_rows(climb, parent, node, read) for node, read in shown.items()}
     gains = dict[int, float]()
-    for part in (slice(climb.sizes.gate), slice(climb.sizes.gate, 2 * climb.sizes.gate)):
-        open_ = [node for node in rows if abs(gains.get(node, 0.0)) <= EQUAL]
-        trials = [(node, row) for node in open_ for row in rows[node][part]]
-        await evidence.ask(evidence.new(trials)[: climb.room])
-        gains |= {node: sum(evidence.gains(node, parent, rows[node])) for node in open_}
+    for part in (slice(size), slice(size, 2 * size)):
+        undecided = [node for node in rows if abs(gains.get(node, 0.0)) <= EQUAL]
+        trials = [(node, row) for node in undecided for row in rows[node][part]]
+        await search.ask(search.unknown(trials)[: climb.room])
+        gains |= {node: sum(search.gains(node, parent, rows[node])) for node in undecided}
     return sorted((n for n, gain in gains.items() if gain >= -EQUAL), key=lambda n: (-gains[n], n))
 
 
 def gate_rows(climb: Climb, parent: int, node: int, shown: Sequence[int]) -> list[int]:
     """Rows twice as many as a gate has: of each half most are such that the parent failed on, first
     those by which the template was written; the others it did not, so that losses show."""
-    evidence, size = climb.evidence, climb.sizes.gate
-    usable = evidence.in_play(parent, node)
-    faults = evidence.faults(parent)
-    bad = [row for row in (*shown, *faults) if row in usable]
+    search, size = climb.search, climb.gate
+    usable, faults = search.in_play(parent, node), search.faults(parent)
+    bad = list(dict.fromkeys(row for row in (*shown, *faults) if row in usable))
     good = [row for row in usable if row not in faults]
-    shuffle(good, climb.search.plan.seed, "gate", node)
-    bad = list(dict.fromkeys(bad))
+    shuffle(good, search.plan.seed, "gate", node)
     ordered: list[int] = []
     while bad or good:
         kept = min(len(good), max(size // 4, size - len(bad)))
@@ -307,32 +239,29 @@ def gate_rows(climb: Climb, parent: int, node: int, shown: Sequence[int]) -> lis
     return ordered[: 2 * size]
 
 
-async def race(climb: Climb, passed: Sequence[int], operator: Operator) -> float:
+async def race(climb: Climb, passed: Sequence[int], operator: str) -> float:
     """The best of those that passed leads if it is better on the rows in play, or as good and
     shorter. Gives its gain."""
-    search, evidence = climb.search, climb.evidence
-    search.enter("race")
-    trials = evidence.new((node, row) for node in passed for row in evidence.in_play(node))
-    await evidence.ask(trials[: climb.room])
+    search = climb.search
+    trials = search.unknown((node, row) for node in passed for row in search.in_play(node))
+    await search.ask(trials[: climb.room])
     climb.raced += passed
     old, means = search.leader, {search.leader: 0.0}
     for node in passed:
-        gains = evidence.gains(node, old, evidence.in_play(node, old))
+        gains = search.gains(node, old, search.in_play(node, old))
         means[node] = round(sum(gains) / len(gains), 9) if gains else -1.0
     best = max(means, key=lambda node: (means[node], -search.length_of(node)))
     if best != old:
         climb.equals.clear()
     equal = [node for node in passed if node != best and means[node] == means[best]]
     if equal:
-        scores = evidence.statistics(best).mean or 0.0
-        sharing = climb.operators if scores > EQUAL else (operator,)
-        climb.equals |= {one.name: equal[0] for one in sharing}
-    search.leader = best
-    search.beam = [best]
+        scores = (search.statistics(best).mean or 0.0) > EQUAL
+        climb.equals |= dict.fromkeys(climb.operators if scores else (operator,), equal[0])
+    search.leader, search.beam = best, [best]
     if best != SEED:
-        missing = evidence.new((best, row) for row in evidence.in_play(best))
-        await evidence.ask(missing[: climb.room])
-        reserve_less(climb)
+        missing = search.unknown((best, row) for row in search.in_play(best))
+        await search.ask(missing[: climb.room])
+        reserve_less(search)
     return means[best]
 
 
@@ -345,16 +274,15 @@ def reserve_least(climb: Climb) -> bool:
     return climb.room > before
 
 
-def reserve_less(climb: Climb) -> None:
+def reserve_less(search: TemplateSearch) -> None:
     """Keep for the decision only the rows that the gain will need, by how many more rows gain than
     lose. The leader was chosen by these very rows, which makes its gain seem too large, so one
     standard error is taken off."""
-    evidence, spending, leader = climb.evidence, climb.search.spending, climb.search.leader
-    gains = evidence.gains(leader, SEED, evidence.in_play(leader))
+    spending = search.spending
+    gains = search.gains(search.leader, SEED, search.in_play(search.leader))
     signs = [(gain > EQUAL) - (gain < -EQUAL) for gain in gains]
     net = sum(signs) / max(1, len(signs))
-    error = math.sqrt(sum((sign - net) ** 2 for sign in signs)) / max(1, len(signs))
-    sure = net - error
+    sure = net - math.sqrt(sum((sign - net) ** 2 for sign in signs)) / max(1, len(signs))
     rows = max(FEWEST_ROWS, CERTAINTY / sure**2) if sure > 0 else math.inf
-    whole = spending.reserve(spending.output_cost) / spending.output_cost
+    whole = spending.reserve(spending.cost("output")) / spending.cost("output")
     spending.most_reserved = max(2 * rows, KEPT * whole)

@@ -7,25 +7,26 @@ business of its.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
 from textevolve.evaluation import Failure
-from textevolve.loops.calibration.evidence import Evidence
 from textevolve.loops.calibration.examples import Example
 from textevolve.loops.calibration.program import PROMPT
-from textevolve.loops.calibration.proposals import criticise, part_of, rewrite
 from textevolve.loops.calibration.rewriting import (
     MOST_CHARACTERS,
     MOST_SHOWN,
     Rewritten,
     can_show,
+    choose_part,
     fit_outcomes,
     front,
+    rewrite,
     show_demo,
     template_fault,
+    write_instructions,
     write_reflection,
 )
 from textevolve.loops.calibration.search import TemplateSearch
@@ -53,31 +54,20 @@ class Proposal:
     demos: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """`propose`: from what is known, the parent, the number of the round, and how many. `usable` in
-    this search at all. `writes`: it asks the editor."""
-
-    name: str
-    propose: Callable[[Evidence, int, int, int], Awaitable[list[Proposal]]]
-    usable: Callable[[TemplateSearch], bool]
-    writes: bool
-
-
-async def reflect(evidence: Evidence, parent: int, number: int, width: int) -> list[Proposal]:
+async def reflect(search: TemplateSearch, parent: int, width: int) -> list[Proposal]:
     """Each by other failures of the parent, as many as fit in one prompt; in one call where there
     is one template, in two where there are several."""
-    search = evidence.search
     work: list[Callable[[], Awaitable[Rewritten]]] = []
     shown: list[tuple[str | None, tuple[int, ...]]] = []
     for k in range(width):
-        rows = evidence.faults(parent)
-        shuffle(rows, search.plan.seed, "reflect", number, k)
-        known = await evidence.explain(parent, rows[:MOST_SHOWN])
+        rows = search.faults(parent)
+        shuffle(rows, search.plan.seed, "reflect", search.rounds, k)
+        known = await search.explain(parent, rows[:MOST_SHOWN])
         outcomes = fit_outcomes(known, search.context.shown)
-        part = part_of(search, parent, number + k)
+        part = choose_part(search.nodes[parent].templates.names, search.rounds + k - 1 + parent)
         shown.append((part, tuple(rows[: len(outcomes)])))
-        work.append(partial(_reflect_once, search, parent, outcomes, part, number * 1000 + k))
+        sample = search.rounds * 1000 + k
+        work.append(partial(_reflect_once, search, parent, outcomes, part, sample))
     made = await search.rewrite_all("reflections", work)
     stop_if_skipped(made)
     demos = search.nodes[parent].demos
@@ -91,54 +81,41 @@ async def _reflect_once(
     part: str | None,
     sample: int,
 ) -> Rewritten:
-    templates, most = search.nodes[parent].templates, search.plan.gradient_depth
-    if part is None or len(templates.names) > 1 or not search.rules_of(part).names:
-        instructions = await criticise(search, parent, outcomes, part)
-        return await rewrite(search, parent, instructions, sample, part)
-    ahead, rules = front(demos_of(search, parent)), search.rules_of(part)
+    templates, editor = search.nodes[parent].templates, search.editor
+    if part is None or len(templates.names) > 1 or not editor.rules[part].names:
+        instructions = await write_instructions(editor, templates, outcomes, part)
+        return await rewrite(editor, templates, instructions, part, sample)
+    ahead = front(demos_of(search, parent))
     body = templates[part].removeprefix(ahead)
-    outcomes = search.fit(outcomes)
-    new = await write_reflection(search.editor, body, outcomes, rules, most, sample)
-    return _behind(ahead, new)
-
-
-def _behind(ahead: str, new: Rewritten) -> Rewritten:
-    """The new text with the demonstrations that its parent has."""
+    new = await write_reflection(editor, body, outcomes, part, sample)
     return replace(new, text=ahead + new.text) if new.text else new
 
 
-async def demonstrate(evidence: Evidence, parent: int, number: int, width: int) -> list[Proposal]:
+async def demonstrate(search: TemplateSearch, parent: int, width: int) -> list[Proposal]:
     """Sets of labelled rows: drawn anew, or the parent's with one row changed."""
-    search, node = evidence.search, evidence.search.nodes[parent]
-    body = node.text.removeprefix(front(demos_of(search, parent)))
+    body = search.nodes[parent].text.removeprefix(front(demos_of(search, parent)))
     made: list[Proposal] = []
     for k in range(width):
-        demos = draw_demos(evidence, parent, number, k)
+        demos = draw_demos(search, parent, k)
         new = Rewritten(front(demos) + body, (f"{len(demos)} rows as demonstrations",))
-        faults = evidence.faults(parent)
-        shuffle(faults, search.plan.seed, "demos", number, k, "faults")
+        faults = search.faults(parent)
+        shuffle(faults, search.plan.seed, "demos", search.rounds, k, "faults")
         ids = tuple(one.id for one in demos)
         made.append(Proposal(new, shown=tuple(faults), demos=ids))
     return made
 
 
-def draw_demos(evidence: Evidence, parent: int, number: int, k: int) -> list[Example]:
+def draw_demos(search: TemplateSearch, parent: int, k: int) -> list[Example]:
     """Those that the parent has with one dropped, added or exchanged; or as many as one of `SHOTS`
     says, of different labels first; of as many as there are labels, where these are classes: no
     answer can have one that the prompt does not show. Rows that are not in play yet are taken
     first: those that are would be lost for comparing."""
-    search = evidence.search
-    rng = seeded(search.plan.seed, "demos", number, k)
-    training = search.material.training
-    order = list(evidence.order)
-    aside, played = order[evidence.count :], order[: evidence.count]
+    rng = seeded(search.plan.seed, "demos", search.rounds, k)
+    training, rules = search.material.training, search.editor.rules[PROMPT]
+    aside, played = list(search.order[search.count :]), list(search.order[: search.count])
     rng.shuffle(aside)
     rng.shuffle(played)
-    usable = [
-        training[row]
-        for row in (*aside, *played)
-        if can_show(training[row], search.rules_of(PROMPT))
-    ]
+    usable = [training[row] for row in (*aside, *played) if can_show(training[row], rules)]
     had = demos_of(search, parent)
     if had and rng.random() < 0.5:
         others = [one for one in usable if one not in had]
@@ -167,13 +144,13 @@ def can_demonstrate(search: TemplateSearch) -> bool:
     program should have said is not known."""
     if search.context.program is not None or search.context.metric is None:
         return False
-    rules, training = search.rules_of(PROMPT), search.material.training
-    return sum(can_show(one, rules) for one in training) >= FEWEST_LABELLED
+    rules = search.editor.rules[PROMPT]
+    return sum(can_show(one, rules) for one in search.material.training) >= FEWEST_LABELLED
 
 
-async def remove(evidence: Evidence, parent: int, number: int, width: int) -> list[Proposal]:
+async def remove(search: TemplateSearch, parent: int, width: int) -> list[Proposal]:
     """The parent's templates without something that the search has added."""
-    return list(islice(list_removals(evidence.search, parent), width))
+    return list(islice(list_removals(search, parent), width))
 
 
 def list_removals(search: TemplateSearch, parent: int) -> Iterator[Proposal]:
@@ -187,7 +164,7 @@ def list_removals(search: TemplateSearch, parent: int) -> Iterator[Proposal]:
     useful = {
         node.instructions
         for node in nodes
-        if node.operator == REMOVE.name and node.number not in lineage
+        if node.operator == "remove" and node.number not in lineage
     }
     for new in (*_without_rows(search, parent, demos), *_without_text(search, parent, demos)):
         if isinstance(new.new, Rewritten) and new.new.instructions not in useful:
@@ -201,11 +178,10 @@ def _without_rows(
     body, ids = search.nodes[parent].text.removeprefix(front(demos)), [one.id for one in demos]
     half = len(demos) // 2
     groups = [ids, ids[:half], ids[half:], *([one] for one in ids)]
-    for group in dict.fromkeys(map(tuple, groups)):
-        if group:
-            kept = [one for one in demos if one.id not in group]
-            new = Rewritten(front(kept) + body, (f"without the rows {', '.join(group)}",))
-            yield Proposal(new, demos=tuple(one.id for one in kept))
+    for group in filter(None, dict.fromkeys(map(tuple, groups))):
+        left = [one for one in demos if one.id not in group]
+        new = Rewritten(front(left) + body, (f"without the rows {', '.join(group)}",))
+        yield Proposal(new, demos=tuple(one.id for one in left))
 
 
 def _without_text(
@@ -213,12 +189,12 @@ def _without_text(
 ) -> Iterator[Proposal]:
     ids = tuple(one.id for one in demos)
     for name, text in search.nodes[parent].templates.parts:
-        body = text.removeprefix(front(demos))
+        body, rules = text.removeprefix(front(demos)), search.editor.rules[name]
         pieces = sorted(_PIECE.finditer(body), key=lambda piece: len(piece[0]), reverse=True)
         for piece in pieces:
             shorter = (body[: piece.start()] + body[piece.end() :]).strip()
-            kept = piece[0].strip() in search.rules_of(name).seed_template
-            if not kept and not template_fault(shorter, body, search.rules_of(name)):
+            added = piece[0].strip() not in rules.seed_template
+            if added and not template_fault(shorter, body, rules):
                 new = Rewritten(front(demos) + shorter, (f"without: {piece[0].strip()}",))
                 yield Proposal(new, name, demos=ids)
 
@@ -229,10 +205,6 @@ def _within_room(demos: list[Example]) -> list[Example]:
     return demos
 
 
-def _always(_: TemplateSearch) -> bool:
-    return True
-
-
-REFLECT = Operator("reflect", reflect, _always, writes=True)
-REMOVE = Operator("remove", remove, _always, writes=False)
-DEMOS = Operator("demos", demonstrate, can_demonstrate, writes=False)
+Operator = Callable[[TemplateSearch, int, int], Awaitable[list[Proposal]]]
+"""Makes so many new templates of a node, by what is known of it."""
+OPERATORS: Mapping[str, Operator] = {"reflect": reflect, "demos": demonstrate, "remove": remove}

@@ -1,30 +1,55 @@
-"""The whole of a calibration: search with a strategy, then decide on rows that it has not seen."""
+"""The whole of a calibration: search with a strategy, then decide on rows that it has not seen
+whether the template that leads may replace the original.
+
+The test itself is in `textevolve.statistics.sequential`. What is needed for a decision is set aside
+before a search with a budget begins, so that every search that ends can be decided.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import math
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import groupby
+from statistics import fmean, pvariance
 
 from textevolve.errors import BudgetError, InputError
+from textevolve.evaluation import EvaluationResult
 from textevolve.loops.attempt import StopReason
-from textevolve.loops.calibration.examples import Material
+from textevolve.loops.calibration.examples import Example, Material, hash_group
 from textevolve.loops.calibration.hill_climbing import improve
-from textevolve.loops.calibration.operators import DEMOS, REFLECT
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan, StrategyName
 from textevolve.loops.calibration.protegi import climb
-from textevolve.loops.calibration.search import TemplateSearch
-from textevolve.loops.calibration.spending import SearchSpent
-from textevolve.loops.calibration.tree import CalibrationResult
-from textevolve.loops.calibration.validation import (
-    decide_search,
-    least_for_decision,
-    needed_for_decision,
+from textevolve.loops.calibration.search import FINALS, SEED, TemplateSearch
+from textevolve.loops.calibration.selection import choose_beam, draw_rows, try_fast
+from textevolve.loops.calibration.spending import SearchSpent, read_budget
+from textevolve.loops.calibration.tree import CalibrationResult, Gain, describe_power
+from textevolve.loops.calibration.trial_runner import TrialOutcome
+from textevolve.statistics.sequential import (
+    ALPHA,
+    FIRST_LOOK,
+    fewest_units,
+    sequential_test,
+    smallest_gain,
 )
 
+DECISION_SHARE = 0.55
+"""The share of a budget that is set aside at most for the decision."""
+FIRST_ROWS = 20
+"""Rows of validation, enough to show a large gain, that come first out of a budget."""
+FIRST_SEARCH = 60
+"""Outputs for the search that come next: a small budget shows no small gain anyway."""
+LARGE_GAIN = 0.3
+"""Where no smaller true gain can be shown, it is worth a warning."""
+FEWEST_FINALS = 5
+"""Training rows below which finals would say nothing, and are left out."""
+
+
 STRATEGIES: Mapping[StrategyName, Callable[[TemplateSearch], Awaitable[StopReason]]] = {
-    "auto": partial(improve, operators=(DEMOS, REFLECT)),
-    "reflect": partial(improve, operators=(REFLECT,)),
-    "demos": partial(improve, operators=(DEMOS,)),
+    "auto": partial(improve, operators=("demos", "reflect")),
+    "reflect": partial(improve, operators=("reflect",)),
+    "demos": partial(improve, operators=("demos",)),
     "protegi": climb,
 }
 
@@ -46,11 +71,12 @@ async def search_template(
     set_aside(search)
     spending = search.spending
     stopped, reason = await run_strategy(search)
-    search.enter("decision")
     spending.deciding = True
     search.limit_time(1.0)
     try:
-        await decide_search(search, spending.whole_left, search.decision_cost(spending.output_cost))
+        await decide_search(
+            search, spending.whole_left, search.decision_cost(spending.cost("output"))
+        )
     except BudgetError as error:
         stopped, reason = "budget", reason or str(error)
     return search.result(stopped, reason)
@@ -87,3 +113,169 @@ async def run_strategy(search: TemplateSearch) -> tuple[StopReason, str]:
         return "max_iterations" if search.scored else "failed", ""
     except BudgetError as error:
         return "budget", str(error)
+
+
+def least_for_decision(calls_an_output: float = 1.0) -> int:
+    """Calls below which no gain, however large, could be significant."""
+    return math.ceil(2 * fewest_units() * calls_an_output)
+
+
+def needed_for_decision(
+    plan: CalibrationPlan,
+    material: Material,
+    calls_an_output: float = 1.0,
+    budget: float = math.inf,
+) -> int:
+    """Calls to set aside before a search begins: for validation on all rows held out, and for the
+    finals of the strategy that has some; of a `budget` at most a share, and of a small one less
+    (`FIRST_ROWS`, `FIRST_SEARCH`), but always enough for the smallest decision.
+
+    `calls_an_output`: what an output takes with all that judge it in validation.
+    """
+    outputs = 2 * len(material.validation)
+    if plan.strategy == "protegi":
+        outputs += (plan.beam + 1) * min(plan.final_minibatch, len(material.training))
+    wanted = math.ceil(outputs * calls_an_output)
+    if budget == math.inf:
+        return wanted
+    after_search = budget - FIRST_SEARCH * calls_an_output
+    most = min(DECISION_SHARE * budget, max(2 * FIRST_ROWS * calls_an_output, after_search))
+    return max(least_for_decision(calls_an_output), min(wanted, int(most)))
+
+
+def weigh_chances(
+    plan: CalibrationPlan, material: Material, calls_an_output: float = 1.0
+) -> tuple[str, bool]:
+    """What validation can show on the rows held out, as far as a budget in calls pays for them;
+    and whether that is no gain but a large one."""
+    rows, limit = material.validation, plan.budget and read_budget(plan.budget)
+    if limit and not limit.dollars:
+        paid = needed_for_decision(plan, material, calls_an_output, limit.most)
+        rows = rows[: int(paid // (2 * calls_an_output))]
+    groups = count_groups(rows)
+    sentence, poor = describe_power(groups), not smallest_gain(groups) <= LARGE_GAIN
+    if poor and groups >= fewest_units():
+        more = "rows" if len(rows) == len(material.validation) else "budget"
+        sentence += f" A smaller one will mostly be missed: that takes more {more}."
+    return sentence, poor
+
+
+async def decide_search(
+    search: TemplateSearch, calls: float = math.inf, calls_an_output: float = 1.0
+) -> None:
+    """Weigh the template that leads against the original on rows that the search has not seen; of
+    a beam, first choose one in finals.
+
+    `calls`: what is left of the budget, which is never exceeded: then fewer rows held out are
+    asked, and none if there are too few for any gain to be significant.
+
+    Raises:
+        BudgetError: a limit kept some from being asked; what earlier looks found is kept.
+    """
+    rivals = [node for node in search.beam if node != SEED]
+    if not rivals:
+        return
+    validation = search.material.validation
+    rows = validation[: int(min(calls / (2 * calls_an_output), len(validation)))]
+    spare = calls / calls_an_output - 2 * len(rows)
+    size = min(search.plan.final_minibatch, len(search.material.training))
+    if spare < math.inf:
+        size = int(min(size, spare // (len(rivals) + 1)))
+        size = size if len(rivals) > 1 and size >= FEWEST_FINALS else 0
+    if search.plan.strategy == "protegi" and size:
+        await hold_finals(search, size)
+    elif search.leader == SEED:
+        search.leader = rivals[0]
+    if search.leader != SEED and len(rows) >= fewest_units():
+        await validate(search, rows)
+
+
+async def hold_finals(search: TemplateSearch, size: int) -> None:
+    """The best of the last beam and the original, all on the same training rows, leads."""
+    rows = draw_rows(len(search.material.training), size, search.plan.seed, FINALS)
+    finalists = sorted({SEED, *search.beam})
+    tried = await try_fast(finalists, rows, search.try_rows)
+    chosen = choose_beam(tried, 1, search.length_of)
+    search.place(FINALS, tried, chosen)
+    search.leader = chosen[0] if chosen else search.leader
+
+
+async def validate(search: TemplateSearch, rows: Sequence[Example]) -> None:
+    """Leader and original on rows held out, in looks: it ends as soon as the gain is significant,
+    or where half of the rows show none."""
+    blocks, outcomes = cut_looks(rows), list[tuple[TrialOutcome, TrialOutcome]]()
+    for number in range(1, len(blocks) + 1):
+        asked = blocks[number - 1]
+        pairs = [(node, example) for node in (search.leader, SEED) for example in asked]
+        tried = await search.try_nodes(pairs)
+        outcomes += zip(tried[: len(asked)], tried[len(asked) :], strict=True)
+        ours, theirs = ([_number(pair[side].score) for pair in outcomes] for side in (0, 1))
+        search.gain = _weigh(search, ours, theirs, blocks, number)
+        if search.gain.significant or not search.gain.difference > 0:
+            break
+    if search.context.second_judge is not None:
+        await _ask_second(search, outcomes)
+
+
+async def _ask_second(
+    search: TemplateSearch, outcomes: Sequence[tuple[TrialOutcome, TrialOutcome]]
+) -> None:
+    assert search.context.second_judge is not None
+    listed = [pair[side] for side in (0, 1) for pair in outcomes]
+    nodes = [search.leader] * len(outcomes) + [SEED] * len(outcomes)
+    pairs = [(node, outcome.example) for node, outcome in zip(nodes, listed, strict=True)]
+    texts = {n: o.output for n, o in enumerate(listed) if o.output is not None}
+    found = await search.runner.judge(search.context.second_judge, search.named(pairs), texts)
+    results = [found.get(n) for n in range(len(pairs))]
+    scores = [r.score if isinstance(r, EvaluationResult) else math.nan for r in results]
+    ours, theirs = scores[: len(outcomes)], scores[len(outcomes) :]
+    search.second = _weigh(search, ours, theirs, [[o.example for o, _ in outcomes]], 1)
+
+
+def cut_looks(rows: Sequence[Example]) -> list[list[Example]]:
+    """The rows of each look: half of them first, if that could be enough. Those of a group, which
+    stand together, are not parted."""
+    groups = [list(found) for _, found in groupby(rows, hash_group)]
+    if len(groups) // 2 < fewest_units(FIRST_LOOK):
+        return [list(rows)]
+    halves = groups[: len(groups) // 2], groups[len(groups) // 2 :]
+    return [[example for group in half for example in group] for half in halves]
+
+
+def count_groups(rows: Sequence[Example]) -> int:
+    """Those of a group count as one."""
+    return len({hash_group(example) for example in rows})
+
+
+def _weigh(
+    search: TemplateSearch,
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    blocks: Sequence[Sequence[Example]],
+    number: int,
+) -> Gain:
+    """The gain after so many looks of those that there are."""
+    scores = iter(zip(ours, theirs, strict=True))
+    sums = [list(_sum_groups(block, scores)) for block in blocks[:number]]
+    levels = [ALPHA] if len(blocks) == 1 else [FIRST_LOOK, ALPHA]
+    gain = search.context.compare(ours, theirs)
+    looks = sequential_test(sums, levels[:number])
+    p = looks[-1].p if gain.items else math.nan
+    planned = sum(len(block) for block in blocks)
+    known = [score for score in theirs if not math.isnan(score)]
+    spread = (fmean(known), pvariance(known)) if known else (None, None)
+    smallest = smallest_gain(sum(map(count_groups, blocks)), *spread)
+    return replace(gain, p=p, level=levels[len(looks) - 1], planned=planned, smallest=smallest)
+
+
+def _sum_groups(rows: Sequence[Example], scores: Iterator[tuple[float, float]]) -> Iterator[float]:
+    """The sum of the differences in each group, of those rows that have both scores."""
+    placed = [(hash_group(example), next(scores)) for example in rows]
+    for _, found in groupby(placed, lambda pair: pair[0]):
+        gaps = [first - second for _, (first, second) in found if not math.isnan(first - second)]
+        if gaps:
+            yield sum(gaps)
+
+
+def _number(score: float | None) -> float:
+    return math.nan if score is None else score

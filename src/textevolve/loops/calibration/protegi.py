@@ -13,13 +13,13 @@ from functools import partial
 from textevolve.evaluation import Failure
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.examples import Example
-from textevolve.loops.calibration.proposals import criticise, part_of, rewrite
-from textevolve.loops.calibration.rewriting import share_out
+from textevolve.loops.calibration.rewriting import choose_part, rewrite, write_instructions
 from textevolve.loops.calibration.search import FINALS, ROUND, SEED, TemplateSearch
 from textevolve.loops.calibration.selection import (
     choose_beam,
     count_pulls,
     draw_rows,
+    shuffle,
     try_fast,
     try_ucb,
 )
@@ -32,16 +32,13 @@ async def climb(search: TemplateSearch) -> StopReason:
     idle = 0
     for number in range(1, search.plan.depth + 1):
         search.rounds = number
-        search.enter("exploration")
-        seen = await explore(search, number)
+        seen = await explore(search)
         if number == 1 and await is_perfect(search, seen[SEED]):
             return "accepted"
-        search.enter("rewriting")
-        fresh = await expand(search, number, seen)
-        search.enter("selection")
-        entered = await select(search, number, fresh) if fresh else False
+        instructed, fresh = await expand(search, seen)
+        entered = await select(search, fresh) if fresh else False
         search.show()
-        idle = 0 if entered else idle + search.instructed
+        idle = 0 if entered else idle + instructed
         if idle >= search.plan.patience:
             return "converged"
     return "max_iterations" if search.scored else "failed"
@@ -61,12 +58,14 @@ async def is_perfect(search: TemplateSearch, explored: Sequence[TrialOutcome]) -
     return True
 
 
-async def explore(search: TemplateSearch, number: int) -> dict[int, list[TrialOutcome]]:
+async def explore(search: TemplateSearch) -> dict[int, list[TrialOutcome]]:
     """What every template in the beam makes of a few rows, with reasons."""
     plan, training = search.plan, search.material.training
     pairs: list[tuple[int, Example]] = []
     for parent in search.beam:
-        drawn = draw_rows(len(training), plan.minibatch, plan.seed, "explore", number, parent)
+        drawn = draw_rows(
+            len(training), plan.minibatch, plan.seed, "explore", search.rounds, parent
+        )
         pairs += [(parent, training[row]) for row in drawn]
     outcomes = await search.try_nodes(pairs, reasons=True)
     seen: dict[int, list[TrialOutcome]] = {parent: [] for parent in search.beam}
@@ -76,19 +75,20 @@ async def explore(search: TemplateSearch, number: int) -> dict[int, list[TrialOu
 
 
 async def expand(
-    search: TemplateSearch, number: int, seen: Mapping[int, Sequence[TrialOutcome]]
-) -> list[int]:
-    """Find faults of every template by what it made, write its successors; gives the new
-    nodes."""
-    plan = search.plan
-    parts = {parent: part_of(search, parent, number) for parent in seen}
-    criticised = await search.rewrite_all(
-        "instructions", [partial(criticise, search, p, o, parts[p]) for p, o in seen.items()]
+    search: TemplateSearch, seen: Mapping[int, Sequence[TrialOutcome]]
+) -> tuple[bool, list[int]]:
+    """Find faults of every template by what it made, write its successors; gives whether there were
+    any instructions, and the new nodes."""
+    plan, number, editor = search.plan, search.rounds, search.editor
+    templates = {parent: search.nodes[parent].templates for parent in seen}
+    parts = {n: choose_part(own.names, number - 1 + n) for n, own in templates.items()}
+    written = await search.rewrite_all(
+        "instructions",
+        [partial(write_instructions, editor, templates[n], seen[n], parts[n]) for n in seen],
     )
-    stop_if_skipped(criticised)
-    search.instructed = not all(isinstance(found, Failure) for found in criticised)
+    stop_if_skipped(written)
     orders: list[tuple[int, tuple[str, ...], int]] = []
-    for parent, instructions in zip(seen, criticised, strict=True):
+    for parent, instructions in zip(seen, written, strict=True):
         if isinstance(instructions, Failure):
             note = f"round {number}: no instructions: {instructions.reason}"
             search.nodes[parent] = search.nodes[parent].noted(note)
@@ -96,28 +96,41 @@ async def expand(
         shares = share_out(instructions, plan.successors, plan.seed + number)
         orders += [(parent, share, number * 1000 + k) for k, share in enumerate(shares)]
     made = await search.rewrite_all(
-        "successors", [partial(rewrite, search, *order, parts[order[0]]) for order in orders]
+        "successors",
+        [partial(rewrite, editor, templates[n], share, parts[n], k) for n, share, k in orders],
     )
     added = [
-        search.add(parent, number, share, new, parts[parent])
+        search.add(parent, new, parts[parent], instructions=share)
         for (parent, share, _), new in zip(orders, made, strict=True)
     ]
     stop_if_skipped(made)
-    return [node for node in added if node is not None]
+    return bool(orders), [node for node in added if node is not None]
 
 
-async def select(search: TemplateSearch, number: int, fresh: Sequence[int]) -> bool:
+def share_out(instructions: Sequence[str], count: int, seed: int) -> list[tuple[str, ...]]:
+    """Which instructions each of `count` successors applies: the first all, the others seeded parts
+    of them of every smaller size, so that what one instruction is worth can show."""
+    made = [tuple(instructions)]
+    for n in range(1, count):
+        size = 1 + (n - 1) % max(1, len(instructions) - 1)
+        order = list(range(len(instructions)))
+        shuffle(order, seed, "instructions", n, *instructions)
+        made.append(tuple(instructions[k] for k in sorted(order[:size])))
+    return made[:count]
+
+
+async def select(search: TemplateSearch, fresh: Sequence[int]) -> bool:
     """The best of old and new become the beam; whether a new one is among them."""
     plan, count = search.plan, len(search.material.training)
     arms = sorted([*search.beam, *fresh])
+    rows = draw_rows(count, count, plan.seed, "select", search.rounds)
+    size = min(plan.selection_minibatch, count)
     if plan.selection == "ucb":
-        rows = draw_rows(count, count, plan.seed, "select", number)
-        pulls = count_pulls(len(arms), min(plan.selection_minibatch, count))
+        pulls = count_pulls(len(arms), size)
         tried = await try_ucb(arms, rows, search.try_rows, width=plan.beam, pulls=pulls)
     else:
-        rows = draw_rows(count, plan.selection_minibatch, plan.seed, "select", number)
-        tried = await try_fast(arms, rows, search.try_rows)
+        tried = await try_fast(arms, rows[:size], search.try_rows)
     search.beam = choose_beam(tried, plan.beam, search.length_of) or search.beam
     search.leader = search.beam[0]
-    search.place(ROUND, number, tried, search.beam)
+    search.place(ROUND, tried, search.beam)
     return any(node in fresh for node in search.beam)

@@ -1,16 +1,16 @@
-"""From judged outputs to instructions for the template, and from those to new templates.
+"""From judged outputs to instructions for a template, and from those to new templates.
 
-Both are calls to a model; a reflection does both in one call. Demonstrations are labelled rows in
-front of a template, as examples (few-shot). What they show of templates, outputs, labels
-and reasons stands in fences; an instruction is a model's text as well, and is fenced when it is
-applied.
+A plain prompt is a program with one template. Instructions and a rewrite are two calls to a model;
+a reflection does both in one. Templates, outputs, labels and reasons stand in fences in a prompt;
+an instruction is a model's text as well, and is fenced when it is applied. Demonstrations are
+labelled rows in front of a template, as examples (few-shot).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate, zip_longest
@@ -31,7 +31,7 @@ from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.structured import answer_schema, ask_structured, read_answer
 from textevolve.llm.template import Template, load_template
 from textevolve.loops.calibration.examples import Example
-from textevolve.loops.calibration.selection import shuffle
+from textevolve.loops.calibration.program import Templates
 from textevolve.loops.calibration.trial_runner import TrialOutcome
 from textevolve.loops.placeholders import find_fault, find_placeholders
 from textevolve.loops.scoring import REASON_CHARACTERS
@@ -67,6 +67,7 @@ EXTRA_TOKENS = 600
 SAMPLING = 0.8
 INSTRUCTION_LENGTH = 600
 APPENDED = "Rules:"
+MANY_TEMPLATES = 3
 OWN_WORDS = "stand for text that is filled in"
 """What prompts say of placeholders. Small models repeat it in the templates that they write."""
 EXAMPLE = (
@@ -101,14 +102,12 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class RewritingRules:
-    """What every successor has to respect. `longest`: characters of a template at most. `shown`:
-    characters of all outcomes that one prompt shows the editor."""
+    """What every successor has to respect. `longest`: characters of a template at most."""
 
     seed_template: str
     names: tuple[str, ...]
     columns: tuple[str, ...]
     seed: int = 0
-    shown: int = SHOWN
 
     @property
     def longest(self) -> int:
@@ -124,15 +123,41 @@ class RewritingRules:
         return ", ".join(f"{{{name}}}" for name in self.names)
 
 
-class _Template(BaseModel):
+@dataclass(frozen=True, slots=True)
+class Editor:
+    """The model that rewrites, and the rules for each template of a program by its name. `most`:
+    instructions at most that are written at once. `shown`: characters of outcomes in a prompt."""
+
+    model: Model
+    rules: Mapping[str, RewritingRules]
+    seed: int = 0
+    most: int = 10
+    shown: int = SHOWN
+
+
+class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
+
+class _Template(_Strict):
     template: str
 
 
-class _Instructions(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class _Reflection(_Strict):
+    changes: list[str]
+    template: str
 
+
+class _Named(_Strict):
+    name: str
+    template: str
+
+
+class _Several(_Strict):
+    templates: list[_Named]
+
+
+class _Instructions(_Strict):
     instructions: list[str]
 
 
@@ -170,26 +195,61 @@ def _answer_type(most: int) -> type[_Instructions]:
     return create_model("_Instructions", __base__=_Instructions, instructions=(listed, ...))
 
 
+def choose_part(names: Sequence[str], turn: int) -> str | None:
+    """The template of a program to rewrite in a turn: several of them in one proposal (None), for
+    which the editor says by the traces where failures come from, and each alone; of many templates
+    every other proposal is about several."""
+    if len(names) > MANY_TEMPLATES:
+        return names[turn // 2 % len(names)] if turn % 2 else None
+    return names[0] if len(names) == 1 else (None, *names)[turn % (len(names) + 1)]
+
+
 async def write_instructions(
-    model: Model, template: str, outcomes: Sequence[TrialOutcome], rules: RewritingRules, most: int
+    editor: Editor, templates: Templates, outcomes: Sequence[TrialOutcome], part: str | None
 ) -> tuple[str, ...]:
-    """At most `most` instructions, from the outcomes that have a score, the worst of them first.
+    """Instructions for the template `part`, or for several (None), by the outcomes that have a
+    score, the worst of them first.
 
     Raises:
         AnswerError: no outcome has a score, or no usable answer came. ModelError, BudgetError: as
             the model raises them.
     """
-    scored = worst_first(outcomes)
-    parts = show_outcomes(scored, rules.shown)
-    texts = [template, *(text for part in parts for _, text in part)]
-    nonce = draw_nonce(texts, rules.seed)
-    asked = prompt("calibrate_instructions").render(
-        placeholders=rules.placeholders,
-        template=fenced("template", template, nonce),
-        examples=fence_outcomes(scored, parts, nonce),
-        most=most,
+    scored = fit_outcomes(worst_first(outcomes), editor.shown)
+    nonce, examples = _fence_outcomes(scored, editor, [text for _, text in templates.parts])
+    if part is not None and len(templates.names) == 1 and editor.rules[part].names:
+        asked = prompt("calibrate_instructions").render(
+            placeholders=editor.rules[part].placeholders,
+            template=fenced("template", templates[part], nonce),
+            examples=examples,
+            most=editor.most,
+        )
+    else:
+        asked = prompt("calibrate_program").render(
+            about="",
+            templates=_list_templates(editor, templates, nonce),
+            part=part or "",
+            examples=examples,
+            most=editor.most,
+        )
+    request = Request(
+        messages=(Message("user", (asked,)),),
+        temperature=0.0,
+        max_tokens=INSTRUCTIONS_TOKENS,
+        seed=editor.seed,
     )
-    return await ask_instructions(model, asked, rules.seed, most)
+    answer = await ask_structured(editor.model, request, _answer_type(editor.most))
+    return tuple(dict.fromkeys(answer.value.instructions))
+
+
+def _list_templates(editor: Editor, templates: Templates, nonce: str) -> list[dict[str, str]]:
+    return [
+        {
+            "name": name,
+            "placeholders": editor.rules[name].placeholders,
+            "text": fenced(f"template {name}", text, nonce),
+        }
+        for name, text in templates.parts
+    ]
 
 
 def worst_first(outcomes: Sequence[TrialOutcome]) -> list[TrialOutcome]:
@@ -205,49 +265,28 @@ def worst_first(outcomes: Sequence[TrialOutcome]) -> list[TrialOutcome]:
     return sorted(scored, key=lambda outcome: outcome.score or 0.0)
 
 
-def fence_outcomes(
-    scored: Sequence[TrialOutcome], parts: Sequence[Sequence[tuple[str, str]]], nonce: str
-) -> list[dict[str, str]]:
-    """Outcomes as a prompt shows them: the score, and the parts, each in a fence."""
-    return [
+def _fence_outcomes(
+    outcomes: Sequence[TrialOutcome], editor: Editor, texts: Sequence[str]
+) -> tuple[str, list[dict[str, str]]]:
+    """A nonce that neither these nor other `texts` of the prompt hold, and the outcomes as a prompt
+    shows them: the score, and the parts, each in a fence."""
+    room = _text_room(outcomes, editor.shown)
+    shown = [_list_parts(one, room) for one in outcomes]
+    nonce = draw_nonce([*texts, *(text for parts in shown for _, text in parts)], editor.seed)
+    examples = [
         {
             "score": f"{outcome.score:.2f}",
-            "text": "".join(fenced(name, text, nonce) for name, text in part),
+            "text": "".join(fenced(name, text, nonce) for name, text in parts),
         }
-        for outcome, part in zip(scored, parts, strict=True)
+        for outcome, parts in zip(outcomes, shown, strict=True)
     ]
-
-
-async def ask_instructions(model: Model, asked: str, seed: int, most: int) -> tuple[str, ...]:
-    request = Request(
-        messages=(Message("user", (asked,)),),
-        temperature=0.0,
-        max_tokens=INSTRUCTIONS_TOKENS,
-        seed=seed,
-    )
-    answer = await ask_structured(model, request, _answer_type(most))
-    return tuple(dict.fromkeys(answer.value.instructions))
+    return nonce, examples
 
 
 def characters_shown(context: int) -> int:
     """Characters of outcomes that an editor with so many tokens of context is shown at once: half
     of it, at three characters a token."""
     return 3 * min(context, LARGEST_CONTEXT) // 2
-
-
-def show_outcomes(outcomes: Sequence[TrialOutcome], shown: int) -> list[list[tuple[str, str]]]:
-    """What is shown of each outcome: its parts by their names, and excerpts of what is long; of a
-    program with several templates also what each step was asked, and what it gave. `shown`:
-    characters of all of them."""
-    room = _text_room(outcomes, shown)
-    return [[(name, text) for name, text, _ in _list_parts(one, room)] for one in outcomes]
-
-
-def find_shortened(outcomes: Sequence[TrialOutcome], shown: int) -> list[tuple[str, int]]:
-    """The parts of which only excerpts are shown, with their lengths."""
-    room = _text_room(outcomes, shown)
-    parts = [part for one in outcomes for part in _list_parts(one, room)]
-    return [(name, whole) for name, text, whole in parts if whole > len(text)]
 
 
 def fit_outcomes(outcomes: Sequence[TrialOutcome], shown: int) -> list[TrialOutcome]:
@@ -265,12 +304,12 @@ def _text_room(outcomes: Sequence[TrialOutcome], shown: int) -> int:
 
 
 def _count_characters(outcome: TrialOutcome, room: int) -> int:
-    return sum(len(text) for _, text, _ in _list_parts(outcome, room))
+    return sum(len(text) for _, text in _list_parts(outcome, room))
 
 
-def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str, int]]:
-    """Name, text as it is shown, and length of the whole. Of answer and label, which can be the
-    same for long, also the place where they begin to differ is shown."""
+def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str]]:
+    """The parts of an outcome that are shown, by name, with excerpts of what is long. Of answer and
+    label, which can be the same for long, also the place where they begin to differ is shown."""
     label = outcome.example.label
     answer, expected = outcome.output or "", "" if label is None else str(label)
     pairs = enumerate(zip_longest(answer, expected))
@@ -282,91 +321,218 @@ def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str, int]]:
         f"{name}: {excerpt(value, max(most // len(values), most - whole + len(value)))}"
         for name, value in values.items()
     ]
-    plain = "\n".join(f"{name}: {value}" for name, value in values.items())
     problem = outcome.failure.reason if outcome.failure else ""
-    reasons = min(REASONS_SHOWN, REASON_TEXTS * most)
     parts = [
-        ("input", "\n".join(lines), len(plain)),
+        ("input", "\n".join(lines)),
         *_list_steps(outcome, TRACE_TEXTS * most),
-        ("answer", excerpt(answer, most, differs), len(answer)),
-        ("expected", excerpt(expected, most, differs), len(expected)),
-        ("problem", excerpt(problem, most), len(problem)),
-        ("judgement", excerpt(outcome.reasons, reasons), len(outcome.reasons)),
+        ("answer", excerpt(answer, most, differs)),
+        ("expected", excerpt(expected, most, differs)),
+        ("problem", excerpt(problem, most)),
+        ("judgement", excerpt(outcome.reasons, min(REASONS_SHOWN, REASON_TEXTS * most))),
     ]
-    return [part for part in parts if part[2]]
+    return [part for part in parts if part[1]]
 
 
-def _list_steps(outcome: TrialOutcome, shown: int) -> list[tuple[str, str, int]]:
+def _list_steps(outcome: TrialOutcome, shown: int) -> list[tuple[str, str]]:
     """Each step's prompt and output; those of steps before the last `STEPS_SHOWN` are left out."""
     steps = outcome.trace[-STEPS_SHOWN:]
     texts = list[tuple[str, str]]()
     for step in steps:
-        if step.prompt:
-            texts.append((f"prompt of {step.template}", step.prompt))
+        texts.append((f"prompt of {step.template}", step.prompt))
         if step.output != outcome.output:
             texts.append((f"output of {step.template}", step.output))
     most = shown // max(1, 2 * len(steps))
-    return [(name, excerpt(text, most), len(text)) for name, text in texts if text]
+    return [(name, excerpt(text, most)) for name, text in texts if text]
 
 
-def share_out(instructions: Sequence[str], count: int, seed: int) -> list[tuple[str, ...]]:
-    """Which instructions each of `count` successors applies: the first all, the others seeded parts
-    of them of every smaller size, so that what one instruction is worth can show."""
-    made = [tuple(instructions)]
-    for n in range(1, count):
-        size = 1 + (n - 1) % max(1, len(instructions) - 1)
-        order = list(range(len(instructions)))
-        shuffle(order, seed, "instructions", n, *instructions)
-        made.append(tuple(instructions[k] for k in sorted(order[:size])))
-    return made[:count]
+async def rewrite(
+    editor: Editor,
+    templates: Templates,
+    instructions: tuple[str, ...],
+    part: str | None,
+    sample: int,
+) -> Rewritten:
+    """A template with the instructions applied, or several of them (`part` None). Where that fails,
+    the instructions stand below its text.
+
+    Raises:
+        ModelError, BudgetError: as the model raises them.
+    """
+    if part is None:
+        return await _rewrite_several(editor, templates, instructions, sample)
+    text, rules = templates[part], editor.rules[part]
+    made = await write_successor(editor.model, text, instructions, rules, sample)
+    return made if made.text else append_instructions(text, made, rules)
 
 
 async def write_successor(
     model: Model, template: str, instructions: Sequence[str], rules: RewritingRules, sample: int
 ) -> Rewritten:
-    """A template in which the instructions are applied. One with a fault, such as a placeholder
-    that is lost or invented, is asked for once again with the fault named.
+    """A template in which the instructions are applied.
 
     Raises:
         ModelError, BudgetError: as the model raises them.
     """
     nonce = draw_nonce((template, *instructions), rules.seed)
-    request = Request(
-        messages=(
-            *example(),
-            Message("user", (_ask_successor(template, instructions, rules.placeholders, nonce),)),
-        ),
+    asked = Message("user", (_ask_successor(template, instructions, rules.placeholders, nonce),))
+    request = _rewriting_request(
+        (*_example(), asked), _Template, rules.seed, sample, rules.max_tokens
+    )
+
+    def read(response: Response) -> Rewritten:
+        answer, _ = read_answer(response, _Template)
+        text = read_template(answer.template, nonce, template)
+        return Rewritten(text, tuple(instructions), template_fault(text, template, rules))
+
+    return replace(await _ask_rewrite(model, request, read), instructions=tuple(instructions))
+
+
+async def write_reflection(
+    editor: Editor, template: str, outcomes: Sequence[TrialOutcome], part: str, sample: int
+) -> Rewritten:
+    """A new text for the template `part` by what the outcomes show, in one call. Where it has a
+    fault twice, the changes that were named stand below the template as it is.
+
+    Raises:
+        AnswerError: no outcome has a score. ModelError, BudgetError: as the model raises them.
+    """
+    rules = editor.rules[part]
+    nonce, examples = _fence_outcomes(worst_first(outcomes), editor, [template])
+    asked = prompt("calibrate_reflection").render(
+        placeholders=rules.placeholders,
+        template=fenced("template", template, nonce),
+        examples=examples,
+        most=editor.most,
+    )
+    messages, tokens = (Message("user", (asked,)),), rules.max_tokens + INSTRUCTIONS_TOKENS
+    request = _rewriting_request(messages, _Reflection, editor.seed, sample, tokens)
+
+    def read(response: Response) -> Rewritten:
+        answer, _ = read_answer(response, _Reflection)
+        changes = [text for text in map(shorten_instruction, answer.changes) if text]
+        changes = tuple(dict.fromkeys(changes[: editor.most]))
+        text = read_template(answer.template, nonce, template)
+        return Rewritten(text, changes, template_fault(text, template, rules))
+
+    made = await _ask_rewrite(editor.model, request, read)
+    if made.text or not made.instructions:
+        return made
+    return append_instructions(template, made, rules)
+
+
+async def _rewrite_several(
+    editor: Editor, templates: Templates, instructions: tuple[str, ...], sample: int
+) -> Rewritten:
+    """The templates that the instructions are about, in one answer. If one still has a fault when
+    asked for again, those without a fault are taken, if there are any."""
+    nonce = draw_nonce((*(text for _, text in templates.parts), *instructions), editor.seed)
+    asked = prompt("calibrate_together").render(
+        templates=_list_templates(editor, templates, nonce),
+        instructions=fenced("instructions", _number(instructions), nonce),
+    )
+    tokens = sum(editor.rules[name].max_tokens for name in templates.names)
+    messages = (Message("user", (asked,)),)
+    request = _rewriting_request(messages, _Several, editor.seed, sample, tokens)
+
+    def read(response: Response) -> Rewritten:
+        answer, _ = read_answer(response, _Several)
+        texts, faults = dict[str, str](), list[str]()
+        for item in answer.templates:
+            if item.name not in templates.names:
+                faults.append(f"there is no template {item.name!r:.60}")
+                continue
+            text = read_template(item.template, nonce, templates[item.name])
+            if text == templates[item.name].strip():
+                continue
+            if fault := template_fault(text, templates[item.name], editor.rules[item.name]):
+                faults.append(f"template {item.name}: {fault}")
+            else:
+                texts[item.name] = text
+        if not texts and not faults:
+            faults.append("all templates are the same as before")
+        return Rewritten(None, instructions, "; ".join(faults), others=tuple(texts.items()))
+
+    made = replace(await _ask_rewrite(editor.model, request, read), instructions=instructions)
+    if not made.others:
+        return _append_to_named(editor, templates, made)
+    note = f"left as it was: {made.fault}" if made.fault else ""
+    return replace(made, fault="", note=note)
+
+
+def _append_to_named(editor: Editor, templates: Templates, failed: Rewritten) -> Rewritten:
+    """The instructions below the texts of those templates that they begin with the names of."""
+    texts, note = dict[str, str](), ""
+    lines = [line.partition(":") for line in failed.instructions]
+    for name, text in templates.parts:
+        own = tuple(after.strip() for before, _, after in lines if before.strip(" `'\"*") == name)
+        named = replace(failed, instructions=own)
+        appended = append_instructions(text, named, editor.rules[name]) if own else failed
+        if appended.text:
+            texts[name], note = appended.text, appended.note
+    if not texts:
+        return failed
+    return Rewritten(None, failed.instructions, note=note, others=tuple(texts.items()))
+
+
+def _rewriting_request(
+    messages: tuple[Message, ...], answer: type[BaseModel], seed: int, sample: int, tokens: int
+) -> Request:
+    return Request(
+        messages=messages,
         temperature=SAMPLING,
-        max_tokens=rules.max_tokens,
-        schema=answer_schema(_Template),
-        seed=rules.seed + sample,
+        max_tokens=tokens,
+        schema=answer_schema(answer),
+        seed=seed + sample,
         sample=sample,
     )
-    applied = tuple(instructions)
-    first = await model(request)
-    text, fault = _read(first, nonce, template, rules)
-    if not fault:
-        return Rewritten(text, applied)
-    again = await model(ask_again(request, first, fault))
-    text, still = _read(again, nonce, template, rules)
-    if still:
-        return Rewritten(None, applied, still, repaired=True)
-    return Rewritten(text, applied, repaired=True)
+
+
+async def _ask_rewrite(
+    model: Model, request: Request, read: Callable[[Response], Rewritten]
+) -> Rewritten:
+    """A rewrite as `read` finds it in the answer. One with a fault, such as a placeholder that is
+    lost or invented, is asked for once again with the fault named; then the instructions and the
+    `others` of the first count where the second has none."""
+
+    def read_or_fault(response: Response) -> Rewritten:
+        try:
+            made = read(response)
+        except AnswerError as error:
+            return Rewritten(None, (), str(error))
+        return replace(made, text=None) if made.fault else made
+
+    answer = await model(request)
+    first = read_or_fault(answer)
+    if not first.fault:
+        return first
+    asked = Message("user", (prompt("calibrate_again").render(fault=first.fault),))
+    shown = Message("assistant", (excerpt(answer.text, ANSWER_SHOWN) or "(nothing)",))
+    again = replace(request, messages=(*request.messages, shown, asked))
+    second = read_or_fault(await model(again))
+    return replace(
+        second,
+        instructions=second.instructions or first.instructions,
+        others=second.others or first.others,
+        repaired=True,
+    )
+
+
+def _number(instructions: Sequence[str]) -> str:
+    return "\n".join(f"{n}. {text}" for n, text in enumerate(instructions, 1))
 
 
 def _ask_successor(
     template: str, instructions: Sequence[str], placeholders: str, nonce: str
 ) -> str:
-    listed = "\n".join(f"{n}. {text}" for n, text in enumerate(instructions, 1))
     return prompt("calibrate_successor").render(
         template=fenced("template", template, nonce),
-        instructions=fenced("instructions", listed, nonce),
+        instructions=fenced("instructions", _number(instructions), nonce),
         placeholders=placeholders,
     )
 
 
 @cache
-def example() -> tuple[Message, Message]:
+def _example() -> tuple[Message, Message]:
     """A rewrite that was done well, as turns before the question: without one, small models repeat
     the marks, or give the placeholder alone."""
     asked = _ask_successor(EXAMPLE[0], EXAMPLE[1], "{review}", EXAMPLE_NONCE)
@@ -379,21 +545,10 @@ def append_instructions(template: str, failed: Rewritten, rules: RewritingRules)
     below it. Small models can often say what is wrong, and not put it into a template's words."""
     plain = [text.translate(_NO_BRACES) for text in failed.instructions]
     text = "\n".join([template.rstrip(), "", APPENDED, *(f"- {line}" for line in plain)])
-    fault = find_fault(text, rules.seed_template, rules.names, rules.columns)
-    if fault or _unusable(text, rules.seed_template) or len(text) > rules.longest:
+    if template_fault(text, "", rules):
         return failed
     note = f"not rewritten ({failed.fault}): the instructions stand below its parent's text"
     return Rewritten(text, failed.instructions, note=note)
-
-
-def ask_again(request: Request, response: Response, fault: str) -> Request:
-    said = prompt("calibrate_again").render(fault=fault)
-    messages = (
-        *request.messages,
-        Message("assistant", (excerpt(response.text, ANSWER_SHOWN) or "(nothing)",)),
-        Message("user", (said,)),
-    )
-    return replace(request, messages=messages)
 
 
 def read_template(answer: str, nonce: str, parent: str) -> str:
@@ -413,16 +568,6 @@ def read_template(answer: str, nonce: str, parent: str) -> str:
     if wrapped and not parent.lstrip().startswith("```"):
         lines = lines[1:-1]
     return "\n".join(lines).strip()
-
-
-def _read(response: Response, nonce: str, template: str, rules: RewritingRules) -> tuple[str, str]:
-    """The template in a response, and what is wrong with it; empty where nothing is."""
-    try:
-        answer, _ = read_answer(response, _Template)
-    except AnswerError as error:
-        return "", str(error)
-    text = read_template(answer.template, nonce, template)
-    return text, template_fault(text, template, rules)
 
 
 def template_fault(text: str, template: str, rules: RewritingRules) -> str:
@@ -479,67 +624,3 @@ def front(demos: Sequence[Example]) -> str:
     if not demos:
         return ""
     return "\n\n".join([HEADING, *map(show_demo, demos), ENDING, ""])
-
-
-class _Reflection(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    changes: list[str]
-    template: str
-
-
-async def write_reflection(
-    model: Model,
-    template: str,
-    outcomes: Sequence[TrialOutcome],
-    rules: RewritingRules,
-    most: int,
-    sample: int,
-) -> Rewritten:
-    """A new template by what the outcomes show; it names at most `most` changes. One with a fault
-    is asked for once again; if that has one, too, the changes stand below the template as it is.
-
-    Raises:
-        AnswerError: no outcome has a score. ModelError, BudgetError: as the model raises them.
-    """
-    scored = worst_first(outcomes)
-    parts = show_outcomes(scored, rules.shown)
-    nonce = draw_nonce([template, *(text for part in parts for _, text in part)], rules.seed)
-    asked = prompt("calibrate_reflection").render(
-        placeholders=rules.placeholders,
-        template=fenced("template", template, nonce),
-        examples=fence_outcomes(scored, parts, nonce),
-        most=most,
-    )
-    request = Request(
-        messages=(Message("user", (asked,)),),
-        temperature=SAMPLING,
-        max_tokens=rules.max_tokens + INSTRUCTIONS_TOKENS,
-        schema=answer_schema(_Reflection),
-        seed=rules.seed + sample,
-        sample=sample,
-    )
-    first = await model(request)
-    text, changes, fault = _read_reflection(first, nonce, template, rules, most)
-    if not fault:
-        return Rewritten(text, changes)
-    again = await model(ask_again(request, first, fault))
-    text, listed, still = _read_reflection(again, nonce, template, rules, most)
-    changes = listed or changes
-    if not still:
-        return Rewritten(text, changes, repaired=True)
-    failed = Rewritten(None, changes, still, repaired=True)
-    return append_instructions(template, failed, rules) if changes else failed
-
-
-def _read_reflection(
-    response: Response, nonce: str, template: str, rules: RewritingRules, most: int
-) -> tuple[str, tuple[str, ...], str]:
-    """The template, the changes, and what is wrong with the template."""
-    try:
-        answer, _ = read_answer(response, _Reflection)
-    except AnswerError as error:
-        return "", (), str(error)
-    changes = [text for text in map(shorten_instruction, answer.changes) if text][:most]
-    text = read_template(answer.template, nonce, template)
-    return text, tuple(dict.fromkeys(changes)), template_fault(text, template, rules)

@@ -1,14 +1,15 @@
-"""The search as it grows: the tree of templates, what was tried of them, and what that took.
+"""The search as it grows: the tree of templates, what is known of them on training rows, and what
+that took.
 
-How the tree grows is for a strategy to say (`protegi.py`); how templates are tried is in
-`trial_runner.py`, rewritten in `rewriting.py`, chosen in `selection.py`; the tree that results is
-in `tree.py`. Rows held out from the search decide in `validation.py`.
+How the tree grows is for a strategy to say (`protegi.py`, `hill_climbing.py`); how templates are
+tried is in `trial_runner.py`, rewritten in `rewriting.py`, chosen in `selection.py`; the tree that
+results is in `tree.py`. Rows held out from the search decide in `optimizing.py`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
@@ -19,35 +20,29 @@ from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.examples import Example, Material
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
 from textevolve.loops.calibration.program import PROMPT, PromptProgram, Templates, plain_prompt
-from textevolve.loops.calibration.rewriting import (
-    RewritingRules,
-    Rewritten,
-    find_shortened,
-    fit_outcomes,
-)
-from textevolve.loops.calibration.selection import ArmStatistics
+from textevolve.loops.calibration.rewriting import Editor, RewritingRules, Rewritten
+from textevolve.loops.calibration.selection import ArmStatistics, Trial, draw_rows
 from textevolve.loops.calibration.spending import SearchBudget, read_budget
-from textevolve.loops.calibration.tree import (
-    CalibrationResult,
-    Gain,
-    Node,
-    OperatorEarnings,
-    Placing,
-    Stage,
-)
+from textevolve.loops.calibration.tree import CalibrationResult, Gain, Node, Placing, Stage
 from textevolve.loops.calibration.trial_runner import TrialOutcome, TrialRunner
 
 T = TypeVar("T")
 SEED = 0
 SEARCH_TIME = 0.8
 """The share of a time limit after which the search ends, so that there is time to decide."""
+PERFECT = 1 - 1e-9
 ROUND: Literal["round"] = "round"
 FINALS: Literal["finals"] = "finals"
 
 
 @dataclass
 class TemplateSearch:
-    """The tree as it grows. `beam` holds numbers of nodes, the best first."""
+    """The tree as it grows. `beam` holds numbers of nodes, the best first.
+
+    `order`: all training rows in one drawn order, in which they come into play, the first `count`
+    so far; templates are compared in pairs on the same rows. `outcomes` and `explained`: what is
+    known of templates on them, and for which a judge was asked for reasons beside a metric.
+    """
 
     material: Material
     plan: CalibrationPlan
@@ -61,12 +56,10 @@ class TemplateSearch:
     tried: int = 0
     scored: int = 0
     reason: str = ""
-    instructed: bool = False
     perfect: int = 0
-    earnings: dict[str, OperatorEarnings] = field(default_factory=dict[str, OperatorEarnings])
-    phases: dict[str, int] = field(default_factory=dict[str, int])
-    phase: str = ""
-    shortened: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    count: int = 0
+    outcomes: dict[Trial, TrialOutcome] = field(default_factory=dict[Trial, TrialOutcome])
+    explained: set[Trial] = field(default_factory=set[Trial])
 
     def __post_init__(self) -> None:
         plan, context = self.plan, self.context
@@ -78,17 +71,17 @@ class TemplateSearch:
             plan.seed,
         )
         self.nodes = [Node(SEED, program.templates, None, 0)]
-        self.editor = UsageMeter(context.editor)
+        self.order = draw_rows(len(self.material.training), 10**9, plan.seed, "rows")
+        self.meter = UsageMeter(context.editor)
         limit = None if plan.budget is None else read_budget(plan.budget)
         self.spending = SearchBudget(limit, lambda: self.usage)
         slots = dict(self.material.slots)
         columns = () if slots else self.material.columns
-        self.rules = {
-            name: RewritingRules(
-                text, slots.get(name, self.material.names), columns, plan.seed, context.shown
-            )
+        rules = {
+            name: RewritingRules(text, slots.get(name, self.material.names), columns, plan.seed)
             for name, text in program.templates.parts
         }
+        self.editor = Editor(self.meter, rules, plan.seed, plan.gradient_depth, context.shown)
         self.runner = TrialRunner(
             program=program,
             evaluator=context.evaluator,
@@ -110,44 +103,35 @@ class TemplateSearch:
 
     @property
     def usage(self) -> Usage:
-        return self.editor.usage + self.runner.usage
+        return self.meter.usage + self.runner.usage
 
     def decision_cost(self, output: float) -> float:
         """What an output takes in validation, where a second judge sees it, too: what that takes is
         not known before it is asked, so it is taken for as much as the first, or a call."""
-        if self.context.second_judge is None:
-            return output
-        return 2 * output
+        return output if self.context.second_judge is None else 2 * output
 
     def limit_time(self, share: float) -> None:
         """Nothing more is asked once this share of the time limit is over."""
         if self.context.time_limit is not None:
             self.runner.deadline = self.began + share * self.context.time_limit
 
-    def enter(self, phase: str) -> None:
-        """From here on calls are counted for `phase`."""
-        calls = self.usage.calls - sum(self.phases.values())
-        if calls:
-            self.phases[self.phase] = self.phases.get(self.phase, 0) + calls
-        self.phase = phase
-
     def add(
         self,
         parent: int,
-        number: int,
-        instructions: tuple[str, ...],
         new: Rewritten | Failure,
         part: str | None = PROMPT,
+        *,
+        instructions: tuple[str, ...] = (),
         operator: str = "",
         demos: tuple[str, ...] = (),
     ) -> int | None:
         """Keep what was made of the template `part` of a node as a node; gives its number if it can
-        compete. `part` None: of several of its templates, which are `new.others`."""
+        compete. `part` None: of several of its templates, which are `new.others`. `instructions`:
+        those that were applied, where `new` does not say."""
         if isinstance(new, Failure):
             new = Rewritten(None, instructions, new.reason)
         templates, fault = self.nodes[parent].templates, new.fault
-        changed = new.others if part is None else ((part, new.text or ""),)
-        for name, text in changed:
+        for name, text in new.others if part is None else ((part, new.text or ""),):
             templates = templates.with_text(name, text)
         for node in self.nodes:
             if not fault and not node.fault and node.templates.alike(templates):
@@ -156,8 +140,8 @@ class TemplateSearch:
             len(self.nodes),
             templates,
             parent,
-            number,
-            instructions,
+            self.rounds,
+            instructions or new.instructions,
             fault,
             repaired=new.repaired,
             notes=(new.note,) if new.note else (),
@@ -170,34 +154,30 @@ class TemplateSearch:
     def length_of(self, node: int) -> int:
         return len(self.nodes[node].text)
 
-    def rules_of(self, part: str) -> RewritingRules:
-        """What every rewrite of the template of this name has to respect."""
-        return self.rules[part]
+    async def try_rows(self, trials: Sequence[Trial]) -> list[float | None]:
+        return [outcome.score for outcome in await self._try_trials(trials)]
 
-    def fit(self, outcomes: Sequence[TrialOutcome]) -> list[TrialOutcome]:
-        """Those that the editor is shown; what it sees excerpts of is kept for the report."""
-        shown = self.context.shown
-        fitting = fit_outcomes(outcomes, shown)
-        for name, length in find_shortened(fitting, shown):
-            times, longest = self.shortened.get(name, (0, 0))
-            self.shortened[name] = (times + 1, max(longest, length))
-        return fitting
-
-    async def try_rows(self, trials: Sequence[tuple[int, int]]) -> list[float | None]:
+    async def _try_trials(
+        self, trials: Sequence[Trial], *, reasons: bool = False
+    ) -> list[TrialOutcome]:
         training = self.material.training
-        outcomes = await self.try_nodes([(node, training[row]) for node, row in trials])
-        return [outcome.score for outcome in outcomes]
+        return await self.try_nodes([(n, training[row]) for n, row in trials], reasons=reasons)
 
     async def try_nodes(
         self, pairs: Sequence[tuple[int, Example]], *, reasons: bool = False
     ) -> list[TrialOutcome]:
+        """The outcome of each pair of node and row.
+
+        Raises:
+            SearchSpent: there is no budget left for it.
+        """
         named = self.named(pairs)
         new = len({(t, e.id) for t, e in named} - self.runner.outputs.keys())
         self.spending.require(new)
         before = self.spending.spent
         outcomes = await self.runner.try_all(named, reasons=reasons)
         if not self.spending.deciding:
-            self.spending.output.learn(self.spending.spent - before, new)
+            self.spending.learn("output", self.spending.spent - before, new)
         for outcome in outcomes:
             self.tried += 1
             if outcome.failure is None:
@@ -217,17 +197,78 @@ class TemplateSearch:
         self.spending.require(0, len(work))
         before = self.spending.spent
         made = await self.runner.ask_all(name, work)
-        self.spending.rewrite.learn(self.spending.spent - before, len(work))
+        self.spending.learn("rewrite", self.spending.spent - before, len(work))
         return made
 
     def named(self, pairs: Sequence[tuple[int, Example]]) -> list[tuple[Templates, Example]]:
         return [(self.nodes[node].templates, example) for node, example in pairs]
 
-    def place(
-        self, where: Stage, number: int, tried: Sequence[ArmStatistics], kept: Sequence[int]
-    ) -> None:
+    def in_play(self, *nodes: int) -> list[int]:
+        """Rows that are no demonstration in any of the templates: there a row says nothing."""
+        training = self.material.training
+        shown = {row for node in nodes for row in self.nodes[node].demos}
+        return [row for row in self.order[: self.count] if training[row].id not in shown]
+
+    def unknown(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Those whose outcome is not known yet."""
+        return [trial for trial in dict.fromkeys(trials) if trial not in self.outcomes]
+
+    async def ask(self, trials: Iterable[Trial]) -> None:
+        """Try what is not known yet, as one batch."""
+        new = self.unknown(trials)
+        self.outcomes.update(zip(new, await self._try_trials(new), strict=True))
+
+    async def extend(self, node: int, count: int) -> None:
+        """Bring `count` rows into play, for one template."""
+        self.count = min(count, len(self.order))
+        await self.ask([(node, row) for row in self.in_play(node)])
+
+    async def explain(self, node: int, rows: Sequence[int]) -> list[TrialOutcome]:
+        """The outcomes, with reasons where a judge gives some beside a metric, for as many as there
+        is budget for."""
+        if self.context.evaluator is not None and self.context.metric is not None:
+            new = [(node, row) for row in rows if (node, row) not in self.explained]
+            if not self.explained:
+                await self._ask_reasons(new[:1])
+                new = new[1:]
+            costs = self.spending
+            spare = costs.left - 2 * costs.cost("rewrite") - 4 * costs.cost("output")
+            fitting = max(0.0, spare) / costs.cost("reasons")
+            await self._ask_reasons(new[: int(min(fitting, len(new)))])
+        return [self.outcomes[node, row] for row in rows]
+
+    async def _ask_reasons(self, trials: Sequence[Trial]) -> None:
+        """The outputs are known, so the judge alone is asked."""
+        before = self.spending.spent
+        outcomes = await self._try_trials(trials, reasons=True)
+        self.spending.learn("reasons", self.spending.spent - before, len(trials))
+        self.outcomes.update(zip(trials, outcomes, strict=True))
+        self.explained.update(trials)
+
+    def score(self, node: int, row: int) -> float | None:
+        outcome = self.outcomes.get((node, row))
+        return None if outcome is None else outcome.score
+
+    def faults(self, node: int) -> list[int]:
+        """Rows in play on which the template scores less than 1."""
+        scores = {row: self.score(node, row) for row in self.in_play(node)}
+        return [row for row, score in scores.items() if score is not None and score < PERFECT]
+
+    def gains(self, child: int, parent: int, rows: Iterable[int]) -> list[float]:
+        """Differences on those rows on which both have a score."""
+        pairs = [(self.score(child, row), self.score(parent, row)) for row in rows]
+        return [a - b for a, b in pairs if a is not None and b is not None]
+
+    def statistics(self, node: int) -> ArmStatistics:
+        rows = self.in_play(node)
+        known = {row: self.score(node, row) for row in rows if (node, row) in self.outcomes}
+        return ArmStatistics(node, known)
+
+    def place(self, where: Stage, tried: Sequence[ArmStatistics], kept: Sequence[int]) -> None:
+        """Note how templates did in a selection, and which of them were `kept`."""
         for s in tried:
-            placing = Placing(where, number, s.mean, len(s.present), len(s.scores), s.arm in kept)
+            counts = len(s.present), len(s.scores)
+            placing = Placing(where, self.rounds, s.mean, *counts, s.arm in kept)
             node = self.nodes[s.arm]
             self.nodes[s.arm] = replace(node, placings=(*node.placings, placing))
 
@@ -236,7 +277,6 @@ class TemplateSearch:
         self.context.listener(StepFinished("", ROUND, self.result("stopped")))
 
     def result(self, stopped: StopReason, reason: str = "") -> CalibrationResult:
-        self.enter(self.phase)
         if stopped == "failed":
             reason = reason or self.reason
         return CalibrationResult(
@@ -255,7 +295,4 @@ class TemplateSearch:
             usage=self.usage,
             seconds=time.monotonic() - self.began,
             perfect=self.perfect,
-            operators=tuple(self.earnings.values()),
-            phases=tuple(self.phases.items()),
-            shortened=tuple((name, *counts) for name, counts in self.shortened.items()),
         )

@@ -10,13 +10,15 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from textevolve.errors import BudgetError, InputError
 from textevolve.evaluation import Usage
 
-_CALLS = re.compile(r"\d+")
-_DOLLARS = re.compile(r"\$\s*(\d+(?:\.\d+)?|\.\d+)|(\d+(?:\.\d+)?|\.\d+)\s*\$")
+_DOLLARS = r"(\d+(?:\.\d+)?|\.\d+)"
+_BUDGET = re.compile(rf"(\d+)|\$\s*{_DOLLARS}|{_DOLLARS}\s*\$")
 
+Kind = Literal["output", "rewrite", "reasons"]
 REWRITE_PRICE = 4
 LEAST_SEARCH = 12
 """Outputs with which a search can begin: the original on a few rows, a template, a few for it."""
@@ -43,31 +45,14 @@ def read_budget(text: str) -> BudgetLimit:
     Raises:
         InputError: it is neither, or nothing at all.
     """
-    given = text.strip()
-    found = _DOLLARS.fullmatch(given)
-    limit = None
-    if found:
-        limit = BudgetLimit(float(found[1] or found[2]), dollars=True)
-    elif _CALLS.fullmatch(given):
-        limit = BudgetLimit(float(given))
-    if limit is None or limit.most <= 0:
+    match = _BUDGET.fullmatch(text.strip())
+    amount = float(next(filter(None, match.groups()))) if match else 0.0
+    if match is None or amount <= 0:
         raise InputError(
             f"the budget must be a number of calls, such as 200, or of dollars, such as $2.50, not"
             f" {text!r}"
         )
-    return limit
-
-
-@dataclass
-class LearnedCost:
-    """What one of a kind takes: the most that it took on average in any batch so far, so that plans
-    err on the side of too little; 0 until one was seen."""
-
-    each: float = 0.0
-
-    def learn(self, cost: float, number: int) -> None:
-        if number:
-            self.each = max(self.each, cost / number)
+    return BudgetLimit(amount, dollars=match[1] is None)
 
 
 @dataclass
@@ -76,33 +61,33 @@ class SearchBudget:
     what an output does. Costs are in the unit of the limit: calls or dollars. `outputs`: what the
     search takes at most without a limit, in outputs. `most_reserved`: outputs that are enough for
     the decision, once it is known how large the gain is; `least_reserved`: below which no decision
-    can be made."""
+    can be made. `learned`: by kind the most that one took on average in any batch so far, so that
+    plans err on the side of too little."""
 
     limit: BudgetLimit | None
     used: Callable[[], Usage]
     reserve: Callable[[float], float] = lambda _: 0.0
-    output: LearnedCost = field(default_factory=LearnedCost)
-    rewrite: LearnedCost = field(default_factory=LearnedCost)
-    reasons: LearnedCost = field(default_factory=LearnedCost)
     outputs: float = math.inf
     most_reserved: float = math.inf
     least_reserved: float = 0.0
     deciding: bool = False
+    learned: dict[str, float] = field(default_factory=dict[str, float])
 
-    @property
-    def output_cost(self) -> float:
-        """Of one more; before one was seen a call, or next to nothing in dollars."""
-        return self.output.each or (1e-9 if self.limit and self.limit.dollars else 1.0)
+    def learn(self, kind: Kind, cost: float, number: int) -> None:
+        if number:
+            self.learned[kind] = max(self.learned.get(kind, 0.0), cost / number)
 
-    @property
-    def rewrite_cost(self) -> float:
-        """A prompt of several rows and a template is longer than one row's."""
+    def cost(self, kind: Kind) -> float:
+        """What one more takes. Before one was seen: an output a call, or next to nothing in
+        dollars; a rewrite, whose prompt is longer than one row's, a call, or some outputs."""
         dollars = self.limit is not None and self.limit.dollars
-        return self.rewrite.each or (REWRITE_PRICE * self.output_cost if dollars else 1.0)
-
-    @property
-    def reasons_cost(self) -> float:
-        return self.reasons.each or self.output_cost
+        if learned := self.learned.get(kind):
+            return learned
+        if kind == "output":
+            return 1e-9 if dollars else 1.0
+        if kind == "rewrite":
+            return REWRITE_PRICE * self.cost("output") if dollars else 1.0
+        return self.cost("output")
 
     @property
     def spent(self) -> float:
@@ -123,11 +108,11 @@ class SearchBudget:
     @property
     def left(self) -> float:
         """For the search, in the unit of the limit."""
+        cost = self.cost("output")
         if self.limit is None:
-            return self.outputs * self.output_cost - self.spent
-        cost = self.output_cost
-        kept = min(self.reserve(cost), self.most_reserved * cost)
-        return self.limit.most - self.spent - kept
+            return self.outputs * cost - self.spent
+        reserved = min(self.reserve(cost), self.most_reserved * cost)
+        return self.limit.most - self.spent - reserved
 
     @property
     def whole_left(self) -> float:
@@ -137,26 +122,26 @@ class SearchBudget:
     @property
     def outputs_left(self) -> float:
         """How many outputs the search may still ask for, if nothing else."""
-        return max(0.0, self.left / self.output_cost)
+        return max(0.0, self.left / self.cost("output"))
 
     def check(self) -> None:
         """Raises InputError where the budget is not enough for the shortest search and a
         decision, by what is known of the cost of an output."""
-        cost = self.output_cost
-        if self.limit is not None and self.left + self.spent < LEAST_SEARCH * cost:
-            kept = self.limit.most - self.spent - self.left
-            least = LEAST_SEARCH * cost + max(kept, self.least_reserved * cost)
-            said = BudgetLimit(math.ceil(least * 100) / 100, True) if self.limit.dollars else None
-            raise InputError(
-                f"a budget of {self.limit} is too small: the shortest search and a decision take"
-                f" {said or BudgetLimit(math.ceil(least))}"
-            )
+        cost = self.cost("output")
+        if self.limit is None or self.left + self.spent >= LEAST_SEARCH * cost:
+            return
+        reserved = self.limit.most - self.spent - self.left
+        least = LEAST_SEARCH * cost + max(reserved, self.least_reserved * cost)
+        unit = 100 if self.limit.dollars else 1
+        enough = BudgetLimit(math.ceil(least * unit) / unit, self.limit.dollars)
+        raise InputError(
+            f"a budget of {self.limit} is too small: the shortest search and a decision take"
+            f" {enough}"
+        )
 
     def require(self, outputs: int, rewrites: int = 0) -> None:
         """Raises SearchSpent where the search's share is not enough for these."""
-        if self.deciding:
-            return
-        cost = outputs * self.output_cost + rewrites * self.rewrite_cost
-        if cost > self.left + 1e-9:
+        cost = outputs * self.cost("output") + rewrites * self.cost("rewrite")
+        if not self.deciding and cost > self.left + 1e-9:
             of_all = f" of the budget of {self.limit}" if self.limit else ""
             raise SearchSpent(f"the search has used its share{of_all}")

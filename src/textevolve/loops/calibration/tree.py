@@ -111,20 +111,6 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorEarnings:
-    """What an operator took and brought. Of its `proposals` some `passed` the gate of a few rows,
-    and of those some were `taken` as the best so far, which together gained `gain` in the mean of
-    training rows. `calls` for writing and for trying."""
-
-    operator: str
-    proposals: int = 0
-    passed: int = 0
-    taken: int = 0
-    calls: int = 0
-    gain: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class CalibrationResult:
     """The search as a tree, and its outcome.
 
@@ -133,9 +119,6 @@ class CalibrationResult:
     `rows`: of training and of validation. `tried` counts trials of a template on a row, `failed`
     those that could not be scored. `seconds` of this sitting. `perfect`: on how many training
     rows, all that were tried, the original scores 1, so that nothing was searched for; else 0.
-    `operators`: what each earned, where a strategy has several. `phases`: calls by what for.
-    `shortened`: of which parts of outcomes the editor saw excerpts, how often, and the length of
-    the longest.
     """
 
     nodes: tuple[Node, ...]
@@ -153,9 +136,6 @@ class CalibrationResult:
     usage: Usage
     seconds: float
     perfect: int = 0
-    operators: tuple[OperatorEarnings, ...] = ()
-    phases: tuple[tuple[str, int], ...] = ()
-    shortened: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def accepted(self) -> bool:
@@ -203,7 +183,7 @@ def describe_outcome(result: CalibrationResult) -> str:
             f"No rewritten template did better on the training rows: the original is kept.{ended}"
         )
     if result.gain is None:
-        few = f" {tell_power(result.rows[1])}" if result.rows[1] < fewest_units() else ""
+        few = f" {describe_power(result.rows[1])}" if result.rows[1] < fewest_units() else ""
         return (
             f"Template {result.leader} leads on the training rows, but was not validated, so the"
             f" original is kept.{few}{ended}"
@@ -220,21 +200,21 @@ def describe_outcome(result: CalibrationResult) -> str:
         why += " is kept. To resume the run asks for them again."
     else:
         why = "The gain is not significant: the original is kept."
-        why += f" {tell_smallest(result.gain.smallest)}" * (result.gain.planned > 0)
+        why += f" {describe_smallest(result.gain.smallest)}" * (result.gain.planned > 0)
     return f"{_compared(result.leader, result.gain)} {why}{_second(result.second)}{ended}"
 
 
-def tell_power(rows: int) -> str:
+def describe_power(rows: int) -> str:
     """What can be shown with so many rows held out, before the original's scores are known."""
     if rows < fewest_units():
         return (
             f"With {rows} rows held out no gain, however large, can be significant: that takes"
             f" {fewest_units()} at least."
         )
-    return tell_smallest(smallest_gain(rows))
+    return describe_smallest(smallest_gain(rows))
 
 
-def tell_smallest(gain: float) -> str:
+def describe_smallest(gain: float) -> str:
     often = f"{POWER * 10:.0f} times in 10"
     if math.isnan(gain):
         return f"On the rows held out no gain that is possible would be found {often}."
