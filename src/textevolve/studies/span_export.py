@@ -6,17 +6,16 @@ What the variables of OpenTelemetry say (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATT
 
 from __future__ import annotations
 
-import json
 import logging
 import os
+import re
 from base64 import b64decode
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
 from urllib.parse import urlsplit
 
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToJson
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
@@ -32,6 +31,7 @@ from opentelemetry.trace import Tracer
 from textevolve.errors import SettingsError
 
 TRACES_PATH = "/v1/traces"
+_ID = re.compile(r'("(?:traceId|spanId|parentSpanId)": )"([^"]*)"')
 _log = logging.getLogger("textevolve")
 
 
@@ -75,24 +75,13 @@ class SpanFile(SpanExporter):
         self.path = path
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        told = MessageToDict(encode_spans(spans), use_integers_for_enums=True)
+        encoded = MessageToJson(encode_spans(spans), indent=None, use_integers_for_enums=True)
+        # OTLP's JSON has ids in hexadecimal, where protobuf's has base64.
+        line = _ID.sub(lambda found: f'{found[1]}"{b64decode(found[2]).hex()}"', encoded)
         try:
             with self.path.open("ab", buffering=0) as file:
-                file.write(json.dumps(_with_hex_ids(told)).encode() + b"\n")
+                file.write(line.encode() + b"\n")
         except OSError as error:
             _log.warning("spans are lost: %s cannot be written (%s)", self.path, error)
             return SpanExportResult.FAILURE
         return SpanExportResult.SUCCESS
-
-
-def _with_hex_ids(told: Any) -> Any:
-    """OTLP's JSON has ids in hexadecimal, where protobuf's has base64."""
-    if isinstance(told, list):
-        return [_with_hex_ids(one) for one in cast(list[Any], told)]
-    if not isinstance(told, dict):
-        return told
-    ids = ("traceId", "spanId", "parentSpanId")
-    return {
-        name: b64decode(value).hex() if name in ids else _with_hex_ids(value)
-        for name, value in cast(dict[str, Any], told).items()
-    }

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from os.path import abspath
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from textevolve.errors import SettingsError
 from textevolve.events import Listener
@@ -23,23 +23,22 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
 NAME = "textevolve"
-Heard: TypeAlias = tuple[Listener, Callable[[Any], None]]
-"""What hears a run's events, and what is told of its records."""
 
 
 @contextmanager
 def trace_loops(
     study: AnyStudy, run_id: str, settings: Settings | None, listener: Listener
-) -> Generator[Heard]:
-    """The listener for a run, which also makes spans of its loop's events where that is configured.
-    `settings`: None where nothing is traced, as while a run is only shown.
+) -> Generator[tuple[Listener, Callable[[Any], None]]]:
+    """The listener for a run, which also makes spans of its loop's events where that is configured,
+    and what is told of the run's records. `settings`: None where nothing is traced, as while a run
+    is only shown.
 
     Raises:
         SettingsError: spans cannot go where the settings say.
     """
-    tracer = find_tracer(settings) if study.steps and settings else None
+    tracer = _find_tracer(settings) if study.steps and settings else None
     if tracer is None:
-        yield listener, _pass_over
+        yield listener, lambda _record: None
         return
     from textevolve.studies.loop_spans import LoopSpans
 
@@ -52,10 +51,7 @@ def trace_loops(
     spans.end()
 
 
-def _pass_over(_record: Any) -> None: ...
-
-
-def find_tracer(settings: Settings) -> Tracer | None:
+def _find_tracer(settings: Settings) -> Tracer | None:
     """By the settings, or else by the provider that the program around us has set up; None: by
     neither."""
     if settings.traces is not None:
@@ -71,6 +67,5 @@ def find_tracer(settings: Settings) -> Tracer | None:
         return None
     api = importlib.import_module("opentelemetry.trace")
     provider = api.get_tracer_provider()
-    if isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider):
-        return None
-    return provider.get_tracer(NAME)
+    idle = isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider)
+    return None if idle else provider.get_tracer(NAME)
