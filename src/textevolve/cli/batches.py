@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from itertools import islice
 from typing import Annotated
 
 import typer
 
 from textevolve.cli import options
 from textevolve.engine import sync
-from textevolve.errors import TextEvolveError
 from textevolve.llm.batches.gathering import cancel_job, forget_job
 from textevolve.llm.batches.ledger import BatchMeans, KeptBatch
 from textevolve.report.wording import count
@@ -19,20 +17,15 @@ from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord
 from textevolve.studies.driver import models_asked
 from textevolve.studies.kinds import find_study
-from textevolve.studies.rehearsal import MOST_CASES, describe_batches, forecast
+from textevolve.studies.rehearsal import describe_batches
 from textevolve.studies.stored import StoredSpec, read_spec
 
 
-def say_waves(store: Store, run: RunRecord, stored: StoredSpec, settings: Settings) -> str:
+def describe_jobs(run: RunRecord, stored: StoredSpec, settings: Settings) -> str:
     """What is said before a study in batch jobs begins."""
-    cases = list(islice(store.iterate_cases(run.id), MOST_CASES))
     study = find_study(stored.kind)
-    try:
-        parts = sync.run(forecast(study, stored, cases, settings)).parts
-    except (TextEvolveError, ValueError):  # made-up answers lead this study nowhere
-        models = models_asked(study.asks(read_spec(study, stored)), stored)
-        parts = describe_batches(settings, models, None)
-    said = ". ".join(parts[name] for name in ("batch jobs", "their price") if name in parts)
+    models = models_asked(study.asks(read_spec(study, stored)), stored)
+    said = ". ".join(describe_batches(settings, models).values())
     return f"run {run.id}: {said}. Ctrl-C leaves what is submitted running"
 
 

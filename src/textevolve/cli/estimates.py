@@ -11,9 +11,8 @@ from typing import Any
 import typer
 
 from textevolve.evaluation import Usage
-from textevolve.report.wording import count, duration, money
-from textevolve.studies.expected import SHARE, Expected, Spread, UsageRange
-from textevolve.studies.reporting import USED, estimate_data
+from textevolve.report.wording import money
+from textevolve.studies.rehearsal import FIGURES, SHARE, Spread, UsageRange, estimate_data
 from textevolve.studies.stored import StoredSpec
 
 WIDTH = 19
@@ -21,7 +20,7 @@ FIELDS = ("calls", "prompt_tokens", "completion_tokens", "cost")
 
 
 def print_estimate(found: UsageRange, stored: StoredSpec, *, as_json: bool = False) -> None:
-    """What is to be expected of calls, tokens, cost and time, and the bounds of it."""
+    """What is to be expected of calls, tokens and cost, and the bounds of it."""
     if as_json:
         typer.echo(json.dumps(estimate_data(found, stored)))
         return
@@ -30,9 +29,10 @@ def print_estimate(found: UsageRange, stored: StoredSpec, *, as_json: bool = Fal
     _line("cases", f"{found.cases:,}")
     for name, said in found.parts.items():
         _line(name, said)
-    if found.expected is not None:
-        _line("expected", _say_basis(found.expected))
-    for name in USED:
+    if found.expected:
+        basis = "from rehearsals with made-up answers of usual length: the median (and a range that"
+        _line("expected", f"{basis} holds {SHARE * 10:.0f} times in 10)")
+    for name in FIGURES[:-1]:
         bounds = getattr(found.least, name), getattr(found.most, name)
         _line(name.replace("_", " "), _say(found.expected, name, bounds, _number))
     if found.least.cost is None or found.most.cost is None:
@@ -43,19 +43,14 @@ def print_estimate(found: UsageRange, stored: StoredSpec, *, as_json: bool = Fal
         _line("cost", _say(found.expected, "cost", bounds, money))
         if stored.prices and found.most.cost:
             _line("", "; ".join(stored.prices))
-    if found.expected is not None and "seconds" in found.expected.figures:
-        _line("time", _say(found.expected, "seconds", None, duration))
     typer.echo("Nothing was asked. What the journal already holds would cost nothing.")
 
 
 def read_estimate(kind: str, data: Mapping[str, Any]) -> tuple[UsageRange, StoredSpec]:
     """What `estimate_data` was made of, but for how the model was found."""
     least, most = (Usage(**{name: data[end][name] for name in FIELDS}) for end in ("least", "most"))
-    told = data.get("expected")
-    expected = None
-    if told is not None:
-        figures = {n: Spread(**told[n]) for n in told if n not in ("from", "runs", "share")}
-        expected = Expected(figures, told["runs"])
+    told = data.get("expected", {})
+    expected = {name: Spread(**told[name]) for name in told if name != "share"}
     prices = (data["costs"],) if "costs" in data else ()
     stored = StoredSpec(kind=kind, spec={}, model=data["model"], why="there", prices=prices)
     return UsageRange(data["cases"], least, most, data.get("parts", {}), expected), stored
@@ -68,29 +63,20 @@ def _line(name: str, said: str) -> None:
     typer.echo("\n".join([f"{name:<{WIDTH}}{wrapped[0].strip()}", *wrapped[1:]]))
 
 
-def _say_basis(expected: Expected) -> str:
-    if expected.runs:
-        basis = f"from {count(expected.runs, 'earlier run')} of this kind"
-    else:
-        basis = "from rehearsals with made-up answers of usual length"
-    return f"{basis}: the median (and a range that holds {SHARE * 10:.0f} times in 10)"
-
-
 def _say(
-    expected: Expected | None,
+    expected: Mapping[str, Spread],
     name: str,
-    bounds: tuple[float, float] | None,
+    bounds: tuple[float, float],
     word: Callable[[float], str],
 ) -> str:
-    least, most = (word(bounds[0]), word(bounds[1])) if bounds else ("", "")
-    if bounds and least == most:
+    least, most = map(word, bounds)
+    if least == most:
         return least
-    spread = expected.figures.get(name) if expected is not None else None
-    if spread is None:
+    if (spread := expected.get(name)) is None:
         return f"{least} to {most}"
     low, high = word(spread.low), word(spread.high)
     said = word(spread.median) + (f" ({low} to {high})" if low != high else "")
-    return f"{said}; at least {least}, at most {most}" if bounds else said
+    return f"{said}; at least {least}, at most {most}"
 
 
 def _number(value: float) -> str:

@@ -32,7 +32,6 @@ from textevolve.settings import read_settings
 from textevolve.spec import files_read
 from textevolve.store.repository import open_store
 from textevolve.studies import driver
-from textevolve.studies.expected import find_earlier
 from textevolve.studies.gates import Gates
 from textevolve.studies.kinds import find_study
 from textevolve.studies.rehearsal import forecast
@@ -227,8 +226,7 @@ def run_study(
     asks = not wanted.dry_run
     stored = sync.run(driver.specify(study, spec, settings, objects, asks_models=asks))
     if wanted.dry_run:
-        earlier = find_earlier(study, stored, settings)
-        found = sync.run(forecast(study, stored, list(cases), settings, earlier))
+        found = sync.run(forecast(study, stored, list(cases), settings))
         print_estimate(found, stored, as_json=wanted.as_json)
         return 0
     with open_store(settings.store) as store:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from textevolve.cli import GATED, INTERRUPTED, PARTLY, say
-from textevolve.cli.batches import say_open_jobs, say_waves
+from textevolve.cli.batches import describe_jobs, say_open_jobs
 from textevolve.cli.drawing import open_console
 from textevolve.cli.execution import calm_collector, fetch_models
 from textevolve.cli.progress import open_progress
@@ -62,7 +62,7 @@ def execute(
     if not quiet:
         say(_announce(run, stored))
     if settings.batch and store.has_journal and run.status != "finished":
-        say(say_waves(store, run, stored, settings))
+        say(describe_jobs(run, stored, settings))
     unscored, rows = Unscored(), dict[str, Row]()
     closed: BrokenPipeError | None = None
     try:

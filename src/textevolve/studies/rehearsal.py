@@ -1,21 +1,19 @@
 """How much a study may use, before anything is spent: its own code is run against a model that
 makes its answers up: once with short answers that agree, once with answers as long as allowed, and
 several times with answers of typical lengths, for the expected use.
-
-In batch jobs calls wait for each other as they do there, and the waves are counted. What earlier
-runs say about the expected use is in `expected.py`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any, cast
+
+import numpy as np
 
 from textevolve.errors import TextEvolveError
 from textevolve.evaluation import Case, Usage
@@ -48,13 +46,6 @@ from textevolve.llm.wrappers import Journaled
 from textevolve.report.wording import count
 from textevolve.settings import Price, Settings
 from textevolve.studies.driver import models_asked
-from textevolve.studies.expected import (
-    UsageRange,
-    Used,
-    expect_again,
-    expect_of_draws,
-    keep_within,
-)
 from textevolve.studies.stored import StoredSpec, read_spec
 from textevolve.studies.study import OUTLOOK, AnyStudy, Outlook
 from textevolve.wiring import Mode, Setting, open_workbench
@@ -85,10 +76,32 @@ DIMENSION = 384
 SPOILED = "?"
 """An answer that cannot be read, so that it is asked for once more."""
 
-MANY_WAVES = 12
-"""From so many on batch jobs are called slow for such a study."""
-TURNS, PAUSE = 20, 0.002
-"""Turns of the loop and seconds without a new call, after which a rehearsed wave is complete."""
+SHARE = 0.9
+"""Probability with which the range of what is expected is to hold what is used."""
+FIGURES = ("calls", "tokens", "prompt_tokens", "completion_tokens", "cost")
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A median with the ends of its range."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRange:
+    """The least and the most that the cases may use; a cost is None where a price is unknown.
+    `parts`: further facts, each with its heading. `expected`: what the cases probably use, by
+    figure; empty where made-up answers lead a study nowhere, and without a cost where a price is
+    unknown."""
+
+    cases: int
+    least: Usage
+    most: Usage
+    parts: Mapping[str, str] = field(default_factory=dict[str, str])
+    expected: Mapping[str, Spread] = field(default_factory=dict[str, Spread])
 
 
 @dataclass(frozen=True)
@@ -117,23 +130,16 @@ class Manner:
 
 @dataclass
 class Rehearsed:
-    """The use of one rehearsal, the waves that its calls came in, where these were counted, and
-    what the study said about its own limits."""
+    """The use of one rehearsal, and what the study said about its own limits."""
 
     usage: Usage = Usage()
-    waves: int = 0
     outlook: Outlook = field(default_factory=Outlook)
 
 
 async def forecast(
-    study: AnyStudy,
-    stored: StoredSpec,
-    cases: Sequence[Case],
-    settings: Settings,
-    earlier: Sequence[Used] = (),
+    study: AnyStudy, stored: StoredSpec, cases: Sequence[Case], settings: Settings
 ) -> UsageRange:
-    """The range of calls, tokens and money for a study over these cases, and its expected use: from
-    `earlier` runs where there are any, else from rehearsals.
+    """The range of calls, tokens and money for a study over these cases, and its expected use.
 
     Tokens are counted as characters / 3 to characters / 5, so they bound what tokenisers make of
     ordinary prose; code, and languages without spaces, can lie above. Of a call that is asked twice
@@ -141,35 +147,64 @@ async def forecast(
     """
     models = models_asked(study.asks(read_spec(study, stored)), stored)
     if settings.batch:
-        settings, earlier = _at_batch_prices(settings, models), ()
+        settings = _at_batch_prices(settings, models)
     chosen = cases if study.whole else _spread(cases, MOST_CASES)
     shortest = await rehearse(study, stored, chosen, settings, Manner())
     longest = await rehearse(study, stored, chosen, settings, Manner(longest=True))
     share = len(cases) / len(chosen) if chosen else 1.0
     least, most = _scale(shortest.usage, share), _scale(longest.usage, share)
     most = _within(most, longest.outlook)
-    draws: list[Rehearsed] = []
-    drawn = cases if study.whole else _spread(cases, CASES_DRAWN)
-    try:
-        for draw in () if earlier else range(DRAWS_OF_WHOLE if study.whole else DRAWS):
-            draws.append(await rehearse(study, stored, drawn, settings, Manner(draw=draw)))
-    except (TextEvolveError, ValueError):  # made-up answers lead this study nowhere
-        draws.clear()
     parts = {**longest.outlook.parts, **_describe_images(cases)}
     if len(chosen) < len(cases):
         parts["rehearsed"] = f"{len(chosen)} cases, evenly spread; the figures are scaled to all"
     if settings.batch:
-        waves = [one.waves for one in (*draws, shortest, longest)]
-        usual = sorted(one.waves for one in draws or [shortest])[len(draws) // 2]
-        parts |= describe_batches(settings, models, (usual, min(waves), max(waves)))
-    expected = None
-    if earlier:
-        expected = expect_again(earlier, len(cases))
-    elif any(one.usage.calls for one in draws):
-        share = len(cases) / len(drawn)
-        expected = expect_of_draws([_scale(one.usage, share) for one in draws])
-    expected = expected and keep_within(expected, least, most)
+        parts |= describe_batches(settings, models)
+    draws = await _draw_usages(study, stored, cases, settings)
+    expected = summarise_draws(draws, least, most) if any(one.calls for one in draws) else {}
     return UsageRange(len(cases), least, most, parts, expected)
+
+
+def estimate_data(found: UsageRange, stored: StoredSpec) -> dict[str, Any]:
+    """A range as JSON-ready data: `least` and `most` are bounds; `expected` has for each figure a
+    median and the ends of a range."""
+    ends = {"least": found.least, "most": found.most}
+    data: dict[str, Any] = {"cases": found.cases, "model": stored.model}
+    data |= {n: {name: getattr(end, name) for name in FIGURES} for n, end in ends.items()}
+    if found.expected:
+        figures = {name: asdict(spread) for name, spread in found.expected.items()}
+        data["expected"] = {"share": SHARE, **figures}
+    if stored.prices:
+        data["costs"] = "; ".join(stored.prices)
+    return data | ({"parts": dict(found.parts)} if found.parts else {})
+
+
+async def _draw_usages(
+    study: AnyStudy, stored: StoredSpec, cases: Sequence[Case], settings: Settings
+) -> list[Usage]:
+    """The use of all cases, as several rehearsals with answers of typical lengths have it."""
+    drawn = cases if study.whole else _spread(cases, CASES_DRAWN)
+    usages: list[Usage] = []
+    try:
+        for draw in range(DRAWS_OF_WHOLE if study.whole else DRAWS):
+            rehearsed = await rehearse(study, stored, drawn, settings, Manner(draw=draw))
+            usages.append(_scale(rehearsed.usage, len(cases) / len(drawn) if drawn else 1.0))
+    except (TextEvolveError, ValueError):  # made-up answers lead this study nowhere
+        return []
+    return usages
+
+
+def summarise_draws(draws: Sequence[Usage], least: Usage, most: Usage) -> dict[str, Spread]:
+    """The middle and the range of several rehearsals, within the bounds."""
+    figures: dict[str, Spread] = {}
+    for name in FIGURES:
+        values = [getattr(usage, name) for usage in draws]
+        if None in values:
+            continue
+        low, middle, high = np.quantile(values, [(1 - SHARE) / 2, 0.5, (1 + SHARE) / 2])
+        low = min(middle, max(low, getattr(least, name)))
+        high = max(middle, min(high, getattr(most, name)))
+        figures[name] = Spread(float(middle), float(low), float(high))
+    return figures
 
 
 def _spread(cases: Sequence[Case], most: int) -> Sequence[Case]:
@@ -204,22 +239,9 @@ def _at_batch_prices(settings: Settings, models: Sequence[str]) -> Settings:
     return settings.model_copy(update={"prices": {**settings.prices, **known}})
 
 
-def describe_batches(
-    settings: Settings, models: Sequence[str], waves: tuple[int, int, int] | None
-) -> dict[str, str]:
-    """How long batch jobs take, and at what price. `waves`: usual, least and most; None where they
-    cannot be rehearsed."""
+def describe_batches(settings: Settings, models: Sequence[str]) -> dict[str, str]:
+    """How long batch jobs take, and at what price."""
     hours = count(settings.batches.window, "hour")
-    said = f"in waves of batch jobs, each of up to {hours}: how many cannot be rehearsed"
-    if waves is not None:
-        usual, least, most = waves
-        bounds = f" (at least {least}, at most {most})" if least < most else ""
-        whole = most * settings.batches.window
-        longest = count(whole, "hour") if whole < 48 else f"{whole / 24:g} days"
-        said = f"in about {count(usual, 'wave')} of batch jobs{bounds}, each of up to {hours}:"
-        said += f" {longest} at most"
-        if usual >= MANY_WAVES:
-            said += f". Each case asks {usual} times in a row, which suits batch jobs badly"
     prices: list[str] = []
     for name in models:
         end = resolve(name, settings, asks=False)
@@ -227,6 +249,7 @@ def describe_batches(
             prices.append(f"{name}: takes no batch jobs, asked at once at full price")
         elif not is_free(end):
             prices.append(f"{name}: {_describe_discount(end.batch_discount)}")
+    said = f"in waves, one for each call that a case makes after another, each of up to {hours}"
     return {"batch jobs": said} | ({"their price": "; ".join(prices)} if prices else {})
 
 
@@ -252,13 +275,12 @@ async def rehearse(
         described=stored.world,
         mode=manner.mode,
     )
-    journal, rehearsed, counter = _Memory(), Rehearsed(), _WaveCounter()
+    journal, rehearsed = _Memory(), Rehearsed()
     models: dict[str, Model] = {}
 
     def model_of(name: str) -> Model:
         if name not in models:
-            price = price_of(name, settings)
-            actor = _Actor(name, price, rehearsed, manner, counter if settings.batch else None)
+            actor = _Actor(name, price_of(name, settings), rehearsed, manner)
             models[name] = Journaled(actor, journal, lambda _: None)
         return models[name]
 
@@ -272,7 +294,6 @@ async def rehearse(
     ):
         async for _ in records:
             pass
-    rehearsed.waves = counter.waves
     return rehearsed
 
 
@@ -301,35 +322,6 @@ class _Memory:
             self._known[entry.key] = entry.response
 
 
-class _WaveCounter:
-    """Lets calls through when no more come, all at once, and counts how often."""
-
-    def __init__(self) -> None:
-        self.waves = 0
-        self._waiting: list[asyncio.Future[None]] = []
-        self._ending: asyncio.Task[None] | None = None
-
-    async def wait(self) -> None:
-        call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(call)
-        if self._ending is None or self._ending.done():
-            self._ending = asyncio.create_task(self._end())
-        await call
-
-    async def _end(self) -> None:
-        seen = 0
-        while seen != len(self._waiting):
-            seen = len(self._waiting)
-            for _ in range(TURNS):
-                await asyncio.sleep(0)
-            await asyncio.sleep(PAUSE)
-        self.waves += 1
-        waiting, self._waiting = self._waiting, []
-        for call in waiting:
-            if not call.done():
-                call.set_result(None)
-
-
 @dataclass(frozen=True)
 class _Actor:
     """Stands where a model will be. In a long rehearsal each structured answer is spoiled once, in
@@ -339,11 +331,8 @@ class _Actor:
     price: Price | None
     rehearsed: Rehearsed
     manner: Manner
-    counter: _WaveCounter | None
 
     async def __call__(self, request: Request, /) -> Response:
-        if self.counter is not None:
-            await self.counter.wait()
         most = request.max_tokens or DEFAULT_TOKENS
         response = self._answer(request, most)
         characters = sum(len(message.text) for message in request.messages)

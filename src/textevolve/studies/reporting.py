@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import IO, TYPE_CHECKING, Any
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Usage
 from textevolve.reach import is_confined
 from textevolve.report import wording
 from textevolve.report.blocks import Report
@@ -22,7 +21,6 @@ from textevolve.report.images import put_images
 from textevolve.report.markdown import write_markdown
 from textevolve.studies.aggregates import Aggregates, aggregates_data, draw_aggregates
 from textevolve.studies.driver import models_asked
-from textevolve.studies.expected import SHARE, UsageRange
 from textevolve.studies.gates import UNGATED, Gated, draw_gates
 from textevolve.studies.stored import Records, StoredSpec, read_spec, read_stored
 from textevolve.studies.study import AnyStudy, StudySpec
@@ -113,8 +111,6 @@ def _summarise(
     return result, {variant: one for variant, one in sums.items() if one.records}
 
 
-USED = ("calls", "tokens", "prompt_tokens", "completion_tokens")
-
 ROWS = (".jsonl", ".csv", ".parquet")
 WHOLE = (".json", ".html", ".md")
 """The endings of what is written row by row, and as a whole."""
@@ -175,26 +171,3 @@ def json_line(data: Any) -> bytes:
     """One line of JSON; a figure that does not exist is null."""
     text = json.dumps(plain(data), ensure_ascii=False)
     return (text + "\n").encode("utf-8", "backslashreplace")
-
-
-def estimate_data(found: UsageRange, stored: StoredSpec) -> dict[str, Any]:
-    """The same as JSON-ready data: `least` and `most` are bounds; `expected` has for each figure a
-    median and the ends of a range."""
-    data: dict[str, Any] = {"cases": found.cases, "model": stored.model}
-    data |= {"least": _usage_data(found.least), "most": _usage_data(found.most)}
-    if found.expected is not None:
-        data["expected"] = {
-            "from": "earlier runs" if found.expected.runs else "rehearsals",
-            "runs": found.expected.runs,
-            "share": SHARE,
-            **{name: asdict(spread) for name, spread in found.expected.figures.items()},
-        }
-    if stored.prices:
-        data["costs"] = "; ".join(stored.prices)
-    if found.parts:
-        data["parts"] = dict(found.parts)
-    return data
-
-
-def _usage_data(usage: Usage) -> dict[str, Any]:
-    return {name: getattr(usage, name) for name in (*USED, "cost")}
