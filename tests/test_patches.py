@@ -129,7 +129,7 @@ def test_a_patch_that_is_not_needed_any_more_is_told(toy: Path) -> None:
     register_patch(make())
     register_patch(make(name="odd", needed=lambda: 1 / 0))
     register_patch(make(name="gone", package="no-such-package-toy"))
-    assert states() == {"toy-add": "not needed", "odd": "cannot be tested", "gone": "not installed"}
+    assert states() == {"toy-add": "not needed", "odd": "not applied", "gone": "not installed"}
     with pytest.raises(SettingsError, match="not installed"):
         apply_patch("gone")
 

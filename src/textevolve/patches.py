@@ -12,10 +12,9 @@ point of the group `textevolve.patches`. `wrapt` does the wrapping: `pip install
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from threading import RLock
 from typing import Any, Literal, TypeAlias
 
@@ -25,7 +24,7 @@ from textevolve.user_code import load_point
 GROUP = "textevolve.patches"
 
 PatchState: TypeAlias = Literal[
-    "applied", "not applied", "not needed", "another version", "not installed", "cannot be tested"
+    "applied", "not applied", "not needed", "another version", "not installed"
 ]
 Wrapper: TypeAlias = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
 """What is called in place of the original, as `wrapt` has it: with the original, the object it is
@@ -62,18 +61,9 @@ class PatchStatus:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Applied:
-    parent: Any
-    attribute: str
-    was_own: bool
-    """Whether the attribute stood in `parent` itself and was not inherited."""
-    original: Any
-    wrapped: Any
-
-
 _patches: dict[str, Patch] = {}
-_applied: dict[str, _Applied] = {}
+_applied: dict[str, Callable[[], None]] = {}
+"""Of each patch that is applied how it is undone."""
 _lock = RLock()
 
 
@@ -84,8 +74,7 @@ def register_patch(patch: Patch) -> None:
         TakenError: there is another patch of this name.
         InputError: `target` or `versions` cannot be read.
     """
-    module, _, attribute = patch.target.partition(":")
-    if not module or not attribute:
+    if not all(patch.target.partition(":")):
         raise InputError(f"patch {patch.name}: write its target as package.module:Class.method")
     _allows(patch, "0")
     with _lock:
@@ -116,10 +105,8 @@ def apply_patch(name: str) -> None:
         if name in _applied:
             return
         version = _version_of(patch)
-        if version is None:
-            raise SettingsError(f"patch {name}: {patch.package} is not installed")
-        if not _allows(patch, version):
-            raise SettingsError(f"patch {name}: {_moved(patch, version)}")
+        if version is None or not _allows(patch, version):
+            raise SettingsError(f"patch {name}: {_describe_version(patch, version)}")
         _applied[name] = _wrap(patch)
 
 
@@ -131,28 +118,18 @@ def undo_patch(name: str) -> None:
         SettingsError: something else has been put over it since, which would be lost.
     """
     with _lock:
-        patch = _find(name)
-        applied = _applied.get(name)
-        if applied is None:
-            return
-        members: dict[str, Any] = applied.parent.__dict__
-        if members.get(applied.attribute) is not applied.wrapped:
-            raise SettingsError(
-                f"patch {name}: {patch.target} has been changed again since; undo that first"
-            )
-        if applied.was_own:
-            setattr(applied.parent, applied.attribute, applied.original)
-        else:
-            delattr(applied.parent, applied.attribute)
-        del _applied[name]
+        _find(name)
+        if name in _applied:
+            _applied[name]()
+            del _applied[name]
 
 
 def _register_installed() -> None:
     for point in metadata.entry_points(group=GROUP):
-        found = load_point(point)
-        if not isinstance(found, Patch):
+        patch = load_point(point)
+        if not isinstance(patch, Patch):
             raise InputError(f"entry point {point.name} of the group {GROUP} names no Patch")
-        register_patch(found)
+        register_patch(patch)
 
 
 def _find(name: str) -> Patch:
@@ -168,17 +145,16 @@ def _status(patch: Patch) -> PatchStatus:
     version = _version_of(patch)
     if patch.name in _applied:
         return PatchStatus(patch, "applied", version)
-    if version is None:
-        return PatchStatus(patch, "not installed", None)
-    if not _allows(patch, version):
-        return PatchStatus(patch, "another version", version, _moved(patch, version))
+    if version is None or not _allows(patch, version):
+        state = "not installed" if version is None else "another version"
+        return PatchStatus(patch, state, version, _describe_version(patch, version))
     try:
-        needed = patch.needed()
+        needed, note = patch.needed(), ""
     except Exception as error:  # noqa: BLE001  somebody else's code; what it says is shown
-        return PatchStatus(patch, "cannot be tested", version, f"{type(error).__name__}: {error}")
+        needed, note = True, f"its test failed: {type(error).__name__}: {error}"
     if not needed:
         return PatchStatus(patch, "not needed", version, "the fault is gone; remove the patch")
-    return PatchStatus(patch, "not applied", version)
+    return PatchStatus(patch, "not applied", version, note)
 
 
 def _version_of(patch: Patch) -> str | None:
@@ -188,7 +164,9 @@ def _version_of(patch: Patch) -> str | None:
         return None
 
 
-def _moved(patch: Patch, version: str) -> str:
+def _describe_version(patch: Patch, version: str | None) -> str:
+    if version is None:
+        return f"{patch.package} is not installed"
     return (
         f"{patch.package} is of version {version}, and the patch was written for {patch.versions}; "
         "look whether it is still needed, and widen its versions or remove it"
@@ -205,7 +183,8 @@ def _allows(patch: Patch, version: str) -> bool:
         ) from None
 
 
-def _wrap(patch: Patch) -> _Applied:
+def _wrap(patch: Patch) -> Callable[[], None]:
+    """Wrap what a patch is for; gives how that is undone."""
     wrapt = _load("wrapt")
     module, _, attribute = patch.target.partition(":")
     try:
@@ -213,16 +192,26 @@ def _wrap(patch: Patch) -> _Applied:
     except (ImportError, AttributeError) as error:
         raise SettingsError(f"patch {patch.name}: there is no {patch.target}: {error}") from error
     members: dict[str, Any] = parent.__dict__
-    was_own = last in members
-    kept: Any = members[last] if was_own else original
-    wrapped = wrapt.FunctionWrapper(kept, patch.wrapper)
+    inherited = last not in members
+    original = members.get(last, original)
+    wrapped = wrapt.FunctionWrapper(original, patch.wrapper)
     setattr(parent, last, wrapped)
-    return _Applied(parent, last, was_own, kept, wrapped)
+
+    def undo() -> None:
+        if parent.__dict__.get(last) is not wrapped:
+            raise SettingsError(
+                f"patch {patch.name}: {patch.target} has been changed again since; undo that first"
+            )
+        if inherited:
+            delattr(parent, last)
+        else:
+            setattr(parent, last, original)
+
+    return undo
 
 
 def _load(name: str) -> Any:
     try:
-        __import__(name)
+        return import_module(name)
     except ImportError:
         raise SettingsError('patches need: pip install "textevolve[patches]"') from None
-    return sys.modules[name]

@@ -225,17 +225,13 @@ def test_revising_that_gains_nothing_is_said(cli, server, model, first, later, t
 
     server.script = script
     command = ("optimize", TASK, "-m", model, "-j", "probe", "--max-iterations", 2)
-    revising = words(cli(*command, "--mode", "revise").out)
-    assert ("no revision scored above" in revising) is told
     shown = words(cli(*command, "--max-iterations", 3).out)
     why = "the first revision gained -0.200 on attempt 1, not 0.05 or more"
-    assert (f"Revising {why}, so the rest was written anew" in shown) is told
     assert (f"Attempt 3: written anew: {why}" in shown) is told
     assert re.search(r"attempt 2 0\.\d+ revised", shown)
     calls = server.calls
     assert ("written anew" in words(cli(*command, "--max-iterations", 3).out)) is told
     assert server.calls == calls  # the journal answers, and the loop goes the same way
-    assert "no revision" not in words(cli(*command, "--best-of-n").out)
 
 
 def test_models_of_their_own_for_writing_and_judging(cli, ably, model):

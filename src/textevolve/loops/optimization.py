@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -46,7 +46,7 @@ ROUNDING = 1e-9
 """0.70 less 0.65 is a gain of 0.05, whatever binary fractions make of it."""
 
 
-def why_anew(attempts: Sequence[Attempt], mode: OptimizationMode, least: float) -> str:
+def restart_reason(attempts: Sequence[Attempt], mode: OptimizationMode, least: float) -> str:
     """Why the next attempt is written anew; empty where one with a score is revised, if there is
     any. `least`: what the first revision must gain in score for others to follow."""
     if mode == "best-of-n":
@@ -302,13 +302,11 @@ async def optimize_text(
     """
     if not task.strip():
         raise InputError("the task is blank")
-    limit = context.time_limit
-    if limit is not None and not limit >= 0:
-        raise InputError(f"the time limit must be 0 or more seconds, not {limit}")
-    judge = sampled(context.evaluator, plan.samples)
-    loop = _Loop(task, plan, context, judge, id)
+    if context.time_limit is not None and not context.time_limit >= 0:
+        raise InputError(f"the time limit must be 0 or more seconds, not {context.time_limit}")
+    loop = _Loop(task, plan, context, sampled(context.evaluator, plan.samples), id)
     began = perf_counter()
-    status, reason = await loop.run(limit)
+    status, reason = await loop.run()
     result = Optimization(
         task=task,
         status=status,
@@ -328,23 +326,13 @@ class _Stop(Exception):
     """A limit is reached: the loop ends with what it has."""
 
 
-@dataclass
-class _Draft:
-    """An attempt in the making."""
-
-    iteration: int
-    output: str | None = None
-    evaluation: EvaluationResult | Failure | None = None
-    second: EvaluationResult | Failure | None = None
-    usage: Usage = Usage()
-    notes: list[str] = field(default_factory=list[str])
-    instructions: tuple[str, ...] = ()
-    made: Made = "written"
+UNJUDGED = Failure("skipped", TIME_IS_UP)
+"""Of an attempt in the making."""
 
 
 @dataclass
 class _Loop:
-    """The state of one loop, and its steps."""
+    """The state of one loop, and its steps. `draft`: the attempt in the making."""
 
     task: str
     plan: OptimizationPlan
@@ -352,157 +340,132 @@ class _Loop:
     judge: Evaluator
     id: str
     attempts: list[Attempt] = field(default_factory=list[Attempt])
-    limit: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
+    draft: Attempt = field(default_factory=lambda: Attempt(0, None, UNJUDGED))
 
-    async def run(self, time_limit: float | None) -> tuple[StopReason, str]:
+    async def run(self) -> tuple[StopReason, str]:
         """Attempts until something ends them; why it did."""
-        self.limit = asyncio.timeout(time_limit)
+        limit = asyncio.timeout(self.context.time_limit)
         try:
-            async with self.limit:
+            async with limit:
                 while True:
-                    await self._attempt(len(self.attempts) + 1)
+                    await self._attempt(limit)
                     if status := self._decide():
                         return status, _explain(status, self.attempts, self.plan)
         except (_Stop, TimeoutError) as error:
-            if isinstance(error, TimeoutError) and not self.limit.expired():
+            if isinstance(error, TimeoutError) and not limit.expired():
                 raise
-            reason = str(error) or TIME_IS_UP
-        return "budget", reason
+            return "budget", str(error) or TIME_IS_UP
 
     def _decide(self) -> StopReason | None:
         scores = [a.score for a in self.attempts if a.score is not None]
         last = self.attempts[-1]
         acceptable = last.score is not None and not fails_gate(last)
         stopping: Stopping = self.plan
-        if self._why_anew():  # what others scored says nothing of one that is written anew
+        if self._restart_reason():  # what others scored says nothing of one that is written anew
             never = {"convergence_window": self.plan.max_iterations, "oscillation_limit": None}
             stopping = self.plan.model_copy(update=never)
         return stopping.decide(scores, len(self.attempts), acceptable=acceptable)
 
-    def _why_anew(self) -> str:
-        return why_anew(self.attempts, self.plan.way, self.plan.min_improvement)
+    def _restart_reason(self) -> str:
+        return restart_reason(self.attempts, self.plan.way, self.plan.min_improvement)
 
-    async def _attempt(self, iteration: int) -> None:
+    async def _attempt(self, limit: asyncio.Timeout) -> None:
         """One attempt, which is recorded however it ends."""
         began, used = perf_counter(), _used(self.context.generator)
         ground = next((a for a in reversed(self.attempts) if a.score is not None), None)
-        draft, why = _Draft(iteration), self._why_anew()
-        if ground is not None and not why:
-            draft.made = "revised"
-        elif self.attempts and self.attempts[-1].made == "revised":
-            draft.notes.append(f"written anew: {why}")
+        reason, notes = self._restart_reason(), ()
+        made: Made = "revised" if ground is not None and not reason else "written"
+        if made == "written" and self.attempts and self.attempts[-1].made == "revised":
+            notes = (f"written anew: {reason}",)
+        self.draft = Attempt(len(self.attempts) + 1, None, UNJUDGED, notes=notes, made=made)
         try:
-            await self._generate(draft, ground if draft.made == "revised" else None)
-            if draft.output is not None and draft.evaluation is None:
-                await self._judge(draft)
+            if await self._generate(ground if made == "revised" else None):
+                await self._judge()
         except (_Stop, asyncio.CancelledError) as error:
-            if isinstance(error, _Stop) or self.limit.expired():
-                reason = str(error) or TIME_IS_UP
-                draft.evaluation = draft.evaluation or Failure("skipped", reason)
-                self._record(draft, began, used, ground)
+            if isinstance(error, _Stop) or limit.expired():
+                if self.draft.evaluation is UNJUDGED:
+                    self._set(evaluation=Failure("skipped", str(error) or TIME_IS_UP))
+                self._record(began, used, ground)
             raise
-        self._record(draft, began, used, ground)
+        self._record(began, used, ground)
 
-    async def _generate(self, draft: _Draft, ground: Attempt | None) -> None:
-        """Set the output, or why there is none. A degenerate one is asked for once more, and the
-        first is kept where the second is no better."""
-        details = {"iteration": draft.iteration, "made": draft.made}
+    def _set(self, **changes: Any) -> None:
+        self.draft = replace(self.draft, **changes)
+
+    async def _generate(self, ground: Attempt | None) -> bool:
+        """Set the output, or why there is none; gives whether it can be judged. A degenerate one is
+        asked for once more, and the first is kept where the second is no better."""
+        details = {"iteration": self.draft.iteration, "made": self.draft.made}
         self.context.listener(StepStarted(self.id, "generate", details))
         previous = ground.output if ground else None
-        feedback: tuple[str, ...] = ground.instructions if ground else ()
-
-        async def ask(temperature: float | None) -> str | Failure:
-            made: Any = await _attempted(
-                lambda: self.context.generator(
-                    self.task, previous=previous, feedback=feedback, temperature=temperature
-                )
-            )
-            if isinstance(made, str | Failure):
-                return mend_texts(made)
-            return Failure("failed", f"the generator gave no text but {type(made).__name__}")
-
-        made = await ask(None)
+        made = await self._ask_generator(ground, None)
         if isinstance(made, str) and (wrong := notice_degenerate(made, previous)):
-            draft.notes.append(f"degenerate ({wrong}), asked for again")
-            again = await ask(RETRY_TEMPERATURE)
+            self._set(notes=(*self.draft.notes, f"degenerate ({wrong}), asked for again"))
+            again = await self._ask_generator(ground, RETRY_TEMPERATURE)
             still = notice_degenerate(again, previous) if isinstance(again, str) else again.reason
             if still is None:
                 made = again
             else:
-                draft.notes.append(f"the second was no better ({still})")
+                self._set(notes=(*self.draft.notes, f"the second was no better ({still})"))
         if isinstance(made, Failure):
-            draft.evaluation = made
-        elif not made.strip():
-            draft.output = made
-            draft.evaluation = Failure("failed", "the output is empty")
-        else:
-            draft.output = made
+            self._set(evaluation=made)
+            return False
+        self._set(output=made)
+        if not made.strip():
+            self._set(evaluation=Failure("failed", "the output is empty"))
+        return bool(made.strip())
 
-    async def _judge(self, draft: _Draft) -> None:
-        """Set the evaluation, and that of the second judge."""
-        assert draft.output is not None
-        self.context.listener(StepStarted(self.id, "judge", {"iteration": draft.iteration}))
-        case = Case(self.task, (draft.output,), self.id)
-        made = await _attempted(lambda: self.judge(case))
-        if isinstance(made, Failure):
-            draft.evaluation = made
-            return
-        draft.usage += made.usage
-        draft.evaluation = outcome_of(made)
-        if getattr(made, "stopped", None) == "budget":  # of a debate that was cut short
-            draft.evaluation = Failure("skipped", "the limits were reached within the debate")
-        if isinstance(draft.evaluation, Failure):
-            if draft.evaluation.kind == "skipped":
-                raise _Stop(draft.evaluation.reason)
-            return
-        draft.instructions = tuple(self.context.instructions(made, 0))
-        await self._judge_beside(draft, case)
-
-    async def _judge_beside(self, draft: _Draft, case: Case) -> None:
-        if self.context.second_judge is None:
-            return
-        judge = self.context.second_judge
-        made = await _attempted(lambda: judge(case))
-        if not isinstance(made, Failure):
-            draft.usage += made.usage
-            made = outcome_of(made)
-        draft.second = made
-        if isinstance(made, Failure) and made.kind == "skipped":
-            raise _Stop(made.reason)
-
-    def _record(
-        self, draft: _Draft, began: float, used: Usage | None, ground: Attempt | None
-    ) -> None:
-        spent = _used(self.context.generator)
-        if spent is not None and used is not None:
-            draft.usage += spent - used
-        assert draft.evaluation is not None
-        last = ground.output if ground else None
-        known = draft.output is not None and last is not None
-        attempt = Attempt(
-            iteration=draft.iteration,
-            output=draft.output,
-            evaluation=draft.evaluation,
-            usage=draft.usage,
-            seconds=perf_counter() - began,
-            similarity=text_similarity(draft.output or "", last or "") if known else None,
-            notes=(*draft.notes, *self._regression(draft)),
-            second=draft.second,
-            instructions=draft.instructions,
-            made=draft.made,
+    async def _ask_generator(
+        self, ground: Attempt | None, temperature: float | None
+    ) -> str | Failure:
+        previous, feedback = (ground.output, ground.instructions) if ground else (None, ())
+        made: Any = await _attempted(
+            lambda: self.context.generator(
+                self.task, previous=previous, feedback=feedback, temperature=temperature
+            )
         )
-        self.attempts.append(attempt)
-        self.context.listener(StepFinished(self.id, ATTEMPT, attempt))
+        if isinstance(made, str | Failure):
+            return mend_texts(made)
+        return Failure("failed", f"the generator gave no text but {type(made).__name__}")
 
-    def _regression(self, draft: _Draft) -> list[str]:
-        best = choose_best(self.attempts)
-        if best is None or best.score is None or not isinstance(draft.evaluation, EvaluationResult):
-            return []
-        fall = best.score - draft.evaluation.score
-        least = self.plan.min_improvement
-        if fall <= 0 or fall < least:
-            return []
-        return [f"{fall:.2f} below attempt {best.iteration}, which is kept"]
+    async def _judge(self) -> None:
+        """Set the evaluation, and that of the second judge."""
+        self.context.listener(StepStarted(self.id, "judge", {"iteration": self.draft.iteration}))
+        evaluation = await self._ask_judge(self.judge, "evaluation")
+        if evaluation is None:
+            return
+        self._set(instructions=tuple(self.context.instructions(evaluation, 0)))
+        if self.context.second_judge is not None:
+            await self._ask_judge(self.context.second_judge, "second")
+
+    async def _ask_judge(self, judge: Evaluator, field: str) -> Evaluation | None:
+        """Set what a judge says of the output; gives its evaluation where there is a score."""
+        case = Case(self.task, (self.draft.output or "",), self.id)
+        made = await _attempted(lambda: judge(case))
+        outcome = made if isinstance(made, Failure) else outcome_of(made)
+        if not isinstance(made, Failure):
+            self._set(usage=self.draft.usage + made.usage)
+            if getattr(made, "stopped", None) == "budget":  # of a debate that was cut short
+                outcome = Failure("skipped", "the limits were reached within the debate")
+        self._set(**{field: outcome})
+        if isinstance(outcome, Failure) and outcome.kind == "skipped":
+            raise _Stop(outcome.reason)
+        return None if isinstance(made, Failure) or isinstance(outcome, Failure) else made
+
+    def _record(self, began: float, used: Usage | None, ground: Attempt | None) -> None:
+        draft, spent, best = self.draft, _used(self.context.generator), choose_best(self.attempts)
+        if spent is not None and used is not None:
+            self._set(usage=draft.usage + (spent - used))
+        if draft.output is not None and ground is not None:
+            self._set(similarity=text_similarity(draft.output, ground.output or ""))
+        if best is not None and best.score is not None and draft.score is not None:
+            fall = best.score - draft.score
+            if fall > 0 and fall >= self.plan.min_improvement:
+                fell = f"{fall:.2f} below attempt {best.iteration}, which is kept"
+                self._set(notes=(*draft.notes, fell))
+        self._set(seconds=perf_counter() - began)
+        self.attempts.append(self.draft)
+        self.context.listener(StepFinished(self.id, ATTEMPT, self.draft))
 
 
 async def _attempted(work: Callable[[], Awaitable[T]]) -> T | Failure:

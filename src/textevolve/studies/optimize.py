@@ -32,7 +32,6 @@ from textevolve.loops.optimization import (
     OptimizationContext,
     OptimizationPlan,
     optimize_text,
-    why_anew,
 )
 from textevolve.loops.rule_kinds import find_callable
 from textevolve.reach import is_file
@@ -382,8 +381,6 @@ def make_report(
     plan: OptimizationPlan, judges: Sequence[str], found: Sequence[Optimization]
 ) -> Report:
     facts = {"Judge": ", beside it ".join(judges)}
-    if said := _weigh_revising(plan, found):
-        facts["Revising"] = said
     if len(found) == 1:
         (made,) = found
         title = wording.shorten(made.task, 120)
@@ -407,31 +404,6 @@ def say_minimum(made: Optimization) -> str:
     if made.score is None:
         return f"no attempt has a score, so the minimum of {least} is not reached"
     return f"the best score of {wording.number(made.score)} is below the minimum of {least}"
-
-
-def _weigh_revising(plan: OptimizationPlan, found: Sequence[Optimization]) -> str:
-    """What became of the first revisions; or that no revision scored above its first attempt."""
-    revised = [made for made in found if sum(a.score is not None for a in made.attempts) > 1]
-    if plan.way == "auto":
-        return _weigh_first(found, plan.min_improvement)
-    gained = any(made.best is not made.attempts[0] for made in revised)
-    if plan.way == "best-of-n" or not revised or gained:
-        return ""
-    return "no revision scored above the first attempt; --best-of-n writes each attempt anew"
-
-
-def _weigh_first(found: Sequence[Optimization], least: float) -> str:
-    """In how many tasks the first revision earned others; of a single task, why it did not."""
-    tried = [made for made in found if any(a.made == "revised" for a in made.attempts)]
-    anew = [why for made in tried if (why := why_anew(made.attempts, "auto", least))]
-    if not tried or (len(found) == 1 and not anew):
-        return ""
-    if len(found) == 1:
-        (made,) = found
-        later = made.attempts[-1].made == "written"
-        return anew[0] + (", so the rest was written anew" if later else "")
-    told = f"the first revision gained enough in {len(tried) - len(anew):,} of {len(tried):,} tasks"
-    return f"{told}; in the others what came after it was written anew"
 
 
 def _draw_all(found: Sequence[Optimization]) -> Iterator[Block]:
