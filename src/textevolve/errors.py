@@ -6,10 +6,11 @@
     │   └── TakenError        there is something of that name already
     ├── SettingsError         configuration, a key or a model's name is wrong or missing
     ├── ModelError            a call to a model gave no usable answer
-    │   ├── UnavailableError  408, 409, 429, 5xx, timeout, reset: worth another try
-    │   ├── RejectedError     the endpoint refuses this one request
-    │   │   └── TooLongError  the prompt does not fit into the model's context
-    │   ├── AnswerError       an answer came, but not one that can be used
+    │   ├── CallError         this one call: another one may succeed
+    │   │   ├── UnavailableError  408, 409, 429, 5xx, timeout, reset: worth another try
+    │   │   ├── RejectedError     the endpoint refuses this one request
+    │   │   │   └── TooLongError  the prompt does not fit into the model's context
+    │   │   └── AnswerError       an answer came, but not one that can be used
     │   └── FatalModelError   no further call can succeed: the run stops
     │       ├── AccessError       401, 403, 404: wrong key, no right, no such model
     │       └── CapabilityError   the endpoint cannot give what the readout needs
@@ -54,7 +55,11 @@ class ModelError(TextEvolveError):
     attempts: int = 1
 
 
-class UnavailableError(ModelError):
+class CallError(ModelError):
+    pass
+
+
+class UnavailableError(CallError):
     """`status` is the HTTP status if there was one; `retry_after` is in seconds. `address`: the
     host and port that could not be connected to, where that was the reason."""
 
@@ -72,7 +77,7 @@ class UnavailableError(ModelError):
         self.address = address
 
 
-class RejectedError(ModelError):
+class RejectedError(CallError):
     pass
 
 
@@ -80,7 +85,7 @@ class TooLongError(RejectedError):
     pass
 
 
-class AnswerError(ModelError):
+class AnswerError(CallError):
     pass
 
 

@@ -20,7 +20,14 @@ from random import Random
 from time import perf_counter, time
 from typing import Any, TypeVar
 
-from textevolve.errors import AccessError, BudgetError, ModelError, SettingsError, UnavailableError
+from textevolve.errors import (
+    AccessError,
+    BudgetError,
+    CallError,
+    ModelError,
+    SettingsError,
+    UnavailableError,
+)
 from textevolve.evaluation import Usage
 from textevolve.events import CallFinished, CallRetried, CallSlow, Listener, silence
 from textevolve.llm.case_images import prompt_tokens
@@ -488,7 +495,7 @@ class _Replayed:
             return note_call(key, found)
         kept = self._journal
         if reason := self._errors().get(kept.key(key) if isinstance(kept, Salted) else key):
-            raise ModelError(reason)
+            raise CallError(reason)
         raise BudgetError("not in the journal; resume the run to ask it")
 
 

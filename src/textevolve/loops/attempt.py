@@ -5,12 +5,15 @@ A failed attempt is recorded and has no score; it never counts as one of score 0
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Literal, Protocol
 
+from textevolve.errors import BudgetError
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.llm.model import text_hash
 
@@ -53,6 +56,23 @@ class Attempt:
 TIME_IS_UP = "the time limit is reached; raise it to go on"
 
 
+@asynccontextmanager
+async def within_time(seconds: float | None) -> AsyncGenerator[None]:
+    """Bounds the time of what is done within.
+
+    Raises:
+        BudgetError: the time is up.
+    """
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise BudgetError(TIME_IS_UP) from None
+
+
 class Generator(Protocol):
     """Makes a text for a task: the first from the task alone, later ones by revising `previous` as
     `feedback` instructs. Nothing else of the history reaches it, so its prompt does not grow."""
@@ -76,10 +96,10 @@ def best_attempt(attempts: Sequence[Attempt]) -> Attempt | None:
 
 @cache
 def prompts_version() -> dict[str, str]:
-    """A hash of each prompt of this room; a change of one makes another run."""
+    """A hash of each prompt of this room by its name; a change of one makes another run."""
     folder = resources.files("textevolve.loops") / "prompts"
     return {
-        file.name.removesuffix(".md"): text_hash(file.read_text(encoding="utf-8"))[:12]
+        f"loops.{file.name.removesuffix('.md')}": text_hash(file.read_text(encoding="utf-8"))[:12]
         for file in sorted(folder.iterdir(), key=lambda file: file.name)
         if file.name.endswith(".md")
     }

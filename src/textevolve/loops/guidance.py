@@ -6,7 +6,6 @@ answered without it, so that what it was worth can be seen side by side.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -14,14 +13,7 @@ from functools import cache
 from typing import Literal
 
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import (
-    AnswerError,
-    BudgetError,
-    FatalModelError,
-    InputError,
-    ModelError,
-    TextEvolveError,
-)
+from textevolve.errors import AnswerError, BudgetError, CallError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, check_case
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fence, sanitize
@@ -29,8 +21,8 @@ from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.loops.attempt import TIME_IS_UP
-from textevolve.loops.scoring import outcome_of
+from textevolve.loops.attempt import within_time
+from textevolve.loops.scoring import ask_judge, outcome_of
 from textevolve.spec import Frozen, option
 
 Ending = Literal["done", "budget", "failed"]
@@ -103,6 +95,10 @@ def _template() -> Template:
     return load_template("textevolve.loops", "guide", ("question", "transcript"))
 
 
+class _Unfinished(Exception):
+    """The end cannot be come to; says why."""
+
+
 @dataclass
 class _Work:
     """What there is so far."""
@@ -132,19 +128,14 @@ async def answer_guided(
     """
     check_case(Case(question, candidates or ("x",)))
     work = _Work(question, UsageMeter(context.model), plan, context, candidates)
-    started = time.monotonic()
-    status: Ending = "budget"
-    limit = asyncio.timeout(context.time_limit)
+    started, status, reason = time.monotonic(), "done", ""
     try:
-        async with limit:
-            reason = await _work_through(work)
-            status = "failed" if reason else "done"
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        reason = TIME_IS_UP
+        async with within_time(context.time_limit):
+            await _work_through(work)
+    except _Unfinished as error:
+        status, reason = "failed", str(error)
     except BudgetError as error:
-        reason = str(error)
+        status, reason = "budget", str(error)
     return Guided(
         question=question,
         candidates=work.candidates,
@@ -158,45 +149,43 @@ async def answer_guided(
     )
 
 
-async def _work_through(work: _Work) -> str:
-    """Candidates, discussion, answers, judgement; gives why the end was not come to, if so.
+async def _work_through(work: _Work) -> None:
+    """Candidates, discussion, answers, judgement.
 
     Raises:
-        BudgetError: a limit was reached.
+        _Unfinished: a step gave nothing to go on with. BudgetError: a limit was reached.
     """
+    hear, context, plan = work.context.listener, work.context, work.plan
     if not work.candidates:
-        work.context.listener(StepStarted("", "candidates", {"number": work.plan.proposals}))
+        hear(StepStarted("", "candidates", {"number": plan.proposals}))
         try:
-            work.candidates = await propose(
-                work.question, work.model, work.plan, work.context.concurrency
-            )
-        except FatalModelError:
-            raise
-        except ModelError as error:
-            return f"no candidate answer came: {error}"
-    work.context.listener(StepFinished("", "candidates", work.candidates))
-    work.context.listener(StepStarted("", "answers", {"of": "plain"}))
+            work.candidates = await propose(work.question, work.model, plan, context.concurrency)
+        except CallError as error:
+            raise _Unfinished(f"no candidate answer came: {error}") from error
+    hear(StepFinished("", "candidates", work.candidates))
+    hear(StepStarted("", "answers", {"of": "plain"}))
     work.plain = await _answer(work, work.question)
-    work.context.listener(StepFinished("", "plain", work.plain))
-    work.context.listener(StepStarted("", "debate", {"candidates": len(work.candidates)}))
+    hear(StepFinished("", "plain", work.plain))
+    hear(StepStarted("", "debate", {"candidates": len(work.candidates)}))
     try:
-        work.transcript = await work.context.discuss(work.candidates)
-    except FatalModelError:
-        raise
-    except ModelError as error:
-        return f"the debate gave nothing to reason with: {error}"
-    work.context.listener(StepStarted("", "answers", {"of": "guided"}))
-    work.guided = await _answer(work, guided_prompt(work.question, work.transcript, work.plan.seed))
-    work.context.listener(StepFinished("", "guided", work.guided))
+        work.transcript = await context.discuss(work.candidates)
+    except CallError as error:
+        raise _Unfinished(f"the debate gave nothing to reason with: {error}") from error
+    hear(StepStarted("", "answers", {"of": "guided"}))
+    work.guided = await _answer(work, guided_prompt(work.question, work.transcript, plan.seed))
+    hear(StepFinished("", "guided", work.guided))
     for name, answer in (("plain", work.plain), ("guided", work.guided)):
         if answer.failure is not None:
-            return f"the {name} answer did not come: {answer.failure.reason}"
-    if work.context.evaluator is not None:
-        work.context.listener(StepStarted("", "judgement", {}))
-        failed = await _judge(work, work.context.evaluator)
-        work.context.listener(StepFinished("", "judgement", work.guided.judgement))
-        return failed
-    return ""
+            raise _Unfinished(f"the {name} answer did not come: {answer.failure.reason}")
+    if context.evaluator is not None:
+        hear(StepStarted("", "judgement", {}))
+        outcomes = await _judge(work, context.evaluator, work.plain, work.guided)
+        hear(StepFinished("", "judgement", work.guided.judgement))
+        for outcome in outcomes:
+            if isinstance(outcome, Failure) and outcome.kind == "skipped":
+                raise BudgetError(outcome.reason)
+            if isinstance(outcome, Failure):
+                raise _Unfinished(f"the answers were not judged: {outcome.reason}")
 
 
 async def propose(
@@ -205,12 +194,10 @@ async def propose(
     """Candidate answers, each with a seed of its own; the same text twice counts once.
 
     Raises:
-        ModelError: none came. BudgetError: a limit was reached before all had come.
+        CallError: none came. BudgetError: a limit was reached before all had come.
     """
-    failed: list[ModelError] = []
-    limited: list[BudgetError] = []  # raised when the others are done, else they would be lost
 
-    async def draw(number: int) -> str:
+    async def draw(number: int) -> str | CallError | BudgetError:
         request = Request(
             messages=(Message("user", (question,)),),
             temperature=plan.proposal_temperature,
@@ -219,21 +206,17 @@ async def propose(
         )
         try:
             return (await model(request)).text.strip()
-        except FatalModelError:
-            raise
-        except ModelError as error:
-            failed.append(error)
-        except BudgetError as error:
-            limited.append(error)
-        return ""
+        except (CallError, BudgetError) as error:
+            return error  # raised when the others are done, else they would be lost
 
     drawn = await gather_bounded([lambda n=n: draw(n) for n in range(plan.proposals)], concurrency)
-    if limited:
-        raise limited[0]
-    candidates = tuple(dict.fromkeys(text for text in drawn if text and "\0" not in text))
-    if not candidates:
-        raise failed[0] if failed else AnswerError(f"{model.name}: all were empty")
-    return candidates
+    errors = [one for one in drawn if isinstance(one, Exception)]
+    if limits := [error for error in errors if isinstance(error, BudgetError)]:
+        raise limits[0]
+    texts = [one for one in drawn if isinstance(one, str) and one and "\0" not in one]
+    if not texts:
+        raise errors[0] if errors else AnswerError(f"{model.name}: all were empty")
+    return tuple(dict.fromkeys(texts))
 
 
 def guided_prompt(question: str, transcript: str, seed: int = 0) -> str:
@@ -252,40 +235,23 @@ async def _answer(work: _Work, prompt: str) -> Answer:
     )
     try:
         response = await work.model(request)
-    except FatalModelError:
-        raise
-    except ModelError as error:
+    except CallError as error:
         return Answer(None, Failure("failed", str(error)))
     if text := response.text.strip():
         return Answer(text)
     return Answer(None, Failure("failed", f"{work.model.name}: {why_without_text(response)}"))
 
 
-async def _judge(work: _Work, evaluator: Evaluator) -> str:
-    """Both answers in one case; why there is no judgement, if so."""
-    assert work.plain is not None
-    assert work.plain.text is not None
-    assert work.guided is not None
-    assert work.guided.text is not None
-    try:
-        case = Case(work.question, (work.plain.text, work.guided.text), "answers")
-        check_case(case)
-        found = await evaluator(case)
-    except FatalModelError:
-        raise
-    except (ModelError, InputError) as error:
-        return f"the answers were not judged: {error}"
-    except TextEvolveError:
-        raise
-    except Exception as error:  # noqa: BLE001  the caller's own evaluator, on any text
-        return f"the answers were not judged: {type(error).__name__}: {error}"
-    work.judged += found.usage
-    results = outcome_of(found, 0), outcome_of(found, 1)
-    work.plain = Answer(work.plain.text, None, results[0])
-    work.guided = Answer(work.guided.text, None, results[1])
-    for result in results:
-        if isinstance(result, Failure):
-            if result.kind == "skipped":
-                raise BudgetError(result.reason)
-            return f"the answers were not judged: {result.reason}"
-    return ""
+async def _judge(
+    work: _Work, evaluator: Evaluator, plain: Answer, guided: Answer
+) -> tuple[EvaluationResult | Failure, ...]:
+    """The judgements of both answers, in one case."""
+    case = Case(work.question, (plain.text or "", guided.text or ""), "answers")
+    evaluation = await ask_judge(evaluator, case)
+    if isinstance(evaluation, Failure):
+        return (evaluation,)
+    work.judged += evaluation.usage
+    outcomes = outcome_of(evaluation, 0), outcome_of(evaluation, 1)
+    work.plain = Answer(plain.text, None, outcomes[0])
+    work.guided = Answer(guided.text, None, outcomes[1])
+    return outcomes

@@ -8,7 +8,6 @@ say so, too, by a one-sided test.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from functools import cache
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
+from textevolve.errors import BudgetError, CallError, InputError
 from textevolve.evaluation import Case, Evaluator, Failure, Usage, check_case
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fence, sanitize
@@ -24,7 +23,7 @@ from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.loops.attempt import TIME_IS_UP, Attempt, StopReason
+from textevolve.loops.attempt import Attempt, StopReason, within_time
 from textevolve.loops.judged_outputs import (
     ANOTHER_TEMPERATURE,
     Sample,
@@ -231,16 +230,11 @@ async def refine_input(input: str, plan: InnovationPlan, context: InnovationCont
     )
     work = _Work(input, source, plan, context.listener, UsageMeter(context.model))
     started = time.monotonic()
-    limit = asyncio.timeout(context.time_limit)
     try:
-        async with limit:
+        async with within_time(context.time_limit):
             status, reason = await _search(work)
             if status not in ("budget", "failed"):
                 await _draw_anew(work)
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        status, reason = "budget", TIME_IS_UP
     except BudgetError as error:
         status, reason = "budget", str(error)
     return Innovation(
@@ -292,31 +286,22 @@ def _rounds(number: int) -> str:
 
 async def _attempt(work: _Work, iteration: int, best: RefinedInput) -> RefinedInput:
     """Refine the best input so far, and judge what its outputs are worth."""
-    assert best.output is not None
+    before = best.output or ""
     work.listener(StepStarted("", "refine", {"iteration": iteration}))
     notes: list[str] = []
-    refined: str | None = None
-    fault = ""
     for again in (False, True):
         try:
             refined = await _refine(work, iteration, best, again=again)
-        except FatalModelError:
-            raise
-        except ModelError as error:
+            fault = tell_degenerate(refined, before)
+        except CallError as error:
             refined, fault = None, str(error)
-        else:
-            fault = tell_degenerate(refined, best.output)
-        if not fault:
-            break
+        if refined is not None and not fault:
+            return await _judge_input(work, iteration, refined, before, tuple(notes))
         notes.append(fault if again else f"{fault}; asked again at another temperature")
-    if refined is None or fault:
-        alike = None if refined is None else text_similarity(refined, best.output)
-        failed = Failure("failed", f"no usable input: {fault}")
-        return _keep(
-            work,
-            RefinedInput(iteration, refined, failed, similarity=alike, notes=tuple(notes)),
-        )
-    return await _judge_input(work, iteration, refined, best.output, tuple(notes))
+    failed = Failure("failed", f"no usable input: {fault}")
+    alike = None if refined is None else text_similarity(refined, before)
+    attempt = RefinedInput(iteration, refined, failed, similarity=alike, notes=tuple(notes))
+    return _keep(work, attempt)
 
 
 async def _refine(work: _Work, iteration: int, best: RefinedInput, *, again: bool) -> str:
@@ -384,16 +369,20 @@ async def _draw_anew(work: _Work) -> None:
     best = _best(work.attempts, work.plan.min_gain)
     if best is None or best.iteration == 1 or best.output is None or not work.plan.fresh:
         return
-    seed = work.plan.seed + FRESH_SEEDS
-    ends = (("before", 1, work.input), ("after", best.iteration, best.output))
-    for name, number, text in ends:
-        details = {"of": name, "iteration": number, "number": work.plan.fresh}
-        work.listener(StepStarted("", FRESH, details))
-        samples = await draw_samples(work.source, text, work.plan.fresh, seed, name)
-        for sample in samples:
-            if isinstance(sample.evaluation, Failure) and sample.evaluation.kind == "skipped":
-                raise BudgetError(sample.evaluation.reason)
-        if name == "before":
-            work.before = samples
-        else:
-            work.after = samples
+    work.before = await _draw_fresh(work, "before", 1, work.input)
+    work.after = await _draw_fresh(work, "after", best.iteration, best.output)
+
+
+async def _draw_fresh(work: _Work, name: str, number: int, text: str) -> tuple[Sample, ...]:
+    """
+    Raises:
+        BudgetError: a limit kept some from being drawn or judged.
+    """
+    plan = work.plan
+    details = {"of": name, "iteration": number, "number": plan.fresh}
+    work.listener(StepStarted("", FRESH, details))
+    samples = await draw_samples(work.source, text, plan.fresh, plan.seed + FRESH_SEEDS, name)
+    for sample in samples:
+        if isinstance(sample.evaluation, Failure) and sample.evaluation.kind == "skipped":
+            raise BudgetError(sample.evaluation.reason)
+    return samples

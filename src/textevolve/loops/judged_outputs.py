@@ -11,27 +11,19 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import (
-    AnswerError,
-    BudgetError,
-    FatalModelError,
-    InputError,
-    ModelError,
-    TextEvolveError,
-)
+from textevolve.errors import AnswerError, BudgetError, CallError
 from textevolve.evaluation import (
     Case,
     EvaluationResult,
     Evaluator,
     Failure,
     Usage,
-    check_case,
     failure_of,
 )
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.loops.scoring import instructions_of, outcome_of
+from textevolve.loops.scoring import ask_judge, instructions_of, outcome_of
 
 ANOTHER_TEMPERATURE = 1.0
 """Of a second try, where the first gave nothing that could be used."""
@@ -85,26 +77,11 @@ async def _sample(source: Source, text: str, seed: int, case: str) -> Sample:
     meter = UsageMeter(source.model)
     try:
         output = await _generate(source, meter, text, seed)
-    except FatalModelError:
-        raise
-    except (ModelError, BudgetError) as error:
+    except (CallError, BudgetError) as error:
         return Sample(None, failure_of(error), usage=meter.usage)
-    judged = Case(source.wanted, (output,), case)
-    try:
-        check_case(judged)
-    except InputError as error:
-        return Sample(output, Failure("failed", str(error)), usage=meter.usage)
-    try:
-        evaluation = await source.evaluator(judged)
-    except FatalModelError:
-        raise
-    except (ModelError, BudgetError) as error:
-        return Sample(output, failure_of(error), usage=meter.usage)
-    except TextEvolveError:
-        raise
-    except Exception as error:  # noqa: BLE001  the caller's own evaluator, on any text
-        raised = Failure("failed", f"the evaluator raised {type(error).__name__}: {error}")
-        return Sample(output, raised, usage=meter.usage)
+    evaluation = await ask_judge(source.evaluator, Case(source.wanted, (output,), case))
+    if isinstance(evaluation, Failure):
+        return Sample(output, evaluation, usage=meter.usage)
     outcome = outcome_of(evaluation)
     return Sample(
         text=output,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, cast
 
-from textevolve.errors import InputError
+from textevolve.errors import BudgetError, CallError, InputError, TextEvolveError
 from textevolve.evaluation import (
     Case,
     Evaluation,
@@ -19,7 +19,9 @@ from textevolve.evaluation import (
     Evaluator,
     Failure,
     Usage,
+    check_case,
     check_result,
+    failure_of,
 )
 from textevolve.llm.choice_logprobs import probability
 
@@ -134,6 +136,23 @@ def _tidy(lines: Sequence[str]) -> tuple[str, ...]:
             short = words if len(words) <= INSTRUCTION_SHOWN else words[:INSTRUCTION_SHOWN] + "…"
             found[short] = None
     return tuple(found)[:MOST_INSTRUCTIONS]
+
+
+async def ask_judge(judge: Evaluator, case: Case) -> Evaluation | Failure:
+    """The evaluation of a case, or why there is none; a judge of the user's own may raise anything.
+
+    Raises:
+        FatalModelError, SettingsError, StoreError: it would be the same for all cases.
+    """
+    try:
+        check_case(case)
+        return await judge(case)
+    except (CallError, BudgetError, InputError) as error:
+        return failure_of(error)
+    except TextEvolveError:
+        raise
+    except Exception as error:  # noqa: BLE001  the caller's own evaluator, on any text
+        return Failure("failed", f"the evaluator raised {type(error).__name__}: {error}")
 
 
 def outcome_of(evaluation: Evaluation, index: int = 0) -> EvaluationResult | Failure:

@@ -11,7 +11,7 @@ import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import count
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from pydantic import model_validator
 
@@ -60,7 +60,17 @@ from textevolve.studies.chained import chains_among, refuse_rehearsal
 from textevolve.studies.datasets import MappedSpec
 from textevolve.studies.programs import OpenedProgram, keeps_rows, open_program, write_templates
 from textevolve.studies.rehearsal import UsableEdits
-from textevolve.studies.study import OUTLOOK, Asks, LoopSteps, Outlook, Row, Study, json_codec
+from textevolve.studies.study import (
+    OUTLOOK,
+    Asks,
+    LoopSteps,
+    Outlook,
+    Row,
+    Study,
+    json_codec,
+    last_record,
+    row_status,
+)
 from textevolve.user_code import OWN
 from textevolve.wiring import Mode, Workbench
 
@@ -287,11 +297,10 @@ STAGES = {
 
 
 def ask(spec: CalibrateSpec) -> Asks:
-    prompts = {f"loops.{name}": version for name, version in prompts_version().items()}
     judges = tuple(judge for judge in judges_asked(spec) if judge is not None)
     models = () if spec.editor is None else (spec.editor,)
     programs = tuple(filter(None, [program_of(spec)]))
-    return Asks(judges, models, True, prompts, chains=programs)
+    return Asks(judges, models, True, prompts_version(), chains=programs)
 
 
 def _find_program(
@@ -449,15 +458,8 @@ def compare_scores(first: Sequence[float], second: Sequence[float], seed: int = 
 
 
 def find_row(found: CalibrationResult) -> Row:
-    status = {"budget": "skipped", "failed": "failed"}.get(found.stopped, "scored")
-    score = found.nodes[found.leader].score
-    return Row("search", score=score, status=cast(Any, status), reason=found.reason)
-
-
-def summarise(_spec: CalibrateSpec, records: Iterable[CalibrationResult]) -> CalibrationResult:
-    """The last that was shown of the search."""
-    *_, last = records
-    return last
+    score, status = found.nodes[found.leader].score, row_status(found.stopped)
+    return Row("search", score=score, status=status, reason=found.reason)
 
 
 def data(spec: CalibrateSpec, found: CalibrationResult) -> Mapping[str, Any]:
@@ -519,7 +521,7 @@ STUDY = Study(
     row=find_row,
     encode=encode,
     decode=decode,
-    summarise=summarise,
+    summarise=last_record,
     report=report,
     data=data,
     flat=flatten,

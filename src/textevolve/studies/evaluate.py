@@ -20,7 +20,7 @@ from textevolve.debate.protocol import Debate
 from textevolve.debate.record import read_result, write_result
 from textevolve.debate.result import DebateResult
 from textevolve.engine.local import stream
-from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
+from textevolve.errors import BudgetError, CallError, InputError
 from textevolve.evaluation import (
     IMAGE_ALONE,
     Case,
@@ -212,9 +212,7 @@ async def run(
             if bench.seconds_left == 0:
                 raise BudgetError(TIME_IS_UP)
             made = await judge(case)
-        except FatalModelError:
-            raise
-        except (ModelError, BudgetError, InputError) as error:
+        except (CallError, BudgetError, InputError) as error:
             return _missing(spec, case, index, failure_of(error))
         if isinstance(made, DebateResult):
             return replace(made, index=index)

@@ -39,11 +39,12 @@ from textevolve.spec import option
 from textevolve.studies.study import (
     Asks,
     LoopSteps,
-    RecordStatus,
     Row,
     Study,
     StudySpec,
     json_codec,
+    last_record,
+    row_status,
 )
 from textevolve.user_code import OWN, call_function, own_object
 from textevolve.wiring import Workbench
@@ -131,7 +132,7 @@ def judge_of(spec: GuideSpec) -> str | None:
 
 def ask(spec: GuideSpec) -> Asks:
     judge, profile = judge_of(spec), read_profile(spec)
-    prompts = {f"loops.{name}": version for name, version in prompts_version().items()}
+    prompts = dict(prompts_version())
     if spec.profile is not None:  # the file may come to say something else
         written = profile.model_dump_json().encode()
         prompts["profile"] = hashlib.sha256(written).hexdigest()[:12]
@@ -224,9 +225,7 @@ def _said(result: DebateResult, turn: Turn, order: Sequence[int]) -> str:
 
 
 def find_row(found: GuidedAnswer) -> Row:
-    statuses: dict[str, RecordStatus] = {"budget": "skipped", "failed": "failed"}
-    score = _score(found.made.guided)
-    status = statuses.get(found.made.status, "scored")
+    score, status = _score(found.made.guided), row_status(found.made.status)
     return Row("1", case="1", score=score, status=status, reason=found.made.reason)
 
 
@@ -247,11 +246,6 @@ def decode(body: bytes) -> GuidedAnswer:
     kept = from_json(body)
     debate = kept["debate"] and read_result(to_json(kept["debate"]))
     return GuidedAnswer(_decode_made(to_json(kept["made"])), debate)
-
-
-def summarise(_spec: GuideSpec, records: Iterable[GuidedAnswer]) -> GuidedAnswer:
-    (found,) = records
-    return found
 
 
 def report(spec: GuideSpec, found: GuidedAnswer) -> Report:
@@ -362,7 +356,7 @@ STUDY = Study(
     row=find_row,
     encode=encode,
     decode=decode,
-    summarise=summarise,
+    summarise=last_record,
     report=report,
     data=data,
     flat=flatten,

@@ -34,7 +34,6 @@ from textevolve.report.blocks import (
     Block,
     Column,
     Diff,
-    Estimate,
     IntervalChart,
     Report,
     Table,
@@ -49,15 +48,16 @@ from textevolve.statistics.intervals import (
     mean_interval,
     ratio,
 )
+from textevolve.studies.cells import estimate, finite
 from textevolve.studies.rehearsal import UsableEdits
 from textevolve.studies.study import (
     Asks,
     LoopSteps,
-    RecordStatus,
     Row,
     Study,
     StudySpec,
     json_codec,
+    row_status,
 )
 from textevolve.wiring import Workbench
 
@@ -118,8 +118,7 @@ def judge_of(spec: InnovateSpec) -> str:
 
 
 def ask(spec: InnovateSpec) -> Asks:
-    prompts = {f"loops.{name}": version for name, version in prompts_version().items()}
-    return Asks((judge_of(spec),), writes=True, prompts=prompts)
+    return Asks((judge_of(spec),), writes=True, prompts=prompts_version())
 
 
 def read_cases(spec: InnovateSpec) -> list[Case]:
@@ -147,10 +146,8 @@ async def run(
 
 
 def find_row(made: Innovation) -> Row:
-    statuses: dict[str, RecordStatus] = {"budget": "skipped", "failed": "failed"}
     score = made.best.score if made.best is not None else None
-    status = statuses.get(made.status, "scored")
-    return Row("1", case="1", score=score, status=status, reason=made.reason)
+    return Row("1", case="1", score=score, status=row_status(made.status), reason=made.reason)
 
 
 def summarise(spec: InnovateSpec, records: Iterable[Innovation]) -> Innovated:
@@ -212,7 +209,7 @@ def _draw(found: Innovated) -> Iterator[Block]:
     if made.attempts:
         yield _table(made.attempts, made.best)
     if made.before and made.after:
-        rows = [("before", _interval(found.before)), ("after", _interval(found.after))]
+        rows = [("before", estimate(found.before)), ("after", estimate(found.after))]
         yield IntervalChart("Mean scores of fresh outputs", rows)
     if made.improved and made.best is not None:
         taken = "" if made.accepted else ", which is not taken"
@@ -255,20 +252,8 @@ def _why(attempt: Attempt) -> list[str]:
     return [] if attempt.score is not None else [str(getattr(attempt.evaluation, "reason", ""))]
 
 
-def _interval(figure: Statistic) -> Estimate:
-    return Estimate(_finite(figure.value), *map(_finite, _ends(figure)))
-
-
-def _ends(figure: Statistic) -> tuple[float, float]:
-    return figure.interval.low, figure.interval.high
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def _say(figure: Statistic, note: str) -> str:
-    low, high = _ends(figure)
+    low, high = figure.interval.low, figure.interval.high
     ends = f"95 %: {low:.3f} to {high:.3f}" if not math.isnan(low) else figure.interval.reason
     return f"{wording.number(figure.value, 3)} ({ends}; {note})"
 
@@ -304,7 +289,7 @@ def data(spec: InnovateSpec, found: Innovated) -> Mapping[str, Any]:
         "reason": made.reason,
         "improved": made.improved,
         "accepted": made.accepted,
-        "p": _finite(made.p),
+        "p": finite(made.p),
         "input": made.input,
         "refined": made.refined,
         "before": {**_figure(found.before), "samples": [_sample(one) for one in made.before]},

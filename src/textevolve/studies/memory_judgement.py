@@ -27,7 +27,7 @@ from textevolve.report.blocks import Report
 from textevolve.spec import option
 from textevolve.studies.memory_eval import check_judges, find_row, flatten, name_prompts
 from textevolve.studies.memory_report import describe_verdict, show_texts
-from textevolve.studies.study import Asks, Study, StudySpec, json_codec
+from textevolve.studies.study import Asks, Study, StudySpec, json_codec, last_record
 from textevolve.wiring import Workbench
 
 
@@ -95,11 +95,6 @@ async def run(
             )
 
 
-def summarise(_spec: MemoryJudgementSpec, records: Iterable[MemoryJudgement]) -> MemoryJudgement:
-    (found,) = records
-    return found
-
-
 def report(_spec: MemoryJudgementSpec, found: MemoryJudgement) -> Report:
     sentence = f"{found.subject.task.capitalize()}: {describe_verdict(found)}."
     return Report("A memory judged", sentence, [show_texts(found)])
@@ -119,7 +114,7 @@ STUDY = Study(
     row=find_row,
     encode=encode,
     decode=decode,
-    summarise=summarise,
+    summarise=last_record,
     report=report,
     data=data,
     flat=flatten,

@@ -121,10 +121,9 @@ def judges_of(spec: OptimizeSpec) -> tuple[str, ...]:
 
 
 def ask(spec: OptimizeSpec) -> Asks:
-    prompts = {f"loops.{name}": version for name, version in prompts_version().items()}
     chains = chains_among(spec.model) if spec.generator is None else ()
     writes = spec.generator is None and not chains
-    return Asks(judges_of(spec), writes=writes, prompts=prompts, chains=chains)
+    return Asks(judges_of(spec), writes=writes, prompts=prompts_version(), chains=chains)
 
 
 def read_cases(spec: OptimizeSpec) -> Iterator[Case]:

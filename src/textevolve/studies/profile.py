@@ -26,7 +26,7 @@ from textevolve.loops.profile_writing import (
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table, Texts
 from textevolve.spec import option
-from textevolve.studies.study import Asks, LoopSteps, Row, Study, StudySpec, json_codec
+from textevolve.studies.study import Asks, LoopSteps, Row, Study, StudySpec, json_codec, last_record
 from textevolve.wiring import Workbench
 
 SOURCE = "as generated"
@@ -84,8 +84,7 @@ class GeneratedProfile:
 
 
 def ask(_spec: ProfileSpec) -> Asks:
-    prompts = {f"loops.{name}": version for name, version in prompts_version().items()}
-    return Asks(writes=True, prompts=prompts)
+    return Asks(writes=True, prompts=prompts_version())
 
 
 def read_cases(spec: ProfileSpec) -> list[Case]:
@@ -115,11 +114,6 @@ def find_row(found: GeneratedProfile) -> Row:
     if found.failure is None:
         return Row("1", case="1")
     return Row("1", case="1", status=found.failure.kind, reason=found.failure.reason)
-
-
-def summarise(_spec: ProfileSpec, records: Iterable[GeneratedProfile]) -> GeneratedProfile:
-    (found,) = records
-    return found
 
 
 def report(spec: ProfileSpec, found: GeneratedProfile) -> Report:
@@ -193,7 +187,7 @@ STUDY = Study(
     row=find_row,
     encode=encode,
     decode=decode,
-    summarise=summarise,
+    summarise=last_record,
     report=report,
     data=data,
     flat=flatten,

@@ -134,6 +134,17 @@ def no_note(_event: Event) -> str | None:
     return None
 
 
+def last_record(_spec: Any, records: Iterable[R]) -> R:
+    """For studies whose result is their only record, or the last that was shown of it."""
+    *_, last = records
+    return last
+
+
+def row_status(ending: str) -> RecordStatus:
+    """The status of a loop's record by why the loop ended."""
+    return "skipped" if ending == "budget" else "failed" if ending == "failed" else "scored"
+
+
 def no_salt(_spec: Any, _described: Mapping[str, Any]) -> str:
     """For studies that share answers with whoever asks the same."""
     return ""

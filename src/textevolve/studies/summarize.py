@@ -27,7 +27,7 @@ from textevolve.report.blocks import Block, Column, Report, Table, Texts
 from textevolve.rows import STANDARD_INPUT, read_text
 from textevolve.rows.content import name_of
 from textevolve.spec import Several, option
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, last_record
 from textevolve.wiring import Workbench
 
 KEY = "summary"
@@ -170,11 +170,6 @@ def find_row(found: Summary) -> Row:
     )
 
 
-def summarise(_spec: SummarizeSpec, records: Iterable[Summary]) -> Summary:
-    (found,) = records
-    return found
-
-
 def report(spec: SummarizeSpec, found: Summary) -> Report:
     title = f"Summary of {wording.count(found.texts, 'text')}"
     if found.compressed is None:
@@ -232,7 +227,7 @@ STUDY = Study(
     row=find_row,
     encode=encode,
     decode=decode,
-    summarise=summarise,
+    summarise=last_record,
     report=report,
     data=data,
     flat=flatten,

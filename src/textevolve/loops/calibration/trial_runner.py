@@ -18,9 +18,8 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import (
     AnswerError,
     BudgetError,
-    FatalModelError,
+    CallError,
     InputError,
-    ModelError,
     RejectedError,
     TextEvolveError,
 )
@@ -134,9 +133,7 @@ class TrialRunner:
             try:
                 self.check_time()
                 return await piece()
-            except FatalModelError:
-                raise
-            except (ModelError, BudgetError) as error:
+            except (CallError, BudgetError) as error:
                 return failure_of(error)
 
         return await self.run_batch(name, [partial(ask, piece) for piece in work], **details)
@@ -261,9 +258,7 @@ class TrialRunner:
             evaluation = await judge(case)
         except InputError as error:  # the texts cannot be judged
             return [OutputFailure("failed", str(error))] * number
-        except (ModelError, BudgetError) as error:
-            if isinstance(error, FatalModelError):
-                raise
+        except (CallError, BudgetError) as error:
             return [failure_of(error)] * number
         except TextEvolveError:  # of the store or the settings: it would be the same for all
             raise
