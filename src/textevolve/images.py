@@ -162,16 +162,6 @@ def is_shown(url: str) -> bool:
     return found is not None and _BASE64.fullmatch(url, found.end()) is not None
 
 
-def is_animated(content: bytes) -> bool:
-    """Whether an image has more frames than one."""
-    kind = image_kind(content)
-    if kind == "gif":
-        return content.count(b"\x21\xf9\x04") > 1
-    if kind == "webp":
-        return content[12:16] == b"VP8X" and len(content) > 20 and bool(content[20] & 2)
-    return kind == "png" and b"acTL" in content[:4096]
-
-
 def _measure(kind: str, content: bytes) -> tuple[int, int]:
     """Width and height in pixels; 0 and 0 where the header does not tell."""
     try:

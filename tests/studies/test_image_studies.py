@@ -207,7 +207,7 @@ def test_compare_names_what_is_wrong_with_a_picture(cli, rows, model, server):
     assert "--images: no row has the column 'foto'" in done.err
     (rows.parent / "img" / "blue.png").unlink()
     done = cli(*given, "--images", "picture")
-    assert f"{rows}:3: 'picture': img/blue.png: there is no such file" in done.err
+    assert f"{rows}:3: 'picture': img/blue.png: cannot be read (No such file" in done.err
     assert server.calls == 0
 
 
@@ -232,7 +232,7 @@ def test_python_takes_paths_bytes_and_urls(home, rows, model, server):
     ]
     found = list(evaluate_batch(cases, judge="probe", model=model, images=["pic"], ordered=True))
     assert [len(one.case.images) for one in found] == [1, 0, 1]
-    with pytest.raises(InputError, match=r"has 0\.0 MiB, and an image may have 9.54e-07"):
+    with pytest.raises(InputError, match=r"an image may have 9.54e-07"):
         evaluate("q", ["a"], judge="probe", model=model, images=[red], image_limit=1e-6)
     with pytest.raises(InputError, match="images must be a list of images, not one of them"):
         evaluate("q", ["a"], model=model, images=red)

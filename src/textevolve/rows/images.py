@@ -11,13 +11,13 @@ import binascii
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
-from textevolve.images import image_url, is_animated
+from textevolve.images import image_url
 from textevolve.reach import allowed_path
 
 MIB = 2**20
@@ -33,10 +33,6 @@ _ADDRESS = re.compile(r"(https?|ftp|file|s3|gs)://", re.IGNORECASE)
 _DATA = re.compile(r"data:[^,]{0,100};base64,", re.IGNORECASE)
 _FIELDS = ("image_url", "url", "bytes", "path")
 """In an object that stands for an image: as in the protocol's messages, and in data sets."""
-
-
-def ignore_animated(_where: str) -> None:
-    """For those who do not ask which images are animated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +60,7 @@ def read_image(given: ImageLike) -> str:
     return url
 
 
-def read_images(
-    value: object,
-    where: str,
-    reading: ImageReading,
-    note_animated: Callable[[str], None] = ignore_animated,
-) -> tuple[str, ...]:
+def read_images(value: object, where: str, reading: ImageReading) -> tuple[str, ...]:
     """The data URLs of what a cell of a row holds: a path, a data URL, bytes, an object with one of
     these under `url`, `bytes` or `path`, or a list of them, which a table has as JSON. Empty where
     there is nothing. `where` begins messages: the place of the row and its column.
@@ -77,20 +68,22 @@ def read_images(
     Raises:
         InputError: one of them cannot be read or is no image; or there are too many.
     """
-    given = list(list_images(value, where))
-    if len(given) > reading.most_images:
+    cells = list(list_images(value, where))
+    if len(cells) > reading.most_images:
         raise InputError(
-            f"{where}: holds {len(given)} images, and a case may have {reading.most_images}; raise"
+            f"{where}: holds {len(cells)} images, and a case may have {reading.most_images}; raise"
             " --images-per-case"
         )
-    found: list[str] = []
-    for one in given:
-        content, name = _content(one, where, reading)
-        _refuse_size(len(content), name, reading)
-        found.append(image_url(content, name))
-        if is_animated(content):
-            note_animated(name)
-    return tuple(found)
+    urls: list[str] = []
+    for cell in cells:
+        content, name = _content(cell, where, reading)
+        if len(content) > reading.most_bytes:
+            most = reading.most_bytes / MIB
+            raise InputError(
+                f"{name}: an image may have {most:.3g} MiB; make it smaller, or raise --image-limit"
+            )
+        urls.append(image_url(content, name))
+    return tuple(urls)
 
 
 def list_images(value: object, where: str) -> Iterator[object]:
@@ -145,7 +138,6 @@ def _content(given: object, where: str, reading: ImageReading) -> tuple[bytes, s
         if text.startswith("data:"):
             raise InputError(f"{where}: a data URL of an image begins as data:image/png;base64,")
         return _read_file(text, where, reading)
-    _refuse_size((len(text) - found.end()) * 3 // 4 - 2, where, reading)
     try:
         return base64.b64decode(text[found.end() :], validate=True), where
     except (binascii.Error, ValueError):
@@ -153,36 +145,19 @@ def _content(given: object, where: str, reading: ImageReading) -> tuple[bytes, s
 
 
 def _read_file(path: str, where: str, reading: ImageReading) -> tuple[bytes, str]:
-    if len(path) > LONGEST_PATH:
+    if len(path) > LONGEST_PATH or "\0" in path:
         raise InputError(
-            f"{where}: {path[:24]}...: is no path; before Base64 stands data:image/png;base64,"
+            f"{where}: {path[:24]!r}...: is no path; before Base64 stands data:image/png;base64,"
         )
     if not reading.files:
         raise InputError(f"{where}: {path:.80}: no file is read here; give the image's data URL")
-    name = os.path.join(reading.folder, path)
     said = f"{where}: {path}"
-    if "\0" in path:
-        raise InputError(f"{where}: cannot be the name of a file")
     try:
-        place = allowed_path(name)
-        if not os.path.isfile(place):
-            what = "is a folder" if os.path.isdir(place) else "there is no such file"
-            below = f" in {reading.folder}" if reading.folder and not os.path.isabs(path) else ""
-            raise InputError(f"{said}: {what}{below}; paths are relative to the file of the rows")
-        with open(place, "rb") as file:
-            _refuse_size(os.fstat(file.fileno()).st_size, said, reading)
+        with open(allowed_path(os.path.join(reading.folder, path)), "rb") as file:
             return file.read(reading.most_bytes + 1), said
     except InputError as error:
-        message = str(error)
-        raise InputError(message if message.startswith(where) else f"{where}: {error}") from None
+        raise InputError(f"{where}: {error}") from None
     except OSError as error:
-        raise InputError(f"{said}: cannot be read ({error.strerror})") from None
-
-
-def _refuse_size(size: int, name: str, reading: ImageReading) -> None:
-    if size > reading.most_bytes:
-        most = reading.most_bytes / MIB
         raise InputError(
-            f"{name}: has {size / MIB:.1f} MiB, and an image may have {most:.3g}; make it smaller,"
-            " or raise --image-limit"
-        )
+            f"{said}: cannot be read ({error.strerror}); paths are relative to the file of the rows"
+        ) from None

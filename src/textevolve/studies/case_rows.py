@@ -195,13 +195,11 @@ def _take_images(
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """The images of the input, and those of each candidate. One column may list an image for each
     candidate; of several columns each has those of one."""
-    columns = given.columns
 
     def take(name: str, role: str, value: Any) -> tuple[str, ...]:
         given.read[name] = role
-        columns.note_images(name, role)
-        where = f"{given.where}: '{name}'"
-        return read_images(value, where, reading, columns.animated.append)
+        given.columns.has_outputs |= role == CANDIDATE_IMAGES
+        return read_images(value, f"{given.where}: '{name}'", reading)
 
     def named(own: tuple[str, ...], always: str) -> list[str]:
         return [name for name in own or (always,) if name in given.row]
@@ -213,17 +211,15 @@ def _take_images(
         raise InputError(
             f"{given.where}: holds {len(images)} images, and a case may have {reading.most_images}"
         )
-    columns.imageless += bool(reading.columns) and not images
     of_each = named(reading.candidate_columns, CANDIDATE_IMAGES)
     if len(of_each) != 1:
         shown = [take(name, CANDIDATE_IMAGES, given.get(name)) for name in of_each]
         return tuple(images), tuple(filter(None, shown) if not given.roles.has_outputs else shown)
     (name,) = of_each
-    value = given.get(name)
-    cells = list(list_images(value, f"{given.where}: '{name}'"))
-    if any(isinstance(one, list | tuple) for one in cells):
-        return tuple(images), tuple(take(name, CANDIDATE_IMAGES, one) for one in cells)
-    return tuple(images), tuple((url,) for url in take(name, CANDIDATE_IMAGES, value))
+    cells = list(list_images(given.get(name), f"{given.where}: '{name}'"))
+    several = any(isinstance(one, list | tuple) for one in cells)
+    urls = [take(name, CANDIDATE_IMAGES, one) for one in (cells if several else [cells])]
+    return tuple(images), tuple(urls if several else ((url,) for url in urls[0]))
 
 
 def _take_reference(given: _Row) -> str | None:
@@ -231,22 +227,16 @@ def _take_reference(given: _Row) -> str | None:
     column of these names is none, except that `reference` can mean nothing else."""
     for name in given.roles.references:
         value = given.get(name)
-        if isinstance(value, bool | None):
-            text = ""
-        elif isinstance(value, str | int | float) or read_chat(value) is not None:
+        plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+        text = ""
+        if plain or read_chat(value) is not None:
             text = given.text(name, value, numbers=True)
-        else:
-            text = ""
+        elif fold_name(name) == "reference" and value is not None:
+            raise InputError(f"{given.where}: '{name}' must be text, not {type(value).__name__}")
         if text.strip():
             given.read[name] = "reference"
             given.columns.references[name] = None
             return text
-        if (
-            fold_name(name) == "reference"
-            and value not in (None, "")
-            and not isinstance(value, str)
-        ):
-            raise InputError(f"{given.where}: '{name}' must be text, not {type(value).__name__}")
     return None
 
 

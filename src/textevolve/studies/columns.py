@@ -13,7 +13,6 @@ from textevolve.report.wording import count, shorten
 from textevolve.texts.chats import Chat
 from textevolve.texts.columns import (
     ANSWER,
-    CANDIDATE_IMAGES,
     INPUTS,
     Roles,
     find_roles,
@@ -37,15 +36,11 @@ class Columns:
     unread: dict[str, None] = field(default_factory=dict[str, None])
     references: dict[str, None] = field(default_factory=dict[str, None])
     unseen: int = 0
-    animated: list[str] = field(default_factory=list[str])
-    imageless: int = 0
     endless: list[str] = field(default_factory=list[str])
+    has_outputs: bool = False
     _ids: set[int] = field(default_factory=set[int])
     _doubles: dict[str, None] = field(default_factory=dict[str, None])
     _answer: str = ""
-    _seen: dict[str, None] = field(default_factory=dict[str, None])
-    _has_outputs: bool = False
-    _images: set[str] = field(default_factory=set[str])
 
     def take_header(self, names: Sequence[str]) -> None:
         self.header = tuple(names)
@@ -68,7 +63,7 @@ class Columns:
                     f" or --map reference={answer}"
                 )
             self._answer = role
-        self._has_outputs = self._has_outputs or roles.has_outputs
+        self.has_outputs = self.has_outputs or roles.has_outputs
         return roles
 
     def take(self, name: str, role: str) -> None:
@@ -79,26 +74,20 @@ class Columns:
         known = set(read)
         unread = [str(k) for k, v in row.items() if v not in (None, "") and k not in known]
         self.unread |= dict.fromkeys(unread)
-        if len(self._seen) < NAMED:
-            self._seen |= dict.fromkeys(unread)
         return unread
 
     def note_chat(self, chat: Chat) -> None:
         self.unseen += sum(turn.unseen for turn in chat)
-        self._has_outputs = True
+        self.has_outputs = True
 
-    def note_images(self, name: str, role: str) -> None:
-        """A column gave images; those of candidates are outputs."""
-        self._images.add(name)
-        self._has_outputs = self._has_outputs or role == CANDIDATE_IMAGES
-
-    def refuse_no_images(self, flag: str, wanted: Iterable[str]) -> None:
+    def refuse_no_images(self, flag: str, names: Iterable[str]) -> None:
         """Raises InputError where a column that is to hold images was in no row."""
-        seen = [*self.header, *self.taken, *self._seen]
-        for name in wanted:
-            if name not in self._images and name not in seen:
-                there = ", ".join(dict.fromkeys(seen)) or "no columns"
-                raise InputError(f"{flag}: no row has the column '{name}'; saw {there}")
+        seen = dict.fromkeys([*self.header, *self.taken, *self.unread])
+        for name in names:
+            if name not in seen:
+                raise InputError(
+                    f"{flag}: no row has the column '{name}'; saw {_list(seen) or 'no columns'}"
+                )
 
     def note_id(self, id: str) -> None:
         if (known := hash(id)) in self._ids:
@@ -107,9 +96,9 @@ class Columns:
 
     def refuse_no_output(self, name: str) -> None:
         """Raises InputError where no row had a column that may hold an output."""
-        if not self._has_outputs:
-            seen = [*self.taken, *self._seen]
-            raise InputError(f"{name}: no column for the output: {_say_seen(seen, self._seen)}")
+        if not self.has_outputs:
+            seen = [*self.taken, *self.unread]
+            raise InputError(f"{name}: no column for the output: {_say_seen(seen, self.unread)}")
 
     def line(self) -> str:
         """What each column was taken for, in one line."""
@@ -136,11 +125,6 @@ class Columns:
         if self.references and not reference:
             names = ", ".join(self.references)
             said.append(f"only judges with a reference, such as --judge reference, read: {names}")
-        if self.imageless and self._images:
-            said.append(f"{count(self.imageless, 'case')} without an image among those with one")
-        if self.animated:
-            first, number = self.animated[0], count(len(self.animated), "image")
-            said.append(f"{number} animated, of which most models see one frame ({first})")
         if self._doubles:
             said.append(f"ids that more than one case has: {_list(self._doubles)}")
         if self.unseen:
