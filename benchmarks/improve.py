@@ -35,8 +35,8 @@ from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Us
 from textevolve.events import Event
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import Attempt
-from textevolve.loops.generation import ModelGenerator
 from textevolve.loops.optimization import (
+    ModelGenerator,
     OptimizationContext,
     OptimizationMode,
     OptimizationPlan,

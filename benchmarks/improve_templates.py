@@ -27,10 +27,15 @@ from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.calibration.examples import Example, Material
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
-from textevolve.loops.calibration.program import PromptProgram, plain_prompt
 from textevolve.loops.calibration.rewriting import RewritingRules, Rewritten, write_successor
 from textevolve.loops.calibration.selection import choose_beam, draw_rows, try_fast
-from textevolve.loops.calibration.trial_runner import TrialOutcome, TrialRunner, stop_if_skipped
+from textevolve.loops.calibration.trial_runner import (
+    PromptProgram,
+    TrialOutcome,
+    TrialRunner,
+    plain_prompt,
+    stop_if_skipped,
+)
 from textevolve.settings import Settings
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.intervals import wilson_interval

@@ -33,7 +33,7 @@ from textevolve.evaluation import Case, Failure
 from textevolve.llm.catalogue import read_catalogue
 from textevolve.llm.providers import PROVIDERS
 from textevolve.settings import ENVIRONMENT, Settings
-from textevolve.studies.datasets import read_cases
+from textevolve.studies.case_rows import read_cases
 from textevolve.studies.evaluate import unusable
 from textevolve.studies.evaluate_spec import DebateParameters, given_parameters
 from textevolve.studies.judged_report import candidate_rows, turn_rows

@@ -20,9 +20,8 @@ from textevolve.images import (
 )
 from textevolve.llm.model import text_hash
 from textevolve.rows.images import ImageReading, read_image, read_images
-from textevolve.studies.case_rows import RowReading
+from textevolve.studies.case_rows import RowReading, read_cases, take_cases
 from textevolve.studies.columns import Columns
-from textevolve.studies.datasets import read_cases, take_cases
 
 ONE, OTHER = image_url(png()), image_url(png(colour=(0, 0, 255)))
 

@@ -12,8 +12,7 @@ import textevolve
 from textevolve import InputError, Limits
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.llm.testing import Answer, Fault, faults
-from textevolve.loops.innovation import Innovation, RefinedInput
-from textevolve.loops.judged_outputs import Sample
+from textevolve.loops.innovation import Innovation, RefinedInput, Sample
 from textevolve.store.repository import open_store
 from textevolve.studies.innovate import difference
 

@@ -22,15 +22,17 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.llm.wrappers import Budget, Budgeted
 from textevolve.loops.attempt import Attempt
-from textevolve.loops.generation import ModelGenerator, unfence, write_prompt
 from textevolve.loops.optimization import (
     RETRY_TEMPERATURE,
+    ModelGenerator,
     OptimizationContext,
     OptimizationPlan,
     Stopping,
     choose_best,
     notice_degenerate,
     optimize_text,
+    unfence,
+    write_prompt,
 )
 from textevolve.loops.rules import FAILED_GATES, RulesJudgement, parse_rules
 from textevolve.loops.scoring import calibrated, fit_scores, instructions_of, sampled

@@ -11,8 +11,12 @@ from textevolve.evaluators import open_evaluator
 from textevolve.judge_specs import parse_evaluator
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.loops.generation import ModelGenerator
-from textevolve.loops.optimization import OptimizationContext, OptimizationPlan, optimize_text
+from textevolve.loops.optimization import (
+    ModelGenerator,
+    OptimizationContext,
+    OptimizationPlan,
+    optimize_text,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

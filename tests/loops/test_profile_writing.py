@@ -8,8 +8,8 @@ import pytest
 import textevolve
 from textevolve import AnswerError, BudgetError, InputError, Limits
 from textevolve.debate.profile import load_profile, parse_profile
+from textevolve.loops.attempt import text_similarity
 from textevolve.loops.profile_writing import Draft, render_profile
-from textevolve.loops.similarity import text_similarity
 from textevolve.store.repository import open_store
 
 PERSONAS = (

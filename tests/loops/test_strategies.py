@@ -17,9 +17,14 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.loops.calibration.examples import Example, take_material
 from textevolve.loops.calibration.optimizing import search_template
-from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
+from textevolve.loops.calibration.plan import (
+    BudgetLimit,
+    CalibrationContext,
+    CalibrationPlan,
+    SearchBudget,
+    read_budget,
+)
 from textevolve.loops.calibration.rewriting import RewritingRules, can_show, characters_shown
-from textevolve.loops.calibration.spending import BudgetLimit, SearchBudget, read_budget
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.studies.calibrate import compare_scores
 from textevolve.wiring import Limits

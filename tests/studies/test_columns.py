@@ -14,10 +14,9 @@ from textevolve.loops.guidance import Answer, Guided
 from textevolve.report.data import write_rows
 from textevolve.rows import names_rows, read_rows
 from textevolve.rows.tables import find_delimiter
-from textevolve.studies.case_rows import RowReading
+from textevolve.studies.case_rows import RowReading, read_cases, take_case, take_cases
 from textevolve.studies.columns import Columns
 from textevolve.studies.compare_cells import Output
-from textevolve.studies.datasets import read_cases, take_case, take_cases
 from textevolve.studies.guide import GuidedAnswer
 from textevolve.studies.kinds import find_study
 from textevolve.studies.run_chain import ChainRun

@@ -5,8 +5,8 @@ import pytest
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.store.repository import open_store
+from textevolve.studies.case_rows import read_cases, take_case, take_cases
 from textevolve.studies.columns import Columns
-from textevolve.studies.datasets import read_cases, take_case, take_cases
 
 ROW = {"input": "2 + 2?", "candidates": ["4", "5"]}
 

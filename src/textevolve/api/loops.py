@@ -10,8 +10,8 @@ from textevolve.api.persistent_judge import PersistentJudge
 from textevolve.api.running import Objects, arun, in_sync, split_keywords, takes_fields
 from textevolve.debate.profile import Profile
 from textevolve.evaluation import Evaluator
-from textevolve.loops.callables import as_evaluator
 from textevolve.loops.metrics import Metric, Pick
+from textevolve.loops.scoring import as_evaluator
 from textevolve.memory.cue import Recall, nothing
 from textevolve.settings import Settings, read_settings, store_location
 from textevolve.studies.guide import GuidedAnswer, GuideSpec

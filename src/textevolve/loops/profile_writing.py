@@ -23,7 +23,7 @@ from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import Structured, ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.loops.similarity import text_similarity
+from textevolve.loops.attempt import text_similarity
 from textevolve.spec import Frozen, option
 from textevolve.texts.numbers import take_decimal
 

@@ -25,7 +25,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Entry, Matrix, MatrixRow, Report, Texts
 from textevolve.spec import option
 from textevolve.studies.aggregates import Aggregates, say_mean
-from textevolve.studies.datasets import read_cases
+from textevolve.studies.case_rows import read_cases
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
 

@@ -31,13 +31,11 @@ from textevolve.loops.calibration.examples import (
 )
 from textevolve.loops.calibration.hill_climbing import EQUAL, UNPLANNED
 from textevolve.loops.calibration.optimizing import DECISION_SHARE, search_template, weigh_chances
-from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
-from textevolve.loops.calibration.program import plain_prompt
+from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan, read_budget
 from textevolve.loops.calibration.rewriting import characters_shown
 from textevolve.loops.calibration.search import ROUND
-from textevolve.loops.calibration.spending import read_budget
 from textevolve.loops.calibration.tree import CalibrationResult, Gain, Node, describe_outcome
-from textevolve.loops.calibration.trial_runner import STAGE, TRIAL
+from textevolve.loops.calibration.trial_runner import STAGE, TRIAL, plain_prompt
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.metrics.shapes import LabelMetric
 from textevolve.report import wording
@@ -56,8 +54,8 @@ from textevolve.rows import Placed, read_rows
 from textevolve.spec import option
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.sequential import POWER
+from textevolve.studies.case_rows import MappedSpec
 from textevolve.studies.chained import chains_among, refuse_rehearsal
-from textevolve.studies.datasets import MappedSpec
 from textevolve.studies.programs import OpenedProgram, keeps_rows, open_program, write_templates
 from textevolve.studies.rehearsal import UsableEdits
 from textevolve.studies.study import (

@@ -32,7 +32,7 @@ from textevolve.llm.chains.chat_template import (
 from textevolve.llm.chains.trace import StepTrace, TraceRecorder
 from textevolve.llm.model import Request, Response
 from textevolve.loops.calibration.examples import Example, ProgramNames
-from textevolve.loops.calibration.program import PROMPT, ProgramOutput, Templates, plain_prompt
+from textevolve.loops.calibration.trial_runner import PROMPT, ProgramOutput, Templates, plain_prompt
 from textevolve.user_code import OWN, names_chain, own_object
 from textevolve.wiring import Mode, Workbench
 

@@ -45,10 +45,10 @@ from textevolve.metrics.shapes import LabelMetric
 from textevolve.rows import Placed, Renaming, read_rows
 from textevolve.rows.images import ImageReading, read_images
 from textevolve.statistics.intervals import TIE
+from textevolve.studies.case_rows import folder_of, image_reading
 from textevolve.studies.chained import ask_chain, chain_response, chains_among, open_chain_named
 from textevolve.studies.columns import Columns
 from textevolve.studies.compare_spec import CompareSpec, judges_of
-from textevolve.studies.datasets import folder_of, image_reading
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 

@@ -21,8 +21,8 @@ from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
 from textevolve.rows import read_argument, read_text
 from textevolve.spec import Frozen, Several, option
+from textevolve.studies.case_rows import ImagesSpec
 from textevolve.studies.chained import chains_among
-from textevolve.studies.datasets import ImagesSpec
 from textevolve.texts.yaml_lines import line_of, parse_yaml
 from textevolve.user_code import OWN, names_chain
 

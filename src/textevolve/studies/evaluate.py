@@ -52,9 +52,8 @@ from textevolve.rows import SUFFIXES, names_rows, read_argument
 from textevolve.rows.images import read_images
 from textevolve.settings import Settings
 from textevolve.showing import show_as
-from textevolve.studies.case_rows import RowReading
+from textevolve.studies.case_rows import CaseLike, RowReading, image_reading, read_cases, take_cases
 from textevolve.studies.columns import Columns
-from textevolve.studies.datasets import CaseLike, image_reading, read_cases, take_cases
 from textevolve.studies.debate_words import reason
 from textevolve.studies.evaluate_spec import DebateParameters, EvaluateSpec, given_parameters
 from textevolve.studies.evaluation_report import Evaluations, report_evaluations

@@ -17,7 +17,7 @@ from textevolve.debate.profile import Profile, Protocol, Readout, Selection
 from textevolve.errors import InputError
 from textevolve.judges.shipped_rubrics import expand_rubric
 from textevolve.spec import Frozen, Several, option
-from textevolve.studies.datasets import ImagesSpec
+from textevolve.studies.case_rows import ImagesSpec
 from textevolve.texts.numbers import read_number, refuse_odd_number
 
 GROUP = "Debate"

@@ -26,9 +26,10 @@ from textevolve.loops.innovation import (
     InnovationContext,
     InnovationPlan,
     RefinedInput,
+    Sample,
     refine_input,
+    scores_of,
 )
-from textevolve.loops.judged_outputs import Sample, scores_of
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,

@@ -20,7 +20,7 @@ from textevolve.evaluation import Case
 from textevolve.events import RecordsExpected
 from textevolve.llm.usage_meter import DistinctCalls
 from textevolve.spec import Several, option
-from textevolve.studies.datasets import MappedSpec
+from textevolve.studies.case_rows import MappedSpec
 from textevolve.studies.study import Row, json_codec
 from textevolve.wiring import Workbench
 

@@ -40,11 +40,10 @@ from textevolve.rows import Placed, read_rows
 from textevolve.settings import NAME_PATTERN
 from textevolve.spec import Frozen, Several, option
 from textevolve.store.repository import Store
-from textevolve.studies.case_rows import RowReading, cases_of_row
+from textevolve.studies.case_rows import RowReading, cases_of_row, in_folder_of
 from textevolve.studies.cells import estimate
 from textevolve.studies.columns import Columns
 from textevolve.studies.compare_cells import Output
-from textevolve.studies.datasets import in_folder_of
 from textevolve.studies.stored import read_records
 from textevolve.texts.columns import find_roles, is_text_column
 

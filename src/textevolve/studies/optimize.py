@@ -22,18 +22,18 @@ from textevolve.events import Aside, Event, Listener, StepFinished, StepStarted
 from textevolve.judge_specs import check_absolute, with_model
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import Attempt, Generator, prompts_version
-from textevolve.loops.callables import as_generator
-from textevolve.loops.generation import ModelGenerator
 from textevolve.loops.optimization import (
     ATTEMPT,
     DONE,
     RETRY_TEMPERATURE,
+    ModelGenerator,
     Optimization,
     OptimizationContext,
     OptimizationPlan,
     optimize_text,
 )
 from textevolve.loops.rule_kinds import find_callable
+from textevolve.loops.scoring import as_generator
 from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -51,8 +51,8 @@ from textevolve.report.blocks import (
 )
 from textevolve.rows import SUFFIXES, names_rows, read_rows
 from textevolve.spec import option
+from textevolve.studies.case_rows import MappedSpec
 from textevolve.studies.chained import ChainWriter, chains_among, open_chain_named, refuse_rehearsal
-from textevolve.studies.datasets import MappedSpec
 from textevolve.studies.study import (
     Asks,
     LoopSteps,

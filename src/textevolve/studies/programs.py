@@ -26,8 +26,13 @@ from textevolve.llm.chains.prompt_uses import PromptUse, Trying, current_trial, 
 from textevolve.llm.chains.steps import call
 from textevolve.llm.chains.trace import TraceRecorder
 from textevolve.loops.calibration.examples import Example, ProgramNames
-from textevolve.loops.calibration.program import ProgramError, ProgramOutput, Templates, TraceStep
 from textevolve.loops.calibration.tree import CalibrationResult
+from textevolve.loops.calibration.trial_runner import (
+    ProgramError,
+    ProgramOutput,
+    Templates,
+    TraceStep,
+)
 from textevolve.loops.placeholders import placeholders_of
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.shapes import takes_row

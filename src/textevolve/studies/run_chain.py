@@ -23,8 +23,8 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Column, Report, Section, Table, Texts, Tree
 from textevolve.rows import Placed, read_rows
 from textevolve.spec import option
+from textevolve.studies.case_rows import MappedSpec
 from textevolve.studies.chained import ask_chain, open_chain_named
-from textevolve.studies.datasets import MappedSpec
 from textevolve.studies.study import Asks, Row, Study, always_independent, json_codec
 from textevolve.wiring import Workbench
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from textevolve.errors import InputError
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.operators import OPERATORS, can_demonstrate, list_removals
+from textevolve.loops.calibration.plan import SearchSpent
 from textevolve.loops.calibration.search import ROUND, SEED, TemplateSearch
 from textevolve.loops.calibration.selection import seeded, shuffle
-from textevolve.loops.calibration.spending import SearchSpent
 
 UNPLANNED = 300
 """Outputs and rewrites that the search takes at most where no budget is given."""

@@ -14,7 +14,6 @@ from itertools import islice
 
 from textevolve.evaluation import Failure
 from textevolve.loops.calibration.examples import Example
-from textevolve.loops.calibration.program import PROMPT
 from textevolve.loops.calibration.rewriting import (
     MOST_CHARACTERS,
     MOST_SHOWN,
@@ -31,7 +30,7 @@ from textevolve.loops.calibration.rewriting import (
 )
 from textevolve.loops.calibration.search import TemplateSearch
 from textevolve.loops.calibration.selection import seeded, shuffle
-from textevolve.loops.calibration.trial_runner import TrialOutcome, stop_if_skipped
+from textevolve.loops.calibration.trial_runner import PROMPT, TrialOutcome, stop_if_skipped
 
 SHOTS = (2, 4, 8)
 """Demonstrations in a set that is drawn anew."""

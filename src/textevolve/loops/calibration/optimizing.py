@@ -19,11 +19,16 @@ from textevolve.evaluation import EvaluationResult
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.examples import Example, Material, hash_group
 from textevolve.loops.calibration.hill_climbing import improve
-from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan, StrategyName
+from textevolve.loops.calibration.plan import (
+    CalibrationContext,
+    CalibrationPlan,
+    SearchSpent,
+    StrategyName,
+    read_budget,
+)
 from textevolve.loops.calibration.protegi import climb
 from textevolve.loops.calibration.search import FINALS, SEED, TemplateSearch
 from textevolve.loops.calibration.selection import choose_beam, draw_rows, try_fast
-from textevolve.loops.calibration.spending import SearchSpent, read_budget
 from textevolve.loops.calibration.tree import CalibrationResult, Gain, describe_power
 from textevolve.loops.calibration.trial_runner import TrialOutcome
 from textevolve.statistics.sequential import (

@@ -18,13 +18,23 @@ from textevolve.events import StepFinished
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.examples import Example, Material
-from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
-from textevolve.loops.calibration.program import PROMPT, PromptProgram, Templates, plain_prompt
+from textevolve.loops.calibration.plan import (
+    CalibrationContext,
+    CalibrationPlan,
+    SearchBudget,
+    read_budget,
+)
 from textevolve.loops.calibration.rewriting import Editor, RewritingRules, Rewritten
 from textevolve.loops.calibration.selection import ArmStatistics, Trial, draw_rows
-from textevolve.loops.calibration.spending import SearchBudget, read_budget
 from textevolve.loops.calibration.tree import CalibrationResult, Gain, Node, Placing, Stage
-from textevolve.loops.calibration.trial_runner import TrialOutcome, TrialRunner
+from textevolve.loops.calibration.trial_runner import (
+    PROMPT,
+    PromptProgram,
+    Templates,
+    TrialOutcome,
+    TrialRunner,
+    plain_prompt,
+)
 
 T = TypeVar("T")
 SEED = 0

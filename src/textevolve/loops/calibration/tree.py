@@ -9,7 +9,7 @@ from typing import Literal
 
 from textevolve.evaluation import Usage
 from textevolve.loops.attempt import StopReason
-from textevolve.loops.calibration.program import Templates
+from textevolve.loops.calibration.trial_runner import Templates
 from textevolve.statistics.sequential import POWER, fewest_units, smallest_gain
 
 Stage = Literal["round", "finals"]
