@@ -181,9 +181,7 @@ def test_paths_begin_where_the_rows_are(tmp_path, monkeypatch):
     assert [case.images for case in found] == [(ONE,), (), (ONE,)]
     assert columns.line().startswith("columns: picture -> images")
     (data / "rows.csv").write_text("question,picture,output\nq,a.png,x\nr,b.png,y\n")
-    with pytest.raises(
-        InputError, match=r"rows\.csv:3: 'picture': b\.png: cannot be read \(No such file"
-    ):
+    with pytest.raises(InputError, match=r"rows\.csv:3: 'picture': b\.png: cannot be read"):
         list(read_cases("data/rows.csv", Columns(), reading))
     with pytest.raises(InputError, match="--images: no row has the column 'foto'"):
         list(read_cases("data/rows.csv", None, RowReading(images=ImageReading(columns=("foto",)))))

@@ -113,7 +113,7 @@ def test_nothing_is_asked_where_a_picture_is_missing(judge, rows, server):
     (rows.parent / "img" / "blue.png").unlink()
     done = judge("--judge", "probe")
     assert done.code == 2
-    said = f"error: {rows}:3: 'picture': img/blue.png: there is no such file in {rows.parent};"
+    said = f"error: {rows}:3: 'picture': img/blue.png: cannot be read (No such file or directory);"
     assert said in done.err
     assert server.calls == 0
     assert judge("--judge", "probe", "--image-limit", "0.0001").code == 2

@@ -27,7 +27,6 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import (
     Case,
-    Evaluation,
     EvaluationResult,
     Evaluator,
     Failure,
@@ -218,9 +217,6 @@ class TrialRunner:
     failures: CountFailures = "zero"
     debate_rounds: int = 1
     usage: Usage = field(default_factory=Usage)
-    traces: dict[tuple[Templates, str], tuple[TraceStep, ...]] = field(
-        default_factory=dict[tuple[Templates, str], tuple[TraceStep, ...]]
-    )
     outputs: dict[tuple[Templates, str], ProgramOutput] = field(
         default_factory=dict[tuple[Templates, str], ProgramOutput]
     )
@@ -258,57 +254,27 @@ class TrialRunner:
     async def try_all(
         self, pairs: Sequence[tuple[Templates, Example]], *, reasons: bool = False
     ) -> list[TrialOutcome]:
-        """The outcome of each pair of template and row. `reasons`: ask the judge for reasons even
-        where a metric gives the score.
+        """The outcome of each pair of template and row, judged as soon as the outputs of its case
+        are there. `reasons`: ask the judge for reasons even where a metric gives the score.
 
         Raises:
             BudgetError: a limit kept some from being asked; what was answered is in the journal.
             FatalModelError: no call can succeed.
         """
         judge = self.evaluator if reasons or self.metric is None else None
-        if judge is not None and self.judged == "template":
-            outcomes = await self._try_together(judge, pairs)
-        else:
-            tried = await self.ask_all(
-                "outputs", [partial(self._try, judge, *pair) for pair in pairs], judged=judge
-            )
-            outcomes = [
-                self._failed(*pair, outcome) if isinstance(outcome, Failure) else outcome
-                for outcome, pair in zip(tried, pairs, strict=True)
-            ]
-        stop_if_skipped([outcome.result for outcome in outcomes])
-        for outcome in outcomes:
+        groups = self._group(pairs, range(len(pairs)), together=judge is not None)
+        work = [partial(self._try, judge, [pairs[n] for n in group]) for group in groups]
+        tried = await self.ask_all("outputs", work, judged=judge)
+        outcomes = dict[int, TrialOutcome]()
+        for group, made in zip(groups, tried, strict=True):
+            for place, n in enumerate(group):
+                failed = isinstance(made, Failure)
+                outcomes[n] = self._fail(pairs[n][1], made) if failed else made[place]
+        ordered = [outcomes[n] for n in range(len(pairs))]
+        stop_if_skipped([outcome.result for outcome in ordered])
+        for outcome in ordered:
             self.listener(StepFinished(outcome.example.id, TRIAL, outcome))
-        return outcomes
-
-    async def _try(
-        self, judge: Evaluator | None, templates: Templates, example: Example
-    ) -> TrialOutcome:
-        """One output, judged as soon as it is there."""
-        output = await self._generate(templates, example)
-        if isinstance(output, Failure):
-            return self._failed(templates, example, output)
-        if judge is None:
-            return await self._outcome(example, output, None)
-        ((case, _),) = self._cases([(templates, example)], {0: output.response.text})
-        (judged,) = await self._judge(judge, case)
-        stop_if_skipped([judged])
-        return await self._outcome(example, output, judged)
-
-    async def _try_together(
-        self, judge: Evaluator, pairs: Sequence[tuple[Templates, Example]]
-    ) -> list[TrialOutcome]:
-        """All outputs first, since those of one template are judged as one case."""
-        outputs = await self.ask_all("outputs", [partial(self._generate, *pair) for pair in pairs])
-        stop_if_skipped(outputs)
-        texts = {n: o.response.text for n, o in enumerate(outputs) if isinstance(o, ProgramOutput)}
-        results = await self.judge(judge, pairs, texts)
-        return [
-            self._failed(templates, example, output)
-            if isinstance(output, Failure)
-            else await self._outcome(example, output, results[n])
-            for n, (output, (templates, example)) in enumerate(zip(outputs, pairs, strict=True))
-        ]
+        return ordered
 
     async def judge(
         self, judge: Evaluator, pairs: Sequence[tuple[Templates, Example]], texts: dict[int, str]
@@ -318,53 +284,83 @@ class TrialRunner:
         Raises:
             BudgetError, FatalModelError: as `try_all`.
         """
-        cases = self._cases(pairs, texts)
-        judged = await self.run_batch("judge", [partial(self._judge, judge, c) for c, _ in cases])
-        found = dict[int, EvaluationResult | Failure]()
-        for (_, numbers), results in zip(cases, judged, strict=True):
-            found.update(zip(numbers, results, strict=True))
-        stop_if_skipped(list(found.values()))
-        return found
+        results = dict[int, EvaluationResult | Failure]()
+        groups = self._group(pairs, texts)
+        work = [
+            partial(self._judge, judge, [pairs[n] for n in group], [texts[n] for n in group])
+            for group in groups
+        ]
+        for group, judged in zip(groups, await self.run_batch("judge", work), strict=True):
+            results.update(zip(group, judged, strict=True))
+        stop_if_skipped(results.values())
+        return results
 
-    def _cases(
-        self, pairs: Sequence[tuple[Templates, Example]], texts: dict[int, str]
-    ) -> list[tuple[Case, list[int]]]:
-        """The cases to be judged, each with the numbers of the pairs that its candidates are of."""
-        if self.judged == "template":
-            groups = dict[Templates, list[int]]()
-            for n in texts:
-                groups.setdefault(pairs[n][0], []).append(n)
-            return [
-                (Case(templates.text, tuple(texts[n] for n in numbers)), numbers)
-                for templates, numbers in groups.items()
-            ]
-        made: list[tuple[Case, list[int]]] = []
-        for n, text in texts.items():
-            templates, example = pairs[n]
-            source = self.program.templates if self.judged == "seed" else templates
-            asked = self.program.show(source, example)
-            made.append((Case(asked, (text,), example.id), [n]))
-        return made
+    def _group(
+        self,
+        pairs: Sequence[tuple[Templates, Example]],
+        numbers: Iterable[int],
+        *,
+        together: bool = True,
+    ) -> list[list[int]]:
+        """The numbers of pairs whose outputs are the candidates of one case."""
+        groups = dict[object, list[int]]()
+        for n in numbers:
+            whole = together and self.judged == "template"
+            groups.setdefault(pairs[n][0] if whole else n, []).append(n)
+        return list(groups.values())
 
-    async def _generate(self, templates: Templates, example: Example) -> ProgramOutput | Failure:
+    async def _try(
+        self, judge: Evaluator | None, pairs: Sequence[tuple[Templates, Example]]
+    ) -> list[TrialOutcome]:
+        """The outputs of one case, then its judgement."""
+        made = await gather_bounded(
+            [partial(self._generate, *pair) for pair in pairs], self.concurrency
+        )
+        texts = [output.response.text for output, _ in made if isinstance(output, ProgramOutput)]
+        judged = await self._judge(judge, pairs, texts) if judge is not None and texts else []
+        stop_if_skipped(judged)
+        outcomes, left = list[TrialOutcome](), iter(judged)
+        for (_, example), (output, trace) in zip(pairs, made, strict=True):
+            if isinstance(output, Failure):
+                outcomes.append(self._fail(example, output, trace))
+            else:
+                outcomes.append(await self._outcome(example, output, next(left, None)))
+        return outcomes
+
+    async def _generate(
+        self, templates: Templates, example: Example
+    ) -> tuple[ProgramOutput | Failure, tuple[TraceStep, ...]]:
+        """An output, or why there is none; and of a program that failed how far it came."""
         key = (templates, example.id)
         if key in self.outputs:
-            return self.outputs[key]
+            return self.outputs[key], ()
         try:
             output = await self.program.ask(templates, example, self.count)
         except (AnswerError, RejectedError) as error:
-            self.traces[key] = error.trace if isinstance(error, ProgramError) else ()
-            return OutputFailure("failed", str(error))
+            trace = error.trace if isinstance(error, ProgramError) else ()
+            return OutputFailure("failed", str(error)), trace
+        except (CallError, BudgetError) as error:
+            return failure_of(error), ()
         if not output.response.text.strip():
-            return OutputFailure("failed", why_without_text(output.response, "the output"))
+            return OutputFailure("failed", why_without_text(output.response, "the output")), ()
         self.outputs[key] = output
-        return output
+        return output, ()
 
     def count(self, usage: Usage) -> None:
         self.usage += usage
 
-    async def _judge(self, judge: Evaluator, case: Case) -> list[EvaluationResult | Failure]:
-        number = len(case.candidates)
+    async def _judge(
+        self,
+        judge: Evaluator,
+        pairs: Sequence[tuple[Templates, Example]],
+        texts: Sequence[str],
+    ) -> list[EvaluationResult | Failure]:
+        """What the judge says of each text; what a writer should know first is its feedback."""
+        (templates, example), number = pairs[0], len(texts)
+        source = self.program.templates if self.judged == "seed" else templates
+        case = Case(self.program.show(source, example), tuple(texts), example.id)
+        if self.judged == "template":
+            case = Case(templates.text, tuple(texts))
         try:
             self.check_time()
             evaluation = await judge(case)
@@ -380,33 +376,32 @@ class TrialRunner:
         self.usage += evaluation.usage
         if len(evaluation.result) != number:
             return [Failure("failed", "the evaluator did not judge every candidate")] * number
-        return [self._told(evaluation, n) for n in range(number)]
-
-    def _told(self, evaluation: Evaluation, index: int) -> EvaluationResult | Failure:
-        """What is said of a candidate, with what a writer should know first in its feedback."""
-        outcome = outcome_of(evaluation, index)
-        if isinstance(outcome, Failure):
-            return outcome
-        return replace(outcome, feedback=reasons_of(evaluation, index, self.debate_rounds))
+        outcomes = [outcome_of(evaluation, n) for n in range(number)]
+        return [
+            one
+            if isinstance(one, Failure)
+            else replace(one, feedback=reasons_of(evaluation, n, self.debate_rounds))
+            for n, one in enumerate(outcomes)
+        ]
 
     async def _outcome(
         self, example: Example, output: ProgramOutput, judged: EvaluationResult | Failure | None
     ) -> TrialOutcome:
         text, trace = output.response.text, output.trace
+        result = judged
         reasons = judged.feedback if isinstance(judged, EvaluationResult) else ""
-        counts_zero = self.failures == "zero"
-        if self.metric is None:
-            assert judged is not None
-            return TrialOutcome(example, text, judged, reasons, counts_zero, trace)
-        graded = await grade_output(self.metric, text, example.label, row=example.known)
-        if isinstance(graded, Failure):
-            graded = OutputFailure(graded.kind, graded.reason)
-        elif graded.feedback:
-            reasons = "\n\n".join(filter(None, (graded.feedback, reasons)))
-        return TrialOutcome(example, text, graded, reasons, counts_zero, trace)
+        if self.metric is not None:
+            result = await grade_output(self.metric, text, example.label, row=example.known)
+            if isinstance(result, Failure):
+                result = OutputFailure(result.kind, result.reason)
+            elif result.feedback:
+                reasons = "\n\n".join(filter(None, (result.feedback, reasons)))
+        assert result is not None
+        return TrialOutcome(example, text, result, reasons, self.failures == "zero", trace)
 
-    def _failed(self, templates: Templates, example: Example, failure: Failure) -> TrialOutcome:
-        trace = self.traces.get((templates, example.id), ())
+    def _fail(
+        self, example: Example, failure: Failure, trace: tuple[TraceStep, ...] = ()
+    ) -> TrialOutcome:
         counts_zero = self.failures == "zero"
         return TrialOutcome(example, None, failure, counts_zero=counts_zero, trace=trace)
 
