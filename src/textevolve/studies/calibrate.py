@@ -25,9 +25,8 @@ from textevolve.loops.attempt import prompts_version
 from textevolve.loops.calibration.examples import (
     Example,
     Material,
-    require_names,
-    split_examples,
-    take_material,
+    part_examples,
+    take_examples,
 )
 from textevolve.loops.calibration.hill_climbing import EQUAL, UNPLANNED
 from textevolve.loops.calibration.optimizing import DECISION_SHARE, search_template, weigh_chances
@@ -328,18 +327,17 @@ def cases_of(
         InputError: the rows do not fit the template.
     """
     program = _find_program(spec, objects)
-    material = take_material(
+    examples, columns = take_examples(
         program.templates.text if program else spec.template,
         rows,
         label=spec.label,
-        validation=spec.validation,
         program=program and program.given,
         group=spec.group,
         keep_rows=keeps_rows(program, spec.metric, objects),
     )
-    for example in sorted(material.examples, key=lambda example: example.id):
+    for example in sorted(examples, key=lambda example: example.id):
         values = json.dumps(example.values, ensure_ascii=False)
-        parameters = {"label": example.label, "columns": list(material.columns)}
+        parameters = {"label": example.label, "columns": list(columns)}
         parameters |= {} if example.group is None else {"group": example.group}
         parameters |= {} if example.row is None else {"row": example.row}
         yield Case(values, (), example.id, parameters)
@@ -358,12 +356,9 @@ def material_of(
         more = given.get("group"), given.get("row")
         examples.append(Example(case.id, json.loads(case.input), given["label"], *more))
         columns = tuple(case.parameters["columns"])
-    template = (program.templates.text if program else spec.template).replace("\r\n", "\n")
-    labels, given = () if spec.label is None else (spec.label,), program and program.given
-    names = require_names(template, (*columns, *labels), given)
-    training, validation = split_examples(examples, spec.validation)
-    slots = given.slots if given is not None and given.whole else ()
-    return Material(template, names, columns, tuple(training), tuple(validation), slots)
+    template = program.templates.text if program else spec.template
+    given = program and program.given
+    return part_examples(template, examples, columns, spec.label, spec.validation, given)
 
 
 async def run(

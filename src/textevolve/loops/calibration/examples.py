@@ -79,15 +79,33 @@ def take_material(
 ) -> Material:
     """Rows, each with its place for messages, as examples for the template, parted in two.
 
+    Raises:
+        InputError: as `take_examples`, or there are too few rows to part.
+    """
+    examples, columns = take_examples(
+        template, rows, label=label, group=group, program=program, keep_rows=keep_rows
+    )
+    return part_examples(template, examples, columns, label, validation, program)
+
+
+def take_examples(
+    template: str,
+    rows: Iterable[tuple[str, Mapping[str, Any]]],
+    *,
+    label: str | None = None,
+    group: str | None = None,
+    program: ProgramNames | None = None,
+    keep_rows: bool = False,
+) -> tuple[list[Example], tuple[str, ...]]:
+    """The examples that rows are, and the names of their columns but those of label and group.
+
     Rows that are the same in all that counts are kept once. `program`: the template is one of a
     program's, so the values are what that is given, and its placeholders other values, too.
     `keep_rows`: a metric or a program is given whole rows, so all their columns count.
 
     Raises:
-        InputError: no row, a value is missing, the template shows the label or no column, or there
-            are too few rows to part.
+        InputError: no row, a value is missing, or the template shows the label or no column.
     """
-    template = template.replace("\r\n", "\n")  # else a rewrite that changes nothing seems to
     placed = [
         # A table's index has no name, and {} in a template is text.
         (where, {str(name): value for name, value in row.items() if str(name).strip()})
@@ -96,30 +114,50 @@ def take_material(
     if not placed:
         raise InputError("no data: give rows with values for the template's placeholders")
     columns = dict.fromkeys(name for _, row in placed for name in row)
-    if label is not None and label not in columns:
-        raise InputError(f"no row has the label '{label}'; columns: {', '.join(columns)}")
-    if group is not None and group not in columns:
-        raise InputError(f"no row has the column '{group}'; columns: {', '.join(columns)}")
+    for column, what in ((label, "label"), (group, "column")):
+        if column is not None and column not in columns:
+            raise InputError(f"no row has the {what} '{column}'; columns: {', '.join(columns)}")
     if program is None:
         check_spelling(template, columns, "the template")
     names = require_names(template, columns, program)
-    needed = names if program is None else program.inputs
-    takes_all = needed is None
-    if needed is None:
-        needed = tuple(name for name in columns if name not in (label, group))
+    inputs = names if program is None else program.inputs
+    needed = (
+        inputs
+        if inputs is not None
+        else tuple(name for name in columns if name not in (label, group))
+    )
     if label in needed:
         raise InputError(f"the template shows the label {{{label}}} to the model; take it out")
     examples = dict[str, Example]()
     for where, row in placed:
-        given = [n for n in needed if row.get(n) is not None] if takes_all else needed
+        given = [n for n in needed if row.get(n) is not None] if inputs is None else needed
         example = _example(row, where, given, label, keep_rows)
         if group is not None:
             example = replace(example, group=str(row.get(group, "")).strip())
-        examples.setdefault(example.id if keep_rows else _key(example), example)
-    training, held_out = split_examples(list(examples.values()), validation)
+        key = example.id if keep_rows else json.dumps([example.values, str(example.label)])
+        examples.setdefault(key, example)
     shown = tuple(name for name in columns if name not in (label, group) or name in names)
+    return list(examples.values()), shown
+
+
+def part_examples(
+    template: str,
+    examples: Sequence[Example],
+    columns: tuple[str, ...],
+    label: str | None,
+    validation: float | None,
+    program: ProgramNames | None,
+) -> Material:
+    """The examples in two parts. `columns`: all but those of label and group.
+
+    Raises:
+        InputError: there are too few to part.
+    """
+    template = template.replace("\r\n", "\n")  # else a rewrite that changes nothing seems to
+    names = require_names(template, (*columns, *([] if label is None else [label])), program)
+    training, held_out = split_examples(examples, validation)
     slots = program.slots if program is not None and program.whole else ()
-    return Material(template, names, shown, tuple(training), tuple(held_out), slots)
+    return Material(template, names, columns, tuple(training), tuple(held_out), slots)
 
 
 def require_names(
@@ -134,10 +172,6 @@ def require_names(
         return require_placeholders(template, columns)
     slots = tuple(dict.fromkeys(slot for _, names in program.slots for slot in names))
     return slots if program.whole else require_placeholders(template, slots)
-
-
-def _key(example: Example) -> str:
-    return json.dumps([example.values, str(example.label)])
 
 
 def _example(
