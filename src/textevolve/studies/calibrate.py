@@ -26,6 +26,7 @@ from textevolve.loops.calibration.examples import (
     Example,
     Material,
     part_examples,
+    split_examples,
     take_examples,
 )
 from textevolve.loops.calibration.hill_climbing import EQUAL, UNPLANNED
@@ -335,6 +336,7 @@ def cases_of(
         group=spec.group,
         keep_rows=keeps_rows(program, spec.metric, objects),
     )
+    split_examples(examples, spec.validation)  # too few are refused before a run is kept
     for example in sorted(examples, key=lambda example: example.id):
         values = json.dumps(example.values, ensure_ascii=False)
         parameters = {"label": example.label, "columns": list(columns)}
@@ -352,10 +354,10 @@ def material_of(
     examples: list[Example] = []
     columns: tuple[str, ...] = ()
     for case in cases:
-        given = case.parameters
-        more = given.get("group"), given.get("row")
-        examples.append(Example(case.id, json.loads(case.input), given["label"], *more))
-        columns = tuple(case.parameters["columns"])
+        known = case.parameters
+        more = known.get("group"), known.get("row")
+        examples.append(Example(case.id, json.loads(case.input), known["label"], *more))
+        columns = tuple(known["columns"])
     template = program.templates.text if program else spec.template
     given = program and program.given
     return part_examples(template, examples, columns, spec.label, spec.validation, given)

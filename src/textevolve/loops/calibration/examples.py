@@ -121,11 +121,8 @@ def take_examples(
         check_spelling(template, columns, "the template")
     names = require_names(template, columns, program)
     inputs = names if program is None else program.inputs
-    needed = (
-        inputs
-        if inputs is not None
-        else tuple(name for name in columns if name not in (label, group))
-    )
+    others = tuple(name for name in columns if name not in (label, group))
+    needed = others if inputs is None else inputs
     if label in needed:
         raise InputError(f"the template shows the label {{{label}}} to the model; take it out")
     examples = dict[str, Example]()
