@@ -255,15 +255,6 @@ async def test_without_labels_there_are_no_demonstrations():
     assert {node.operator for node in result.nodes[1:]} <= {"reflect", "remove"}
 
 
-async def test_softmax_draws_other_parents_and_the_same_ones_again():
-    drawn = [
-        await search(budget="300", choice=choice, choice_temperature=10, strategy="reflect", seed=5)
-        for choice in ("softmax", "softmax", "argmax")
-    ]
-    trees = [[(node.parent, node.text) for node in result.nodes] for result, _ in drawn]
-    assert trees[0] == trees[1] != trees[2]
-
-
 async def test_an_editor_of_its_own_writes():
     async with (
         ScriptedServer(script, keep=1000) as writer,

@@ -53,7 +53,6 @@ class Climb:
     equals: dict[str, int] = field(default_factory=dict[str, int])
     idle: int = 0
     held: int = 0
-    raced: list[int] = field(default_factory=lambda: [SEED])
     recent: dict[str, tuple[float, float, float]] = field(
         default_factory=dict[str, tuple[float, float, float]]
     )
@@ -103,13 +102,12 @@ async def go_on(climb: Climb) -> StopReason:
         if not await find_faults(climb):
             return end_without_faults(climb)
         operator = choose_operator(climb)
-        parent = choose_parent(climb, operator)
         width = affordable_width(climb, operator)
         if width == 0 and reserve_least(climb):
             continue
         if width == 0:
             return "max_iterations"
-        await take_step(climb, operator, parent, width)
+        await take_step(climb, operator, climb.equals.get(operator, search.leader), width)
     return "converged"
 
 
@@ -199,16 +197,6 @@ async def take_step(climb: Climb, operator: str, parent: int, width: int) -> Non
     search.show()
 
 
-def choose_parent(climb: Climb, operator: str) -> int:
-    """The leader or its equal, or one drawn by the scores of all that raced."""
-    search, plan, raced = climb.search, climb.search.plan, climb.raced
-    if plan.choice == "argmax" or len(raced) == 1:
-        return climb.equals.get(operator, search.leader)
-    means = [search.statistics(node).mean or 0.0 for node in raced]
-    odds = [math.exp((mean - max(means)) / plan.choice_temperature) for mean in means]
-    return seeded(plan.seed, "parent", search.rounds).choices(raced, odds)[0]
-
-
 async def pass_gate(climb: Climb, parent: int, shown: dict[int, tuple[int, ...]]) -> list[int]:
     """Those that do better than the parent on a few rows, the best first. One that does as well is
     tried on as many rows more, and then is good enough."""
@@ -245,7 +233,6 @@ async def race(climb: Climb, passed: Sequence[int], operator: str) -> float:
     search = climb.search
     trials = search.unknown((node, row) for node in passed for row in search.in_play(node))
     await search.ask(trials[: climb.room])
-    climb.raced += passed
     old, means = search.leader, {search.leader: 0.0}
     for node in passed:
         gains = search.gains(node, old, search.in_play(node, old))

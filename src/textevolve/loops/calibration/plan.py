@@ -184,18 +184,6 @@ class CalibrationPlan(Frozen):
     editor: str | None = option(
         None, "The model that rewrites templates, where it is not --model.", group="Models"
     )
-    choice: Literal["argmax", "softmax"] = option(
-        "argmax",
-        "Which template is rewritten next (auto, reflect, demos): always the best, or one drawn"
-        " with odds by its score.",
-        group="Search",
-    )
-    choice_temperature: float = option(
-        0.05,
-        "Temperature of softmax: the lower, the more often the best is drawn.",
-        group="Search",
-        gt=0,
-    )
     beam: int = option(4, "Templates that are kept after each round.", group=PROTEGI, ge=1)
     depth: int = option(5, "Rounds at most.", group=PROTEGI, ge=1)
     successors: int = option(
