@@ -21,7 +21,7 @@ from optimizer_simulator import BudgetSpent, Row, Simulation, fill
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Case, Evaluation, EvaluationResult, Usage
 from textevolve.llm.model import Request, Response
-from textevolve.loops.calibration.examples import Material, take_material
+from textevolve.loops.calibration.examples import Material, part_examples, take_examples
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
 from textevolve.loops.calibration.rewriting import RewritingRules, write_successor
@@ -98,7 +98,8 @@ def material_of(simulation: Simulation, share: float | None = None) -> Material:
     rows = [
         (str(row.number), {"ticket": row.ticket, "label": row.label}) for row in simulation.given
     ]
-    return take_material(simulation.template, rows, label="label", validation=share)
+    examples, columns = take_examples(simulation.template, rows, label="label")
+    return part_examples(simulation.template, examples, columns, "label", share, None)
 
 
 def calibrate(simulation: Simulation, plan: Mapping[str, Any], second: bool = False) -> Returned:

@@ -41,7 +41,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Case
 from textevolve.llm.model import Message, Model, Request
-from textevolve.loops.calibration.examples import Example, take_material
+from textevolve.loops.calibration.examples import Example, part_examples, take_examples
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
 from textevolve.loops.placeholders import fill, find_placeholders
@@ -206,7 +206,8 @@ async def run_ours(
 ) -> tuple[str, int, bool]:
     """The same for `calibrate` with its defaults, and whether it took another template."""
     rows = [(e.id, {**e.values, "label": e.label}) for e in given]
-    material = take_material(task.template, rows, label="label")
+    examples, columns = take_examples(task.template, rows, label="label")
+    material = part_examples(task.template, examples, columns, "label", None, None)
     plan = CalibrationPlan(budget=str(budget), max_output_tokens=MOST_TOKENS, seed=seed)
     context = CalibrationContext(
         generator=bench.model,

@@ -7,13 +7,13 @@ import math
 import re
 
 import pytest
+from materials import take_material
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.llm.wrappers import Budget, Budgeted
-from textevolve.loops.calibration.examples import take_material
 from textevolve.loops.calibration.optimizing import (
     decide_search,
     least_for_decision,

@@ -3,10 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from materials import take_material
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure
-from textevolve.loops.calibration.examples import Example, split_examples, take_material
+from textevolve.loops.calibration.examples import Example, split_examples
 from textevolve.metrics.label_metrics import grade, grade_output, needs_label, open_metric
 
 VALUES = st.lists(st.integers(0, 60), min_size=2, max_size=40)

@@ -9,13 +9,14 @@ import re
 from dataclasses import replace
 
 import pytest
+from materials import take_material
 
 from textevolve import acalibrate
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Usage
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.loops.calibration.examples import Example, take_material
+from textevolve.loops.calibration.examples import Example
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import (
     BudgetLimit,

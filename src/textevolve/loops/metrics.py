@@ -144,22 +144,6 @@ class Metric:
         self.close()
 
 
-def as_metric(
-    evaluator: Evaluator,
-    *,
-    input: Pick = None,
-    output: Pick = None,
-    threshold: float | None = None,
-    missing: float | None = None,
-) -> Metric:
-    """Any evaluator as a metric; see `Metric`.
-
-    Raises:
-        InputError: `threshold` or `missing` does not lie in [0, 1].
-    """
-    return Metric(evaluator, input, output, threshold, missing)
-
-
 def _find(given: Any, pick: Pick, role: str) -> str:
     """The text in an example or a prediction.
 

@@ -67,27 +67,6 @@ class Material:
         return (*self.training, *self.validation)
 
 
-def take_material(
-    template: str,
-    rows: Iterable[tuple[str, Mapping[str, Any]]],
-    *,
-    label: str | None = None,
-    validation: float | None = None,
-    group: str | None = None,
-    program: ProgramNames | None = None,
-    keep_rows: bool = False,
-) -> Material:
-    """Rows, each with its place for messages, as examples for the template, parted in two.
-
-    Raises:
-        InputError: as `take_examples`, or there are too few rows to part.
-    """
-    examples, columns = take_examples(
-        template, rows, label=label, group=group, program=program, keep_rows=keep_rows
-    )
-    return part_examples(template, examples, columns, label, validation, program)
-
-
 def take_examples(
     template: str,
     rows: Iterable[tuple[str, Mapping[str, Any]]],
