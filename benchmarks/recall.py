@@ -36,7 +36,7 @@ from textevolve.memory.index import MemoryQuery
 from textevolve.memory.recall import recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Add, Collection, NewMemory, Origin, Vector
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import Store, kinds
 
 DIMENSION = 384
 NAMESPACES = 20
@@ -136,10 +136,10 @@ class Ours:
     def __init__(
         self,
         location: str,
-        measure: Callable[[ResourceStore], int],
+        measure: Callable[[Store], int],
         server: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self.resources, self.measure, self.server = ResourceStore(location), measure, server
+        self.resources, self.measure, self.server = Store(location), measure, server
         self.stores = [self.resources.memories(f"space{n}") for n in range(NAMESPACES)]
         for n in range(NAMESPACES):
             self.resources.write(
@@ -293,7 +293,7 @@ def opened(kind: str, folder: Path, address: str) -> Generator[Place]:
             server.cleanup()
 
 
-def postgres_size(resources: ResourceStore) -> int:
+def postgres_size(resources: Store) -> int:
     asked = "SELECT pg_database_size(current_database())"
     return resources.database.read(lambda one: one.exec_driver_sql(asked).scalar_one())
 

@@ -38,7 +38,7 @@ from textevolve.server.app import create_app
 from textevolve.server.listening import bind, make_server, run, url_of
 from textevolve.server.options import ServerOptions
 from textevolve.settings import Settings
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import Store, kinds
 from textevolve.store import jobs as stored_jobs
 
 KEPT = Path(__file__).with_name("pages")
@@ -94,7 +94,7 @@ def vector(number: int) -> Any:
 
 def fill(settings: Settings, embedder: str) -> None:
     """A namespace with an agent that has changed, memories that have, users and jobs."""
-    with closing(ResourceStore(settings.memory_location)) as store:
+    with closing(Store(settings.memory_location)) as store:
         store.write(
             kinds.create,
             kinds.NAMESPACES,
@@ -139,7 +139,7 @@ def fill(settings: Settings, embedder: str) -> None:
         )
 
 
-def keep_memories(store: ResourceStore) -> tuple[str, ...]:
+def keep_memories(store: Store) -> tuple[str, ...]:
     memories = store.memories("nord")
 
     def change(*changes: Change) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from textevolve.memory.record import Collection, Vector
 from textevolve.settings import Settings
 
 if TYPE_CHECKING:
-    from textevolve.store import ResourceStore
+    from textevolve.store import Store
 
 
 async def pin_collections(names: Iterable[str], settings: Settings) -> dict[str, int]:
@@ -35,7 +35,7 @@ async def pin_collections(names: Iterable[str], settings: Settings) -> dict[str,
         InputError: there is no such collection, or it is no name. StoreError: nothing can be read.
     """
     versions = dict[str, int]()
-    with closing(store.ResourceStore(settings.memory_location)) as resources:
+    with closing(store.Store(settings.memory_location)) as resources:
         for name in sorted(set(names)):
             try:
                 namespace, own = split_name(name, settings.namespace)
@@ -47,7 +47,7 @@ async def pin_collections(names: Iterable[str], settings: Settings) -> dict[str,
 
 
 def open_recall(
-    resources: ResourceStore,
+    resources: Store,
     namespace: str,
     embed: Embed,
     versions: Mapping[str, int] | None,

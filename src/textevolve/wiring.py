@@ -48,7 +48,7 @@ from textevolve.settings import Settings
 from textevolve.user_code import OWN, own_object
 
 if TYPE_CHECKING:
-    from textevolve.store import ResourceStore
+    from textevolve.store import Store
 
 ModelOf: TypeAlias = Callable[[str], Model]
 """From a model's spec to the model."""
@@ -147,7 +147,7 @@ class Workbench:
     default_model: str
     judge_of: Callable[..., Evaluator]
     journal: Journal
-    resources: ResourceStore
+    resources: Store
     budget: Budget = field(default_factory=Budget)
     recall: Recall = nothing
     listener: Listener = silence
@@ -249,7 +249,7 @@ async def open_workbench(
             opened = open_models(settings, journal, budget, listener, halt, batches, deadline)
             model_of = await stack.enter_async_context(opened)
         model_of = let_decide(model_of, settings)
-        resources = store.ResourceStore(settings.memory_location)
+        resources = store.Store(settings.memory_location)
         stack.callback(resources.close)
         embed = embed_with(model_of, made_up=setting.mode not in ("live", "replay"))
         versions = setting.described.get("collections")

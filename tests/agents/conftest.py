@@ -8,7 +8,7 @@ import pytest
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec, UserSpec
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.settings import Retries, Settings
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import Store, kinds
 
 
 class Guide:
@@ -61,7 +61,7 @@ def settings(home, server):
 
 @pytest.fixture
 def resources(settings):
-    with closing(ResourceStore(settings.memory_location)) as opened:
+    with closing(Store(settings.memory_location)) as opened:
         opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
         opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="other"))
         made = CollectionSpec(name="chats", embedder=settings.embedder, dimension=32)

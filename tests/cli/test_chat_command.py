@@ -15,7 +15,7 @@ import pytest
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import Store, kinds
 
 LIMIT = 240
 STALLED = Answer(text="One two three four five six.", transport="stall")
@@ -42,7 +42,7 @@ def server():
 
 @pytest.fixture
 def agents(home, server):
-    with closing(ResourceStore(str(home / "store.db"))) as resources:
+    with closing(Store(str(home / "store.db"))) as resources:
         for name in ("acme", "other"):
             resources.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=name))
         kept = CollectionSpec(name="chats", embedder=f"{server.url}#embeds", dimension=32)

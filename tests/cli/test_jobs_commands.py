@@ -134,9 +134,9 @@ def test_a_job_does_not_read_standard_input(cli, home, model):
 
 
 def test_a_job_that_is_in_work_is_not_run_beside(cli, nightly, home):
-    from textevolve.store import ResourceStore
+    from textevolve.store import Store
 
-    resources = ResourceStore(str(home / "store.db"))
+    resources = Store(str(home / "store.db"))
     claim = resources.write(stored_jobs.claim_job, "default", "nightly", 60)
     found = cli("jobs", "run", "nightly")
     assert found.code == 1

@@ -7,7 +7,7 @@ import pytest
 
 from textevolve.labelling.tasks import GivenLabel
 from textevolve.store import labelling as stored_labels
-from textevolve.store.resources import ResourceStore
+from textevolve.store.repository import Store
 
 ROWS = [
     {"frage": f"What is {n} + {n}?", "gut": f"It is {2 * n}.", "schlecht": f"{2 * n + 1}", "nr": n}
@@ -25,7 +25,7 @@ def rows(home):
 
 @pytest.fixture
 def kept(home):
-    opened = ResourceStore(str(home / "store.db"))
+    opened = Store(str(home / "store.db"))
     yield opened
     opened.close()
 

@@ -15,7 +15,7 @@ from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec
 from textevolve.engine import sync
 from textevolve.llm.testing import Answer
 from textevolve.memory.record import Add, Forget, NewMemory, Origin, Supersede
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import Store, kinds
 
 DIMENSION = 32
 
@@ -43,7 +43,7 @@ class World:
     """Ids of memories: `old` was superseded by `new`, `forgotten` was forgotten, `foreign` is in
     another namespace."""
 
-    resources: ResourceStore
+    resources: Store
     old: str
     new: str
     forgotten: str
@@ -59,7 +59,7 @@ class World:
 
 def make_world(location, embedder):
     """Closes nothing: whoever makes it does."""
-    resources = ResourceStore(str(location))
+    resources = Store(str(location))
     spec = CollectionSpec(name="chats", embedder=embedder, dimension=DIMENSION)
     for name in ("acme", "other"):
         resources.write(

@@ -21,7 +21,7 @@ from textevolve.server.errors import ApiError
 from textevolve.server.limits import UsageLimits, open_limits
 from textevolve.server.options import ServerOptions, find_client_key
 from textevolve.server.pages import runs
-from textevolve.store import ResourceStore, budgets, kinds
+from textevolve.store import Store, budgets, kinds
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeyLimits, KeySpec
 
@@ -34,7 +34,7 @@ ASKED = {
 
 @pytest.fixture
 def resources(home):
-    with closing(ResourceStore(str(home / "store.db"))) as opened:
+    with closing(Store(str(home / "store.db"))) as opened:
         yield opened
 
 

@@ -16,7 +16,7 @@ from textevolve.labelling.tasks import LabelItem, TaskSpec
 from textevolve.llm.testing import seen_images
 from textevolve.store import kinds
 from textevolve.store import labelling as stored_labels
-from textevolve.store.resources import ResourceStore
+from textevolve.store.repository import Store
 
 RED, BLUE = png(64, 48), png(48, 64, (0, 0, 255))
 ROWS = "question,picture,output\nWhat colour is it here?,img/red.png,Red.\n"
@@ -123,7 +123,7 @@ def test_an_estimate_counts_them(serve, ask):
 
 @pytest.fixture
 def kept(home):
-    opened = ResourceStore(str(home / "store.db"))
+    opened = Store(str(home / "store.db"))
     opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="default"))
     yield opened
     opened.close()

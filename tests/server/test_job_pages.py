@@ -9,7 +9,7 @@ from pages import HOSTILE, Outline
 from textevolve.agents.resources import NamespaceSpec
 from textevolve.jobs.job_spec import JobSpec
 from textevolve.jobs.schedules import next_due
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import Store, kinds
 from textevolve.store import jobs as stored_jobs
 
 STUDY = {"kind": "evaluate", "data": "rows.jsonl"}
@@ -17,7 +17,7 @@ STUDY = {"kind": "evaluate", "data": "rows.jsonl"}
 
 @pytest.fixture
 def resources(home):
-    store = ResourceStore(str(home / "store.db"))
+    store = Store(str(home / "store.db"))
     for name in ("acme", "other"):
         store.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=name))
     # The server works on what is due, and nothing is meant to be while pages are looked at.

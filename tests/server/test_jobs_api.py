@@ -12,7 +12,7 @@ pytest.importorskip("apscheduler")
 
 from postgres_server import BOTH, address_of
 from textevolve.server.jobs_api import JobSpec, SentBy, describe_job
-from textevolve.store import ResourceStore, open_store
+from textevolve.store import Store, open_store
 from textevolve.store import jobs as stored_jobs
 from textevolve.store import keys as stored_keys
 from textevolve.store.jobs import StoredJob
@@ -34,7 +34,7 @@ def jobs(serve, location):
     """The address of the jobs of the namespace `default`."""
 
     def start(**given):
-        with closing(ResourceStore(address_of(location))) as resources:
+        with closing(Store(address_of(location))) as resources:
             resources.ensure_namespace("default")
         return f"{serve(**given)}/v1/namespaces/default/jobs"
 
@@ -147,7 +147,7 @@ def test_a_client_cannot_say_whose_job_it_is_or_lend_its_study_anothers_reach(
     url = jobs(jobs=False)
     own = {"key": "", "namespaces": None, "files": ""}
     assert ask(url, {**NIGHTLY, "sent": own})[0] == 201
-    with closing(ResourceStore(address_of(location))) as resources:
+    with closing(Store(address_of(location))) as resources:
         assert resources.read(stored_jobs.get_job, "default", "nightly").spec["sent"]["files"]
         (home / "own.jsonl").write_text(ROWS)
         own = {**STUDY, "cases": [str(home / "own.jsonl")]}
@@ -184,7 +184,7 @@ def test_keys_read_and_change_the_jobs_of_their_namespaces_alone(jobs, ask, loca
     ask(url, NIGHTLY)
 
     def made(**rights):
-        with closing(ResourceStore(address_of(location))) as resources:
+        with closing(Store(address_of(location))) as resources:
             resources.ensure_namespace("other")
             _, key = resources.write(stored_keys.add_key, str(rights), KeySpec(**rights), None)
             return {"Authorization": f"Bearer {key}"}
@@ -207,7 +207,7 @@ def test_keys_read_and_change_the_jobs_of_their_namespaces_alone(jobs, ask, loca
     gated = {**NIGHTLY, "name": "gated", "gates": {"no_worse_than": "last"}}
     assert ask(url, gated, **admin)[0] == 400
     assert ask(url, {**NIGHTLY, "name": "own"}, **admin)[0] == 201
-    with closing(ResourceStore(address_of(location))) as resources:
+    with closing(Store(address_of(location))) as resources:
         assert resources.read(stored_jobs.get_job, "default", "own").spec["sent"]["namespaces"] == [
             "default"
         ]

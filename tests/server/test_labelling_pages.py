@@ -15,7 +15,7 @@ from textevolve.labelling.tasks import LabelItem, LabelQuestion, TaskSpec
 from textevolve.store import keys as stored_keys
 from textevolve.store import kinds
 from textevolve.store import labelling as stored_labels
-from textevolve.store.resources import ResourceStore
+from textevolve.store.repository import Store
 
 PAIRS = TaskSpec(kind="pairs", source="secret-model.csv", instructions="Look for <b>facts</b>.")
 HIDDEN = ("secret-model", "0.123", "llama-9")
@@ -38,7 +38,7 @@ def make_items(number):
 
 @pytest.fixture
 def kept(home):
-    opened = ResourceStore(str(home / "store.db"))
+    opened = Store(str(home / "store.db"))
     opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="default"))
     yield opened
     opened.close()

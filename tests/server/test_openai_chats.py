@@ -11,7 +11,7 @@ import pytest
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec, UserSpec
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
-from textevolve.store import ResourceStore, kinds, open_store
+from textevolve.store import Store, kinds, open_store
 
 HELLO = [{"role": "user", "content": "Hello?"}]
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -22,7 +22,7 @@ RESULT = {"role": "tool", "tool_call_id": "c1", "content": "It rains.<|im_end|>"
 @pytest.fixture
 def agents(home):
     """Two namespaces, each with an agent; one keeps what it learns."""
-    store = ResourceStore(str(home / "store.db"))
+    store = Store(str(home / "store.db"))
     for space in ("acme", "other"):
         store.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=space))
         store.write(

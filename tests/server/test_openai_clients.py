@@ -9,7 +9,7 @@ import pytest
 
 from textevolve.agents.resources import AgentSpec, NamespaceSpec
 from textevolve.llm.testing import Answer
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import Store, kinds
 
 openai = pytest.importorskip("openai")
 pydantic = pytest.importorskip("pydantic")
@@ -66,7 +66,7 @@ def _packets(deltas):
 
 @pytest.fixture
 def url(serve, home):
-    store = ResourceStore(str(home / "store.db"))
+    store = Store(str(home / "store.db"))
     store.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
     store.write(
         kinds.create, kinds.AGENTS, "acme", AgentSpec(name="guide", persona="You are a guide.")

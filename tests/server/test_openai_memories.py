@@ -8,7 +8,7 @@ import pytest
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec
 from textevolve.llm.testing import Answer
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import Store, kinds
 
 OSLO = ["I live in Oslo."]
 BERGEN = [*OSLO, "Fine.", "I work in Bergen."]
@@ -48,7 +48,7 @@ def notes(server):
 
 @pytest.fixture
 def acme(home, model):
-    store = ResourceStore(str(home / "store.db"))
+    store = Store(str(home / "store.db"))
     store.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
     store.write(
         kinds.create,

@@ -20,7 +20,7 @@ from textevolve.server.pages.run_data import find_run
 from textevolve.server.state import ServerState
 from textevolve.settings import Settings
 from textevolve.store import open_store
-from textevolve.store.run_pages import WantedRuns, find_runs
+from textevolve.store.served import WantedRuns, find_runs
 from textevolve.store.tables import served_runs
 
 
@@ -210,7 +210,7 @@ def test_a_namespace_sees_its_own_runs_alone(store):
         said.add(refused.value.message.replace(run, "RUN"))
     assert said == {"no run 'RUN'"}
     wanted = WantedRuns(namespaces=caller.namespaces)
-    found, total = store.look(lambda c: find_runs(c, wanted, 0, 10))
+    found, total = store.read(find_runs, wanted, 0, 10)
     assert ([run.id for run in found], total) == ([mine], 1)
 
 

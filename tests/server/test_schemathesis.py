@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 
-from textevolve.store import ResourceStore
+from textevolve.store import Store
 
 schemathesis = pytest.importorskip("schemathesis")
 
@@ -40,7 +40,7 @@ SECRET = "the-operators-own-key-which-no-answer-holds"
 @pytest.mark.slow
 def test_no_request_makes_the_server_fail(serve, home, caplog):
     caplog.set_level(logging.ERROR, "textevolve.server")
-    with closing(ResourceStore(str(home / "store.db"))) as resources:
+    with closing(Store(str(home / "store.db"))) as resources:
         resources.ensure_namespace("acme")
     url = serve(SECRET, judge="probe")
     leave = {"Authorization": f"Bearer {SECRET}"}

@@ -11,7 +11,7 @@ from parameter_sets import slow_but_first
 from textevolve.server import identity
 from textevolve.server.browser import csrf_token, make_cookie
 from textevolve.server.options import ServerOptions
-from textevolve.store import ResourceStore
+from textevolve.store import Store
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeySpec
 
@@ -54,7 +54,7 @@ class Visitor:
 
 @pytest.fixture
 def resources(home):
-    with closing(ResourceStore(str(home / "store.db"))) as opened:
+    with closing(Store(str(home / "store.db"))) as opened:
         yield opened
 
 

@@ -17,7 +17,7 @@ from textevolve.llm.model import Message, Request, Response, request_key
 from textevolve.memory.index import MemoryStore
 from textevolve.memory.record import MemoryKind
 from textevolve.settings import StoreAddress, StoreLocation
-from textevolve.store import ResourceStore, RunRecord, Store, open_store, tables
+from textevolve.store import RunRecord, Store, open_store, tables
 
 MODEL = "scripted/judge"
 
@@ -110,7 +110,7 @@ class MemoryPlace:
     location: str
 
     def __post_init__(self) -> None:
-        self.resources = ResourceStore(self.location)
+        self.resources = Store(self.location)
 
     def open(self, namespace: str) -> MemoryStore:
         return self.resources.memories(namespace)
@@ -139,21 +139,14 @@ class MemoryPlace:
 @pytest.fixture(
     params=[
         "sqlite",
-        "sqlite without vectors",
         pytest.param("postgresql", marks=pytest.mark.slow),
     ]
 )
-def memory_location(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> str:
+def memory_location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where memories are kept: an empty database of each kind that there is."""
     if request.param == "postgresql":
         name = request.getfixturevalue("postgres_name")
         return request.getfixturevalue("postgres").address(name)
-    if request.param == "sqlite without vectors":
-        monkeypatch.setattr(
-            "textevolve.store.memory_search_sqlite.load_vector_search", lambda _: False
-        )
     return str(tmp_path / "memories.db")
 
 
@@ -179,7 +172,6 @@ def place(memory_location: str, place_at: Callable[[str], MemoryPlace]) -> Memor
 @pytest.fixture
 def sqlite_place(path: Path) -> Iterator[MemoryPlace]:
     """A file with the collection home/chats, for what only files can go through."""
-    pytest.importorskip("sqlite_vec")
     made = MemoryPlace(str(path))
     made.create("home", "chats")
     yield made

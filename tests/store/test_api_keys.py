@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from textevolve.agents.resources import NamespaceSpec
-from textevolve.store import ResourceStore, budgets, kinds
+from textevolve.store import Store, budgets, kinds
 from textevolve.store import keys as stored_keys
 from textevolve.store.budgets import TokenBudget
 from textevolve.store.keys import KeyLimits, KeySpec
@@ -16,7 +16,7 @@ from textevolve.store.keys import KeyLimits, KeySpec
 
 @pytest.fixture
 def resources(memory_location):
-    with closing(ResourceStore(memory_location)) as opened:
+    with closing(Store(memory_location)) as opened:
         opened.write(
             kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme", tokens_per_day=10)
         )

@@ -58,7 +58,6 @@ def back(request, location, tmp_path):
 
 
 async def test_a_copy_goes_on_where_the_first_was(location, target, back, make_entry, place_at):
-    pytest.importorskip("sqlite_vec")
     run = await fill(location, make_entry)
     place = place_at(location)
     place.create("home", "chats")

@@ -43,7 +43,7 @@ async def test_append_returns_when_others_can_read(
         async def append(number: int) -> bool:
             entry = make_entry(number)
             await journal.append(entry)
-            return other.look(lambda c: c.execute(query, {"key": entry.key}).scalar_one()) == 1
+            return other.read(lambda c: c.execute(query, {"key": entry.key}).scalar_one()) == 1
 
         assert all(await asyncio.gather(*[append(number) for number in range(700)]))
 

@@ -24,7 +24,7 @@ CASE = Case(
 
 
 def sql(store, query):
-    return [tuple(row) for row in store.look(lambda c: c.exec_driver_sql(query).all())]
+    return [tuple(row) for row in store.read(lambda c: c.exec_driver_sql(query).all())]
 
 
 def count_texts(store):

@@ -15,7 +15,7 @@ from textevolve.spec import Frozen
 from textevolve.store import jobs as stored_jobs
 from textevolve.store import kinds
 from textevolve.store.jobs import database_time
-from textevolve.store.resources import ResourceStore
+from textevolve.store.repository import Store
 
 HOUR = 3600.0
 
@@ -37,8 +37,8 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def resources(location: str) -> Iterator[ResourceStore]:
-    opened = ResourceStore(location)
+def resources(location: str) -> Iterator[Store]:
+    opened = Store(location)
     for name in ("acme", "other"):
         opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=name))
     yield opened
@@ -115,7 +115,7 @@ def test_what_is_not_due_or_is_paused_is_not_claimed(resources):
 def test_the_one_that_waits_longest_comes_first_and_nobody_else_gets_it(resources, location):
     make(resources, "second", due=lambda _job, now: now - 10)
     make(resources, "first", due=lambda _job, now: now - 20)
-    other = ResourceStore(location)
+    other = Store(location)
     try:
         claims = [resources.claim_due_job(60), other.claim_due_job(60)]
         assert [one.job.name for one in claims] == ["first", "second"]
@@ -183,8 +183,8 @@ def test_what_is_given_back_is_gone_on_with_at_once(resources):
 
 DIES = """
 import sys
-from textevolve.store.resources import ResourceStore
-resources = ResourceStore(sys.argv[1])
+from textevolve.store.repository import Store
+resources = Store(sys.argv[1])
 print(resources.claim_due_job(3600).run.id, flush=True)
 sys.stdin.read()
 """
@@ -274,7 +274,7 @@ def test_many_claims_at_once_give_each_job_once(resources, location):
     names = [f"job-{number}" for number in range(24)]
     for name in names:
         make(resources, name)
-    found, stores = list[str](), [ResourceStore(location) for _ in range(4)]
+    found, stores = list[str](), [Store(location) for _ in range(4)]
 
     def claim_all(store):
         while (claim := store.claim_due_job(60)) is not None:

@@ -15,7 +15,7 @@ from textevolve.errors import InputError
 from textevolve.labelling.tasks import GivenLabel, LabelItem, LabelQuestion, TaskSpec
 from textevolve.store import kinds, tables
 from textevolve.store import labelling as stored_labels
-from textevolve.store.resources import ResourceStore
+from textevolve.store.repository import Store
 from textevolve.store.sqlite import sqlite3
 from textevolve.store.upkeep import check as check_store
 
@@ -32,7 +32,7 @@ def make_items(number, text="text"):
 
 @pytest.fixture
 def resources(memory_location):
-    opened = ResourceStore(memory_location)
+    opened = Store(memory_location)
     for name in ("acme", "other"):
         opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=name))
     yield opened
@@ -118,7 +118,7 @@ def test_tasks_are_of_one_namespace_and_end_with_it(resources):
 def test_people_and_tabs_at_once_lose_nothing(resources, memory_location):
     """Two people, each in two tabs, of which one is a server of its own."""
     task = resources.write(stored_labels.create_task, "acme", "mine", PAIRS, make_items(40))
-    second = ResourceStore(memory_location)
+    second = Store(memory_location)
     failures = []
 
     def work(store, who, positions):
@@ -146,7 +146,7 @@ def test_people_and_tabs_at_once_lose_nothing(resources, memory_location):
 def filled(tmp_path):
     """A file with tasks, labels, keys and jobs."""
     path = tmp_path / "store.db"
-    resources = ResourceStore(str(path))
+    resources = Store(str(path))
     resources.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
     task = resources.write(
         stored_labels.create_task, "acme", "mine", PAIRS, make_items(60, "text " * 40)
@@ -205,7 +205,7 @@ def test_labels_keys_and_jobs_are_saved_whole(filled, tmp_path):
         "jobs": 1,
     }
     assert rows_of(copy) == rows_of(filled)
-    assert ResourceStore(str(copy)).read(stored_labels.find_task, "acme", "mine").done == {
+    assert Store(str(copy)).read(stored_labels.find_task, "acme", "mine").done == {
         "ann": 60,
         "bob": 60,
     }

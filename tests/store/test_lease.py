@@ -271,7 +271,7 @@ def test_a_finished_run_without_its_records_is_made_anew(store: Store, new_run: 
 
 
 def is_held(store: Store, *holder: Any) -> bool:
-    return store.look(lambda connection: lease.is_held(connection, *holder))
+    return store.read(lambda connection: lease.is_held(connection, *holder))
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -289,5 +289,5 @@ def ask(store: Store, statement: str, **values: float) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in done] if done.returns_rows else []
 
     if statement.startswith("SELECT"):
-        return store.look(run)
+        return store.read(run)
     return store.change(run)  # pyright: ignore[reportPrivateUsage]

@@ -8,16 +8,16 @@ from contextlib import closing
 import pytest
 
 from textevolve.memory.index import MemoryQuery
-from textevolve.store.sqlite import SQLiteDatabase, load_vector_search
+from textevolve.store.sqlite import SQLiteDatabase
 
 WORK = """
 import asyncio, sys
 import numpy as np
 from textevolve.errors import ConflictError
 from textevolve.memory.record import Add, ChangeSource, Forget, NewMemory, Relation, Supersede
-from textevolve.store import ResourceStore
+from textevolve.store import Store
 
-store = ResourceStore(sys.argv[1]).memories("home")
+store = Store(sys.argv[1]).memories("home")
 
 
 def new(text):
@@ -53,7 +53,6 @@ def check_whole(location):
 
         def ask(query):
             def read(connection):
-                load_vector_search(connection)
                 return [tuple(row) for row in connection.exec_driver_sql(query)]
 
             return database.read(read)
@@ -62,7 +61,6 @@ def check_whole(location):
         for query in (
             "SELECT seq FROM embeddings",
             "SELECT rowid FROM memory_words",
-            "SELECT rowid FROM memory_vectors_4",
             "SELECT DISTINCT seq FROM mentions",
             "SELECT DISTINCT seq FROM relations",
         ):

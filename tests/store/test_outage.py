@@ -14,8 +14,7 @@ from relay import Relay
 from textevolve.errors import StoreError
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.settings import StoreAddress
-from textevolve.store import ResourceStore, lease, open_store, postgres, tables
-from textevolve.store.repository import open_shared_store
+from textevolve.store import Store, lease, open_store, postgres, tables
 
 pytestmark = pytest.mark.slow
 
@@ -107,7 +106,7 @@ def test_a_lease_that_could_not_be_given_back_is_given_later(address, relay, mon
 
 def test_other_reading_and_writing_waits_too(address, relay):
     """What is not of runs: namespaces, agents, jobs, keys."""
-    resources = ResourceStore(address_of(address))
+    resources = Store(address_of(address))
     try:
         resources.ensure_namespace("before")
         relay.cut()
@@ -128,15 +127,15 @@ def test_one_more_process_of_a_run_waits_for_the_server(address, relay, monkeypa
     relay.cut()
     later = threading.Timer(1.0, relay.restore)
     later.start()
-    with open_shared_store(address) as store:
+    with open_store(address, patient=True) as store:
         assert store.list_runs() == []
     later.join()
     relay.cut()
     monkeypatch.setattr(postgres, "PATIENCE_SECONDS", 0.3)
     with pytest.raises(StoreError, match="no connection to the server"):
-        open_shared_store(address)
+        open_store(address, patient=True)
     relay.restore()
     monkeypatch.setattr(postgres, "PATIENCE_SECONDS", 600.0)
     strange = StoreAddress(address.url.rsplit("/", 1)[0] + "/nowhere")
     with pytest.raises(StoreError, match="no such database"):
-        open_shared_store(strange)
+        open_store(strange, patient=True)

@@ -199,7 +199,7 @@ def test_a_server_that_ends_is_explained_and_is_used_again_when_it_is_back(
 CHANGE = """
 import sys, time
 from textevolve.store import memory_changes, memory_search_postgres as search
-from textevolve.store.resources import ResourceStore
+from textevolve.store.repository import Store
 from textevolve.memory.record import Add, NewMemory
 import asyncio
 import numpy as np
@@ -212,7 +212,7 @@ def stall(*given):
     sys.stdin.readline()
 
 search.add = stall
-store = ResourceStore(sys.argv[1]).memories("home")
+store = Store(sys.argv[1]).memories("home")
 memory = NewMemory(text="half", embedding=np.array([1, 0, 0, 0], dtype=np.float32))
 asyncio.run(store.apply("chats", [Add(memory)]))
 """

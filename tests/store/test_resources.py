@@ -15,19 +15,19 @@ from sqlalchemy import select, update
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec, UserSpec
 from textevolve.errors import ConflictError, InputError
 from textevolve.store import kinds, tables
-from textevolve.store.resources import ResourceStore
+from textevolve.store.repository import Store
 
 
 @pytest.fixture
-def resources(tmp_path: Path) -> Iterator[ResourceStore]:
-    opened = ResourceStore(str(tmp_path / "store.db"))
+def resources(tmp_path: Path) -> Iterator[Store]:
+    opened = Store(str(tmp_path / "store.db"))
     for name in ("acme", "other"):
         opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=name))
     yield opened
     opened.close()
 
 
-def make_collection(resources: ResourceStore, name: str = "notes", namespace: str = "acme"):
+def make_collection(resources: Store, name: str = "notes", namespace: str = "acme"):
     spec = CollectionSpec(name=name, embedder="test/embedder", dimension=4)
     return resources.write(kinds.create, kinds.COLLECTIONS, namespace, spec)
 
@@ -118,7 +118,7 @@ def test_personas_of_an_older_store_are_versions(resources, tmp_path, cli, way):
             command = ["check", "--store", str(path), "--salvage", str(new)]
         assert cli("store", *command).code == 0
         path = new
-    with closing(ResourceStore(str(path))) as store:
+    with closing(Store(str(path))) as store:
         agent = store.read(kinds.get, kinds.AGENTS, "acme", "bot")
         assert (agent.spec.persona, agent.spec.model) == ("Second.", "local/x")
         assert agent.spec_version == 2
@@ -207,7 +207,7 @@ def test_a_namespace_goes_with_all_that_is_in_it(resources):
 def test_changes_at_once_are_all_made(memory_location):
     """Of eighty changes of one agent by eight threads each is a version. PostgreSQL undoes changes
     that meet, and refuses one that met others again and again: none is lost without a word."""
-    with closing(ResourceStore(memory_location)) as store:
+    with closing(Store(memory_location)) as store:
         store.ensure_namespace("acme")
         spec = AgentSpec(name="bot", persona="First.")
         store.write(kinds.create, kinds.AGENTS, "acme", spec)

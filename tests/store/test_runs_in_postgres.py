@@ -164,7 +164,7 @@ def test_no_password_is_shown_or_kept(cli, cases, model, postgres, postgres_name
     said += Path("out.html").read_text() + Path("out.json").read_text()
     assert "hushhush" not in said
     with open_store(there) as store:
-        found = store.look(
+        found = store.read(
             lambda c: c.exec_driver_sql(
                 "SELECT convert_from(spec, 'UTF8') || name || source FROM runs"
             ).all()

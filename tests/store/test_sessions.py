@@ -8,7 +8,7 @@ import pytest
 from textevolve.agents.resources import AgentSpec, NamespaceSpec
 from textevolve.agents.session import HistorySummary, MessageDetails, SessionMessage
 from textevolve.errors import ConflictError, InputError
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import Store, kinds
 
 PENDING = MessageDetails(
     memories=("me_1",), learning="pending", summary=HistorySummary(until=2, text='say "x"')
@@ -17,7 +17,7 @@ PENDING = MessageDetails(
 
 @pytest.fixture
 def resources(tmp_path):
-    with closing(ResourceStore(str(tmp_path / "store.db"))) as opened:
+    with closing(Store(str(tmp_path / "store.db"))) as opened:
         for name in ("acme", "other"):
             opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=name))
             opened.write(
@@ -83,7 +83,7 @@ def test_one_message_stands_at_a_position_whoever_writes(resources, tmp_path) ->
     id = resources.sessions("acme").create(agent_id(resources))
 
     def write(text):
-        with closing(ResourceStore(resources.location)) as other:
+        with closing(Store(resources.location)) as other:
             try:
                 other.sessions("acme").append(id, message(1, text))
             except ConflictError as error:

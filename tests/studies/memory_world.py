@@ -8,7 +8,7 @@ import numpy as np
 from textevolve.agents.resources import AgentSpec, CollectionSpec
 from textevolve.llm.testing.server import DIMENSION
 from textevolve.memory.record import Add, NewMemory, Origin
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import Store, kinds
 
 PERSONA = "You are Ada, a nurse. You speak calmly. You like long answers. You love tea."
 LINES = (
@@ -21,7 +21,7 @@ LINES = (
 
 def make_world(path, url, lines=LINES, importance=0.9, trust=0.9):
     """Ada of the namespace default, whose chats hold the lines."""
-    resources = ResourceStore(str(path))
+    resources = Store(str(path))
     embedder = f"{url}#scripted"
     resources.ensure_namespace("default")
     for name, kind in (("chats", "episodic"), ("docs", "semantic"), ("insights", "insight")):
@@ -38,7 +38,7 @@ def make_world(path, url, lines=LINES, importance=0.9, trust=0.9):
 
 
 def add_memories(path, lines, importance=0.9, trust=0.9, collection="chats"):
-    resources = ResourceStore(str(path))
+    resources = Store(str(path))
     rng = np.random.default_rng(len(lines))
     changes = []
     for number, line in enumerate(lines, 1):
@@ -57,7 +57,7 @@ def add_memories(path, lines, importance=0.9, trust=0.9, collection="chats"):
 
 def read_world(path: Path, collection: str):
     """All memories of a collection, those that are closed too, in their order."""
-    resources = ResourceStore(str(path))
+    resources = Store(str(path))
     store = resources.memories("default")
     found = asyncio.run(store.page(collection, limit=10_000, closed=True))
     resources.close()
@@ -70,7 +70,7 @@ def texts_of(path, collection):
 
 
 def personas_of(path):
-    resources = ResourceStore(str(path))
+    resources = Store(str(path))
     found = resources.read(kinds.list_versions, kinds.AGENTS, "default", "ada")
     resources.close()
     return list(found)

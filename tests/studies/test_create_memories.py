@@ -16,7 +16,7 @@ from textevolve import create_memories
 from textevolve.agents.resources import CollectionSpec
 from textevolve.errors import InputError
 from textevolve.llm.testing import Answer, Fault
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import Store, kinds
 from textevolve.studies.dialogue_rows import read_dialogues, take_dialogues
 
 NEAR = ("--floor", "-1")
@@ -37,7 +37,7 @@ HELD = ["Alex lives in Porto.", "Kim is a nurse.", "Lou has a cat."]
 
 @pytest.fixture
 def resources(home):
-    opened = ResourceStore(str(home / "store.db"))
+    opened = Store(str(home / "store.db"))
     yield opened
     opened.close()
 

@@ -14,7 +14,7 @@ from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.cue import Memory
 from textevolve.memory.record import Add, Forget, NewMemory, Origin
 from textevolve.settings import Retries
-from textevolve.store import ResourceStore, tables
+from textevolve.store import Store, tables
 from textevolve.store.repository import open_store
 from textevolve.studies.driver import perform, replay
 from textevolve.wiring import Limits, Setting, open_workbench
@@ -30,7 +30,7 @@ class Place:
 
     def __init__(self, settings, model):
         self.settings, self.model = settings, model
-        self.resources = ResourceStore(settings.memory_location)
+        self.resources = Store(settings.memory_location)
 
     def create(self, name, namespace="default", dimension=32, embedder=None):
         now, spaces = time(), tables.namespaces

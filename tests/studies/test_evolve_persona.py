@@ -8,7 +8,7 @@ from memory_world import LINES, PERSONA, add_memories, make_world, personas_of
 from recorded.memory_answers import answers, prompt_of
 from textevolve import evolve_persona
 from textevolve.llm.testing import Fault
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import Store, kinds
 
 NEW = PERSONA.replace("long answers", "short answers")
 
@@ -126,7 +126,7 @@ def test_a_persona_that_was_changed_meanwhile_is_not_overwritten(cli, server, mo
 
     def meddle(body, number):
         if "You choose" in prompt_of(body) or number == 1:
-            resources = ResourceStore(str(store))
+            resources = Store(str(store))
             resources.write(
                 kinds.update, kinds.AGENTS, "default", "ada", {"persona": f"You are Ada {number}."}
             )
@@ -158,7 +158,7 @@ def test_what_cannot_evolve_is_one_line(cli, model, store, more, reason):
 def test_an_agent_without_memories_says_how_to_give_it_some(cli, model, home, store):
     from textevolve.agents.resources import AgentSpec
 
-    resources = ResourceStore(str(store))
+    resources = Store(str(store))
     resources.write(
         kinds.create, kinds.AGENTS, "default", AgentSpec(name="bob", persona="You are Bob.")
     )

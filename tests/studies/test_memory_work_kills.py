@@ -15,7 +15,7 @@ import asyncio, json, os, shutil, sys
 sys.path.insert(0, sys.argv[1])
 from memory_world import personas_of, read_world
 from textevolve.cli import main
-from textevolve.store import ResourceStore, open_store
+from textevolve.store import Store, open_store
 from textevolve.store.journal import StoreJournal
 from textevolve.store.memories import StoredMemories
 from textevolve.store.repository import Store
@@ -48,7 +48,7 @@ def kill_at(wanted):
         setattr(owner, name, call)
 
     watch(StoredMemories, "apply")
-    watch(ResourceStore, "write")
+    watch(Store, "write")
     watch(Store, "keep_records")
     appending, appended = StoreJournal.append, []
 

@@ -39,7 +39,6 @@ from textevolve.report.terminal import print_report
 from textevolve.server.options import ServerOptions
 from textevolve.server.studies.confinement import reach_of
 from textevolve.settings import Settings, read_settings
-from textevolve.store import ResourceStore
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import JobClaim, JobRunStatus
 from textevolve.store.repository import Store, open_store
@@ -66,7 +65,7 @@ def add(**given: Any) -> None:
     fields = read_given(JobSpec, {**given, "name": name, "study": None})
     spec = JobSpec(**fields, study=write_job_study(study, name_from_root(study, own)))
     check_schedule(spec, time.time())
-    with closing(ResourceStore(settings.memory_location)) as resources:
+    with closing(Store(settings.memory_location)) as resources:
         if space == settings.namespace:
             resources.ensure_namespace(space)
         known = given["replace"] and name in [
@@ -239,7 +238,7 @@ def work(
     say("stopped; what was under way is gone on with by the next scheduler")
 
 
-def _set_desk(settings: Settings, resources: ResourceStore, store: Store) -> JobDesk:
+def _set_desk(settings: Settings, resources: Store, store: Store) -> JobDesk:
     """Jobs that clients of a server made may reach no more here than what they sent."""
 
     def reach(served: ServedRun) -> Reach:
@@ -249,7 +248,7 @@ def _set_desk(settings: Settings, resources: ResourceStore, store: Store) -> Job
 
 
 @contextmanager
-def _open(store: str | None) -> Generator[tuple[Settings, ResourceStore]]:
+def _open(store: str | None) -> Generator[tuple[Settings, Store]]:
     settings, _ = read_settings({"store": store})
-    with closing(ResourceStore(settings.memory_location)) as resources:
+    with closing(Store(settings.memory_location)) as resources:
         yield settings, resources

@@ -17,7 +17,7 @@ from textevolve.cli.spec_options import give_parameters, keyword, parameters_of,
 from textevolve.errors import InputError
 from textevolve.report.wording import visible
 from textevolve.settings import Settings, read_settings
-from textevolve.store import ResourceStore
+from textevolve.store import Store
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeySpec, StoredKey
 
@@ -119,7 +119,7 @@ def _say_time(when: float) -> str:
 
 
 @contextmanager
-def _open(store: Any) -> Generator[tuple[Settings, ResourceStore]]:
+def _open(store: Any) -> Generator[tuple[Settings, Store]]:
     settings, _ = read_settings({"store": store})
-    with closing(ResourceStore(settings.memory_location)) as resources:
+    with closing(Store(settings.memory_location)) as resources:
         yield settings, resources

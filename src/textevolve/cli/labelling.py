@@ -25,7 +25,7 @@ from textevolve.report.data import choose_writer
 from textevolve.report.files import check_target, open_target
 from textevolve.report.terminal import print_report
 from textevolve.settings import Settings, read_settings
-from textevolve.store import ResourceStore
+from textevolve.store import Store
 from textevolve.store import labelling as stored_labels
 from textevolve.store.repository import open_store
 from textevolve.studies.labelling import (
@@ -42,11 +42,11 @@ TaskName = Annotated[str, typer.Argument(metavar="NAME", help="A task, or NAMESP
 @contextmanager
 def _open(
     name: str, namespace: str | None, store: str | None
-) -> Generator[tuple[Settings, ResourceStore, str, str]]:
+) -> Generator[tuple[Settings, Store, str, str]]:
     """The store, and the namespace and the bare name of a task."""
     settings, _ = read_settings({"store": store})
     space, own = split_name(name or "-", namespace or settings.namespace)
-    resources = ResourceStore(settings.memory_location)
+    resources = Store(settings.memory_location)
     try:
         if space == settings.namespace:
             resources.ensure_namespace(space)

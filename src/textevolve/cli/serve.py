@@ -16,7 +16,7 @@ from textevolve.errors import SettingsError
 from textevolve.judge_specs import judge_models
 from textevolve.server.options import ServerOptions, find_client_key, is_here
 from textevolve.settings import Settings, read_settings
-from textevolve.store import ResourceStore
+from textevolve.store import Store
 from textevolve.wiring import choose_model
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _serve(**given: Any) -> None:
     from textevolve.server.listening import bind, listen, url_of
 
     settings, _ = read_settings({"store": options.store})
-    with closing(ResourceStore(settings.memory_location)) as resources:
+    with closing(Store(settings.memory_location)) as resources:
         require_keys(options, resources, key)
     fetch_weights(_find_models(options, settings), settings)
     listener = bind(options.host, options.port)

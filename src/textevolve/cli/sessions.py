@@ -19,7 +19,7 @@ from textevolve.cli.results import print_json
 from textevolve.report.files import open_target
 from textevolve.report.wording import count, shorten, visible
 from textevolve.settings import Settings, read_settings
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import Store, kinds
 
 app = typer.Typer(**options.PLAIN)
 
@@ -134,9 +134,9 @@ def _read(
 
 
 @contextmanager
-def _open(store: str | None) -> Generator[tuple[Settings, ResourceStore]]:
+def _open(store: str | None) -> Generator[tuple[Settings, Store]]:
     settings, _ = read_settings({"store": store})
-    with closing(ResourceStore(settings.memory_location)) as resources:
+    with closing(Store(settings.memory_location)) as resources:
         yield settings, resources
 
 

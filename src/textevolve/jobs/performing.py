@@ -22,7 +22,7 @@ from textevolve.jobs.schedules import next_due
 from textevolve.reach import Reach, confine
 from textevolve.report import wording
 from textevolve.settings import Settings
-from textevolve.store import ResourceStore, Store
+from textevolve.store import Store
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import JobClaim, JobRunStatus, StoredJob
 from textevolve.store.runs import RunRecord
@@ -53,7 +53,7 @@ class JobDesk:
     each."""
 
     settings: Settings
-    resources: ResourceStore
+    resources: Store
     store: Store
     reach_of: Callable[[ServedRun], Reach]
     announce: Callable[[str], None] = log.info

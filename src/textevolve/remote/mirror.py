@@ -13,7 +13,6 @@ from typing import Any
 
 from textevolve.evaluation import Usage
 from textevolve.remote.wire import RunDetail, WireRecord, WireUsage
-from textevolve.store.database import open_database
 from textevolve.store.records import Kept
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord, RunStatus, RunTotals
@@ -39,7 +38,7 @@ class MirrorStore(Store):
 
     def __init__(self, address: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="textevolve-", ignore_cleanup_errors=True)
-        super().__init__(open_database(Path(self._folder.name) / "mirror.db"))
+        super().__init__(Path(self._folder.name) / "mirror.db")
         self._address = address
         self._totals = dict[str, RunTotals]()
 

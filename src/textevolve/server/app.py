@@ -34,7 +34,7 @@ from textevolve.server.studies.accounts import Accounts
 from textevolve.server.studies.feed import open_feed
 from textevolve.server.studies.runner import open_runner
 from textevolve.settings import Settings, store_location
-from textevolve.store import ResourceStore, open_store
+from textevolve.store import Store, open_store
 from textevolve.store import keys as stored_keys
 from textevolve.studies.chats import Chats
 
@@ -88,7 +88,7 @@ def create_app(
     return app
 
 
-def require_keys(options: ServerOptions, resources: ResourceStore, key: str | None) -> None:
+def require_keys(options: ServerOptions, resources: Store, key: str | None) -> None:
     """
     Raises:
         SettingsError: a key is needed to ask anything, and there is none.
@@ -114,7 +114,7 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
         settings = settings.model_copy(update={"store": store_location(options.store)})
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(settings.store))
-        resources = ResourceStore(settings.memory_location)
+        resources = Store(settings.memory_location)
         stack.callback(resources.close)
         serving = await stack.enter_async_context(open_serving(options, settings))
         limits = await stack.enter_async_context(open_limits(resources))

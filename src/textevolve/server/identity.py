@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from textevolve.server.access import Caller, caller_by_key
 from textevolve.server.errors import ApiError
-from textevolve.store import ResourceStore
+from textevolve.store import Store
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import PREFIX, SCOPES, StoredKey
 
@@ -38,7 +38,7 @@ class Identities:
         default_factory=dict[bytes, tuple[float, Caller]]
     )
 
-    async def of_key(self, resources: ResourceStore, text: str) -> Caller | None:
+    async def of_key(self, resources: Store, text: str) -> Caller | None:
         """Whom a key stands for; None where it is none, or no longer."""
         if self.env_key is not None and _same(text, self.env_key):
             return OPERATOR
@@ -50,7 +50,7 @@ class Identities:
 
         return await self._look_up(text, find)
 
-    async def of_session(self, resources: ResourceStore, token: str) -> Caller | None:
+    async def of_session(self, resources: Store, token: str) -> Caller | None:
         """Whom a browser's session stands for; None where it is over."""
         kept = self._kept_token(token)
 
@@ -64,7 +64,7 @@ class Identities:
 
         return await self._look_up(f"session {kept}", find)
 
-    async def begin_session(self, resources: ResourceStore, text: str) -> str | None:
+    async def begin_session(self, resources: Store, text: str) -> str | None:
         """The token of a new session, which ends with its key; None where the key is none."""
         caller = await self.of_key(resources, text)
         if caller is None:
@@ -75,7 +75,7 @@ class Identities:
         await asyncio.to_thread(resources.write, stored_keys.add_session, kept, caller.key, expires)
         return token
 
-    async def end_session(self, resources: ResourceStore, token: str) -> None:
+    async def end_session(self, resources: Store, token: str) -> None:
         kept = self._kept_token(token)
         await asyncio.to_thread(resources.write, stored_keys.end_session, kept)
         self._known.pop(_digest(f"session {kept}"), None)
@@ -115,7 +115,7 @@ class Sender:
 
 
 async def find_sender(
-    identities: Identities, resources: ResourceStore, key: str, token: str, *, needed: bool
+    identities: Identities, resources: Store, key: str, token: str, *, needed: bool
 ) -> Sender | None:
     """By the key of the request, else by the session's token; None where there is neither. Where
     no key is `needed`, what does not begin as our keys do is passed over: clients of OpenAI's API

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from textevolve.errors import StoreError
 from textevolve.server.access import Caller
 from textevolve.server.errors import ApiError
-from textevolve.store import ResourceStore, budgets
+from textevolve.store import Store, budgets
 from textevolve.store.budgets import TokenBudget
 
 FLUSH_SECONDS = 1.0
@@ -54,7 +54,7 @@ class Bucket:
 class UsageLimits:
     """What is left to each key, and to each namespace. A caller without a limit is never held."""
 
-    resources: ResourceStore
+    resources: Store
     _requests: dict[str, Bucket] = field(default_factory=dict[str, Bucket])
     _tokens: dict[str, Bucket] = field(default_factory=dict[str, Bucket])
     _streams: Counter[str] = field(default_factory=Counter[str])
@@ -147,7 +147,7 @@ class UsageLimits:
 
 
 @asynccontextmanager
-async def open_limits(resources: ResourceStore) -> AsyncGenerator[UsageLimits]:
+async def open_limits(resources: Store) -> AsyncGenerator[UsageLimits]:
     """Writes usage down while it is open, and at its end."""
     limits = UsageLimits(resources)
 

@@ -13,7 +13,7 @@ from textevolve.server.options import ServerOptions
 from textevolve.server.studies.feed import Feed
 from textevolve.server.studies.runner import Runner
 from textevolve.settings import Settings
-from textevolve.store import ResourceStore, Store
+from textevolve.store import Store
 from textevolve.studies.chats import Chats
 
 
@@ -27,7 +27,7 @@ class ServerState:
     options: ServerOptions
     settings: Settings
     store: Store
-    resources: ResourceStore
+    resources: Store
     serving: Serving
     limits: UsageLimits
     relays: Relays

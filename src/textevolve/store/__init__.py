@@ -23,12 +23,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from textevolve.store.journal import StoredCall, StoreJournal
     from textevolve.store.repository import Store, open_store
-    from textevolve.store.resources import ResourceStore
     from textevolve.store.runs import Freed, RunRecord, RunStatus, RunTotals
 
 __all__ = [
     "Freed",
-    "ResourceStore",
     "RunRecord",
     "RunStatus",
     "RunTotals",
@@ -40,7 +38,6 @@ __all__ = [
 
 _HOMES = {
     "Freed": "runs",
-    "ResourceStore": "resources",
     "RunRecord": "runs",
     "RunTotals": "runs",
     "RunStatus": "runs",

@@ -224,15 +224,7 @@ def _index_memories(connection: Connection) -> None:
         )
         for chunk in chunks(connection.execute(query).all()):
             entries = [
-                IndexEntry(
-                    row.seq,
-                    row.text,
-                    np.frombuffer(row.vector or lost, "<f4"),
-                    row.trust,
-                    row.added,
-                    row.valid_from,
-                    row.valid_to,
-                )
+                IndexEntry(row.seq, row.text, np.frombuffer(row.vector or lost, "<f4"))
                 for row in chunk
             ]
             search_of(connection).add(connection, found, entries)

@@ -61,14 +61,12 @@ class Explainer(Protocol):
 
 
 @contextmanager
-def explained(database: Explainer, run_id: str = "") -> Generator[None]:
-    """Raise a database's errors as those that say what they mean. `run_id`: the run whose data were
-    read."""
+def explained(database: Explainer) -> Generator[None]:
+    """Raise a database's errors as those that say what they mean."""
     try:
         yield
     except database.errors as error:
-        reason = database.explain(error)
-        raise type(reason)(f"run {run_id}: {reason}" if run_id else str(reason)) from error
+        raise database.explain(error) from error
 
 
 def driver_of(connection: Connection) -> Any:

@@ -24,7 +24,7 @@ from textevolve.settings import StoreLocation
 from textevolve.store import tables
 from textevolve.store.copying import read_rows, row_keys
 from textevolve.store.database import open_database
-from textevolve.store.dialects import explained, insert_into
+from textevolve.store.dialects import insert_into
 from textevolve.store.documents import (
     bytes_to_text,
     dump_json,
@@ -75,8 +75,8 @@ def erase_texts(location: StoreLocation, texts: Sequence[str], *, writes: bool) 
     Raises:
         StoreError: it cannot be read or written, or is damaged.
     """
-    with closing(open_database(location)) as database, explained(database):
-        return database.session.change(lambda c: _erase(c, texts, writes), None if writes else "")
+    with closing(open_database(location)) as database:
+        return database.change(lambda c: _erase(c, texts, writes), None if writes else "")
 
 
 def _erase(connection: Connection, texts: Sequence[str], writes: bool) -> Losses:

@@ -30,7 +30,7 @@ from textevolve.store.kinds import (
     store_version,
 )
 from textevolve.store.memory_changes import Transaction, pack_vector, search_of
-from textevolve.store.memory_rows import Closing, IndexEntry, chunks
+from textevolve.store.memory_rows import IndexEntry, chunks
 from textevolve.store.resource_rows import (
     build,
     delete_where,
@@ -266,29 +266,13 @@ def _insert(
     put = insert(tables.memories).returning(tables.memories.c.seq, sort_by_parameter_order=True)
     rows = [_row(space, collection.id, memory) for memory in memories]
     numbered = list(zip(connection.execute(put, rows).scalars(), memories, strict=True))
-    index = search_of(connection)
-    Transaction(connection, index, space, collection, collection.version, 0.0).connect(numbered)
+    Transaction(connection, space, collection, collection.version, 0.0).connect(numbered)
     embedded = [(seq, memory) for seq, memory in numbered if memory.id in vectors]
     if embedded:
         packed = [{"seq": seq, **pack_vector(vectors[memory.id])} for seq, memory in embedded]
         connection.execute(insert(tables.embeddings), packed)
-        entries = [
-            IndexEntry(
-                seq,
-                memory.text,
-                vectors[memory.id],
-                memory.origin.trust,
-                memory.added,
-                memory.valid_from,
-                memory.valid_to,
-            )
-            for seq, memory in embedded
-        ]
-        index.add(connection, collection, entries)
-    for seq, memory in embedded:
-        if memory.closed is not None:
-            closing = Closing((seq,), memory.closed, memory.superseded_at, memory.forgotten)
-            index.close(connection, collection, closing)
+        entries = [IndexEntry(seq, memory.text, vectors[memory.id]) for seq, memory in embedded]
+        search_of(connection).add(connection, collection, entries)
 
 
 def _row(space: str, collection_id: str, memory: MemoryRecord) -> dict[str, Any]:

@@ -18,15 +18,11 @@ from sqlalchemy import select
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import StoreError
-from textevolve.memory.index import MemoryQuery
-from textevolve.memory.record import Collection, MemoryRecord
+from textevolve.memory.record import Collection
 from textevolve.store.database import Database
 from textevolve.store.memories import StoredMemories
-from textevolve.store.memory_rows import Held, choose_held, holds, read_version_time
+from textevolve.store.memory_rows import Held, holds
 from textevolve.store.tables import memories, mentions
-
-MOST_STARTS = 32
-"""As for the recursive query."""
 
 _SCHEMA = (
     "CREATE NODE TABLE IF NOT EXISTS Loaded(collection STRING PRIMARY KEY, version INT64)",
@@ -181,18 +177,14 @@ class LadybugMemories(StoredMemories):
         super().__init__(database, namespace)
         self._graph = graph
 
-    def _associate(
-        self, connection: Connection, query: MemoryQuery, starts: tuple[str, ...], hops: int
-    ) -> list[MemoryRecord]:
-        found = self._collection(connection, query.collection)
-        held = choose_held(connection, found, query.version, query.time, query.least_trust)
-        own = select(memories.c.seq).where(memories.c.collection_id == found.id, holds(held))
-        first = own.where(memories.c.id.in_(starts[:MOST_STARTS]))
-        begins = list(connection.execute(first).scalars())
-        near = self._graph.reach(connection, found, held, begins, hops)[: query.limit]
-        asked = select(memories).where(memories.c.seq.in_(near))
-        rows = {row.seq: row for row in connection.execute(asked)}
-        as_of = None
-        if query.version is not None:
-            as_of = query.version, read_version_time(connection, found, query.version)
-        return self._records(connection, [rows[seq] for seq in near], as_of)
+    def _reach(
+        self,
+        connection: Connection,
+        collection: Collection,
+        held: Held,
+        starts: Sequence[str],
+        hops: int,
+    ) -> list[int]:
+        own = select(memories.c.seq).where(memories.c.collection_id == collection.id, holds(held))
+        first = connection.execute(own.where(memories.c.id.in_(starts))).scalars().all()
+        return self._graph.reach(connection, collection, held, first, hops)

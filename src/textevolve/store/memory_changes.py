@@ -11,7 +11,7 @@ import secrets
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from time import time
 from typing import Any
 
@@ -21,7 +21,6 @@ from sqlalchemy.engine import Connection
 
 from textevolve.errors import ConflictError, InputError
 from textevolve.memory.record import (
-    Add,
     Applied,
     Change,
     ChangeSource,
@@ -33,7 +32,8 @@ from textevolve.memory.record import (
     Vector,
 )
 from textevolve.store import memory_search_postgres, memory_search_sqlite
-from textevolve.store.memory_rows import Closing, IndexEntry, SearchIndex, chunks, collection_of
+from textevolve.store.dialects import is_postgres
+from textevolve.store.memory_rows import IndexEntry, SearchIndex, chunks, collection_of
 from textevolve.store.tables import (
     collections,
     embeddings,
@@ -51,61 +51,52 @@ CLOCKS_DIFFER = 60.0
 
 
 def check_changes(collection: Collection, changes: Sequence[Change]) -> None:
-    """What can be told without the other memories.
+    """Check what can be checked without the other memories.
 
     Raises:
         InputError: a memory cannot be kept as it is: says which one and why.
     """
     place = f"collection {collection.full_name}"
-    for change in changes:
-        if isinstance(change, Supersede) and not change.memories:
-            raise InputError(f"{place}: what takes no memory's place has to be added")
+    if any(isinstance(change, Supersede) and not change.memories for change in changes):
+        raise InputError(f"{place}: what takes no memory's place has to be added")
     for number, memory in enumerate(_list_new(changes), 1):
-        if (wrong := _find_fault(memory)) or (
-            wrong := find_vector_fault(memory.embedding, collection.dimension)
-        ):
-            raise InputError(f"{place}: memory {number}: {wrong}")
+        fault = _find_fault(memory) or find_vector_fault(memory.embedding, collection.dimension)
+        if fault:
+            raise InputError(f"{place}: memory {number}: {fault}")
     closing = Counter(id for change in changes for id in _list_closed(change))
-    twice = [id for id, times in closing.items() if times > 1]
-    if twice:
-        raise InputError(f"{place}: {twice[0]} is superseded or forgotten twice at once")
+    for id, times in closing.items():
+        if times > 1:
+            raise InputError(f"{place}: {id} is superseded or forgotten twice at once")
 
 
 def _find_fault(memory: NewMemory) -> str:
-    """What is wrong with it, empty where nothing is."""
+    """Return what is wrong with a memory, empty if nothing is."""
     if not memory.text.strip():
         return "its text is blank"
     if len(memory.text) > LONGEST_TEXT:
         return f"its text has {len(memory.text):,} characters, the most is {LONGEST_TEXT:,}"
+    edges = " ".join(f"{edge.subject}{edge.predicate}{edge.object}" for edge in memory.relations)
     texts = {
-        "text": [memory.text],
-        "source": [memory.origin.source],
-        "author": [memory.origin.author],
-        "reason": [memory.reason],
-        "entities": memory.entities,
-        "relations": [
-            part
-            for edge in memory.relations
-            for part in (edge.subject, edge.predicate, edge.object)
-        ],
+        "text": memory.text,
+        "source": memory.origin.source,
+        "author": memory.origin.author,
+        "reason": memory.reason,
+        "entities": " ".join(memory.entities),
+        "relations": edges,
     }
-    for name, parts in texts.items():
-        for part in parts:
-            if "\0" in part or any("\ud800" <= letter <= "\udfff" for letter in part):
-                return f"its {name} holds a NUL or half of a surrogate pair, which is no text"
+    for name, text in texts.items():
+        if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+            return f"its {name} holds a NUL or half of a surrogate pair, which is no text"
     for name, share in (("importance", memory.importance), ("trust", memory.origin.trust)):
         if not 0 <= share <= 1:
             return f"its {name} is {share}, and has to be from 0 to 1"
-    return _find_time_fault(memory)
-
-
-def _find_time_fault(memory: NewMemory) -> str:
-    begins, ends = memory.valid_from, memory.valid_to
-    for name, moment in (("created", memory.created), ("valid_from", begins), ("valid_to", ends)):
+    times = {name: getattr(memory, name) for name in ("created", "valid_from", "valid_to")}
+    for name, moment in times.items():
         if moment is not None and not np.isfinite(moment):
             return f"its {name} is {moment}, which is no time"
     if memory.created is not None and memory.created > time() + CLOCKS_DIFFER:
         return "it was created in the future"
+    begins, ends = memory.valid_from, memory.valid_to
     if begins is not None and ends is not None and ends < begins:
         return "its valid_to is before its valid_from"
     return ""
@@ -126,13 +117,9 @@ def _list_new(changes: Iterable[Change]) -> list[NewMemory]:
 
 
 def _list_closed(change: Change) -> tuple[str, ...]:
-    match change:
-        case Add():
-            return ()
-        case Supersede(ids, _):
-            return ids
-        case Forget(id, _):
-            return (id,)
+    if isinstance(change, Forget):
+        return (change.memory,)
+    return change.memories if isinstance(change, Supersede) else ()
 
 
 def read_applied(connection: Connection, collection: Collection, key: str) -> Applied | None:
@@ -146,7 +133,6 @@ class Transaction:
     """Where a change of a collection is written: the rows of the version that it makes."""
 
     connection: Connection
-    index: SearchIndex
     namespace_id: str
     collection: Collection
     version: int
@@ -161,19 +147,19 @@ class Transaction:
         targets = self._find_targets(changes)
         self._check_cited(changes)
         changes = [self._date(change) for change in changes]
-        kept = self._keep(_list_new(changes))
-        new = iter(kept)
+        ids = self._keep(_list_new(changes))
+        new = iter(ids)
         for change in changes:
-            match change:
-                case Add():
-                    next(new)
-                case Supersede(ids, memory):
-                    since = self.now if memory.valid_from is None else memory.valid_from
-                    self._close([targets[id] for id in ids], next(new), since)
-                case Forget(id, erase):
-                    self._forget(targets[id], erase)
+            if isinstance(change, Forget):
+                self._forget(targets[change.memory], change.erase)
+                continue
+            id = next(new)
+            if isinstance(change, Supersede):
+                seqs = [targets[each].seq for each in change.memories]
+                values = {"superseded_by": id, "superseded_at": change.memory.valid_from}
+                self._update(seqs, closed=self.version, **values)
         base, version = self.collection.version, self.version if changes else self.version - 1
-        applied = Applied(tuple(kept), base, version)
+        applied = Applied(tuple(ids), base, version)
         self._note(applied, source)
         return applied
 
@@ -218,67 +204,40 @@ class Transaction:
             raise InputError(f"no memory '{missing[0]}' to cite in the namespace '{name}'")
 
     def _keep(self, new: Sequence[NewMemory]) -> list[str]:
-        """Rows and index entries of new memories; their ids."""
+        """Insert rows and index entries of new memories; return their ids."""
         if not new:
             return []
         rows = [self._make_row(memory) for memory in new]
         put = insert(memories).returning(memories.c.seq, sort_by_parameter_order=True)
         seqs = list(self.connection.execute(put, rows).scalars())
-        self.connection.execute(
-            insert(embeddings),
-            [
-                {"seq": seq, **pack_vector(memory.embedding)}
-                for seq, memory in zip(seqs, new, strict=True)
-            ],
-        )
-        self.connect(list(zip(seqs, new, strict=True)))
-        entries = [
-            IndexEntry(
-                seq,
-                memory.text,
-                memory.embedding,
-                memory.origin.trust,
-                self.version,
-                memory.valid_from,
-                memory.valid_to,
-            )
-            for seq, memory in zip(seqs, new, strict=True)
-        ]
-        self.index.add(self.connection, self.collection, entries)
+        numbered = list(zip(seqs, new, strict=True))
+        self.connect(numbered)
+        packed = [{"seq": seq, **pack_vector(memory.embedding)} for seq, memory in numbered]
+        self.connection.execute(insert(embeddings), packed)
+        entries = [IndexEntry(seq, memory.text, memory.embedding) for seq, memory in numbered]
+        search_of(self.connection).add(self.connection, self.collection, entries)
         return [row["id"] for row in rows]
 
     def _make_row(self, memory: NewMemory) -> dict[str, Any]:
+        copied = ("importance", "valid_from", "valid_to", "reason", "text")
         return {
+            **{name: getattr(memory, name) for name in copied},
+            **asdict(memory.origin),
             "id": f"me_{secrets.token_hex(16)}",
             "namespace_id": self.namespace_id,
             "collection_id": self.collection.id,
             "kind": memory.kind or self.collection.kind,
-            "importance": memory.importance,
             "created": self.now if memory.created is None else memory.created,
             "times_used": 0,
-            "turn": memory.origin.turn,
-            "trust": memory.origin.trust,
-            "valid_from": memory.valid_from,
-            "valid_to": memory.valid_to,
             "added": self.version,
             "forgotten": False,
-            "author": memory.origin.author,
-            "source": memory.origin.source,
-            "reason": memory.reason,
             "cites": json.dumps(memory.cites),
-            "text": memory.text,
         }
 
     def connect(self, new: Sequence[tuple[int, NewMemory | MemoryRecord]]) -> None:
         """The graph: whom and what memories speak of, and how those are related."""
         edges = [
-            {
-                "seq": seq,
-                "position": position,
-                "subject": edge.subject,
-                "predicate": edge.predicate,
-                "object": edge.object,
-            }
+            {"seq": seq, "position": position, **asdict(edge)}
             for seq, memory in new
             for position, edge in enumerate(memory.relations)
         ]
@@ -292,14 +251,10 @@ class Transaction:
         if named:
             self.connection.execute(insert(mentions), named)
 
-    def _close(self, rows: Sequence[Row[Any]], by: str, since: float) -> None:
-        seqs = tuple(row.seq for row in rows)
+    def _update(self, seqs: Sequence[int], **values: Any) -> None:
         for chunk in chunks(seqs):
             change = update(memories).where(memories.c.seq.in_(chunk))
-            values = {"closed": self.version, "superseded_by": by, "superseded_at": since}
             self.connection.execute(change.values(**values))
-        closing = Closing(seqs, self.version, since, False)
-        self.index.close(self.connection, self.collection, closing)
 
     def _forget(self, row: Row[Any], erase: bool) -> None:
         values: dict[str, Any] = {"forgotten": True}
@@ -308,14 +263,10 @@ class Transaction:
         if erase:
             values |= {"text": "", "source": "", "author": "", "reason": "", "cites": "[]"}
             values |= {"turn": None, "trust": 1.0, "last_used": None, "times_used": 0}
-            self.index.erase(self.connection, self.collection, [row.seq])
+            search_of(self.connection).erase(self.connection, self.collection, [row.seq])
             for table in (embeddings, mentions, relations, uses):
                 self.connection.execute(delete(table).where(table.c.seq == row.seq))
-        change = update(memories).where(memories.c.seq == row.seq)
-        self.connection.execute(change.values(**values))
-        if not erase:
-            closing = Closing((row.seq,), self.version, None, True)
-            self.index.close(self.connection, self.collection, closing)
+        self._update([row.seq], **values)
 
     def _note(self, applied: Applied, source: ChangeSource | None) -> None:
         """The version that was made, and what it was made from."""
@@ -354,15 +305,8 @@ def pack_vector(embedding: Vector) -> dict[str, Any]:
     return {"dimension": len(unit), "vector": unit.tobytes()}
 
 
-SEARCHES: Mapping[str, SearchIndex] = {
-    "sqlite": memory_search_sqlite,
-    "postgresql": memory_search_postgres,
-}
-"""What finds memories, by the name of the database's dialect."""
-
-
 def search_of(connection: Connection) -> SearchIndex:
-    return SEARCHES[connection.dialect.name]
+    return memory_search_postgres if is_postgres(connection) else memory_search_sqlite
 
 
 def erase_collection(connection: Connection, collection_id: str) -> None:
@@ -402,29 +346,13 @@ def move_collection(
             raise InputError(f"collection {found.full_name}: no vector for memory {row.id}")
         if fault := find_vector_fault(vectors[row.id], dimension):
             raise InputError(f"collection {found.full_name}: memory {row.id}: {fault}")
-    index = search_of(connection)
-    index.erase_all(connection, found)
+    search_of(connection).erase_all(connection, found)
     for row in rows:
         change = update(embeddings).where(embeddings.c.seq == row.seq)
         connection.execute(change.values(**pack_vector(vectors[row.id])))
     changed = update(collections).where(collections.c.id == found.id)
     connection.execute(changed.values(embedder=embedder, dimension=dimension, updated=time()))
-    if not rows:
-        return moved
-    index.add(
-        connection,
-        moved,
-        [
-            IndexEntry(
-                row.seq,
-                row.text,
-                vectors[row.id],
-                row.trust,
-                row.added,
-                row.valid_from,
-                row.valid_to,
-            )
-            for row in rows
-        ],
-    )
+    if rows:
+        entries = [IndexEntry(row.seq, row.text, vectors[row.id]) for row in rows]
+        search_of(connection).add(connection, moved, entries)
     return moved

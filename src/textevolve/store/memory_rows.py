@@ -11,7 +11,7 @@ from time import time
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
-from sqlalchemy import ColumnElement, Row, and_, func, or_, select
+from sqlalchemy import ColumnElement, Row, and_, or_, select
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import InputError, NotFoundError
@@ -27,7 +27,6 @@ from textevolve.store.tables import (
     collections,
     memories,
     namespaces,
-    uses,
     versions,
 )
 
@@ -39,10 +38,19 @@ AT_ONCE = 500
 @dataclass(frozen=True, slots=True)
 class Held:
     """Which memories of a collection count: those of a version, those of a past time, or (neither)
-    those of now. `moment`: when they have to be valid."""
+    those of now.
+
+    Attributes:
+        moment: When they have to be valid.
+        version: The version of the collection.
+        changed: When that version was made.
+        past: Whether the moment is a past one.
+        least_trust: The least trust in their sources.
+    """
 
     moment: float
     version: int | None = None
+    changed: float = 0.0
     past: bool = False
     least_trust: float = 0.0
 
@@ -54,38 +62,23 @@ class IndexEntry:
     seq: int
     text: str
     embedding: Vector
-    trust: float
-    added: int
-    valid_from: float | None
-    valid_to: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Closing:
-    """Memories that are not held any more from a version on."""
-
-    seqs: tuple[int, ...]
-    version: int
-    superseded_at: float | None
-    forgotten: bool
 
 
 class SearchIndex(Protocol):
-    """How a database finds memories: a module for each, whose functions run within the transaction
-    of the rows. What is found is held, by `Held`, and of this collection alone."""
+    """The search of one database: a module for each, whose functions run within the transaction of
+    the rows. Matches are held, by `Held`, and of this collection alone."""
 
     def add(
         self, connection: Connection, collection: Collection, entries: Sequence[IndexEntry]
     ) -> None: ...
-
-    def close(self, connection: Connection, collection: Collection, closing: Closing) -> None: ...
 
     def erase(
         self, connection: Connection, collection: Collection, seqs: Sequence[int]
     ) -> None: ...
 
     def erase_all(self, connection: Connection, collection: Collection) -> None:
-        """Before the rows of the collection are deleted, or its embeddings replaced."""
+        """Empty the index before the rows of the collection are deleted, or its embeddings
+        replaced."""
         ...
 
     def find_near(
@@ -169,9 +162,11 @@ def choose_held(
         InputError: the collection has no such version.
     """
     if version is None:
-        return Held(time() if moment is None else moment, None, moment is not None, least_trust)
+        past = moment is not None
+        return Held(time() if moment is None else moment, past=past, least_trust=least_trust)
     changed = read_version_time(connection, collection, version)
-    return Held(changed if moment is None else moment, version, False, least_trust)
+    moment = changed if moment is None else moment
+    return Held(moment, version, changed, least_trust=least_trust)
 
 
 def read_version_time(connection: Connection, collection: Collection, version: int) -> float:
@@ -215,55 +210,65 @@ def in_version(version: int) -> ColumnElement[bool]:
     return and_(table.added <= version, or_(table.closed.is_(None), table.closed > version))
 
 
+COPIED = (
+    "id",
+    "kind",
+    "text",
+    "importance",
+    "created",
+    "valid_from",
+    "valid_to",
+    "added",
+    "reason",
+)
+"""Fields of a record that are columns of its row."""
+
+
 def read_memory_records(
-    connection: Connection,
-    names: dict[str, str],
-    rows: Sequence[Row[Any]],
-    as_of: tuple[int, float] | None = None,
+    connection: Connection, rows: Sequence[Row[Any]], held: Held | None = None
 ) -> list[MemoryRecord]:
-    """Rows of `memories` as records, in their order. `names`: of their collections by id. `as_of`:
-    a version and its time; what became of the memories later is left out."""
+    """Return rows of `memories` as records, in their order. With a version in `held` they are as
+    they were then: later closings and uses are left out."""
     if not rows:
         return []
     seqs = [row.seq for row in rows]
+    named = select(collections.c.id, collections.c.name)
+    ids = {row.collection_id for row in rows}
+    rows_named = connection.execute(named.where(collections.c.id.in_(ids)))
+    names = {row.id: row.name for row in rows_named}
     entities, edges = _read_entities(connection, seqs), _read_relations(connection, seqs)
-    taken = _read_superseded(connection, seqs)
-    used = None if as_of is None else _read_uses(connection, seqs, as_of[1])
-    made: list[MemoryRecord] = []
+    replaced = _read_superseded(connection, seqs)
+    version = None if held is None else held.version
+    used = None if held is None or version is None else _read_uses(connection, seqs, held.changed)
+    records: list[MemoryRecord] = []
     columns = rows[0]._fields  # pyright: ignore[reportPrivateUsage]  it is public
     for row in rows:
         # Columns of rows are looked up slowly, and a search reads thousands of them.
-        of: dict[str, Any] = dict(zip(columns, row, strict=True))
-        later = as_of is not None and of["closed"] is not None and of["closed"] > as_of[0]
-        last_used, times_used = of["last_used"], of["times_used"]
+        values: dict[str, Any] = dict(zip(columns, row, strict=True))
+        if version is not None and values["closed"] is not None and values["closed"] > version:
+            values |= {"superseded_by": None, "superseded_at": None}
+            values |= {"closed": None, "forgotten": False}
+        last_used, times_used = values["last_used"], values["times_used"]
         if used is not None:
-            last_used, times_used = used.get(of["seq"], (None, 0))
-        made.append(
+            last_used, times_used = used.get(values["seq"], (None, 0))
+        records.append(
             MemoryRecord(
-                id=of["id"],
-                collection=names[of["collection_id"]],
-                kind=of["kind"],
-                text=of["text"],
-                importance=of["importance"],
-                created=of["created"],
-                origin=Origin(of["source"], of["turn"], of["author"], of["trust"]),
+                **{name: values[name] for name in COPIED},
+                collection=names[values["collection_id"]],
+                origin=Origin(values["source"], values["turn"], values["author"], values["trust"]),
                 last_used=last_used,
                 times_used=times_used,
-                valid_from=of["valid_from"],
-                valid_to=of["valid_to"],
-                supersedes=tuple(taken[of["id"]]),
-                superseded_by=None if later else of["superseded_by"],
-                superseded_at=None if later else of["superseded_at"],
-                added=of["added"],
-                closed=None if later else of["closed"],
-                forgotten=False if later else bool(of["forgotten"]),
-                entities=tuple(entities[of["seq"]]),
-                relations=tuple(edges[of["seq"]]),
-                cites=() if of["cites"] == "[]" else tuple(json.loads(of["cites"])),
-                reason=of["reason"],
+                supersedes=tuple(replaced[values["id"]]),
+                superseded_by=values["superseded_by"],
+                superseded_at=values["superseded_at"],
+                closed=values["closed"],
+                forgotten=bool(values["forgotten"]),
+                entities=tuple(entities[values["seq"]]),
+                relations=tuple(edges[values["seq"]]),
+                cites=() if values["cites"] == "[]" else tuple(json.loads(values["cites"])),
             )
         )
-    return made
+    return records
 
 
 def read_rows(connection: Connection, seqs: Iterable[int]) -> list[Row[Any]]:
@@ -286,43 +291,37 @@ def _read_listed(
 
 
 def _read_entities(connection: Connection, seqs: list[int]) -> defaultdict[int, list[str]]:
-    found: defaultdict[int, list[str]] = defaultdict(list)
-    asked = "SELECT seq, name FROM mentions WHERE position IS NOT NULL AND seq IN"
-    for row in _read_listed(connection, asked, seqs, "ORDER BY seq, position"):
-        found[row[0]].append(row[1])
-    return found
+    query = "SELECT seq, name FROM mentions WHERE position IS NOT NULL AND seq IN"
+    return _group(_read_listed(connection, query, seqs, "ORDER BY seq, position"))
 
 
 def _read_relations(connection: Connection, seqs: list[int]) -> defaultdict[int, list[Relation]]:
-    found: defaultdict[int, list[Relation]] = defaultdict(list)
-    asked = "SELECT seq, subject, predicate, object FROM relations WHERE seq IN"
-    for row in _read_listed(connection, asked, seqs, "ORDER BY seq, position"):
-        found[row[0]].append(Relation(*row[1:]))
-    return found
+    query = "SELECT seq, subject, predicate, object FROM relations WHERE seq IN"
+    rows = _read_listed(connection, query, seqs, "ORDER BY seq, position")
+    return _group((seq, Relation(*edge)) for seq, *edge in rows)
 
 
 def _read_superseded(connection: Connection, seqs: list[int]) -> defaultdict[str, list[str]]:
-    found: defaultdict[str, list[str]] = defaultdict(list)
-    asked = (
+    query = (
         "SELECT earlier.superseded_by, earlier.id FROM memories AS later"
         " JOIN memories AS earlier ON earlier.superseded_by = later.id WHERE later.seq IN"
     )
-    for row in _read_listed(connection, asked, seqs, "ORDER BY earlier.seq"):
-        found[row[0]].append(row[1])
-    return found
+    return _group(_read_listed(connection, query, seqs, "ORDER BY earlier.seq"))
+
+
+def _group(pairs: Iterable[tuple[Any, Any]]) -> defaultdict[Any, list[Any]]:
+    groups: defaultdict[Any, list[Any]] = defaultdict(list)
+    for key, value in pairs:
+        groups[key].append(value)
+    return groups
 
 
 def _read_uses(
     connection: Connection, seqs: list[int], until: float
 ) -> dict[int, tuple[float | None, int]]:
-    found: dict[int, tuple[float | None, int]] = {}
-    asked = select(uses.c.seq, func.max(uses.c.time), func.count()).where(uses.c.time <= until)
-    for chunk in chunks(seqs):
-        for seq, last, times in connection.execute(
-            asked.where(uses.c.seq.in_(chunk)).group_by(uses.c.seq)
-        ):
-            found[seq] = last, times
-    return found
+    query = f"SELECT seq, max(time), count(*) FROM uses WHERE time <= {until!r} AND seq IN"
+    rows = _read_listed(connection, query, seqs, "GROUP BY seq")
+    return {seq: (last, times) for seq, last, times in rows}
 
 
 def read_cosines(

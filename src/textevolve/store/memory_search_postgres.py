@@ -17,7 +17,7 @@ from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection
 
 from textevolve.memory.record import Collection, Vector
-from textevolve.store.memory_rows import Closing, Held, IndexEntry, holds
+from textevolve.store.memory_rows import Held, IndexEntry, holds
 from textevolve.store.memory_search_sqlite import MOST_WORDS, words_to_find
 from textevolve.store.tables import memories
 
@@ -79,10 +79,6 @@ def _name_index(collection: Collection) -> str:
 def _has_index(connection: Connection, collection: Collection) -> bool:
     asked = f"SELECT to_regclass('{_name_index(collection)}') IS NOT NULL"
     return bool(connection.exec_driver_sql(asked).scalar_one())
-
-
-def close(connection: Connection, collection: Collection, closing: Closing) -> None:
-    """Whether a memory is held stands in its row alone."""
 
 
 def erase(connection: Connection, collection: Collection, seqs: Sequence[int]) -> None:

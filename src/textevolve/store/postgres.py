@@ -46,7 +46,7 @@ LOCK = 0x54457631
 """The advisory lock of whoever makes or changes the tables, or changes runs."""
 CONNECTIONS = 16
 """The most that one process holds open."""
-TRIES = 12
+TRIES = 30
 """How often a change is made again that others' changes have undone."""
 OLDEST_PGVECTOR = (0, 8)
 """The first that goes on looking in an index until enough memories have passed a filter."""
@@ -54,6 +54,9 @@ OLDEST_PGVECTOR = (0, 8)
 PATIENCE_SECONDS = 60.0
 """How long a lost connection is tried to be opened anew: a server that is started anew, or hands
 over to another one, takes less."""
+
+FIRST_WAIT = 0.1
+"""Seconds before the second try; each further wait is twice as long, up to a second."""
 
 MOST_CLAIMS = 512
 """The most claims of one process: the server's table of locks has room for some thousands. What is
@@ -153,27 +156,6 @@ _CONNECTING = {
 database system starts up, shuts down, or is in recovery."""
 
 
-class Patience:
-    """The waits between tries to open a connection anew, which end after some time."""
-
-    def __init__(self) -> None:
-        self.end()
-
-    def end(self) -> None:
-        """The connection is there: the next that is lost has all the time again."""
-        self._until, self._wait = 0.0, 0.1
-
-    def wait(self) -> bool:
-        """Whether there is to be another try, for which this waits."""
-        now = time.monotonic()
-        self._until = self._until or now + PATIENCE_SECONDS
-        if now + self._wait > self._until:
-            return False
-        time.sleep(self._wait)
-        self._wait = min(1.0, 2 * self._wait)
-        return True
-
-
 def is_lost(error: Exception, *, connected: bool, gone: bool) -> bool:
     """Whether an error tells that a server is away for a while. `connected`: there was a
     connection, and `gone`: it has ended."""
@@ -188,8 +170,11 @@ class PostgresDatabase:
 
     remote = True
 
-    def __init__(self, address: StoreAddress, *, accept_older: bool = False) -> None:
-        """
+    def __init__(
+        self, address: StoreAddress, *, accept_older: bool = False, patient: bool = False
+    ) -> None:
+        """Open a database. `patient`: wait for a server that is away.
+
         Raises:
             StoreError: it cannot be used; says why and what to do.
         """
@@ -199,25 +184,25 @@ class PostgresDatabase:
         self.engine = _create_engine(self._url)
         self.driver_error: type[Exception] = self.engine.dialect.loaded_dbapi.Error
         self.errors = (SQLAlchemyError, self.driver_error, *DAMAGES)
-        self.session = PostgresSession(self)
+        self._session = PostgresSession(self)
         self._finding = threading.Lock()
         self._finder, self._claims = PostgresSession(self), Claims()
         try:
-            with explained(self), self.engine.connect() as connection:
-                self._prepare(connection, accept_older)
+            with explained(self), closing(PostgresSession(self, patient=patient)) as session:
+                session.run(lambda connection: self._prepare(connection, accept_older))
         except BaseException:
             self.engine.dispose()
             raise
 
-    def read(self, query: Callable[[Connection], T], run_id: str = "") -> T:
+    def read(self, query: Callable[[Connection], T]) -> T:
         """Run a function of a connection, again where that is lost; everything that it reads is of
-        one moment. `run_id`: the run that errors name."""
+        one moment."""
 
         def attempt(connection: Connection) -> T:
             with _transaction(connection, _READING):
                 return query(connection)
 
-        with explained(self, run_id), closing(PostgresSession(self)) as session:
+        with explained(self), closing(PostgresSession(self)) as session:
             return session.run(attempt)
 
     def write(self, change: Callable[[Connection], T]) -> T:
@@ -230,6 +215,28 @@ class PostgresDatabase:
         """
         with explained(self), closing(PostgresSession(self)) as session:
             return session.transact(_WRITING, change, undone=_UNDONE + _MADE_TWICE)
+
+    def change(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
+        """Make a change of runs; one thread at a time may. Changes of one run are made one after
+        the other; without a run nothing else is written meanwhile."""
+
+        def of_run(connection: Connection) -> T:
+            connection.exec_driver_sql(_OF_RUN, (run_id,))
+            return change(connection)
+
+        with explained(self):
+            if run_id is None:
+                return self._session.transact(_ALONE, change)
+            return self._session.transact(_SHARED, of_run)
+
+    def insert(self, fill: Callable[[int], GroupRows]) -> None:
+        """Keep the rows that `fill` returns in one transaction; it may be called again."""
+
+        def write(connection: Connection) -> None:
+            raw = driver_of(connection)
+            _insert_rows(raw, fill(raw.execute(SWEEPS).fetchone()[0]))
+
+        self._session.transact(_SHARED, write)
 
     def find_answers(self, run_id: str, keys: Sequence[str], done: Sequence[str]) -> AnswerTable:
         """Find the answers that are kept under the keys, and what others are asking just now. Keys
@@ -245,10 +252,12 @@ class PostgresDatabase:
             self._claims.give_back(raw, answered)
             return AnswerTable(rows, claimed - answered)
 
-        with self._finding, explained(self, run_id):
+        with self._finding, explained(self):
             return self._finder.run(attempt)
 
-    def vacuum(self, how: str = "ANALYZE") -> None:
+    def vacuum(self, *, scrub: bool = False) -> None:
+        """Give room back; `scrub`: write all tables anew."""
+        how = "FULL" if scrub else "ANALYZE"
         names = f"SELECT tablename FROM pg_tables WHERE schemaname = '{SCHEMA}'"
         with explained(self), self.engine.connect() as connection:
             for name in connection.exec_driver_sql(names).scalars().all():
@@ -261,7 +270,7 @@ class PostgresDatabase:
 
     def close(self) -> None:
         self.closed = True
-        self.session.close()
+        self._session.close()
         with self._finding:
             self._finder.close()
         self.engine.dispose()
@@ -338,31 +347,11 @@ class PostgresSession:
     tried for too long, each further work tries it once, until there is one. One thread at a time
     may use it."""
 
-    def __init__(self, database: PostgresDatabase) -> None:
+    def __init__(self, database: PostgresDatabase, *, patient: bool = True) -> None:
         self._database = database
         self._connection: Connection | None = None
-        self._patience = Patience()
-
-    def change(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
-        """Make a change in a transaction of its own; it is kept when this returns. Changes of one
-        run are made one after the other; without a run nothing else is written meanwhile."""
-        if run_id is None:
-            return self.transact(_ALONE, change)
-
-        def of_run(connection: Connection) -> T:
-            connection.exec_driver_sql(_OF_RUN, (run_id,))
-            return change(connection)
-
-        return self.transact(_SHARED, of_run)
-
-    def insert(self, fill: Callable[[int], GroupRows]) -> None:
-        """Keep the rows that `fill` returns in one transaction; it may be called again."""
-
-        def write(connection: Connection) -> None:
-            raw = driver_of(connection)
-            _insert_rows(raw, fill(raw.execute(SWEEPS).fetchone()[0]))
-
-        self.transact(_SHARED, write)
+        self._patient = patient
+        self._until, self._wait = 0.0, FIRST_WAIT
 
     def transact(
         self,
@@ -410,11 +399,22 @@ class PostgresSession:
                     with suppress(SQLAlchemyError, self._database.driver_error):
                         connection.invalidate()
                     self.close()
-                if not self._patience.wait():
+                if not self._wait_for_server():
                     raise
             else:
-                self._patience.end()
+                # The next connection that is lost has all the time again.
+                self._until, self._wait = 0.0, FIRST_WAIT
                 return result
+
+    def _wait_for_server(self) -> bool:
+        """Wait a while before another try; return whether there is to be one."""
+        now = time.monotonic()
+        self._until = self._until or now + PATIENCE_SECONDS
+        if not self._patient or now + self._wait > self._until:
+            return False
+        time.sleep(self._wait)
+        self._wait = min(1.0, 2 * self._wait)
+        return True
 
     def close(self) -> None:
         """Give the connection back."""

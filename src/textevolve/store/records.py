@@ -1,15 +1,17 @@
-"""What runs found: one row for each record, which can be filtered, sorted and paged.
+"""Records of runs: one row for each, which can be filtered, sorted, paged and counted.
 
 The journal is what a run goes on from; records are made from it, and can be made from it again.
-Every function takes a connection; those that change something are called inside a transaction.
+The columns that pages look at stand in one index (`records_in_order`), so that a run of any size is
+paged without reading its records. Every function takes a connection; those that change something
+are called inside a transaction.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from sqlalchemy import ColumnElement, delete, func, select
 from sqlalchemy.engine import Connection
@@ -32,6 +34,9 @@ PACK_FROM = 2_048
 repeats names, so that a third is left of it for 0.1 ms."""
 
 RecordOrder: TypeAlias = Literal["position", "score", "-score"]
+
+By: TypeAlias = Literal["key", "case"]
+"""A row of a run's page: one record, or all records of a case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,32 @@ class Found:
     case: str | None = None
     variant: str | None = None
     passed: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VariantScore:
+    """How a variant stands: the mean of its scores, and the share of its records that passed."""
+
+    mean: float | None
+    passed: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a run is: records by status, the scores of each variant in the order in which they
+    came (of a run without variants under an empty name), and the latest revision."""
+
+    statuses: Mapping[str, int] = field(default_factory=dict[str, int])
+    scores: Mapping[str, VariantScore] = field(default_factory=dict[str, VariantScore])
+    revision: int = 0
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        return tuple(name for name in self.scores if name)
+
+    @property
+    def total(self) -> int:
+        return sum(self.statuses.values())
 
 
 Place: TypeAlias = tuple[float | None, int, str]
@@ -160,20 +191,15 @@ def _read(connection: Connection, query: Any) -> list[Kept]:
     return [row_to_kept(row) for row in connection.execute(query)]
 
 
-COLUMNS = (
-    records.c.run_id,
-    records.c.key,
-    records.c.position,
-    records.c.case_id,
-    records.c.score,
-    records.c.status,
-    records.c.reason,
-    records.c.body,
-    records.c.variant,
-    records.c.passed,
-    records.c.revision,
+COLUMNS = tuple(
+    records.c[name]
+    for name in (
+        *("run_id", "key", "position", "case_id", "score", "status"),
+        *("reason", "body", "variant", "passed", "revision"),
+    )
 )
-"""What `row_to_kept` reads."""
+"""The columns that `row_to_kept` reads."""
+_COLUMN_OF = {"key": records.c.key, "case": records.c.case_id}
 
 
 def row_to_kept(row: Sequence[Any]) -> Kept:
@@ -213,9 +239,116 @@ def _conditions(wanted: Found) -> list[ColumnElement[bool]]:
 
 
 def count_records(connection: Connection, run_id: str) -> Mapping[str, int]:
+    query = select(records.c.status, func.count()).where(records.c.run_id == run_id)
+    return {row[0]: row[1] for row in connection.execute(query.group_by(records.c.status))}
+
+
+def count_standing(connection: Connection, run_ids: Sequence[str]) -> dict[str, Standing]:
+    """How far some runs are, by their ids."""
+    groups = (records.c.run_id, records.c.variant, records.c.status, records.c.passed)
     query = (
-        select(records.c.status, func.count())
-        .where(records.c.run_id == run_id)
-        .group_by(records.c.status)
+        select(
+            *groups,
+            func.count(),
+            func.sum(records.c.score),
+            func.count(records.c.score),
+            func.min(records.c.position),
+        )
+        .where(records.c.run_id.in_(run_ids))
+        .group_by(*groups)
     )
-    return {row[0]: row[1] for row in connection.execute(query)}
+    rows = connection.execute(query).all()
+    newest = dict[str, int]()
+    for run_id in run_ids:  # one look into the index for each
+        latest = select(func.max(records.c.revision)).where(records.c.run_id == run_id)
+        newest[run_id] = connection.execute(latest).scalar_one() or 0
+    return {
+        run_id: _sum_up([_Group(*row[1:]) for row in rows if row[0] == run_id], newest[run_id])
+        for run_id in run_ids
+    }
+
+
+class _Group(NamedTuple):
+    variant: bytes | None
+    status: str
+    passed: bool | None
+    number: int
+    scores: float | None
+    scored: int
+    first: int
+
+
+def _sum_up(groups: Sequence[_Group], revision: int) -> Standing:
+    statuses, variants = dict[str, int](), dict[str, list[_Group]]()
+    for one in sorted(groups, key=lambda group: group.first):
+        statuses[one.status] = statuses.get(one.status, 0) + one.number
+        variants.setdefault(bytes_to_text(one.variant or b""), []).append(one)
+    scores = {name: _score(own) for name, own in variants.items()}
+    return Standing(statuses, scores, revision)
+
+
+def _score(groups: Sequence[_Group]) -> VariantScore:
+    scored = sum(one.scored for one in groups)
+    passed = sum(one.number for one in groups if one.passed is True)
+    judged = passed + sum(one.number for one in groups if one.passed is False)
+    return VariantScore(
+        sum(one.scores or 0.0 for one in groups) / scored if scored else None,
+        passed / judged if judged else None,
+    )
+
+
+def find_rows(
+    connection: Connection,
+    run_id: str,
+    wanted: Found,
+    by: By,
+    order: RecordOrder,
+    start: int,
+    size: int,
+) -> list[bytes]:
+    """Return the rows that a page shows: keys of records, or ids of cases, as they are kept."""
+    query = _select(run_id).where(*_conditions(wanted)).with_only_columns(_COLUMN_OF[by])
+    if by == "key":  # without a group, so that the index alone gives the order
+        query = _ordered(query, order)
+    else:
+        score = records.c.score
+        best = func.max(score).desc() if order == "-score" else func.min(score).asc()
+        first = [] if order == "position" else [best.nulls_last()]
+        query = query.group_by(records.c.case_id).order_by(*first, func.min(records.c.position))
+    return list(connection.execute(query.limit(size).offset(start)).scalars())
+
+
+def count_rows(connection: Connection, run_id: str, wanted: Found, by: By) -> int:
+    number = func.count(_COLUMN_OF[by].distinct() if by == "case" else _COLUMN_OF[by])
+    query = select(number).where(records.c.run_id == run_id, *_conditions(wanted))
+    return connection.execute(query).scalar_one()
+
+
+def read_rows(
+    connection: Connection, run_id: str, by: By, rows: Sequence[bytes]
+) -> dict[bytes, list[Kept]]:
+    """Return the records of some rows, by the row, in the rows' order."""
+    query = _ordered(_select(run_id).where(_COLUMN_OF[by].in_(rows)), "position")
+    groups: dict[bytes, list[Kept]] = {row: [] for row in rows}
+    for row in connection.execute(query):
+        groups[row.key if by == "key" else row.case_id].append(row_to_kept(row))
+    return groups
+
+
+def read_place(connection: Connection, run_id: str, position: int, by: By) -> list[Kept]:
+    """Return the records at a place of a run; with `case` all of the same cases."""
+    here = _select(run_id).where(records.c.position == position)
+    if by == "case":
+        cases = here.with_only_columns(records.c.case_id)
+        here = _select(run_id).where(records.c.case_id.in_(cases))
+    return _read(connection, _ordered(here, "position"))
+
+
+def find_neighbours(
+    connection: Connection, run_id: str, place: int, last: int
+) -> tuple[int | None, int | None]:
+    """Return the places before `place` and after `last` at which there are records."""
+    position = records.c.position
+    before = select(func.max(position)).where(records.c.run_id == run_id, position < place)
+    after = select(func.min(position)).where(records.c.run_id == run_id, position > last)
+    return connection.execute(before).scalar_one(), connection.execute(after).scalar_one()

@@ -1,82 +1,65 @@
-"""`Store`: the journal, the runs and their cases in one database. The SQL lives beside it.
+"""`Store`: everything that outlives the process, in one database. The SQL lives beside it.
 
-A store may be used from several threads and event loops at once, and by several processes.
+A store may be used from several threads and event loops at once, and by several processes. It opens
+its database with the first question. Runs are changed by one thread (`Writer`), in the order in
+which changes were handed over; namespaces and what belongs to them by transactions of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial, wraps
-from inspect import signature
+from functools import wraps
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from sqlalchemy.engine import Connection
-from sqlalchemy.exc import DBAPIError
 
-from textevolve.errors import StoreError
+from textevolve.errors import ConflictError, StoreAwayError, StoreError
 from textevolve.evaluation import Case
 from textevolve.settings import StoreLocation
-from textevolve.store import journal, lease, records, runs, served
+from textevolve.store import budgets, jobs, journal, keys, kinds, lease, records, runs, served
 from textevolve.store.database import Database, open_database
 from textevolve.store.documents import CHECK
+from textevolve.store.jobs import JobClaim
 from textevolve.store.journal import StoredCall, StoreJournal, StoreLedger
-from textevolve.store.postgres import Patience, is_lost
+from textevolve.store.memories import StoredMemories
 from textevolve.store.records import Found, Kept, Place, RecordOrder
 from textevolve.store.runs import RunTotals
 from textevolve.store.served import ServedRun
+from textevolve.store.sessions import StoredSessions
 from textevolve.store.writer import Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def open_store(location: StoreLocation | str) -> Store:
+def open_store(location: StoreLocation | str, *, patient: bool = False) -> Store:
     """Open the store in this file, which is made where it is missing, or at this postgresql://
-    address. Close it, or use `with`.
+    address, at once. Close it, or use `with`. `patient`: a server that is away is waited for, as
+    one more process of a run does.
 
     Raises:
         StoreError: it cannot be used; says why and what to do.
     """
-    return Store(open_database(location))
-
-
-def open_shared_store(location: StoreLocation | str) -> Store:
-    """`open_store` for one more process of a run that is under way: a server that is away is waited
-    for, as long as in the run.
-
-    Raises:
-        StoreError: it cannot be used, or is away for too long.
-    """
-    patience = Patience()
-    while True:
-        try:
-            return open_store(location)
-        except StoreError as error:
-            cause = error.__cause__
-            away = isinstance(cause, DBAPIError) and is_lost(cause, connected=False, gone=False)
-            if not (away and patience.wait()):
-                raise
+    return Store(location, open_database(location, patient=patient))
 
 
 def _reads(query: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Store, P], T]:
-    """Make a method of a function that reads from a connection. Where its first argument is the id
-    of a run, errors name that run."""
-    of_run = list(signature(query).parameters)[1:2] == ["run_id"]
+    """Make a method of a function that reads from a connection."""
 
     @wraps(query)
     def read(store: Store, *args: P.args, **kwargs: P.kwargs) -> T:
-        run_id = (args or tuple(kwargs.values()))[0] if of_run else ""
-        return store.look(lambda c: query(c, *args, **kwargs), str(run_id))
+        return store.read(query, *args, **kwargs)
 
     return read
 
 
 def _writes(change: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Store, P], T]:
-    """Make a method of a function that changes anything, while nothing else is written."""
+    """Make a method of a function that changes runs, while nothing else is written."""
 
     @wraps(change)
     def write(store: Store, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -85,23 +68,11 @@ def _writes(change: Callable[Concatenate[Connection, P], T]) -> Callable[Concate
     return write
 
 
-def _writes_run(
-    change: Callable[Concatenate[Connection, str, P], T],
-) -> Callable[Concatenate[Store, str, P], T]:
-    """Make a method of a function that changes nothing but what belongs to one run."""
-
-    @wraps(change)
-    def write(store: Store, run_id: str, *args: P.args, **kwargs: P.kwargs) -> T:
-        return store.change(lambda c: change(c, run_id, *args, **kwargs), run_id)
-
-    return write
-
-
 def _writes_own(
     change: Callable[Concatenate[Connection, str, P], T],
 ) -> Callable[Concatenate[Store, str, P], T]:
-    """Make a method of a function that changes a run's status or records, by whoever holds its
-    lease, if this is it."""
+    """Make a method of a function that changes nothing but what belongs to one run, by whoever
+    holds its lease, if this is it."""
 
     @wraps(change)
     def write(store: Store, run_id: str, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -111,22 +82,44 @@ def _writes_own(
 
 
 class Store:
-    """An open store; a context manager, sync and async. Every method may raise StoreError.
+    """A store; a context manager, sync and async. Every method may raise StoreError.
 
-    `has_journal`: records can be made anew from what it keeps.
+    Attributes:
+        location: The path of an SQLite file, or a postgresql:// address.
+        has_journal: Whether records can be made anew from what it keeps.
     """
 
     has_journal = True
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._writer = Writer(database)
-        self._elsewhere = ThreadPoolExecutor(1, "textevolve-look-up") if database.remote else None
+    def __init__(self, location: StoreLocation | str, opened: Database | None = None) -> None:
+        self._place, self._opened = location, opened
+        self._lock = threading.RLock()
+        self._writing: Writer | None = None
+        self._closed = False
+        self._elsewhere = ThreadPoolExecutor(1, "textevolve-look-up")
+
+    @property
+    def database(self) -> Database:
+        """
+        Raises:
+            StoreError: it cannot be opened; says why and what to do.
+        """
+        with self._lock:
+            if self._opened is None and self._closed:
+                raise StoreAwayError(f"store {self._place}: is closed")
+            self._opened = self._opened or open_database(self._place)
+            return self._opened
+
+    @property
+    def _writer(self) -> Writer:
+        with self._lock:
+            self._writing = self._writing or Writer(self.database)
+            return self._writing
 
     @property
     def location(self) -> StoreLocation:
         """The file or address; shown, it holds no password."""
-        return self._database.location
+        return self.database.location
 
     @property
     def place(self) -> str:
@@ -135,10 +128,13 @@ class Store:
 
     def close(self) -> None:
         """Wait until what was handed over is written, then let go of the database."""
-        self._writer.close()
-        if self._elsewhere is not None:
+        with self._lock:
+            self._closed = True
+            if self._writing is not None:
+                self._writing.close()
             self._elsewhere.shutdown()
-        self._database.close()
+            if self._opened is not None:
+                self._opened.close()
 
     def __enter__(self) -> Self:
         return self
@@ -162,6 +158,61 @@ class Store:
     ) -> None:
         await asyncio.shield(asyncio.to_thread(self.close))
 
+    def read(
+        self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call a function of a connection; everything that it reads is of one moment."""
+        return self.database.read(lambda connection: query(connection, *args, **kwargs))
+
+    def write(
+        self, change: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call a function of a connection that changes what belongs to namespaces; if it raises,
+        nothing that it wrote is stored."""
+        return self.database.write(lambda connection: change(connection, *args, **kwargs))
+
+    def change(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
+        """Call a function of a connection that changes runs; see `Writer.run`."""
+        return self._writer.run(change, run_id)
+
+    # Namespaces and what belongs to them
+
+    def memories(self, namespace: str) -> StoredMemories:
+        """The memories of a namespace; the first question is refused if there is none."""
+        return StoredMemories(lambda: self.database, namespace)
+
+    def sessions(self, namespace: str) -> StoredSessions:
+        """The chats of a namespace; the first question is refused if there is none."""
+        return StoredSessions(self.database, namespace)
+
+    def ensure_namespace(self, name: str) -> None:
+        """Create a namespace unless it exists."""
+        if name not in self.namespace_names():
+            self.write(kinds.ensure_namespace, name)
+
+    def namespace_names(self) -> list[str]:
+        return [namespace.spec.name for namespace in self.read(kinds.list_all, kinds.NAMESPACES)]
+
+    def claim_due_job(self, seconds: float) -> JobClaim | None:
+        """A job that is due, for this process alone; see `store/jobs.py`."""
+        for id in self.read(jobs.list_due_jobs):
+            # Two who change the same at once may undo each other again and again; the next look
+            # finds what neither of them got.
+            with suppress(ConflictError):
+                claim = self.write(jobs.claim_due_job, id, seconds)
+                if claim is not None:
+                    return claim
+        return None
+
+    def note_usage(self, tokens: Mapping[str, int], keys_used: Mapping[str, float]) -> None:
+        """Keep tokens by namespaces, and when keys were last used, by their ids."""
+
+        def write(connection: Connection) -> None:
+            budgets.add_tokens(connection, tokens)
+            keys.note_used(connection, keys_used)
+
+        self.write(write)
+
     # Calls
 
     find_calls = _reads(journal.find_calls)
@@ -171,18 +222,18 @@ class Store:
 
     def journal(self, run_id: str) -> StoreJournal:
         """The journal that keeps calls as those of this run."""
-        read = partial(self.look, run_id=run_id)
-        find = self._database.find_answers
-        return StoreJournal(run_id, self._writer, read, find, self._elsewhere)
+        database = self.database
+        elsewhere = self._elsewhere if database.remote else None
+        return StoreJournal(run_id, self._writer, database.read, database.find_answers, elsewhere)
 
     def batches(self, run_id: str) -> StoreLedger:
         """The ledger of this run's batch jobs."""
-        return StoreLedger(run_id, self._writer, partial(self.look, run_id=run_id))
+        return StoreLedger(run_id, self._writer, self.database.read)
 
     def calls(self, run_id: str) -> Iterator[StoredCall]:
         """The calls that a run asked or found, failed ones too, oldest first."""
         after = 0
-        while page := self.look(lambda c, after=after: journal.read_page(c, run_id, after), run_id):
+        while page := self.page_calls(run_id, after):
             yield from page
             after = page[-1].id
 
@@ -192,7 +243,7 @@ class Store:
     copy_run = _writes(runs.copy_run)
     settle_run = _writes(runs.settle_run)
     delete_run = _writes(runs.delete_run)
-    respecify = _writes_run(runs.respecify)
+    respecify = _writes_own(runs.respecify)
     finish_run = _writes_own(runs.finish_run)
     find_run = _reads(runs.find_run)
     get_run = _reads(runs.get_run)
@@ -200,7 +251,7 @@ class Store:
     busy_seconds = _reads(runs.busy_seconds)
 
     def run_totals(self, run_id: str) -> RunTotals:
-        return self.look(lambda c: runs.run_totals(c, run_id), run_id)
+        return self.read(runs.run_totals, run_id)
 
     @contextmanager
     def lease(self, run_id: str) -> Generator[None]:
@@ -240,18 +291,15 @@ class Store:
 
     # Runs of a server's clients
 
-    want_run = _writes_run(served.want)
+    want_run = _writes_own(served.want)
     all_served = _reads(served.all_served)
+    get_served = _reads(served.find_served)
     unfinished_served = _reads(served.find_unfinished)
     list_chosen = _reads(served.list_found)
 
     def serve_run(self, run: ServedRun) -> None:
         """Note a run as a server's, or how it goes on with one."""
         self.change(lambda c: served.keep_served(c, run), run.run_id)
-
-    def get_served(self, run_id: str) -> ServedRun | None:
-        """What a server knows of a run, if it is one's."""
-        return self.look(lambda c: served.find_served(c, [run_id])).get(run_id)
 
     # Cases
 
@@ -269,7 +317,7 @@ class Store:
 
     def iterate_cases(self, run_id: str, start: int = 0) -> Iterator[Case]:
         """The cases of a run in their order, from the index `start` on."""
-        while page := self.look(lambda c, start=start: runs.read_cases(c, run_id, start), run_id):
+        while page := self.read(runs.read_cases, run_id, start):
             for index, case in page:
                 if index < start:  # an index that is damaged
                     raise StoreError(f"run {run_id}: case {index} is out of its order; {CHECK}")
@@ -279,7 +327,7 @@ class Store:
     def find_image(self, key: str) -> str | None:
         """The data URL of an image by its key, which references in records have; None where the
         store has it no more, or never had it."""
-        return self.look(lambda c: runs.find_image(c, bytes.fromhex(key)))
+        return self.read(runs.find_image, bytes.fromhex(key))
 
     # Records
 
@@ -318,11 +366,3 @@ class Store:
         while page := self.read_records(run_id, wanted or Found(), order, after):
             yield from page
             after = page[-1].score, page[-1].position, page[-1].key
-
-    def look(self, query: Callable[[Connection], T], run_id: str = "") -> T:
-        """Run a function of a connection that only reads, such as those of `run_pages`."""
-        return self._database.read(query, run_id)
-
-    def change(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
-        """Run a function of a connection that writes; see `Writer.run`."""
-        return self._writer.run(change, run_id)

@@ -1,4 +1,5 @@
-"""Runs that a server works on for its clients: whose they are, and whether they are to go on.
+"""Runs that a server works on for its clients: whose they are, whether they are to go on, and lists
+of runs, found, counted and ordered in the database.
 
 Every function takes a connection; those that change something are called inside a transaction.
 """
@@ -6,15 +7,15 @@ Every function takes a connection; those that change something are called inside
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.engine import Connection, Row
 
-from textevolve.store.dialects import insert_into
+from textevolve.store.dialects import contains, insert_into, json_field
+from textevolve.store.documents import plain_text
 from textevolve.store.runs import RunRecord, row_to_record
 from textevolve.store.tables import runs, served_runs
 
@@ -37,35 +38,39 @@ class ServedRun:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class WantedRuns:
+    """Which runs: of a kind, in a state, with a text in their id, name, source or specification.
+    `namespaces`: those that they must belong to; None: any, or none."""
+
+    kind: str = ""
+    status: str = ""
+    text: str = ""
+    namespaces: Collection[str] | None = None
+
+
 Choose: TypeAlias = Callable[[RunRecord, ServedRun | None], bool]
 
 
 def keep_served(connection: Connection, served: ServedRun) -> None:
     """Note a run as a server's, or how it goes on with one."""
-    values = {
-        "run_id": served.run_id,
-        "namespace": served.namespace,
-        "key_id": served.key_id,
-        "created": served.created,
-        "wanted": served.wanted,
-        "launch": json.dumps({**served.launch, "reason": served.reason}),
-    }
-    made = insert_into(connection, served_runs).values(values)
-    connection.execute(made.on_conflict_do_update(index_elements=["run_id"], set_=values))
+    values = {**asdict(served), "launch": json.dumps({**served.launch, "reason": served.reason})}
+    del values["reason"]
+    row = insert_into(connection, served_runs).values(values)
+    connection.execute(row.on_conflict_do_update(index_elements=["run_id"], set_=values))
 
 
 def want(connection: Connection, run_id: str, wanted: WantedState, reason: str = "") -> None:
     """Change what is to become of a run, if it is a server's."""
-    if (served := find_served(connection, [run_id]).get(run_id)) is not None:
-        launch = json.dumps({**served.launch, "reason": reason})
-        mine = served_runs.c.run_id == run_id
-        connection.execute(update(served_runs).where(mine).values(wanted=wanted, launch=launch))
+    if (served := find_served(connection, run_id)) is not None:
+        keep_served(connection, replace(served, wanted=wanted, reason=reason))
 
 
-def find_served(connection: Connection, run_ids: Sequence[str]) -> dict[str, ServedRun]:
-    """Those of the runs that are a server's."""
-    rows = connection.execute(select(served_runs).where(served_runs.c.run_id.in_(run_ids)))
-    return {row.run_id: _read(row) for row in rows}
+def find_served(connection: Connection, run_id: str) -> ServedRun | None:
+    """Return what a server knows of a run, if it is one's."""
+    mine = select(served_runs).where(served_runs.c.run_id == run_id)
+    row = connection.execute(mine).one_or_none()
+    return None if row is None else _read(row)
 
 
 def all_served(connection: Connection) -> list[ServedRun]:
@@ -100,9 +105,59 @@ def list_found(
         later = (runs.c.created == created) & (runs.c.id > id)
         query = query.where((runs.c.created < created) | later)
     served = {one.run_id: one for one in all_served(connection)}
-    rows = connection.execute(query.order_by(runs.c.created.desc(), runs.c.id))
-    found = ((run, served.get(run.id)) for run in (row_to_record(connection, row) for row in rows))
-    return list(islice((one for one in found if choose(*one)), limit))
+    chosen: list[tuple[RunRecord, ServedRun | None]] = []
+    for row in connection.execute(query.order_by(runs.c.created.desc(), runs.c.id)):
+        run = row_to_record(connection, row)
+        if choose(run, served.get(run.id)):
+            chosen.append((run, served.get(run.id)))
+        if len(chosen) == limit:
+            break
+    return chosen
+
+
+def find_runs(
+    connection: Connection, wanted: WantedRuns, start: int, size: int
+) -> tuple[list[RunRecord], int]:
+    """Some of the runs that are wanted, the newest first, and how many there are of them."""
+    conditions = _run_conditions(connection, wanted)
+    total = connection.execute(select(func.count()).select_from(runs).where(*conditions))
+    query = select(runs).where(*conditions).order_by(runs.c.created.desc(), runs.c.id)
+    rows = connection.execute(query.limit(size).offset(start))
+    return [row_to_record(connection, row) for row in rows], total.scalar_one()
+
+
+def _run_conditions(connection: Connection, wanted: WantedRuns) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = []
+    if wanted.kind:
+        found.append(json_field(connection, runs.c.spec, "kind") == plain_text(wanted.kind))
+    if wanted.text:
+        text = plain_text(wanted.text)
+        places = (runs.c.id, runs.c.name, runs.c.source, runs.c.spec)
+        found.append(or_(*(contains(connection, place, text) for place in places)))
+    if wanted.namespaces is not None:
+        theirs = served_runs.c.namespace.in_(wanted.namespaces)
+        found.append(runs.c.id.in_(select(served_runs.c.run_id).where(theirs)))
+    if wanted.status:
+        found.append(_in_state(connection, wanted.status))
+    return found
+
+
+def _in_state(connection: Connection, status: str) -> ColumnElement[bool]:
+    """A run whose process has died says that it is running, and is interrupted."""
+    if status not in ("running", "interrupted"):
+        return runs.c.status == status
+    begun = connection.execute(select(runs).where(runs.c.status == "running"))
+    held = [row.id for row in begun if row_to_record(connection, row).status == "running"]
+    if status == "running":
+        return runs.c.id.in_(held)
+    dead = (runs.c.status == "running") & runs.c.id.not_in(held)
+    return or_(runs.c.status == "interrupted", dead)
+
+
+def list_kinds(connection: Connection) -> list[str]:
+    """The kinds of all runs that are kept, in the order of the alphabet."""
+    kind = json_field(connection, runs.c.spec, "kind")
+    return sorted(str(one) for one in connection.execute(select(kind).distinct()).scalars() if one)
 
 
 def _read(row: Row[Any]) -> ServedRun:

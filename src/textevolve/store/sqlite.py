@@ -1,9 +1,6 @@
 """A store in an SQLite file, which several processes may use at once.
 
-All of the package takes `sqlite3` from here: two copies of SQLite in one process would take each
-other's locks on a file away. Many builds of Python cannot load extensions; `sqlean`, of the extra
-`memory`, is the same module with an SQLite that can. What each call needs goes straight to the
-driver: the layer above costs more than the rows.
+What each call needs goes straight to the driver: the layer above costs more than the rows.
 """
 
 from __future__ import annotations
@@ -11,16 +8,14 @@ from __future__ import annotations
 import json
 import os
 import re
-import sqlite3 as standard
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import lru_cache
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import create_engine, event
 from sqlalchemy.engine import Connection
@@ -40,17 +35,6 @@ from textevolve.store.dialects import (
 )
 from textevolve.store.documents import CHECK, DAMAGES
 from textevolve.store.schema import create_tables, update_tables
-
-if TYPE_CHECKING:
-    import sqlite3
-else:
-
-    def _choose() -> Any:
-        if hasattr(standard.Connection, "enable_load_extension") or not find_spec("sqlean"):
-            return standard
-        return import_module("sqlean.dbapi2")
-
-    sqlite3 = _choose()
 
 T = TypeVar("T")
 
@@ -85,9 +69,10 @@ _ADVICE = {
 class SQLiteDatabase:
     """An open file. Any thread may use it.
 
-    `remote`: whether a question may take as long as a network does, so that no event loop may wait
-    for it. `errors`: what connections and damaged rows may raise. `session`: the connection that
-    writes.
+    Attributes:
+        remote: Whether a question may take as long as a network does, so that no event loop may
+            wait for it.
+        errors: The exceptions that connections and damaged rows may raise.
     """
 
     remote = False
@@ -99,15 +84,14 @@ class SQLiteDatabase:
             StoreError: the file cannot be used; says why and what to do.
         """
         self.location = path
-        self._access = prepare(path, accept_older)
-        self._reading = threading.Lock()
-        self._reader = connect(path, writing=False, access=self._access)
-        self.session = SQLiteSession(connect(path, writing=True, access=self._access))
+        access = prepare(path, accept_older)
+        self._reading, self._writing = threading.Lock(), threading.Lock()
+        self._reader = connect(path, writing=False, access=access)
+        self._writer = connect(path, writing=True, access=access)
 
-    def read(self, query: Callable[[Connection], T], run_id: str = "") -> T:
-        """Run a function of a connection; everything that it reads is of one moment. `run_id`: the
-        run that errors name."""
-        with self._reading, explained(self, run_id):
+    def read(self, query: Callable[[Connection], T]) -> T:
+        """Run a function of a connection; everything that it reads is of one moment."""
+        with self._reading, explained(self):
             self._reader.exec_driver_sql("BEGIN")
             try:
                 return query(self._reader)
@@ -117,22 +101,43 @@ class SQLiteDatabase:
     def write(self, change: Callable[[Connection], T]) -> T:
         """Run a function of a connection; all that it writes is kept when this returns, and nothing
         where it raises."""
-        with explained(self):
-            return self.session.change(change)
+        with explained(self), self._writing, self._writer.begin():
+            return change(self._writer)
+
+    def change(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
+        """Make a change of runs, one of all after the other."""
+        return self.write(change)
+
+    def insert(self, fill: Callable[[int], GroupRows]) -> None:
+        """Keep the rows that `fill` returns in one transaction."""
+        with self._writing:
+            raw: sqlite3.Connection = driver_of(self._writer)
+            raw.execute("BEGIN IMMEDIATE")
+            with raw:
+                rows = fill(raw.execute(SWEEPS).fetchone()[0])
+                _insert_rows(raw, "OR IGNORE INTO texts (hash, size, body)", rows.texts)
+                _insert_rows(raw, f"INTO calls ({', '.join(CALL_COLUMNS)})", rows.calls)
+                _insert_rows(raw, "OR IGNORE INTO reuses (run_id, call_id)", rows.reuses)
 
     def find_answers(self, run_id: str, keys: Sequence[str], done: Sequence[str]) -> AnswerTable:
         """Find the answers that are kept under the keys. This is done before each call."""
         values = {"run": run_id, "keys": json.dumps(keys)}
-        with self._reading, explained(self, run_id):
+        with self._reading, explained(self):
             return AnswerTable(driver_of(self._reader).execute(_FIND, values).fetchall())
 
-    def vacuum(self) -> bool:
-        """Write the file anew; return whether others kept the write-ahead log from being
-        emptied."""
+    def vacuum(self, *, scrub: bool = False) -> None:
+        """Write the file anew. `scrub`: no free page, nor the write-ahead log, may hold what was
+        erased.
+
+        Raises:
+            StoreError: others keep the log from being emptied, though `scrub` asks for it.
+        """
         with explained(self), closing(connect(self.location, writing=False)) as connection:
             connection.exec_driver_sql("PRAGMA query_only = OFF")
             connection.exec_driver_sql("VACUUM")
-            return bool(connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0])
+            busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+        if busy and scrub:
+            raise StoreError(f"store {self.location}: other processes read its write-ahead log")
 
     def explain(self, error: Exception) -> StoreError | InputError:
         if isinstance(error, OverflowError):
@@ -148,35 +153,10 @@ class SQLiteDatabase:
         return "group" if type(cause) is sqlite3.DatabaseError else "row"  # no row is bad
 
     def close(self) -> None:
-        self.session.close()
+        with self._writing:
+            self._writer.close()
         with self._reading:
             self._reader.close()
-
-
-class SQLiteSession:
-    """The connection that writes. Each change is a transaction of its own."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection, self._lock = connection, threading.Lock()
-
-    def change(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
-        with self._lock, self._connection.begin():
-            return change(self._connection)
-
-    def insert(self, fill: Callable[[int], GroupRows]) -> None:
-        """Keep the rows that `fill` returns in one transaction."""
-        with self._lock:
-            raw: sqlite3.Connection = driver_of(self._connection)
-            raw.execute("BEGIN IMMEDIATE")
-            with raw:
-                rows = fill(raw.execute(SWEEPS).fetchone()[0])
-                _insert_rows(raw, "OR IGNORE INTO texts (hash, size, body)", rows.texts)
-                _insert_rows(raw, f"INTO calls ({', '.join(CALL_COLUMNS)})", rows.calls)
-                _insert_rows(raw, "OR IGNORE INTO reuses (run_id, call_id)", rows.reuses)
-
-    def close(self) -> None:
-        with self._lock:
-            self._connection.close()
 
 
 def _insert_rows(raw: sqlite3.Connection, target: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -326,21 +306,3 @@ def explain(error: Exception, path: Path) -> StoreError:
 def _error_name(error: Exception) -> str:
     cause = error.orig if isinstance(error, DBAPIError) else error
     return str(getattr(cause, "sqlite_errorname", ""))
-
-
-def load_vector_search(connection: Connection) -> bool:
-    """Give a connection the tables `vec0` and the functions of sqlite-vec; return whether it can
-    have them. They are loaded with the first question that needs them."""
-    if "vectors" not in connection.info:
-        able = hasattr(sqlite3.Connection, "enable_load_extension")
-        connection.info["vectors"] = able and find_spec("sqlite_vec") is not None
-        if connection.info["vectors"]:
-            import sqlite_vec
-
-            raw: sqlite3.Connection = driver_of(connection)
-            raw.enable_load_extension(True)
-            try:
-                sqlite_vec.load(raw)
-            finally:
-                raw.enable_load_extension(False)
-    return connection.info["vectors"]

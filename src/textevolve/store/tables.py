@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0008"
+REVISION = "0009"
 """The newest revision in `store/migrations/versions`, which leads to these tables."""
 
 APPLICATION_ID = 0x54457631

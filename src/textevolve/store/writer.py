@@ -62,7 +62,7 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """Any other change, made in a transaction of its own; see `PostgresSession.change`."""
+    """Any other change, made in a transaction of its own; see `PostgresDatabase.change`."""
 
     change: Callable[[Connection], Any]
     run_id: str | None
@@ -89,7 +89,6 @@ class Writer:
         self._owed = set[str]()
         self._last_commit = 0.0
         self._last_beat = time.monotonic()
-        self._session = database.session
         self._thread = threading.Thread(target=self._work, name="textevolve-store", daemon=True)
         self._thread.start()
 
@@ -147,14 +146,13 @@ class Writer:
             raise BusyError(str(lost))
 
     def close(self) -> None:
-        """Write what is queued, then end the thread and close the connection."""
+        """Write what is queued, then end the thread."""
         with self._gate:
             if self._closed:
                 return
             self._closed = True
             self._queue.put(_Stop())
         self._thread.join()
-        self._session.close()
 
     def _put(self, item: WrittenCall | Reuse | WriteJob) -> None:
         """Nothing is queued behind the end, where it would wait for ever."""
@@ -199,7 +197,7 @@ class Writer:
             added: dict[bytes, None] = {}
             try:
                 self._last_commit = time.monotonic()
-                self._session.insert(lambda sweeps: self._fill(calls, reuses, sweeps, added))
+                self._database.insert(lambda sweeps: self._fill(calls, reuses, sweeps, added))
             except Exception as error:  # noqa: BLE001  a bad row must not take others with it
                 fault = self._database.judge(error)
                 if fault == "row" and len(calls) > 1:
@@ -254,13 +252,9 @@ class Writer:
 
     def _do(self, job: WriteJob) -> None:
         try:
-            result = self._session.change(job.change, job.run_id)
-        except self._database.errors as error:
-            job.done.set_exception(self._database.explain(error))
+            job.done.set_result(self._database.change(job.change, job.run_id))
         except Exception as error:  # noqa: BLE001  it belongs to the thread that asked
             job.done.set_exception(error)
-        else:
-            job.done.set_result(result)
 
     def _beat(self) -> None:
         """Renew the leases that this process holds, and note those that are others' by now."""
@@ -271,14 +265,10 @@ class Writer:
         held, owed = dict(self._leases), set(self._owed)
         if not (held or owed) or self._failure is not None:
             return
-        try:
-            lost = self._session.change(lambda connection: _renew(connection, held, owed), "")
-        except self._database.errors as error:
-            if self._database.judge(error) == "store":
-                self._failure = self._database.explain(error)
-        else:
+        with suppress(TextEvolveError):  # the next entry is told what is wrong
+            lost = self._database.change(lambda connection: _renew(connection, held, owed), "")
             self._owed -= owed
-            self._lost |= {run: found for run, found in lost.items() if run in self._leases}
+            self._lost |= {run: error for run, error in lost.items() if run in self._leases}
 
 
 def _renew(

@@ -41,7 +41,7 @@ from textevolve.memory.reconciliation import Ground
 from textevolve.memory.record import ChangeSource, DialogueTurn, Forget
 from textevolve.settings import Settings, today
 from textevolve.spec import Frozen, option
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import Store, kinds
 from textevolve.store.sessions import StoredSessions
 from textevolve.studies.memory_work import find_agent
 from textevolve.studies.standing import open_standing_run
@@ -135,7 +135,7 @@ class ChatPlan:
 
 
 async def plan_chat(
-    request: ChatRequest, settings: Settings, resources: ResourceStore | None = None
+    request: ChatRequest, settings: Settings, resources: Store | None = None
 ) -> ChatPlan:
     """
     Raises:
@@ -143,7 +143,7 @@ async def plan_chat(
         SettingsError: no model can be had as asked.
     """
     if resources is None:
-        with closing(ResourceStore(settings.memory_location)) as opened:
+        with closing(Store(settings.memory_location)) as opened:
             return await plan_chat(request, settings, opened)
     options = request.options
     agent = await find_agent(resources, options.agent, settings.namespace)
@@ -152,7 +152,7 @@ async def plan_chat(
 
 
 def _look_up(
-    request: ChatRequest, agent: StoredAgent, resources: ResourceStore, model: str, why: str
+    request: ChatRequest, agent: StoredAgent, resources: Store, model: str, why: str
 ) -> ChatPlan:
     spec, namespace, options = agent.spec, agent.namespace, request.options
     written = tuple(name for name in (spec.memories, spec.insights) if name)

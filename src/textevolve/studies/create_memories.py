@@ -44,7 +44,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Diff, Note, Report, Section, Table
 from textevolve.settings import Settings
 from textevolve.spec import option
-from textevolve.store import ResourceStore
+from textevolve.store import Store
 from textevolve.studies.dialogue_rows import GivenDialogue, dialogue_of, read_dialogues
 from textevolve.studies.memory_work import find_collection, memories_of
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
@@ -86,7 +86,7 @@ async def describe(
     spec: CreateMemoriesSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
     """The collection itself: another one of the same name is another run."""
-    with closing(ResourceStore(settings.memory_location)) as resources:
+    with closing(Store(settings.memory_location)) as resources:
         found = await find_collection(resources, spec.collection, settings.namespace)
     return {"collection": found.id, "name": found.full_name, "embedder": found.embedder}
 

@@ -38,7 +38,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Column, Diff, Report, Table, Tree
 from textevolve.settings import Settings
 from textevolve.spec import option
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import Store, kinds
 from textevolve.studies.memory_work import (
     find_agent,
     find_collection,
@@ -143,7 +143,7 @@ async def describe(
     spec: EvolvePersonaSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
     """The persona in force, and the versions of the agent's memories and insights."""
-    with closing(ResourceStore(settings.memory_location)) as resources:
+    with closing(Store(settings.memory_location)) as resources:
         agent = await find_agent(resources, spec.agent, settings.namespace)
         named = [*memories_of_agent(agent)]
         named += [agent.spec.insights] if agent.spec.insights else []

@@ -41,7 +41,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Column, Report, Table, Tree
 from textevolve.settings import Settings
 from textevolve.spec import Several, option
-from textevolve.store import ResourceStore
+from textevolve.store import Store
 from textevolve.store.memories import list_source_labels
 from textevolve.studies.memory_work import (
     change_key,
@@ -116,7 +116,7 @@ async def describe(
     """The versions that are read, and how far they were integrated before. That of the collection
     of insights is not among them, since the run itself changes it: stopped half-way and begun once
     more it is the same run."""
-    with closing(ResourceStore(settings.memory_location)) as resources:
+    with closing(Store(settings.memory_location)) as resources:
         named, into = await _name_collections(spec, resources, settings.namespace)
         target = await find_collection(resources, into, settings.namespace)
         held = [await find_collection(resources, name, settings.namespace) for name in named]
@@ -128,7 +128,7 @@ async def describe(
                 )
             if one.id == target.id:
                 raise InputError(f"{one.full_name} cannot be integrated into itself")
-        marks = resources.database.read(lambda c: list_source_labels(c, target, MARK))
+        marks = resources.read(list_source_labels, target, MARK)
         since, known = _read_marks(marks, held)
         return Snapshot(
             sources={one.full_name: one.version for one in held},
@@ -139,7 +139,7 @@ async def describe(
 
 
 async def _name_collections(
-    spec: IntegrateMemoriesSpec, resources: ResourceStore, namespace: str
+    spec: IntegrateMemoriesSpec, resources: Store, namespace: str
 ) -> tuple[tuple[str, ...], str]:
     """The collections that are read, and the one that is written."""
     if spec.agent is None:

@@ -69,7 +69,7 @@ def _write(given: str, settings: Settings, folder: Path, ranked: bool) -> str:
     """The file that the labels of a task are written to."""
     space, name = split_name(given.removeprefix(PREFIX), settings.namespace)
     allow_namespace(space)
-    resources = store.ResourceStore(settings.memory_location)
+    resources = store.Store(settings.memory_location)
     try:
         task = resources.read(stored_labels.find_task, space, name)
         items, labels = resources.read(stored_labels.read_task, task.id)

@@ -19,7 +19,7 @@ from textevolve.settings import Settings, StoreLocation, today
 from textevolve.store import kinds
 from textevolve.store.erasure import Losses, erase_texts
 from textevolve.store.memories import StoredMemories
-from textevolve.store.resources import ResourceStore
+from textevolve.store.repository import Store
 from textevolve.store.upkeep import scrub_store
 from textevolve.studies.standing import open_standing_run
 from textevolve.wiring import Limits, Setting, Workbench, choose_model
@@ -34,7 +34,7 @@ class MemoryDesk:
 
     settings: Settings
     namespace: str
-    resources: ResourceStore
+    resources: Store
     stack: AsyncExitStack
     source: str
     limits: Limits = Limits()
@@ -146,7 +146,7 @@ async def open_desk(
     Raises:
         InputError: there is no such namespace. StoreError: the store cannot be used.
     """
-    resources = ResourceStore(settings.memory_location)
+    resources = Store(settings.memory_location)
     name = namespace or settings.namespace
     async with AsyncExitStack() as stack:
         stack.callback(resources.close)

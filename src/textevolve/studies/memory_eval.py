@@ -78,7 +78,7 @@ from textevolve.memory_eval.systems.textevolve_system import (
 from textevolve.rows import tell_mended
 from textevolve.settings import Settings, folder_beside
 from textevolve.spec import option
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import Store, kinds
 from textevolve.studies.memory_report import compare, report
 from textevolve.studies.study import Asks, Row, Study, StudySpec, write_json
 from textevolve.user_code import OWN, own_object
@@ -408,7 +408,7 @@ def open_own(spec: str, bench: Workbench) -> TextEvolveSystem:
     embedder = bench.described["textevolve"]["embedder"]
     folder = folder_beside(bench.settings.store) / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    resources = ResourceStore(str(folder / f"{bench.run}.db"))
+    resources = Store(str(folder / f"{bench.run}.db"))
     opened: dict[str, str] = {}
     opening = asyncio.Lock()
 
@@ -422,7 +422,7 @@ def open_own(spec: str, bench: Workbench) -> TextEvolveSystem:
     return TextEvolveSystem(plan, open_memories, bench.embed, model, resources.close)
 
 
-async def _create(resources: ResourceStore, embedder: str, user: str, bench: Workbench) -> str:
+async def _create(resources: Store, embedder: str, user: str, bench: Workbench) -> str:
     """The collection of a user, made where it is not there yet."""
     name = f"user-{hashlib.sha256(user.encode()).hexdigest()[:24]}"
 

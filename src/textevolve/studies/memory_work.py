@@ -15,14 +15,14 @@ from textevolve.errors import InputError
 from textevolve.memory.index import MemoryStore
 from textevolve.memory.record import Collection, MemoryRecord
 from textevolve.spec import identity_of
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import Store, kinds
 from textevolve.wiring import Workbench
 
 PAGE = 500
 """Memories that are read at once."""
 
 
-async def find_agent(resources: ResourceStore, name: str, namespace: str) -> StoredAgent:
+async def find_agent(resources: Store, name: str, namespace: str) -> StoredAgent:
     """
     Raises:
         InputError: there is no such agent.
@@ -31,7 +31,7 @@ async def find_agent(resources: ResourceStore, name: str, namespace: str) -> Sto
     return await asyncio.to_thread(resources.read, kinds.get, kinds.AGENTS, space, own)
 
 
-async def find_collection(resources: ResourceStore, name: str, namespace: str) -> Collection:
+async def find_collection(resources: Store, name: str, namespace: str) -> Collection:
     """
     Raises:
         InputError: there is no such collection.

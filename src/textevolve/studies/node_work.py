@@ -21,7 +21,7 @@ from textevolve.llm.journal import Journal, JournalEntry
 from textevolve.llm.model import Response
 from textevolve.llm.wrappers import Budget, Claim, Salted
 from textevolve.settings import Settings, StoreAddress
-from textevolve.store.repository import open_shared_store
+from textevolve.store.repository import open_store
 from textevolve.studies.kinds import find_study
 from textevolve.wiring import Limits, Setting, Workbench, open_workbench
 
@@ -156,7 +156,7 @@ class _Benches:
         location = self._run.settings.store
         if not isinstance(location, StoreAddress):
             return AskedJournal(self._line)
-        store = await asyncio.to_thread(open_shared_store, location)
+        store = await asyncio.to_thread(open_store, location, patient=True)
         await self._stack.enter_async_context(store)
         return store.journal(self._run.run_id)
 

@@ -43,7 +43,7 @@ from textevolve.report.blocks import Block, Column, Report, Table
 from textevolve.rows import STANDARD_INPUT, read_text
 from textevolve.settings import Settings
 from textevolve.spec import Several, option
-from textevolve.store import ResourceStore
+from textevolve.store import Store
 from textevolve.studies.memory_work import find_agent, find_collection, memories_of, read_held
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
@@ -162,7 +162,7 @@ async def describe(
     spec: ReadCorpusSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
     """The version of the collection that documents are held against; of an agent its persona."""
-    with closing(ResourceStore(settings.memory_location)) as resources:
+    with closing(Store(settings.memory_location)) as resources:
         held = await find_collection(resources, spec.collection, settings.namespace)
         found: dict[str, Any] = {"collection": held.full_name, "version": held.version}
         if spec.role is not None:

@@ -25,7 +25,7 @@ from textevolve.server.errors import ApiError
 from textevolve.server.pages.drawing import Page, draw, read_form
 from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import server_of
-from textevolve.store import ResourceStore, kinds
+from textevolve.store import Store, kinds
 from textevolve.studies.resource_report import describe, draw_difference, draw_one
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ async def show_agents(request: Request, caller: RunReader, page: int = 1) -> Res
     return draw(request, "agents.html", spaces=spaces, page=shown)
 
 
-def _space(resources: ResourceStore, stored: StoredNamespace) -> Space:
+def _space(resources: Store, stored: StoredNamespace) -> Space:
     name = stored.spec.name
     return Space(
         stored,
@@ -136,7 +136,7 @@ def _names(agent: StoredAgent) -> list[str]:
 
 
 async def _read_behind(
-    resources: ResourceStore, namespace: str, versions: Sequence[SpecVersion]
+    resources: Store, namespace: str, versions: Sequence[SpecVersion]
 ) -> Mapping[str, MemoryRecord]:
     """Read the memories behind the changes of versions, by id; those that are gone are left out."""
     changes = [change for version in versions for change in version.changes]

@@ -19,9 +19,9 @@ from textevolve.server.access import Caller
 from textevolve.server.pages.drawing import draw
 from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import ServerState, server_of
-from textevolve.store import run_pages
-from textevolve.store.run_pages import WantedRuns
+from textevolve.store import served
 from textevolve.store.runs import RunRecord
+from textevolve.store.served import WantedRuns
 from textevolve.studies.robustness import STUDY
 from textevolve.studies.stored import read_records, read_spec, read_stored
 
@@ -62,7 +62,7 @@ async def show_cards(request: Request, caller: RunReader) -> Response:
 
 def _list_cards(state: ServerState, caller: Caller) -> list[ListedCard]:
     wanted = WantedRuns(kind=KIND, namespaces=caller.namespaces)
-    runs, _ = state.store.look(lambda c: run_pages.find_runs(c, wanted, 0, CARDS))
+    runs, _ = state.store.read(served.find_runs, wanted, 0, CARDS)
     found: list[ListedCard] = []
     seen: set[tuple[str, str]] = set()
     for run in runs:

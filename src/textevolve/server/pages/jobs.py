@@ -20,7 +20,7 @@ from textevolve.server.pages.agents import Owner, look_up
 from textevolve.server.pages.drawing import Page, draw
 from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import server_of
-from textevolve.store import ResourceStore
+from textevolve.store import Store
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import StoredJob, StoredJobRun
 
@@ -71,7 +71,7 @@ async def show_jobs(request: Request, caller: RunReader, page: int = 1) -> Respo
     return draw(request, "jobs.html", jobs=jobs, page=shown)
 
 
-def _show(resources: ResourceStore, job: StoredJob) -> ShownJob:
+def _show(resources: Store, job: StoredJob) -> ShownJob:
     newest = resources.read(stored_jobs.list_job_runs, job, limit=1)
     return ShownJob(job, _schedule(job), newest[0] if newest else None)
 

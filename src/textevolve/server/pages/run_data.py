@@ -17,11 +17,10 @@ from textevolve.report.images import put_images
 from textevolve.server.access import Caller
 from textevolve.server.errors import ApiError
 from textevolve.server.state import ServerState
-from textevolve.store import run_pages
+from textevolve.store import records
 from textevolve.store.journal import StoredCall
-from textevolve.store.records import Kept, RecordOrder
+from textevolve.store.records import By, Found, Kept, RecordOrder, Standing
 from textevolve.store.repository import Store
-from textevolve.store.run_pages import By, Standing, WantedRows
 from textevolve.store.runs import RunRecord
 from textevolve.studies.kinds import find_study
 from textevolve.studies.run_rows import name_entries, show_alone, show_rows
@@ -76,8 +75,8 @@ def find_run(state: ServerState, caller: Caller, which: str) -> RunRecord:
         said = f"no run '{which}'" if caller.namespaces is not None else str(error)
         raise ApiError(404, "not_found", said) from None
     if caller.namespaces is not None:
-        whose = state.store.look(lambda c: run_pages.namespace_of(c, run.id))
-        if whose is None or not caller.sees(whose):
+        served = state.store.get_served(run.id)
+        if served is None or not caller.sees(served.namespace):
             raise ApiError(404, "not_found", f"no run '{which}'")
     return run
 
@@ -90,8 +89,9 @@ def open_run(state: ServerState, caller: Caller, which: str) -> OpenedRun:
     run = find_run(state, caller, which)
     store = state.store
     kind, model = str(run.spec.get("kind", "")), str(run.spec.get("model", ""))
-    whose = store.look(lambda c: run_pages.namespace_of(c, run.id))
-    standing = store.look(lambda c: run_pages.count_standing(c, [run.id]), run.id)[run.id]
+    served = store.get_served(run.id)
+    whose = None if served is None else served.namespace
+    standing = store.read(records.count_standing, [run.id])[run.id]
     try:
         stored = read_stored(run)
         study = find_study(kind)
@@ -118,10 +118,10 @@ class RowsQuery:
     start: int = 0
 
     @property
-    def wanted(self) -> WantedRows:
+    def wanted(self) -> Found:
         statuses = ("failed", "skipped") if self.show == "failed" else ()
         passed = {"passed": True, "not-passed": False}.get(self.show)
-        return WantedRows(statuses, self.below, passed, self.variant)
+        return Found(statuses, self.below, variant=self.variant or None, passed=passed)
 
     @property
     def fields(self) -> dict[str, str]:
@@ -198,11 +198,9 @@ def read_matrix(store: Store, opened: OpenedRun, query: RowsQuery) -> RowsPage:
         found, further = _search(store, opened, query)
     else:
         start = (query.page - 1) * ROWS
-        keys = store.look(
-            lambda c: run_pages.find_rows(c, run.id, wanted, by, query.sort, start, ROWS), run.id
-        )
-        found = list(store.look(lambda c: run_pages.read_rows(c, run.id, by, keys)).values())
-        total = store.look(lambda c: run_pages.count_rows(c, run.id, wanted, by), run.id)
+        keys = store.read(records.find_rows, run.id, wanted, by, query.sort, start, ROWS)
+        found = list(store.read(records.read_rows, run.id, by, keys).values())
+        total = store.read(records.count_rows, run.id, wanted, by)
     rows = [shown for kept in found for shown in _show(opened, kept)]
     return RowsPage(name_entries([one.row for one in rows], opened.variants), rows, total, further)
 
@@ -225,8 +223,8 @@ def _search(
     contains = _matcher(query.q)
     while True:
         some = (query.wanted, by, query.sort, at, SEARCHED_AT_ONCE)
-        keys = store.look(lambda c, some=some: run_pages.find_rows(c, run.id, *some), run.id)
-        rows = store.look(lambda c, keys=keys: run_pages.read_rows(c, run.id, by, keys), run.id)
+        keys = store.read(records.find_rows, run.id, *some)
+        rows = store.read(records.read_rows, run.id, by, keys)
         for kept in rows.values():
             at += 1
             if any(contains(one) for one in kept):
@@ -293,14 +291,12 @@ def read_case(store: Store, opened: OpenedRun, number: int) -> CaseView:
         ApiError: there is no record there. StoreError: one cannot be read.
     """
     run = opened.run
-    kept = store.look(lambda c: run_pages.read_place(c, run.id, number - 1, opened.by), run.id)
+    kept = store.read(records.read_place, run.id, number - 1, opened.by)
     if not kept or opened.study is None:
         why = opened.why or f"run {run.id} has no record of case {number}, or none yet"
         raise ApiError(404, "not_found", why)
     places = [one.position for one in kept]
-    before, after = store.look(
-        lambda c: run_pages.find_neighbours(c, run.id, min(places), max(places)), run.id
-    )
+    before, after = store.read(records.find_neighbours, run.id, min(places), max(places))
     groups = [kept] if opened.by == "case" else [[one] for one in kept]
     rows = [one.row for group in groups for one in _show(opened, group)]
     heads = name_entries(rows, opened.variants)

@@ -16,9 +16,10 @@ from textevolve.server.errors import ApiError
 from textevolve.server.pages.drawing import Page, draw
 from textevolve.server.pages.run_data import find_run, open_run, read_whole
 from textevolve.server.state import ServerState, server_of
-from textevolve.store import run_pages
-from textevolve.store.run_pages import Standing, WantedRuns
+from textevolve.store import records, served
+from textevolve.store.records import Standing
 from textevolve.store.runs import RunRecord
+from textevolve.store.served import WantedRuns
 from textevolve.studies.comparison import compare_stored
 
 RUNS = 25
@@ -51,11 +52,10 @@ async def show_runs(request: Request, caller: RunReader) -> Response:
 def _find(
     state: ServerState, wanted: WantedRuns, number: int
 ) -> tuple[list[tuple[RunRecord, Standing]], list[str], int]:
-    look = state.store.look
-    start = (number - 1) * RUNS
-    runs, total = look(lambda c: run_pages.find_runs(c, wanted, start, RUNS))
-    standings = look(lambda c: run_pages.count_standing(c, [run.id for run in runs]))
-    kinds = look(run_pages.list_kinds) if wanted.namespaces is None else []
+    read = state.store.read
+    runs, total = read(served.find_runs, wanted, (number - 1) * RUNS, RUNS)
+    standings = read(records.count_standing, [run.id for run in runs])
+    kinds = read(served.list_kinds) if wanted.namespaces is None else []
     return [(run, standings[run.id]) for run in runs], kinds, total
 
 
@@ -66,7 +66,7 @@ async def show_row(request: Request, which: str, caller: RunReader) -> Response:
     def read() -> tuple[RunRecord, Standing]:
         state = server_of(request)
         run = find_run(state, caller, which)
-        return run, state.store.look(lambda c: run_pages.count_standing(c, [run.id]))[run.id]
+        return run, state.store.read(records.count_standing, [run.id])[run.id]
 
     run, standing = await asyncio.to_thread(read)
     return draw(request, "run_row.html", run=run, standing=standing)
@@ -92,7 +92,7 @@ async def show_comparison(request: Request, caller: RunReader) -> Response:
 def _compare(state: ServerState, caller: Caller, a: str, b: str) -> dict[str, Any]:
     one, other = (open_run(state, caller, which) for which in (a, b))
     runs = (one.run, other.run)
-    standings = state.store.look(lambda c: run_pages.count_standing(c, [run.id for run in runs]))
+    standings = state.store.read(records.count_standing, [run.id for run in runs])
     why, made = "", None
     try:
         for opened in (one, other):

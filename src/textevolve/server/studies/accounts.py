@@ -11,7 +11,7 @@ from textevolve.server.access import THIS_MACHINE, Caller, caller_by_key
 from textevolve.server.errors import ApiError
 from textevolve.server.identity import OPERATOR
 from textevolve.server.limits import UsageLimits
-from textevolve.store import ResourceStore
+from textevolve.store import Store
 from textevolve.store import keys as stored_keys
 from textevolve.store.served import ServedRun
 
@@ -27,7 +27,7 @@ class Accounts:
     """`limits` holds what is left, and is told what was spent."""
 
     limits: UsageLimits
-    resources: ResourceStore
+    resources: Store
     _callers: dict[str, tuple[float, Caller]] = field(
         default_factory=dict[str, tuple[float, Caller]]
     )
