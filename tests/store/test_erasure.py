@@ -98,7 +98,7 @@ async def test_a_text_is_erased_from_all_that_was_made_of_it(location, new_run, 
 def test_what_cannot_be_scrubbed_is_said(path, monkeypatch):
     open_store(path).close()
     with closing(open_store(path)) as store:
-        reader = store._database._reader
+        reader = store.database._reader
         reader.exec_driver_sql("PRAGMA busy_timeout = 0")
         reader.exec_driver_sql("BEGIN")
         reader.exec_driver_sql("SELECT count(*) FROM runs").all()

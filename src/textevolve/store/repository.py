@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import wraps
+from inspect import signature
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
@@ -49,11 +50,18 @@ def open_store(location: StoreLocation | str, *, patient: bool = False) -> Store
 
 
 def _reads(query: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Store, P], T]:
-    """Make a method of a function that reads from a connection."""
+    """Make a method of a function that reads from a connection. Where its first argument is the id
+    of a run, errors of the database name that run."""
+    of_run = list(signature(query).parameters)[1:2] == ["run_id"]
 
     @wraps(query)
     def read(store: Store, *args: P.args, **kwargs: P.kwargs) -> T:
-        return store.read(query, *args, **kwargs)
+        try:
+            return store.read(query, *args, **kwargs)
+        except StoreAwayError as error:
+            if of_run:
+                raise StoreAwayError(f"run {[*args, *kwargs.values()][0]}: {error}") from error
+            raise
 
     return read
 

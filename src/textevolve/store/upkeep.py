@@ -1,26 +1,31 @@
-"""Upkeep of a store: sizes, free space that is given back, and a check of every row. The rows of a
-damaged file are read by `salvage`."""
+"""Upkeep of a store: sizes, free space that is given back, and a check of every row, which can save
+the whole rows of a damaged SQLite file into a new one.
+
+SQLite itself reads a damaged file, in ranges of row numbers that are halved around unreadable rows.
+Rows that SQLite cannot reach, such as those of a table whose root page is damaged, are lost.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Table, func, select
+from sqlalchemy import Table, delete, func, select, update
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import StoreError
 from textevolve.settings import StoreLocation
-from textevolve.store import tables
+from textevolve.store import sqlite, tables
 from textevolve.store.copying import copied_tables, count_rows, finish_copy, read_rows
 from textevolve.store.database import open_database
-from textevolve.store.dialects import file_bytes
+from textevolve.store.dialects import file_bytes, is_postgres
 from textevolve.store.documents import (
     DAMAGES,
     HASH_BYTES,
@@ -33,14 +38,20 @@ from textevolve.store.documents import (
     unpack,
     unpack_json,
 )
-from textevolve.store.postgres import SCHEMA, PostgresDatabase
+from textevolve.store.postgres import SCHEMA
 from textevolve.store.runs import check_fields
-from textevolve.store.salvage import DamagedFile, copy_row, mark_losses, open_damaged
-from textevolve.store.sqlite import SQLiteDatabase
+from textevolve.store.schema import version_of_persona
+from textevolve.store.sqlite import SQLiteDatabase, sqlite3
 
-OF_RUNS = (tables.cases, tables.calls, tables.records)
-KINDS = ("runs", "cases", "calls", "texts", "records")
-"""The tables whose losses are reported by run."""
+LOSSES = (tables.cases, tables.calls, tables.records)
+"""The tables whose rows are counted by run."""
+LAST = 2**63 - 1
+MOST_FAILURES = 10_000
+"""After how many unreadable row numbers in succession the rest of a gap is given up."""
+_SIZE = f"""
+SELECT coalesce(sum(pg_total_relation_size(format('%%I.%%I', schemaname, tablename)::regclass)),
+    0)::int8, current_setting('server_version') FROM pg_tables WHERE schemaname = '{SCHEMA}'
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +77,16 @@ def read_stats(location: StoreLocation) -> StoreStats:
 
 
 def _read_stats(connection: Connection) -> StoreStats:
+    if is_postgres(connection):
+        size, version = connection.exec_driver_sql(_SIZE).one()
+        free, engine = 0, f"PostgreSQL {version.split()[0]}"
+    else:
+        size, free = file_bytes(connection)
+        version = connection.exec_driver_sql("SELECT sqlite_version()").scalar_one()
+        engine = f"SQLite {version}"
     query = select(tables.runs.c.status, func.count()).group_by(tables.runs.c.status)
     states = {row[0]: row[1] for row in connection.execute(query)}
-    size, free, engine = _sizes(connection)
     return StoreStats(engine, tables.REVISION, size, free, count_rows(connection), states)
-
-
-def _sizes(connection: Connection) -> tuple[int, int, str]:
-    if connection.dialect.name == "postgresql":
-        asked = (
-            "SELECT coalesce(sum(pg_total_relation_size(format('%%I.%%I', schemaname, tablename)"
-            f"::regclass)), 0)::int8, current_setting('server_version') FROM pg_tables"
-            f" WHERE schemaname = '{SCHEMA}'"
-        )
-        size, version = connection.exec_driver_sql(asked).one()
-        return size, 0, f"PostgreSQL {version.split()[0]}"
-    size, free = file_bytes(connection)
-    version = connection.exec_driver_sql("SELECT sqlite_version()").scalar_one()
-    return size, free, f"SQLite {version}"
 
 
 def vacuum_store(location: StoreLocation) -> tuple[int, int]:
@@ -106,10 +109,7 @@ def scrub_store(location: StoreLocation) -> None:
     """
     try:
         with closing(open_database(location)) as database:
-            if isinstance(database, PostgresDatabase):
-                database.vacuum("FULL")
-            elif database.vacuum():
-                raise StoreError(f"store {location}: other processes read its write-ahead log")
+            database.vacuum(scrub=True)
     except StoreError as error:
         raise StoreError(
             f"{error}; the text is erased, but free pages may hold it still: when no other process"
@@ -143,46 +143,23 @@ def check(location: StoreLocation, salvage: Path | None = None) -> Findings:
     Raises:
         StoreError: it cannot be read, or the new file cannot be written.
     """
-    if isinstance(location, Path):
-        return _check_file(location.expanduser().absolute(), salvage)
-    if salvage is not None:
-        raise StoreError(
-            f"store {location}: only a file is salvaged; what is whole is copied by: textevolve"
-            " store copy, and backups are made with pg_dump"
-        )
-    with closing(open_database(location)) as database:
-        return database.read(
-            lambda c: _check_rows(partial(read_rows, c), partial(_count_by_run, c))
-        )
-
-
-def _check_file(path: Path, salvage: Path | None) -> Findings:
-    with open_damaged(path) as file:
+    if not isinstance(location, Path):
+        if salvage is not None:
+            raise StoreError(
+                f"store {location}: only a file is salvaged; what is whole is copied by:"
+                " textevolve store copy, and backups are made with pg_dump"
+            )
+        with closing(open_database(location)) as database:
+            return database.read(
+                lambda c: _check_rows(partial(read_rows, c), partial(_count_by_run, c))
+            )
+    with _open_damaged(location.expanduser().absolute()) as file:
         if salvage is None:
             findings = _check_rows(file.read_rows, file.count_by_run)
         else:
             findings = _salvage(file, salvage.expanduser().absolute())
     skipped = dict(Counter(findings.skipped) + file.gaps)
     return replace(findings, skipped=skipped, complaint=file.complaint)
-
-
-def _salvage(file: DamagedFile, target: Path) -> Findings:
-    if target.exists():
-        raise StoreError(f"store {target}: is there already; name a new file")
-
-    def write(connection: Connection) -> Findings:
-        keep = partial(copy_row, connection)
-        findings = _check_rows(file.read_rows, file.count_by_run, keep)
-        mark_losses(connection, findings.lost)
-        finish_copy(connection)
-        return findings
-
-    try:
-        with closing(SQLiteDatabase(target)) as database:
-            return database.write(write)
-    except BaseException:
-        target.unlink(missing_ok=True)  # an incomplete copy would look like a store
-        raise
 
 
 def _count_by_run(connection: Connection, table: Table) -> dict[str, int]:
@@ -195,94 +172,71 @@ def _check_rows(
     count: Callable[[Table], Mapping[str, int]],
     keep: Callable[[Table, dict[str, Any]], bool] = lambda _table, _row: True,
 ) -> Findings:
-    rows = _WholeRows()
+    """Check all rows, and keep those that are whole, unless the run or call that they belong to is
+    lost."""
+    whole, skipped = Counter[str](), Counter[str]()
+    lost = defaultdict[str, Counter[str]](Counter)
+    by_run: Counter[tuple[Table, str]] = Counter()
+    missing = defaultdict[str, set[bytes]](set)
+    runs, texts, calls = dict[str, int](), set[bytes](), set[int]()
     first = (tables.runs, tables.texts, tables.calls)
     for table in (*first, *(table for table in copied_tables() if table not in first)):
         for row in read(table):
-            try:
-                _check_row(table, row)
-            except DAMAGES:
-                rows.skipped[table.name] += 1
+            run_id = str(row.get("run_id"))
+            if not _is_whole(table, row):
+                skipped[table.name] += 1
                 continue
-            if not rows.is_orphan(table, row):
-                if keep(table, row):
-                    rows.add(table, row)
-                else:
-                    rows.skipped[table.name] += 1
-    lost = rows.count_losses({table: count(table) for table in OF_RUNS})
-    return Findings(dict(rows.whole), lost, dict(rows.skipped), "")
-
-
-class _WholeRows:
-    """Counts of whole rows, and what they say about rows that are missing."""
-
-    def __init__(self) -> None:
-        self.whole: Counter[str] = Counter()
-        self.skipped: Counter[str] = Counter()
-        self.lost: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self._runs: dict[str, int | None] = {}
-        self._texts: set[bytes] = set()
-        self._calls: set[int] = set()
-        self._by_run: Counter[tuple[Table, str]] = Counter()
-        self._missing: defaultdict[str, set[bytes]] = defaultdict(set)
-
-    def is_orphan(self, table: Table, row: Mapping[str, Any]) -> bool:
-        """Whether the run of a row, or the call that it reuses, is lost."""
-        if table not in (tables.cases, tables.records, tables.reuses):
-            return False
-        if row["run_id"] not in self._runs:
-            self.lost[row["run_id"]]["runs"] = 1
-            return True
-        orphan = table is tables.reuses and row["call_id"] not in self._calls
-        self.lost[row["run_id"]]["calls"] += orphan
-        return orphan
-
-    def add(self, table: Table, row: Mapping[str, Any]) -> None:
-        self.whole[table.name] += 1
-        if table is tables.runs:
-            self._runs[row["id"]] = row["n_cases"]
-        elif table is tables.texts:
-            self._texts.add(row["hash"])
-        elif table in OF_RUNS:
-            run_id, keys = row["run_id"], ()
-            self._by_run[table, run_id] += 1
-            if table is tables.calls:
-                self._calls.add(row["id"])
-                if row["key"] == tables.ERASED_KEY:
-                    self.whole["erased calls"] += 1
+            if table in (tables.cases, tables.records, tables.reuses):
+                if run_id not in runs:
+                    lost[run_id]["runs"] = 1
+                    continue
+                if table is tables.reuses and row["call_id"] not in calls:
+                    lost[run_id]["calls"] += 1
+                    continue
+            if not keep(table, row):
+                skipped[table.name] += 1
+                continue
+            whole[table.name] += 1
+            by_run[table, run_id] += 1
+            keys: Iterable[bytes] = ()
+            if table is tables.runs:
+                runs[row["id"]] = row["n_cases"] or 0
+            elif table is tables.texts:
+                texts.add(row["hash"])
+            elif table is tables.calls:
+                calls.add(row["id"])
                 keys = split_hashes(row["parts"])
+                if row["key"] == tables.ERASED_KEY:
+                    whole["erased calls"] += 1
             elif table is tables.cases:
                 keys = image_keys(row["body"])
-            self._missing[run_id].update(key for key in keys if key not in self._texts)
-
-    def count_losses(
-        self, expected: Mapping[Table, Mapping[str, int]]
-    ) -> dict[str, dict[str, int]]:
-        """`expected`: how many rows of a table each run has by the table's index."""
-        for table, numbers in expected.items():
-            for run_id, number in numbers.items():
-                self.lost[run_id][table.name] += number - self._by_run[table, run_id]
-        for run_id, number in self._runs.items():
-            missing = (number or 0) - self._by_run[tables.cases, run_id]
-            self.lost[run_id]["cases"] = max(self.lost[run_id]["cases"], missing)
-        for run_id, keys in self._missing.items():
-            self.lost[run_id]["texts"] = len(keys)
-        kept = {
-            run_id: {kind: kinds[kind] for kind in KINDS if kinds[kind] > 0}
-            for run_id, kinds in sorted(self.lost.items())
-        }
-        return {run_id: kinds for run_id, kinds in kept.items() if kinds}
+            missing[run_id].update(key for key in keys if key not in texts)
+    for table in LOSSES:  # an index knows of rows that cannot be read
+        for run_id, number in count(table).items():
+            lost[run_id][table.name] += number - by_run[table, run_id]
+    for run_id, number in runs.items():
+        absent = number - by_run[tables.cases, run_id]
+        lost[run_id]["cases"] = max(lost[run_id]["cases"], absent)
+    for run_id, keys in missing.items():
+        lost[run_id]["texts"] = len(keys)
+    order = ("runs", "cases", "calls", "texts", "records")
+    losses = {
+        run_id: {kind: kinds[kind] for kind in order if kinds[kind] > 0}
+        for run_id, kinds in sorted(lost.items())
+    }
+    losses = {run_id: kinds for run_id, kinds in losses.items() if kinds}
+    return Findings(dict(whole), losses, dict(skipped), "")
 
 
-def _check_row(table: Table, row: Mapping[str, Any]) -> None:
-    """
-    Raises:
-        one of DAMAGES: the row is not as it was written.
-    """
-    for name, kinds in _column_kinds(table).items():
-        if not isinstance(row[name], kinds):
-            raise TypeError(f"{name} is of another type")
-    _CHECKS.get(table, lambda _row: None)(row)
+def _is_whole(table: Table, row: Mapping[str, Any]) -> bool:
+    """Whether a row is as it was written."""
+    if any(not isinstance(row[name], kinds) for name, kinds in _column_kinds(table).items()):
+        return False
+    try:
+        _CHECKS.get(table, lambda _row: None)(row)
+    except DAMAGES:
+        return False
+    return True
 
 
 @cache
@@ -332,3 +286,137 @@ _CHECKS: Mapping[Table, Callable[[Mapping[str, Any]], object]] = {
     tables.records: _check_record,
     tables.embeddings: _check_embedding,
 }
+
+
+class _DamagedFile:
+    """The rows of a store's file that SQLite can read. `complaint`: a fault that SQLite reports;
+    `gaps`: the number of unreadable places in each table."""
+
+    def __init__(self, raw: sqlite3.Connection, size: int, complaint: str) -> None:
+        self._raw, self._size, self.complaint = raw, size, complaint
+        self._raw.row_factory = sqlite3.Row
+        self.gaps = Counter[str]()
+        query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+        self._tables = {row[0] for row in self._read_first("tables", query)}
+
+    def read_rows(self, table: Table) -> Iterator[dict[str, Any]]:
+        """Yield the readable rows of a table, in no order."""
+        if table.name not in self._tables:
+            if table is tables.resource_versions and "personas" in self._tables:
+                yield from map(version_of_persona, map(dict, self._read_around_gaps("personas")))
+            return
+        if table.dialect_options["sqlite"]["with_rowid"]:
+            rows = self._read_around_gaps(table.name)
+        else:
+            rows = self._read_first(table.name, f"SELECT * FROM {table.name}")
+        for row in rows:
+            values = dict(row)  # older stores have fewer columns
+            yield {column.name: values.get(column.name) for column in table.columns}
+
+    def count_by_run(self, table: Table) -> dict[str, int]:
+        """Count each run's rows by an index, which also lists rows that are unreadable."""
+        query = f"SELECT run_id, count(*) FROM {table.name} GROUP BY run_id"
+        rows = self._read_first("indexes", query) if table.name in self._tables else ()
+        return {row[0]: row[1] for row in rows if isinstance(row[0], str)}
+
+    def _read_first(self, table: str, query: str) -> Iterator[sqlite3.Row]:
+        """Yield rows up to the first that is unreadable."""
+        try:
+            yield from self._raw.execute(query)
+        except (sqlite3.Error, *DAMAGES):
+            self.gaps[table] += 1
+
+    def _read_around_gaps(self, table: str) -> Iterator[sqlite3.Row]:
+        """Yield rows from both ends of a range; halve the gap between them, if there is one."""
+        query = (
+            f"SELECT rowid AS number, * FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ?"
+            " ORDER BY rowid {} LIMIT ?"  # the limit keeps SQLite from reading beyond the last row
+        )
+        ranges, failures = [(1, LAST)], 0
+        while ranges and failures < MOST_FAILURES:
+            low, high = ranges.pop()
+            for order in ("ASC", "DESC"):
+                try:
+                    for row in self._raw.execute(query.format(order), (low, high, high - low + 1)):
+                        if not low <= row[0] <= high:
+                            raise ValueError("the rows are out of order")
+                        yield row
+                        low, high = (row[0] + 1, high) if order == "ASC" else (low, row[0] - 1)
+                        failures = 0
+                except (sqlite3.Error, *DAMAGES):
+                    continue
+                break
+            else:
+                if low == high:
+                    self.gaps[table] += failures == 0
+                    failures += 1
+                elif low < high:
+                    high = min(high, low + self._size)  # a row takes some bytes
+                    middle = (low + high) // 2
+                    ranges += [(middle + 1, high), (low, middle)]
+
+
+@contextmanager
+def _open_damaged(path: Path) -> Generator[_DamagedFile]:
+    """Open a store's file for reading; no other process writes meanwhile.
+
+    Raises:
+        StoreError: there is no such file, it cannot be opened, or is in use.
+    """
+    if not path.is_file():
+        raise StoreError(f"store {path}: there is no such file")
+    with closing(sqlite3.connect(path, timeout=sqlite.BUSY_SECONDS, isolation_level=None)) as raw:
+        yield _DamagedFile(raw, path.stat().st_size, _lock(raw, path))
+
+
+def _lock(raw: sqlite3.Connection, path: Path) -> str:
+    """Keep other processes from writing; return a fault of the file, or an empty string."""
+    try:
+        raw.execute("PRAGMA writable_schema = ON")  # reads files that were cut off, too
+        raw.execute("BEGIN IMMEDIATE")
+        (result,) = raw.execute("PRAGMA integrity_check(1)").fetchone()
+        (mark,) = raw.execute("PRAGMA application_id").fetchone()
+    except sqlite3.Error as error:
+        busy = getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY")
+        if busy or not os.access(path, os.W_OK):
+            raise sqlite.explain(error, path) from error
+        return str(error)
+    if mark != tables.APPLICATION_ID:
+        return "the file is not marked as a store"
+    return "" if result == "ok" else " ".join(str(result).split())
+
+
+def _salvage(file: _DamagedFile, target: Path) -> Findings:
+    if target.exists():
+        raise StoreError(f"store {target}: is there already; name a new file")
+
+    def write(connection: Connection) -> Findings:
+        findings = _check_rows(file.read_rows, file.count_by_run, partial(_copy_row, connection))
+        _mark_losses(connection, findings.lost)
+        finish_copy(connection)
+        return findings
+
+    try:
+        with closing(SQLiteDatabase(target)) as database:
+            return database.write(write)
+    except BaseException:
+        target.unlink(missing_ok=True)  # an incomplete copy would look like a store
+        raise
+
+
+def _copy_row(connection: Connection, table: Table, row: dict[str, Any]) -> bool:
+    """Insert a row; return whether it broke no constraint."""
+    names, marks = ", ".join(f'"{name}"' for name in row), ", ".join("?" * len(row))
+    statement = f"INSERT OR IGNORE INTO {table.name} ({names}) VALUES ({marks})"
+    return connection.exec_driver_sql(statement, tuple(row.values())).rowcount == 1
+
+
+def _mark_losses(connection: Connection, losses: dict[str, dict[str, int]]) -> None:
+    """Let runs that lost rows be resumed, or take their cases in again."""
+    runs, served = tables.runs, tables.served_runs
+    connection.execute(delete(served).where(served.c.run_id.not_in(select(runs.c.id))))
+    for run_id, kinds in losses.items():
+        run = update(runs).where(runs.c.id == run_id)
+        connection.execute(run.where(runs.c.status == "finished").values(status="interrupted"))
+        if "cases" in kinds:
+            connection.execute(run.values(n_cases=None))
