@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from time import time
+from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import (
@@ -74,7 +75,7 @@ MOST_STARTS = 32
 
 def _reads(
     query: Callable[Concatenate[StoredMemories, Connection, P], T],
-) -> Callable[Concatenate[StoredMemories, P], Coroutine[Any, Any, T]]:
+) -> Callable[Concatenate[StoredMemories, P], CoroutineType[Any, Any, T]]:
     """Make an async method of a query, which reads one moment of the database."""
 
     @wraps(query)
@@ -88,7 +89,7 @@ def _reads(
 
 def _writes(
     change: Callable[Concatenate[StoredMemories, Connection, P], T],
-) -> Callable[Concatenate[StoredMemories, P], Coroutine[Any, Any, T]]:
+) -> Callable[Concatenate[StoredMemories, P], CoroutineType[Any, Any, T]]:
     """Make an async method of a change, which is kept as a whole or not at all."""
 
     @wraps(change)
