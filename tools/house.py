@@ -82,7 +82,7 @@ HEAVY = frozenset(
             "opentelemetry",
         ),
         *("keyring", "ladybug", "langchain_core", "langgraph", "mem0", "onnxruntime", "pgvector"),
-        *("psycopg", "pyarrow", "pytest", "ray", "rich", "sqlite_vec", "tokenizers", "xllamacpp"),
+        *("psycopg", "pyarrow", "pytest", "ray", "rich", "tokenizers", "xllamacpp"),
     }
 )
 """Packages that are heavy to load, optional, or not on every system."""
