@@ -199,7 +199,7 @@ def test_a_namespace_sees_its_own_runs_alone(store):
             connection.execute(served_runs.insert().values(row))
 
     store.change(serve_runs)
-    state = ServerState(ViewOptions(), Settings(), store, *[None] * 8)
+    state = ServerState(ViewOptions(), Settings(), store, *[None] * 7)
     caller = Caller("k", "somebody", frozenset({"read"}), frozenset({"us"}))
     assert find_run(state, caller, mine).id == mine
     said = set()
