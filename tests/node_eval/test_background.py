@@ -1,6 +1,4 @@
 import asyncio
-import atexit
-import inspect
 import logging
 import subprocess
 import sys
@@ -18,7 +16,7 @@ from textevolve.node_eval import (
     Monitor,
     NodeEvaluator,
     ThresholdEvaluator,
-    workers,
+    background,
 )
 
 FINE = EvaluationResult(1.0, True)
@@ -340,37 +338,6 @@ def test_after_closing_nobody_waits_for_a_node_that_was_still_queued(kind):
     assert feedback.results["next"].kind == "skipped"
 
 
-@pytest.mark.parametrize("how", ["given up", "closed"])
-def test_an_outcome_counts_once_whatever_comes_between_it_and_the_evaluators_end(how):
-    class Hands(dict):
-        """The watch, or who closes, comes when a thread has just seen that it may go on."""
-
-        def get(self, hand):
-            running = super().get(hand)
-            if running is not None and running.at == 1 and not met:
-                met.append(threading.current_thread())
-                if how == "closed":
-                    background._end()
-                else:
-                    (running,) = background._quick.give_up(lambda running: running is not None)
-                    background.fail_overdue(running)
-            return running
-
-    met = []
-    monitor = Monitor([Says(name, FINE) for name in ("first", "late", "last")])
-    background = monitor._background
-    background._quick.hands = Hands()
-    (item,) = run_nodes(monitor)
-    assert monitor.drain_sync(10)
-    met[0].join(10)
-    monitor.close()
-    results = item.evaluation_results
-    assert results["first"] == FINE
-    assert isinstance(results["late"], Failure)
-    assert (results["last"] == FINE) == (how == "given up")
-    assert monitor.pending == 0
-
-
 def test_the_agent_waits_for_no_evaluator_that_is_at_work_when_the_queue_is_full(monkeypatch):
     monkeypatch.setattr("textevolve.node_eval.background.NAP", 60)
     begun, release = threading.Event(), threading.Event()
@@ -386,14 +353,6 @@ def test_the_agent_waits_for_no_evaluator_that_is_at_work_when_the_queue_is_full
         finally:
             monkeypatch.undo()
             release.set()
-
-
-def test_evaluations_leave_nothing_behind_for_the_end_of_the_program():
-    with Monitor([SaysLater("later", FINE)]) as monitor:
-        before = atexit._ncallbacks()
-        run_nodes(monitor, 50)
-        monitor.drain_sync(20)
-        assert atexit._ncallbacks() - before <= 1
 
 
 @pytest.mark.parametrize("background", [False, True])
@@ -533,36 +492,17 @@ def test_without_threads_every_evaluation_still_has_an_outcome(monkeypatch):
     assert set(item.evaluation_results) == {"quick", "slow", "later"}
 
 
-def test_without_an_event_loop_so_have_the_async_ones(monkeypatch):
-    class Refusing(workers.EvaluatorLoop):
-        def __init__(self, *_):
-            raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr("textevolve.node_eval.background.EvaluatorLoop", Refusing)
-    made = []
-
-    async def later():
-        return FINE
-
-    awaited = Says("awaited", lambda _: made.append(later()) or made[0])
-    results = judge(SaysLater("later", FINE), Says("quick", FINE), awaited)[0]
-    assert results["quick"] == FINE
-    for name in ("later", "awaited"):
-        assert results[name].reason == "no event loop to run on: can't start new thread"
-    assert inspect.getcoroutinestate(made[0]) == inspect.CORO_CLOSED
-
-
 def test_threads_end_when_there_is_nothing_to_do(monkeypatch):
-    monkeypatch.setattr(workers, "NAPS", 1)
-    monkeypatch.setattr(workers, "IDLE", 0.01)
+    monkeypatch.setattr(background, "NAPS", 1)
+    monkeypatch.setattr(background, "IDLE", 0.01)
     monitor = Monitor([Says("fine", FINE), SaysLater("later", FINE)])
     for _ in range(3):
         run_nodes(monitor, 2)
         assert monitor.drain_sync(20)
         deadline = time.monotonic() + 30
-        while monitor._background._quick.hands and time.monotonic() < deadline:
+        while monitor._background._quick.workers and time.monotonic() < deadline:
             time.sleep(0.005)
-        assert not monitor._background._quick.hands
+        assert not monitor._background._quick.workers
     del monitor
 
 

@@ -66,7 +66,7 @@ def entries():
 
 def seen(own, place, count):
     past = entries()
-    return seen_from(past, past[own][place], own, count, copied=True).entries
+    return seen_from(past, past[own][place], own, count).entries
 
 
 def test_an_evaluator_sees_its_node_last_and_nothing_that_ended_later():
@@ -90,7 +90,7 @@ def test_an_evaluator_sees_its_node_last_and_nothing_that_ended_later():
 def test_what_is_seen_is_a_copy():
     past = [[item("a", 1, output_state={"deep": [1, {"x": 2}]})]]
     past[0][0].evaluation_results = {"sure": EvaluationResult(0.5, True, "", {"n": [1]})}
-    view = seen_from(past, past[0][0], 0, 1, copied=True)
+    view = seen_from(past, past[0][0], 0, 1)
     current = view.entries[-1][-1]
     current.output_state["deep"][1]["x"] = 3
     current.output_state["deep"].append(4)

@@ -158,7 +158,7 @@ def test_a_superstep_stands_where_its_last_node_ended():
         ["b", "a"],
         ["c"],
     ]
-    views = [[[i.node for i in s] for s in job.see(copied=True).entries] for job in jobs]
+    views = [[[i.node for i in s] for s in job.see().entries] for job in jobs]
     assert views == [
         [["b"]],
         [["b"], ["in a"]],
@@ -174,7 +174,7 @@ def test_whatever_ends_when_evaluators_see_their_own_run_with_their_node_last(en
         item = HistoryItem(1.0, node=str(number), run_id=run)
         jobs.append(records.place(item, NodeRun(run), step))
     for number, job in enumerate(jobs):
-        seen = job.see(copied=True).entries
+        seen = job.see().entries
         before = {str(n) for n in range(number + 1) if ends[n][0] == ends[number][0]}
         assert {i.node for step in seen for i in step} == before
         assert seen[-1][-1].node == str(number)

@@ -62,7 +62,7 @@ from textevolve.node_eval.instructions import (
 )
 from textevolve.node_eval.judging import JudgeEvaluator, NodeJudge
 from textevolve.node_eval.monitor import Monitor
-from textevolve.node_eval.open_nodes import Feedback, OpenNode
+from textevolve.node_eval.run_records import Feedback, OpenNode
 from textevolve.node_eval.snapshots import SnapshotLimits
 
 __all__ = [

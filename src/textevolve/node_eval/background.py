@@ -1,7 +1,8 @@
-"""Evaluations beside the agent: a bounded queue, time limits, outcomes, and waiting for them.
+"""Evaluations beside the agent: queues with worker threads, time limits, outcomes, and waiting.
 
-Quick evaluators run on one thread, one after another; those that take long run side by side. The
-threads themselves are in `workers.py`, what a node is in `monitor.py`.
+Quick evaluators run on one thread, one after another; those that take long run side by side. Async
+ones share one event loop, which a thread of the second kind waits for. An evaluator that hangs
+cannot be stopped: its thread is left behind, and another takes its place.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import logging
 import os
 import threading
 import weakref
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import Any, Literal, TypeGuard, cast
+from typing import Any, Literal, cast
 
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.evaluators import (
@@ -30,21 +33,21 @@ from textevolve.node_eval.evaluators import (
     is_number,
 )
 from textevolve.node_eval.history import one_line
+from textevolve.node_eval.run_records import EvaluationJob
 from textevolve.node_eval.snapshots import SnapshotLimits
-from textevolve.node_eval.workers import (
-    NAP,
-    EvaluationJob,
-    EvaluatorLoop,
-    Outcomes,
-    Running,
-    WorkerPool,
-    WorkerTask,
-    evaluating,
-    forget,
-)
+
+NAP, NAPS = 0.01, 50
+"""The quick thread naps and looks for work by itself, so that the agent need not wake it for each
+node; after so many naps without work it sleeps until it is woken."""
+
+IDLE = 5.0
+"""Seconds without work after which a thread ends."""
 
 GRACE = 1.0
 """Seconds by which an async evaluator may overrun its time limit before its loop is left behind."""
+
+WATCH = 0.05
+"""Seconds between two looks for evaluators that hang."""
 
 EXIT_WAIT = 5.0
 """Seconds for which the end of the program waits for unfinished evaluations."""
@@ -55,13 +58,114 @@ MOST_HANGS = 3
 LEFT_OUT = Failure("skipped", f"left out: it gave no answer {MOST_HANGS} times")
 
 log = logging.getLogger("textevolve.node_eval")
-WhenFull = Literal["drop", "wait"]
 Evaluators = tuple[NodeEvaluator, ...]
+
+evaluating: ContextVar[bool] = ContextVar("evaluating", default=False)
+"""Set where an evaluator runs: nodes that it runs itself are not the agent's."""
+
+
+@dataclass(slots=True, eq=False)
+class EvaluatorTask:
+    """Evaluators to run on a node, one after another; those that have ended are removed.
+
+    `awaitable`: what the first of them returned, if it is yet to be awaited. `started`: when the
+    first began, on the monotonic clock. `on_loop`: whether it is awaited now.
+    """
+
+    job: EvaluationJob
+    evaluators: list[NodeEvaluator]
+    awaitable: Awaitable[object] | None = None
+    started: float = 0.0
+    on_loop: bool = False
+
+
+class Lane:
+    """A queue of tasks, and at most `threads` threads that run them in order.
+
+    Queue and threads change with the lock held only, so that whoever closes the lane, or gives up
+    on an evaluator, meets every task in one place.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Lane, object, EvaluatorTask], None],
+        lock: Any,
+        *,
+        threads: int = 1,
+        naps: int = 0,
+    ) -> None:
+        self.queue: deque[EvaluatorTask] = deque()
+        self.workers: dict[object, EvaluatorTask | None] = {}
+        self.news = threading.Condition(lock)
+        self._run_task, self._threads = run, threads
+        self._pauses = (*[NAP] * naps, IDLE)
+        self._asleep = False
+
+    @property
+    def is_idle(self) -> bool:
+        return not any(self.workers.values())
+
+    def start(self) -> None:
+        """Let a thread take what is queued.
+
+        Raises:
+            RuntimeError: no thread can be started.
+        """
+        idle = sum(task is None for task in self.workers.values())
+        if len(self.queue) > idle and len(self.workers) < self._threads:
+            worker = object()
+            thread = threading.Thread(
+                target=self._work, args=(worker,), name="textevolve-nodes", daemon=True
+            )
+            self.workers[worker] = None
+            try:
+                thread.start()
+            except RuntimeError:
+                del self.workers[worker]
+                raise
+        elif self._asleep:
+            self.news.notify()
+
+    def _work(self, worker: object) -> None:
+        evaluating.set(True)
+        while (task := self._take(worker)) is not None:
+            self._run_task(self, worker, task)
+
+    def _take(self, worker: object) -> EvaluatorTask | None:
+        """The next task; None where the thread is to end, after it was idle or given up on."""
+        with self.news:
+            for pause in (0.0, *self._pauses):
+                if pause and worker in self.workers:
+                    self.workers[worker] = None
+                    self._asleep = pause == IDLE
+                    self.news.wait(pause)
+                if worker not in self.workers:
+                    return None
+                if self.queue:
+                    task = self.workers[worker] = self.queue.popleft()
+                    task.started = monotonic()
+                    return task
+            del self.workers[worker]
+            return None
+
+    def close(self) -> None:
+        """Let the threads end after what they do now."""
+        for task in self.queue:
+            forget(task.awaitable)
+        self.queue.clear()
+        self.workers.clear()
+        self.news.notify_all()
+
+
+def forget(awaitable: object) -> None:
+    """Let go of what nobody will await."""
+    if inspect.iscoroutine(awaitable):
+        awaitable.close()
 
 
 class Background:
     """`queue_size`: how many nodes may wait for quick evaluators, and how many evaluations of the
-    slow kind may be unfinished. `when_full`: what is more is dropped, or the agent waits.
+    slow kind may wait for a thread. `when_full`: what is more is dropped, or the agent waits.
     `timeout`: seconds for one evaluation. `concurrency`: how many slow ones run at a time."""
 
     def __init__(
@@ -69,43 +173,35 @@ class Background:
         *,
         limits: SnapshotLimits,
         queue_size: int,
-        when_full: WhenFull,
+        when_full: Literal["drop", "wait"],
         timeout: float,
         concurrency: int,
     ) -> None:
         self.limits, self.queue_size, self.when_full = limits, queue_size, when_full
         self.timeout, self.concurrency = timeout, concurrency
         self.dropped = self.failed = 0
-        self.lock = threading.RLock()
-        self._shortest = timeout
         self._hangs: Counter[str] = Counter()
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._closed = self._retired = False
         self._begin()
-        _close_at_exit(self)
+        _open.add(self)
+        close_first()
 
     def _begin(self) -> None:
+        self.lock = threading.RLock()
         self.unfinished: set[EvaluationJob] = set()
-        self._slow_pending = 0
         self._changed = threading.Condition(self.lock)
         self._waiters = 0
-        self._listeners: list[Callable[[], None]] = []
-        parts = (self._evaluate, self._settle, self._put_on_loop, self.lock)
-        self._quick = WorkerPool(1, *parts, naps=True, hand_on=self._hand_on)
-        self._slow = WorkerPool(self.concurrency, *parts)
-        self._loop: EvaluatorLoop | None = None
-        self._old_loops: list[EvaluatorLoop] = []
-        self._watching: threading.Thread | None = None
-        self._halt = threading.Event()
+        self._quick = Lane(self._run, self.lock, naps=NAPS)
+        self._slow = Lane(self._run, self.lock, threads=self.concurrency)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watched = False
+        self._ended = threading.Event()
 
     def put(self, job: EvaluationJob, quick: Evaluators, slow: Evaluators) -> None:
         """Take a node in. What finds no place is recorded as skipped."""
-        if quick and len(self._quick.queue) >= self.queue_size:
-            # One that naps is woken, and has room at once; nobody waits for one at work.
-            nap = NAP if self._quick.is_idle else 0
-            quick = self._find_room(job, quick, self._quick_is_full, nap)
-        if slow and self._slow_pending + len(slow) > self.queue_size:
-            slow = self._find_room(job, slow, lambda: self._slow_is_full(len(slow)), 0)
+        quick = self._find_room(job, self._quick, quick)
+        slow = self._find_room(job, self._slow, slow)
         if not quick and not slow:
             return
         with self.lock:
@@ -114,27 +210,32 @@ class Background:
                 return
             job.missing = {id(one): one for one in quick + slow}
             self.unfinished.add(job)
-            self._slow_pending += len(slow)
-            self._quick.put(WorkerTask(job, quick, others=slow))
+            if quick:
+                self._queue(self._quick, EvaluatorTask(job, list(quick)))
+            for evaluator in slow:
+                self._queue(self._slow, EvaluatorTask(job, [evaluator]))
+            self._watch()
 
-    def _quick_is_full(self) -> bool:
-        return len(self._quick.queue) >= self.queue_size
+    def _queue(self, lane: Lane, task: EvaluatorTask) -> None:
+        """With the lock held."""
+        lane.queue.append(task)
+        try:
+            lane.start()
+        except RuntimeError as error:  # no more threads, or the interpreter is ending
+            lane.queue.remove(task)
+            forget(task.awaitable)
+            for evaluator in task.evaluators:
+                self.settle(task.job, evaluator, Failure("failed", f"no thread: {error}"))
 
-    def _slow_is_full(self, more: int) -> bool:
-        # A node with more evaluators than the queue has places goes in when the queue is empty.
-        return self._slow_pending > 0 and self._slow_pending + more > self.queue_size
+    def _find_room(self, job: EvaluationJob, lane: Lane, evaluators: Evaluators) -> Evaluators:
+        def has_room() -> bool:
+            return self._closed or len(lane.queue) < self.queue_size
 
-    def _find_room(
-        self,
-        job: EvaluationJob,
-        evaluators: Evaluators,
-        is_full: Callable[[], bool],
-        seconds: float,
-    ) -> Evaluators:
-        limit = None if self.when_full == "wait" else seconds
-        if limit != 0:
-            self.wait(lambda: self._closed or not is_full(), limit)
-        if self._closed or not is_full():
+        if not evaluators or has_room():
+            return evaluators
+        # A lane that naps is woken, and has room at once; nobody waits for one at work.
+        seconds = None if self.when_full == "wait" else NAP if lane.is_idle else 0
+        if seconds != 0 and self.wait(has_room, seconds):
             return evaluators
         with self.lock:
             self.dropped += len(evaluators)
@@ -142,208 +243,186 @@ class Background:
         return ()
 
     def _skip(self, job: EvaluationJob, evaluators: Evaluators, reason: str) -> None:
-        self._record(job, [(one, Failure("skipped", reason)) for one in evaluators])
+        for evaluator in evaluators:
+            _record(job, evaluator, Failure("skipped", reason))
 
-    def _record(self, job: EvaluationJob, outcomes: Outcomes) -> None:
-        """With the lock held. A new dict each time: readers may be walking through the old one."""
-        named = {evaluator.name: outcome for evaluator, outcome in outcomes}
-        job.item.evaluation_results = {**job.item.evaluation_results, **named}
-        self.failed += sum(map(_has_failed, named.values()))
+    def _run(self, lane: Lane, worker: object, task: EvaluatorTask) -> None:
+        """Run the evaluators of a task, on one of the lane's threads."""
+        if self._waiters:  # there is room in the queue now
+            with self.lock:
+                self._changed.notify_all()
+        while task.evaluators:
+            evaluator = task.evaluators[0]
+            outcome = self._evaluate(task, evaluator, waits=lane is self._slow)
+            ended = isinstance(outcome, (EvaluationResult, Failure))
+            with self.lock:
+                if lane.workers.get(worker) is not task:  # given up on meanwhile, or closed
+                    forget(outcome)
+                    return
+                del task.evaluators[0]
+                task.started = monotonic()
+                if not ended:
+                    later = EvaluatorTask(task.job, [evaluator], outcome)
+                    self._queue(self._slow, later)
+            if ended:
+                self.settle(task.job, evaluator, outcome)
 
-    def _tell(self, job: EvaluationJob, outcomes: Outcomes) -> None:
-        """Without the lock: what writes the log may take its time, and the agent would wait."""
-        for evaluator, outcome in outcomes:
-            if _has_failed(outcome) and id(evaluator) in job.missing:
-                level = logging.DEBUG if evaluator.name in self._told else logging.WARNING
-                self._told.add(evaluator.name)
-                node, reason = one_line(job.item.node), one_line(outcome.reason, ERROR_KEPT)
-                log.log(level, "node '%s': evaluator '%s': %s", node, evaluator.name, reason)
+    def _evaluate(
+        self, task: EvaluatorTask, evaluator: NodeEvaluator, *, waits: bool
+    ) -> NodeOutcome | Awaitable[object]:
+        """The outcome; or what is still to be awaited, unless this thread `waits` for it."""
+        if self._hangs[evaluator.name] >= MOST_HANGS:
+            forget(task.awaitable)
+            return LEFT_OUT
+        try:
+            made: Any = task.awaitable or evaluator.evaluate(task.job.see())
+            if type(made) is EvaluationResult or not inspect.isawaitable(made):
+                return check_outcome(made, self.limits)
+            awaitable = cast("Awaitable[object]", made)
+            return self._await(task, evaluator, awaitable) if waits else awaitable
+        except BaseException as error:  # noqa: BLE001  an evaluator may raise anything
+            return as_failure(error)
 
-    def _settle(self, task: WorkerTask, outcomes: Outcomes, *, hung: bool = False) -> None:
-        """The first outcome of an evaluator counts: one of what was given up on, or closed, may
-        still come, and is none any more."""
-        job = task.job
-        self._tell(job, outcomes)
+    def _await(
+        self, task: EvaluatorTask, evaluator: NodeEvaluator, awaitable: Awaitable[object]
+    ) -> NodeOutcome:
+        """The outcome of what is awaited on the loop that all async evaluators share, so that a
+        session or client which one opened stays usable for it."""
         with self.lock:
-            new = [one for one in outcomes if job.missing.pop(id(one[0]), None) is not None]
-            if new:
-                self._record(job, new)
-                self._count_hangs(new, hung=hung)
-            if task.slow:
-                self._slow_pending -= len(new)
-                _close_first()
+            task.on_loop, task.started = True, monotonic()
+            if self._loop is None:
+                self._loop = _start_loop()
+            asked = self._ask(evaluator, awaitable)
+            future = asyncio.run_coroutine_threadsafe(asked, self._loop)
+        return future.result()
+
+    async def _ask(self, evaluator: NodeEvaluator, awaitable: Awaitable[object]) -> NodeOutcome:
+        evaluating.set(True)
+        limit = asyncio.timeout(self.limit_of(evaluator))
+        try:
+            async with limit:
+                return check_outcome(await awaitable, self.limits)
+        except BaseException as error:  # noqa: BLE001  an evaluator may raise anything
+            return self._no_answer(evaluator) if limit.expired() else as_failure(error)
+
+    def settle(
+        self,
+        job: EvaluationJob,
+        evaluator: NodeEvaluator,
+        outcome: NodeOutcome,
+        *,
+        hung: bool = False,
+    ) -> None:
+        """Record an evaluator's first outcome; one that was given up on may still bring another."""
+        failed = False
+        if isinstance(outcome, Failure) and outcome.kind == "failed":
+            failed = True
+            self._log_failure(job, evaluator, outcome.reason)
+        with self.lock:
+            if job.missing.pop(id(evaluator), None) is None:
+                return
+            _record(job, evaluator, outcome)
+            self.failed += failed
+            if hung or (is_inline(evaluator) and outcome == self._no_answer(evaluator)):
+                self._hangs[evaluator.name] += 1
+            elif outcome is not LEFT_OUT:
+                self._hangs.pop(evaluator.name, None)
             if not job.missing:
-                job.shared = None
                 self.unfinished.discard(job)
                 if self._retired and not self.unfinished and not self._closed:
                     self._end()
             if self._waiters:
                 self._changed.notify_all()
-            for listener in self._listeners:
-                with suppress(RuntimeError):  # its event loop was closed meanwhile
-                    listener()
 
-    def _count_hangs(self, outcomes: Outcomes, *, hung: bool) -> None:
-        """An async evaluator that was cancelled did no harm, unless a node waited for it."""
-        for one, made in outcomes:
-            if made == _no_answer(self.limit_of(one)) and (hung or getattr(one, "inline", False)):
-                self._hangs[one.name] += 1
-
-    def _evaluate(
-        self, task: WorkerTask, evaluator: NodeEvaluator
-    ) -> NodeOutcome | Awaitable[object]:
-        """The outcome, or what is still to be awaited."""
-        if self._hangs.get(evaluator.name, 0) >= MOST_HANGS:
-            return LEFT_OUT
-        try:
-            made: Any = evaluator.evaluate(task.job.history_for(evaluator))
-            if type(made) is not EvaluationResult and inspect.isawaitable(made):
-                return cast("Awaitable[object]", made)
-            outcome = check_outcome(made, self.limits)
-        except BaseException as error:  # noqa: BLE001  an evaluator may raise anything
-            outcome = as_failure(error)
-        self._hangs.pop(evaluator.name, None)
-        return outcome
-
-    def _hand_on(self, task: WorkerTask) -> None:
-        """With the lock held."""
-        for evaluator in task.others:
-            alone = WorkerTask(task.job, (evaluator,), slow=True)
-            if inspect.iscoroutinefunction(evaluator.evaluate):
-                self._put_on_loop(alone)
-            else:
-                self._slow.put(alone)
-        task.others = ()
-        self._watch_over()
-
-    def _put_on_loop(self, task: WorkerTask) -> None:
-        try:
-            with self.lock:
-                if self._closed:
-                    forget(task.made)
-                    return
-                if self._loop is None:
-                    self._loop = EvaluatorLoop(self.concurrency, self._ask, self._settle)
-                self._loop.put(task)
-        except RuntimeError as error:  # the interpreter is ending
-            forget(task.made)
-            why = Failure("failed", f"no event loop to run on: {error}")
-            self._settle(task, [(task.evaluators[0], why)])
-
-    async def _ask(self, task: WorkerTask) -> NodeOutcome:
-        (evaluator,) = task.evaluators
-        seconds = self.limit_of(evaluator)
-        made = task.made
-        if self._hangs.get(evaluator.name, 0) >= MOST_HANGS and made is None:
-            return LEFT_OUT
-        try:
-            async with asyncio.timeout(seconds):
-                if made is None:
-                    made = cast(
-                        "Awaitable[object]", evaluator.evaluate(task.job.history_for(evaluator))
-                    )
-                try:
-                    outcome = await made
-                except TimeoutError as error:  # its own, not that of the limit
-                    return as_failure(error)
-            checked = check_outcome(outcome, self.limits)
-        except TimeoutError:
-            return _no_answer(seconds)
-        except BaseException as error:  # noqa: BLE001  an evaluator may raise anything
-            return as_failure(error)
-        self._hangs.pop(evaluator.name, None)
-        return checked
+    def _log_failure(self, job: EvaluationJob, evaluator: NodeEvaluator, reason: str) -> None:
+        """Without the lock: what writes the log may take its time, and the agent would wait."""
+        if id(evaluator) not in job.missing:
+            return
+        level = logging.DEBUG if evaluator.name in self._warned else logging.WARNING
+        self._warned.add(evaluator.name)
+        node, reason = one_line(job.item.node), one_line(reason, ERROR_KEPT)
+        log.log(level, "node '%s': evaluator '%s': %s", node, evaluator.name, reason)
 
     def limit_of(self, evaluator: NodeEvaluator) -> float:
         own: Any = getattr(evaluator, "timeout", None)
         return own if is_number(own) and own > 0 else self.timeout
 
+    def _no_answer(self, evaluator: NodeEvaluator) -> Failure:
+        return Failure("failed", f"no answer within {self.limit_of(evaluator):g} s")
+
     # What hangs.
 
-    def set_shortest(self, evaluators: Evaluators) -> None:
-        """The shortest of all limits says how often to look for what is overdue."""
-        self._shortest = min((self.limit_of(one) for one in evaluators), default=self.timeout)
-        _close_first()  # for one that was made after the monitor
-
-    def _watch_over(self) -> None:
-        if self._watching is not None:
-            return
-        with self.lock:
-            if self._watching is None and not self._closed:
-                watch = threading.Thread(target=self._watch, name="textevolve-watch", daemon=True)
-                with suppress(RuntimeError):  # the interpreter is ending
-                    watch.start()
-                    self._watching = watch
+    def fail_overdue(self, job: EvaluationJob, evaluator: NodeEvaluator) -> None:
+        self.settle(job, evaluator, self._no_answer(evaluator), hung=True)
 
     def _watch(self) -> None:
-        while not self._halt.wait(min(max(self._shortest / 4, 0.01), 1.0)):
-            for pool in (self._quick, self._slow):
-                for running in pool.give_up(self._is_overdue):
-                    self.fail_overdue(running)
-            self._replace_stuck_loop()
+        """Look for evaluators that hang as long as a node is unfinished; with the lock held."""
+        if not self._watched:
+            with suppress(RuntimeError):  # the interpreter is ending
+                threading.Thread(
+                    target=self._watch_over, name="textevolve-watch", daemon=True
+                ).start()
+                self._watched = True
+
+    def _watch_over(self) -> None:
+        while not self._ended.wait(WATCH):
             with self.lock:
                 if not self.unfinished:
-                    self._watching = None
+                    self._watched = False
                     return
+                overdue = [*self._give_up(self._quick), *self._give_up(self._slow)]
+            for job, evaluator in overdue:
+                self.fail_overdue(job, evaluator)
 
-    def _is_overdue(self, running: Running) -> bool:
-        return monotonic() - running.since > self.limit_of(running.evaluator)
+    def _give_up(self, lane: Lane) -> Iterator[tuple[EvaluationJob, NodeEvaluator]]:
+        """Leave behind the threads whose evaluator is overdue; others do what they had left."""
+        for worker, task in list(lane.workers.items()):
+            if task is None or not task.evaluators:
+                continue
+            evaluator = task.evaluators[0]
+            grace = GRACE if task.on_loop else 0.0
+            if monotonic() - task.started <= self.limit_of(evaluator) + grace:
+                continue
+            del lane.workers[worker], task.evaluators[0]
+            if task.on_loop:  # else it would have been cancelled
+                self._stop_loop()
+            if task.evaluators:
+                lane.queue.appendleft(task)
+            with suppress(RuntimeError):
+                lane.start()
+            yield task.job, evaluator
 
-    def fail_overdue(self, running: Running) -> None:
-        why = _no_answer(self.limit_of(running.evaluator))
-        self._settle(running.task, [*running.outcomes, (running.evaluator, why)], hung=True)
-
-    def _replace_stuck_loop(self) -> None:
-        def is_overdue(task: WorkerTask, since: float) -> bool:
-            return monotonic() - since > self.limit_of(task.evaluators[0]) + GRACE
-
-        for loop in [*self._old_loops, *([self._loop] if self._loop else [])]:
-            stuck = loop.give_up(is_overdue)
-            for task in stuck:
-                self.fail_overdue(Running(task))
-            if stuck and loop is self._loop:
-                with self.lock:
-                    self._old_loops.append(loop)
-                    self._loop = None
-                for task in loop.take():
-                    self._put_on_loop(task)
+    def _stop_loop(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.call_soon_threadsafe(loop.stop)
 
     # Waiting.
 
     def wait(self, done: Callable[[], bool], timeout: float | None) -> bool:
-        """Whether `done` came true within the seconds; it is asked whenever an outcome is there."""
+        """Whether `done` came true within the seconds; it is called with each outcome."""
         if evaluating.get():  # an evaluator that waits for evaluators would wait for itself
             return done()
         with self._changed:
             self._waiters += 1
-            self._quick.wake()
+            self._quick.news.notify()
             try:
                 return self._changed.wait_for(done, timeout)
             finally:
                 self._waiters -= 1
 
     async def wait_async(self, done: Callable[[], bool], timeout: float | None) -> bool:
-        if evaluating.get():
-            return done()
-        loop, news = asyncio.get_running_loop(), asyncio.Event()
-
-        def tell() -> None:
-            loop.call_soon_threadsafe(news.set)
-
-        with self.lock:
-            self._listeners.append(tell)
-        self._quick.wake()
-        try:
-            async with asyncio.timeout(timeout):
-                while not done():
-                    await news.wait()
-                    news.clear()
-            return True
-        except TimeoutError:
-            return False
-        finally:
+        """As `wait`, while the event loop goes on."""
+        until = None if timeout is None else monotonic() + timeout
+        pause = 0.0005
+        while not done():
+            if evaluating.get() or (until is not None and monotonic() >= until):
+                return False
             with self.lock:
-                self._listeners.remove(tell)
+                self._quick.news.notify()
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 0.02)
+        return True
 
     def is_done(self) -> bool:
         return not self.unfinished
@@ -363,36 +442,30 @@ class Background:
     def _end(self) -> bool:
         """End the threads; whether every evaluation has its outcome. What has none is skipped."""
         with self.lock:
-            self._closed = True
-            loops = [*self._old_loops, *([self._loop] if self._loop else [])]
-            self._loop, self._old_loops = None, []
-            finished = self.is_done()
-            for running in [*self._quick.close(), *self._slow.close()]:
-                self._settle(running.task, running.outcomes)
-            for task in [task for loop in loops for task in loop.take()]:
-                forget(task.made)
+            self._closed, finished = True, self.is_done()
+            self._quick.close()
+            self._slow.close()
+            self._stop_loop()
             self._abandon(self.unfinished, "the monitor was closed before")
-        self._halt.set()
-        for loop in loops:
-            loop.stop(GRACE)
+        self._ended.set()
         return finished
 
-    def _abandon(self, jobs: Iterable[EvaluationJob], why: str) -> None:
+    def _abandon(self, jobs: set[EvaluationJob], why: str) -> None:
         skipped = Failure("skipped", f"{why} its turn came or its answer")
         for job in list(jobs):
-            self._settle(WorkerTask(job, ()), [(one, skipped) for one in job.missing.values()])
-        self._slow_pending = 0
+            for evaluator in list(job.missing.values()):
+                self.settle(job, evaluator, skipped)
 
     def restart(self) -> None:
         """In a forked process, where the threads are gone and the locks may be held."""
-        left = self.unfinished
-        self.lock = threading.RLock()
+        unfinished = self.unfinished
         self._begin()
-        self._abandon(left, "the process was forked before")
+        self._abandon(unfinished, "the process was forked before")
 
 
-def _has_failed(outcome: NodeOutcome) -> TypeGuard[Failure]:
-    return isinstance(outcome, Failure) and outcome.kind == "failed"
+def _record(job: EvaluationJob, evaluator: NodeEvaluator, outcome: NodeOutcome) -> None:
+    """With the lock held. A new dict each time: readers may be walking through the old one."""
+    job.item.evaluation_results = {**job.item.evaluation_results, evaluator.name: outcome}
 
 
 def is_slow(evaluator: NodeEvaluator) -> bool:
@@ -402,26 +475,81 @@ def is_slow(evaluator: NodeEvaluator) -> bool:
     )
 
 
-def _no_answer(seconds: float) -> Failure:
-    return Failure("failed", f"no answer within {seconds:g} s")
+def is_inline(evaluator: NodeEvaluator) -> bool:
+    return bool(getattr(evaluator, "inline", False))
 
 
-def _close_at_exit(background: Background) -> None:
-    """Register a background, so that the end of the program waits for it."""
-    _open.add(background)
-    _close_first()
+def _start_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=_run_loop, args=(loop,), name="textevolve-nodes", daemon=True).start()
+    return loop
 
 
-def _close_first() -> None:
-    """Close backgrounds first at the end of the program, before the judges that evaluators opened.
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
 
-    What is registered last runs first. Unregistering leaves an empty place behind, so this is done
-    only where something was registered since."""
-    global _registered
-    if _registered != atexit._ncallbacks():  # pyright: ignore[reportPrivateUsage]
-        atexit.unregister(_close_all)
-        atexit.register(_close_all)
-        _registered = atexit._ncallbacks()  # pyright: ignore[reportPrivateUsage]
+
+class InlineWaits:
+    """How nodes wait for inline evaluators, each up to its own time limit, counted from when the
+    node ended. `seconds`: how long nodes have waited, all of them together. `needed`: whether there
+    is an inline evaluator at all."""
+
+    def __init__(self, background: Background) -> None:
+        self.seconds = 0.0
+        self.needed = False
+        self._background = background
+
+    def wait(self, job: EvaluationJob) -> None:
+        """In plain code; an event loop that this runs in stands still."""
+        began = monotonic()
+        for evaluator, ended, seconds in self._missing(job, began):
+            if not self._background.wait(ended, seconds):
+                self._background.fail_overdue(job, evaluator)
+        self._count(began)
+
+    async def wait_async(self, job: EvaluationJob) -> None:
+        """As `wait`, while the event loop goes on."""
+        began = monotonic()
+        for evaluator, ended, seconds in self._missing(job, began):
+            if not await self._background.wait_async(ended, seconds):
+                self._background.fail_overdue(job, evaluator)
+        self._count(began)
+
+    def _missing(
+        self, job: EvaluationJob, began: float
+    ) -> Iterator[tuple[NodeEvaluator, Callable[[], bool], float]]:
+        """Inline evaluators without an outcome, the shortest limit first, each with the question
+        whether it has ended and the seconds that are left to it."""
+        limit_of = self._background.limit_of
+        with self._background.lock:
+            inline = [one for one in job.missing.values() if is_inline(one)]
+        for evaluator in sorted(inline, key=limit_of):
+            seconds = max(0.0, began + limit_of(evaluator) - monotonic())
+            yield evaluator, partial(_has_ended, job, evaluator), seconds
+
+    def _count(self, began: float) -> None:
+        with self._background.lock:
+            self.seconds += monotonic() - began
+
+
+def _has_ended(job: EvaluationJob, evaluator: NodeEvaluator) -> bool:
+    return id(evaluator) not in job.missing
+
+
+def close_first() -> None:
+    """Close backgrounds first at the end of the program, before the judges of evaluators: what is
+    registered last runs first, and a judge registers itself when it is made."""
+    atexit.unregister(_close_all)
+    atexit.register(_close_all)
 
 
 def _close_all() -> None:
@@ -438,61 +566,5 @@ def _restart_all() -> None:
 
 
 _open: weakref.WeakSet[Background] = weakref.WeakSet()
-_registered = -1
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_restart_all)
-
-
-class InlineWaits:
-    """How nodes wait for inline evaluators, each up to its own time limit, counted from when the
-    node ended. `seconds`: how long nodes have waited, all of them together. `wanted`: whether there
-    is an inline evaluator at all."""
-
-    def __init__(self, background: Background) -> None:
-        self.seconds = 0.0
-        self.wanted = False
-        self._background = background
-
-    def wait(self, job: EvaluationJob) -> None:
-        """In plain code; an event loop that this runs in stands still."""
-        began = monotonic()
-        for evaluator in self._missing(job):
-            left = self._left(evaluator, began)
-            if not self._background.wait(partial(_has_ended, job, evaluator), left):
-                self._go_on_without(job, evaluator)
-        self._count(began)
-
-    async def wait_async(self, job: EvaluationJob) -> None:
-        """As `wait`, while the event loop goes on."""
-        began = monotonic()
-        for evaluator in self._missing(job):
-            left = self._left(evaluator, began)
-            if not await self._background.wait_async(partial(_has_ended, job, evaluator), left):
-                self._go_on_without(job, evaluator)
-        self._count(began)
-
-    def _missing(self, job: EvaluationJob) -> list[NodeEvaluator]:
-        """Those without an outcome, the shortest limit first."""
-        with self._background.lock:
-            found = [one for one in job.missing.values() if is_inline(one)]
-        return sorted(found, key=self._background.limit_of)
-
-    def _left(self, evaluator: NodeEvaluator, began: float) -> float:
-        return max(0.0, began + self._background.limit_of(evaluator) - monotonic())
-
-    def _go_on_without(self, job: EvaluationJob, evaluator: NodeEvaluator) -> None:
-        """What it may still say is no outcome any more."""
-        task = WorkerTask(job, (evaluator,), slow=is_slow(evaluator))
-        self._background.fail_overdue(Running(task))
-
-    def _count(self, began: float) -> None:
-        with self._background.lock:
-            self.seconds += monotonic() - began
-
-
-def is_inline(evaluator: NodeEvaluator) -> bool:
-    return bool(getattr(evaluator, "inline", False))
-
-
-def _has_ended(job: EvaluationJob, evaluator: NodeEvaluator) -> bool:
-    return id(evaluator) not in job.missing

@@ -95,8 +95,6 @@ class LengthEvaluator(NodeEvaluator):
     """passed = the field has from `least` to `most` words or characters, both included; the score
     falls with the ratio of length and limit."""
 
-    reads_only = True
-
     def __init__(
         self,
         name: str,
@@ -145,8 +143,6 @@ class SchemaEvaluator(NodeEvaluator):
     """passed = the field, or the whole output, is by a JSON schema; a text is read as JSON. The
     score is 1 or 0; the feedback says what to change."""
 
-    reads_only = True
-
     def __init__(
         self,
         name: str,
@@ -178,8 +174,6 @@ class ConsistencyEvaluator(NodeEvaluator):
     the same input, which are to give the same output. Numbers are alike by their ratio, texts by
     the words that they share, mappings and lists by their parts.
     """
-
-    reads_only = True
 
     def __init__(
         self,
@@ -280,8 +274,6 @@ def _share_of_words(one: str, other: str) -> float:
 class LatencyEvaluator(NodeEvaluator):
     """passed = the node took `seconds` or less; above, the score is `seconds` by what it took."""
 
-    reads_only = True
-
     def __init__(self, name: str, seconds: float, *, target_instructions: Targets = None) -> None:
         super().__init__(name, target_instructions)
         self.seconds = _check_budget(name, "seconds", seconds)
@@ -295,8 +287,6 @@ class LatencyEvaluator(NodeEvaluator):
 
 class TokenEvaluator(NodeEvaluator):
     """passed = the node used `tokens` or fewer; above, the score is `tokens` by what it used."""
-
-    reads_only = True
 
     def __init__(self, name: str, tokens: int, *, target_instructions: Targets = None) -> None:
         super().__init__(name, target_instructions)

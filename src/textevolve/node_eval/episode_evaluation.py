@@ -28,9 +28,8 @@ from textevolve.node_eval.evaluators import (
 )
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.node_lines import WHOLE
-from textevolve.node_eval.run_records import NodeRunRecord
-from textevolve.node_eval.workers import EvaluationJob
+from textevolve.node_eval.run_records import EvaluationJob, NodeRunRecord
+from textevolve.node_eval.snapshots import WHOLE
 from textevolve.texts.patterns import search_apart
 
 
@@ -99,7 +98,7 @@ async def _judge_node(
         if broken := skip_broken(item):
             return broken
         async with gate:
-            return await judge_node(job.see(copied=True), evaluator)
+            return await judge_node(job.see(), evaluator)
 
     outcomes = await gather_bounded([partial(judge, one) for one in wanted], len(wanted) or 1)
     said = {one.name: outcome for one, outcome in zip(wanted, outcomes, strict=True)}

@@ -16,7 +16,7 @@ from textevolve.errors import InputError, TextEvolveError
 from textevolve.evaluation import EvaluationResult, Failure, failure_of, find_score_fault
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction, read_instruction
-from textevolve.node_eval.snapshots import SnapshotLimits, is_flat, take_snapshot
+from textevolve.node_eval.snapshots import SnapshotLimits, copy_flat, take_snapshot
 
 ERROR_KEPT = 300
 NodeOutcome = EvaluationResult | Failure
@@ -39,9 +39,6 @@ class NodeEvaluator(ABC):
     background: bool = False
     inline: bool = False
     timeout: float | None = None
-    reads_only: bool = False
-    """Of a class itself, not of those derived from it: it changes nothing of what it is given, and
-    keeps nothing, so that it need not be given a copy."""
 
     def __init__(self, name: str, target_instructions: Targets = None) -> None:
         self.name = name
@@ -60,8 +57,6 @@ class NodeEvaluator(ABC):
 class ThresholdEvaluator(NodeEvaluator):
     """score = `output_state[key]`, or the recorded attribute of that name, 0.0 where neither is
     there; passed = it is `threshold` or more."""
-
-    reads_only = True
 
     def __init__(
         self, name: str, key: str, threshold: float, target_instructions: Targets = None
@@ -173,7 +168,8 @@ def _is_plain(result: EvaluationResult, limits: SnapshotLimits) -> bool:
         and type(result.passed) is bool
         and type(result.feedback) is str
         and len(result.feedback) <= limits.characters
-        and is_flat(result.metadata, limits)
+        and type(cast(Any, result.metadata)) is dict
+        and copy_flat(result.metadata, limits) is not None
     )
 
 

@@ -174,23 +174,20 @@ def strip_number(name: str) -> str:
     return _NUMBER.sub("", name)
 
 
-def seen_from(
-    entries: list[list[HistoryItem]], item: HistoryItem, own: int, count: int, *, copied: bool
-) -> History:
+def seen_from(entries: list[list[HistoryItem]], item: HistoryItem, own: int, count: int) -> History:
     """The history as it was when `item` ended, with `item` as `entries[-1][-1]`.
 
     `own`: the place of its superstep; `count`: how many supersteps there were. What is looked at is
-    copied then, so that this costs the same after a thousand nodes as after one; without `copied`
-    it is the history's own, for evaluators that only read.
+    copied then, so that this costs the same after a thousand nodes as after one.
     """
-    steps = _Steps(entries, item, own, count, copied)
+    steps = _Steps(entries, item, own, count)
     return History(cast("list[list[HistoryItem]]", steps))
 
 
 class _Steps(Sequence[list[HistoryItem]]):
     """Supersteps, each copied when it is first looked at; the item's own one is the last."""
 
-    __slots__ = ("_copied", "_count", "_entries", "_item", "_made", "_own")
+    __slots__ = ("_count", "_entries", "_item", "_made", "_own")
 
     def __init__(
         self,
@@ -198,10 +195,8 @@ class _Steps(Sequence[list[HistoryItem]]):
         item: HistoryItem,
         own: int,
         count: int,
-        copied: bool,
     ) -> None:
         self._entries, self._item, self._own, self._count = entries, item, own, count
-        self._copied = copied
         self._made: dict[int, list[HistoryItem]] = {}
 
     def __len__(self) -> int:
@@ -228,9 +223,7 @@ class _Steps(Sequence[list[HistoryItem]]):
         else:
             step = self._entries[place + (place >= self._own)]
         order = self._item.order
-        if self._copied:
-            return [SeenItem(one) for one in step if one.order <= order]
-        return [one for one in step if one.order <= order]
+        return [SeenItem(one) for one in step if one.order <= order]
 
     def __repr__(self) -> str:
         return repr(list(self))

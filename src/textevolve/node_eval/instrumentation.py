@@ -20,7 +20,7 @@ from textevolve.node_eval.snapshots import PYDANTIC, Description, take_snapshot
 
 if TYPE_CHECKING:
     from textevolve.node_eval.monitor import Monitor
-    from textevolve.node_eval.open_nodes import OpenNode
+    from textevolve.node_eval.run_records import OpenNode
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -125,7 +125,7 @@ def _tell(
 async def _end(monitor: Monitor, node: OpenNode, output: Any, tokens: int | None = None) -> None:
     """The node ended well; the event loop goes on while inline evaluators are waited for."""
     monitor.end(node, output, tokens=tokens, waits=False)
-    if monitor.inline.wanted and node.job is not None:
+    if monitor.inline.needed and node.job is not None:
         await monitor.inline.wait_async(node.job)
 
 

@@ -142,7 +142,7 @@ class NodeJudge:
             node=self.node,
         )
         for evaluator in self.evaluators:
-            outcome = await judge_node(seen_from([[item]], item, 0, 1, copied=True), evaluator)
+            outcome = await judge_node(seen_from([[item]], item, 0, 1), evaluator)
             if isinstance(outcome, Failure):
                 return Failure(outcome.kind, f"{evaluator.name}: {outcome.reason}")
             item.evaluation_results[evaluator.name] = outcome

@@ -17,8 +17,7 @@ from weakref import WeakKeyDictionary
 from textevolve.errors import InputError, SettingsError
 from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.monitor import Monitor
-from textevolve.node_eval.open_nodes import OpenNode
-from textevolve.node_eval.run_records import NodeRun
+from textevolve.node_eval.run_records import NodeRun, OpenNode
 
 try:
     from langchain_core.callbacks import BaseCallbackHandler

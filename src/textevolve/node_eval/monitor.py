@@ -20,7 +20,14 @@ from uuid import uuid4
 from weakref import finalize
 
 from textevolve.errors import InputError
-from textevolve.node_eval.background import Background, InlineWaits, is_inline, is_slow
+from textevolve.node_eval.background import (
+    Background,
+    InlineWaits,
+    close_first,
+    evaluating,
+    is_inline,
+    is_slow,
+)
 from textevolve.node_eval.evaluators import (
     ERROR_KEPT,
     NodeEvaluator,
@@ -33,10 +40,16 @@ from textevolve.node_eval.evaluators import (
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.instrumentation import NodeScope
-from textevolve.node_eval.open_nodes import Feedback, OpenNode
-from textevolve.node_eval.run_records import DEFAULT_RUN, NodeRecords, NodeRun, entered
+from textevolve.node_eval.run_records import (
+    DEFAULT_RUN,
+    EvaluationJob,
+    Feedback,
+    NodeRecords,
+    NodeRun,
+    OpenNode,
+    entered,
+)
 from textevolve.node_eval.snapshots import SnapshotLimits, take_snapshot
-from textevolve.node_eval.workers import EvaluationJob, evaluating
 
 if TYPE_CHECKING:
     from textevolve.node_eval.langgraph import LangGraphHandler
@@ -109,8 +122,8 @@ class Monitor:
         if any(one.name == evaluator.name for one in self._evaluators):
             raise InputError(f"two evaluators have the name '{evaluator.name}'; names must differ")
         self._evaluators = (*self._evaluators, evaluator)
-        self.inline.wanted = any(map(is_inline, self._evaluators))
-        self._background.set_shortest(self._evaluators)
+        self.inline.needed = any(map(is_inline, self._evaluators))
+        close_first()
         self._plans = {}
 
     def attach(
@@ -243,7 +256,7 @@ class Monitor:
             return node.item
         seconds = perf_counter() - node.began
         item = self._close(node, seconds, take_snapshot(output_state, self.limits), tokens)
-        if waits and self.inline.wanted and node.job is not None:
+        if waits and self.inline.needed and node.job is not None:
             self.inline.wait(node.job)
         return item
 

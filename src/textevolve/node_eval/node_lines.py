@@ -15,14 +15,12 @@ from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.history import HistoryItem, read_time
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.snapshots import (
+    WHOLE,
     CutText,
     Description,
-    SnapshotLimits,
+    cut_text,
     take_snapshot,
 )
-
-WHOLE = SnapshotLimits(characters=10**9, items=10**9, total=10**9, depth=100)
-"""What was recorded is not cut again; only what stands under the names of secrets is masked."""
 
 MOST_BITS = 14_000
 """Integers of more are neither written nor read by Python's JSON: they may have 4,300 digits."""
@@ -149,8 +147,7 @@ def _mark_cut(states: Any, place: tuple[str | int, ...], length: int | None) -> 
     if length is None:
         states[last] = Description(text)
     else:
-        states[last] = CutText(text)
-        states[last].full_length = length
+        states[last] = cut_text(text, length)
 
 
 def _find_cuts(state: Any, place: tuple[str | int, ...]) -> Iterator[list[Any]]:

@@ -14,9 +14,8 @@ from textevolve.errors import InputError
 from textevolve.node_eval.episodes import Episode, EpisodeInstructions, Reading
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.node_lines import WHOLE
 from textevolve.node_eval.otlp import Span
-from textevolve.node_eval.snapshots import take_snapshot
+from textevolve.node_eval.snapshots import WHOLE, take_snapshot
 from textevolve.node_eval.span_states import (
     attributes_of,
     error_of,

@@ -1,17 +1,21 @@
-"""The runs of an agent: which one a node belongs to, and how the supersteps of each grow.
+"""The runs of an agent: which one a node belongs to, how the supersteps of each grow, and a node
+from its beginning until its evaluators have ended.
 
-What a node is and who judges it is the business of `monitor.py`.
+Who judges a node is decided in `monitor.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
-from textevolve.node_eval.history import History, HistoryItem
-from textevolve.node_eval.workers import EvaluationJob
+from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.node_eval.evaluators import NodeEvaluator
+from textevolve.node_eval.history import History, HistoryItem, seen_from
+from textevolve.node_eval.instructions import Instruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,72 @@ DEFAULT_RUN = NodeRun("1")
 
 entered: ContextVar[Mapping[object, NodeRun]] = ContextVar("entered", default=MappingProxyType({}))
 """The run that was entered by hand, by the key of its monitor."""
+
+
+@dataclass(slots=True, eq=False)
+class EvaluationJob:
+    """A node that ended, as its evaluators are to see it: in the last of the first `count`
+    supersteps. `missing`: those without an outcome yet, by their id: names may change."""
+
+    item: HistoryItem
+    entries: list[list[HistoryItem]]
+    count: int
+    missing: dict[int, NodeEvaluator] = field(default_factory=dict[int, NodeEvaluator])
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether an outcome is missing that does not come from the background."""
+        return not all(getattr(one, "background", False) for one in list(self.missing.values()))
+
+    def see(self) -> History:
+        """A copy of the history when the node had just ended."""
+        return seen_from(self.entries, self.item, self.count - 1, self.count)
+
+
+@dataclass(slots=True, eq=False)
+class OpenNode:
+    """A node that has begun. `item` is there once it has ended, and its `job` where it counts."""
+
+    name: str
+    instruction: Instruction | None
+    input_state: Any
+    step: Hashable | None
+    path: tuple[str, ...]
+    run: NodeRun
+    timestamp: float
+    ignored: bool
+    began: float
+    item: HistoryItem | None = None
+    job: EvaluationJob | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What the evaluators said of a node. `results`: by the evaluator's name, those that are there
+    by now. `error`: how the node itself failed. `run_id`: the run that it belongs to."""
+
+    node: str
+    results: Mapping[str, EvaluationResult | Failure]
+    error: str | None = None
+    run_id: str = ""
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether every score passed; None where there is no score."""
+        scored = [one.passed for one in self.results.values() if isinstance(one, EvaluationResult)]
+        return all(scored) if scored else None
+
+    @property
+    def text(self) -> str:
+        """A line for each evaluator that the node did not pass, to be shown to whoever tries again;
+        empty where there is none."""
+        lines = [f"{self.node}: {self.error}"] if self.error else []
+        lines += [
+            f"{name}: {one.feedback or 'not passed'}"
+            for name, one in self.results.items()
+            if isinstance(one, EvaluationResult) and not one.passed
+        ]
+        return "\n".join(lines)
 
 
 class NodeRunRecord:

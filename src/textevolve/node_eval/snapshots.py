@@ -11,25 +11,29 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
+from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
+from functools import lru_cache
 from itertools import islice
 from pathlib import PurePath
 from typing import Any, cast
+from uuid import UUID
 
 from textevolve.errors import InputError
 
 MASK = "***"
 ARGUMENTS = "arguments"
-"""Of a call of a tool: what stands under this key is often JSON as a text."""
+"""Of a call of a tool: the value under this key is often JSON as a text."""
 PYDANTIC = "__pydantic_fields__"
-_kind: Callable[[Any], type[Any]] = type
-_copy_dict: Callable[[Any], dict[Any, Any]] = cast(
-    Any, dict
-).copy  # not that of a class derived from dict
+_kind: Callable[[Any], Any] = type
+_dict: Any = dict  # its methods, not those of a class derived from it
 _ATOMS = frozenset({bool, int, float, type(None)})
-_TEXTS = (datetime.date, datetime.time, datetime.timedelta, PurePath)
-_TEXT_NAMES = frozenset({"UUID", "Decimal", "Fraction"})
+_TEXTS = (
+    *(datetime.date, datetime.time, datetime.timedelta, PurePath),
+    *(UUID, Decimal, Fraction),
+)
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 _SECRET_ENDS = frozenset(
     {
@@ -38,7 +42,6 @@ _SECRET_ENDS = frozenset(
     }
 )
 _SECRET_KEYS = frozenset({"api", "private", "access", "secret", "signing", "encryption", "auth"})
-_MOST_KEYS_KNOWN = 10_000
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,6 @@ class SnapshotLimits:
     total: int = 5_000
     depth: int = 12
     secrets: tuple[str, ...] = ()
-    _known: dict[str, bool] = field(
-        default_factory=dict[str, bool], init=False, repr=False, compare=False
-    )
 
     def __post_init__(self) -> None:
         for name in ("characters", "items", "total", "depth"):
@@ -66,28 +66,25 @@ class SnapshotLimits:
                 raise InputError(f"the limit of {name} must be a whole number from 1 on")
         if isinstance(self.secrets, str):
             raise InputError("secrets must be a sequence of names, not one text")
+        object.__setattr__(self, "secrets", tuple(self.secrets))
 
-    def hides(self, key: str) -> bool:
-        """Whether the value under this key is a secret."""
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) >= _MOST_KEYS_KNOWN:
-                self._known.clear()
-            known = self._judge(key)
-            if key != ARGUMENTS:  # which has to be looked at each time
-                self._known[key] = known
-        return known
 
-    def _judge(self, key: str) -> bool:
-        words = [word.lower() for word in _WORDS.findall(key[:200])]
-        if not words:
-            return False
-        name = "".join(words)
-        if any(name == "".join(map(str.lower, _WORDS.findall(own))) for own in self.secrets):
-            return True
-        if words[-1] in _SECRET_ENDS or name.endswith(("apikey", "password")):
-            return True
-        return words[-1] in ("key", "keys") and len(words) > 1 and words[-2] in _SECRET_KEYS
+WHOLE = SnapshotLimits(characters=10**9, items=10**9, total=10**9, depth=100)
+"""What was recorded is not cut again; only the values under the names of secrets are masked."""
+
+
+@lru_cache(maxsize=10_000)
+def _is_secret(key: str, secrets: tuple[str, ...]) -> bool:
+    """Whether the value under this key is masked."""
+    words = [word.lower() for word in _WORDS.findall(key[:200])]
+    if not words:
+        return False
+    name = "".join(words)
+    if any(name == "".join(_WORDS.findall(secret)).lower() for secret in secrets):
+        return True
+    if words[-1] in _SECRET_ENDS or name.endswith(("apikey", "password")):
+        return True
+    return words[-1] in ("key", "keys") and len(words) > 1 and words[-2] in _SECRET_KEYS
 
 
 class Description(str):
@@ -102,6 +99,12 @@ class CutText(str):
     __slots__ = ("full_length",)
 
     full_length: int
+
+
+def cut_text(text: str, full_length: int) -> CutText:
+    cut = CutText(text)
+    cut.full_length = full_length
+    return cut
 
 
 class Fields(dict[str, Any]):
@@ -120,35 +123,34 @@ class Fields(dict[str, Any]):
 def take_snapshot(state: object, limits: SnapshotLimits) -> Any:
     """A copy that nobody shares with the agent. Raises nothing, and calls no code of the state's
     own unless it is a container of an unusual kind."""
-    kind = type(state)
-    if kind in _ATOMS or (kind is str and len(cast(str, state)) <= limits.characters):
-        return state
-    if kind is dict and (copied := _copy_flat(cast("dict[Any, Any]", state), limits)) is not None:
-        return copied
-    try:
-        return _Snapshot(limits).copy(state, 0)
-    except Exception as error:  # noqa: BLE001  the state's own code may raise anything
-        return Description(f"<{_name(state)}: not kept, reading it raised {type(error).__name__}>")
+    if type(state) is dict:
+        flat = copy_flat(state, limits)
+        if flat is not None:
+            return flat
+    return _Snapshot(limits).copy(state, 0)
 
 
-def _copy_flat(state: dict[Any, Any], limits: SnapshotLimits) -> dict[Any, Any] | None:
-    """What most states are, the short way: nothing but numbers and short texts under keys that have
-    been seen before and hide nothing; None where the state is another."""
-    if len(state) > limits.items or len(state) > limits.total:
+def copy_flat(state: Any, limits: SnapshotLimits) -> dict[Any, Any] | None:
+    """A copy of numbers and short texts under harmless keys, the quick way, for most states are
+    that; None where anything else is in it."""
+    if len(state) > min(limits.items, limits.total):
         return None
-    copied = _copy_dict(state)
-    known, longest = limits._known, limits.characters  # pyright: ignore[reportPrivateUsage]
-    for key, one in copied.items():
-        kind = _kind(one)
-        if kind not in _ATOMS and (kind is not str or len(one) > longest):
+    copied: dict[Any, Any] = _dict.copy(state)
+    secrets, most = limits.secrets, limits.characters
+    for key, value in copied.items():
+        kind = _kind(value)
+        if kind not in _ATOMS and (kind is not str or len(value) > most):
             return None
-        if known.get(key) is not False:
+        if type(key) is not str or key == ARGUMENTS or _is_secret(key, secrets):
             return None
     return copied
 
 
 class _Snapshot:
-    """One state on its way into a snapshot: what is left of the limits, and what it is inside."""
+    """One state on its way into a snapshot: what is left of the limits, and what it is inside.
+
+    Types are told by `type(value)`, since `isinstance` may run code of the value's own.
+    """
 
     __slots__ = ("inside", "left", "limits")
 
@@ -162,177 +164,140 @@ class _Snapshot:
         if kind in _ATOMS:
             return value
         if kind is str:
-            return value if len(value) <= self.limits.characters else self._cut(value)
-        if kind is dict:
-            return self._container(value, depth, self._dict)
-        if kind is list:
-            return self._container(value, depth, self._list)
-        return self._other(value, depth)
-
-    def _container(self, value: Any, depth: int, copy: Any) -> Any:
-        if depth >= self.limits.depth:
-            return Description(f"<{_name(value)}: not kept, nested deeper than {depth}>")
-        if self.left <= 0 and value:
-            return Description(f"<{_name(value)}: not kept, the state has too many items>")
+            most = self.limits.characters
+            return value if len(value) <= most else cut_text(value[:most], len(value))
         key = id(value)
-        if key in self.inside:
-            return Description(f"<{_name(value)}: stands within itself>")
-        self.inside.add(key)
         try:
-            return copy(value, depth)
-        except Exception as error:  # noqa: BLE001  the value's own code may raise anything
-            said = f"<{_name(value)}: not kept, reading it raised {type(error).__name__}>"
-            return Description(said)
-        finally:
+            kept_as, parts = self._open(value, kind)
+            if kept_as is None:
+                return self._scalar(value, kind, depth)
+            if depth >= self.limits.depth:
+                return Description(f"<{_name(kind)}: not kept, nested deeper than {depth}>")
+            if self.left <= 0 and len(parts):
+                return Description(f"<{_name(kind)}: not kept, the state has too many items>")
+            if key in self.inside:
+                return Description(f"<{_name(kind)}: stands within itself>")
+            self.inside.add(key)
+            copied = (
+                self._dict(parts, depth) if issubclass(kept_as, dict) else self._list(parts, depth)
+            )
             self.inside.discard(key)
+            return copied if kept_as in (dict, list) else kept_as(copied)
+        except Exception as error:  # noqa: BLE001  the value's own code may raise anything
+            self.inside.discard(key)
+            return _unreadable(error, f"{_name(kind)}: ")
 
-    def _dict(self, value: dict[Any, Any], depth: int) -> dict[Any, Any]:
-        whole, most = len(value), min(self.limits.items, self.left)
-        if whole > most:
-            last = list(islice(reversed(value.items()), most // 2))
-            copied: dict[Any, Any] = dict([*islice(value.items(), (most + 1) // 2), *last[::-1]])
-        else:  # in one step of the interpreter: no other thread can change it meanwhile
-            copied = _copy_dict(value)
-        self.left -= len(copied)
-        limits, longest = self.limits, self.limits.characters
-        known, odd = limits._known, False  # pyright: ignore[reportPrivateUsage]
-        for key, one in copied.items():
-            if type(key) is not str:
-                odd = True
-            elif known.get(key) is not False:
-                if limits.hides(key):
-                    copied[key] = MASK
-                    continue
-                if key == ARGUMENTS and type(one) is str:
-                    one = copied[key] = mask_json(one, limits)
-            kind = _kind(one)
-            if kind not in _ATOMS and (kind is not str or len(one) > longest):
-                copied[key] = self.copy(one, depth + 1)
-        if odd:
-            copied = self._rename(copied)
-        if whole > most:
-            copied["…"] = Description(f"<{whole - most:,} more keys, not kept>")
-        return copied
-
-    def _rename(self, copied: dict[Any, Any]) -> dict[Any, Any]:
-        """Keys as texts and numbers; those that then hide a secret hide it."""
-        named = {self._key(key): one for key, one in copied.items()}
-        hides = self.limits.hides
-        return {k: MASK if isinstance(k, str) and hides(k) else one for k, one in named.items()}
-
-    def _list(self, value: list[Any], depth: int) -> list[Any]:
-        return self._sequence(value, depth)
-
-    def _sequence(self, values: Any, depth: int) -> list[Any]:
-        """`values` has a length and a beginning, and maybe an end: what came last often matters."""
-        whole, most = len(values), min(self.limits.items, self.left)
-        kept: list[Any] = list(islice(values, whole if whole <= most else (most + 1) // 2))
-        if whole > most and hasattr(values, "__reversed__"):
-            kept += list(islice(reversed(values), most // 2))[::-1]
-        self.left -= len(kept)
-        copied = [self.copy(one, depth + 1) for one in kept]
-        if whole > len(kept):
-            said = Description(f"<{whole - len(kept):,} more items, not kept>")
-            copied.insert((most + 1) // 2, said)
-        return copied
-
-    def _cut(self, text: str) -> CutText:
-        cut = CutText(text[: self.limits.characters])
-        cut.full_length = len(text)
-        return cut
-
-    def _key(self, key: Any) -> Any:
-        if isinstance(key, str):
-            return str.__str__(key)
-        if isinstance(key, Enum):
-            return self._key(key.value)
-        if key is None or type(key) in _ATOMS:
-            return key
-        if type(key) is tuple and all(_kind(part) in (str, int) for part in cast(Any, key)):
-            return str(cast(Any, key))
-        return f"<{_name(cast(object, key))}>"
-
-    def _other(self, value: Any, depth: int) -> Any:
-        """Kinds that are rarer than those above, the likelier ones first."""
-        kind = _kind(value)
-        if kind in (Description, CutText):
-            return value
-        if isinstance(value, Enum):
-            return self.copy(value.value, depth)
-        if isinstance(value, str):
-            return self.copy(str.__str__(value), depth)
-        if isinstance(value, (bool, int, float)):
-            return float(value) if isinstance(value, float) else int(value)
+    def _open(self, value: Any, kind: Any) -> tuple[Any, Any]:
+        """The type that a container is kept as, and its parts; None for what is no container."""
+        if issubclass(kind, dict):
+            return (Fields if kind is Fields else dict), value
         if issubclass(kind, tuple):
-            return self._container(value, depth, self._tuple)
-        if kind is Fields:
-            return self._container(value, depth, self._fields)
-        if is_dataclass(kind) or hasattr(kind, PYDANTIC):
-            return self._container(value, depth, self._object)
-        if isinstance(value, dict):
-            return self._container(cast(Any, value), depth, self._dict)
-        if isinstance(value, (list, deque, Set)):
-            values = cast("Iterable[Any]", value)
-            return self._container(values, depth, self._sequence)
-        if isinstance(value, Mapping):
-            pairs = cast("Mapping[Any, Any]", value)
-            return self._container(pairs, depth, self._mapping)
-        if isinstance(value, _TEXTS) or kind.__name__ in _TEXT_NAMES:
+            names: Any = getattr(cast(Any, kind), "_fields", None)
+            return (Fields, dict(zip(names, value, strict=False))) if names else (tuple, value)
+        if issubclass(kind, (list, deque, Set)):
+            return list, value
+        if is_dataclass(kind):
+            return Fields, {name: _read(value, name) for name in kind.__dataclass_fields__}
+        if hasattr(kind, PYDANTIC):
+            extra: Any = getattr(value, "__pydantic_extra__", None) or {}
+            return Fields, {**value.__dict__, **extra}
+        if issubclass(kind, Mapping):
+            return dict, {key: value[key] for key in islice(value, self.limits.items + 1)}
+        return None, None
+
+    def _scalar(self, value: Any, kind: Any, depth: int) -> Any:
+        if issubclass(kind, Enum):
+            return self.copy(value.value, depth)
+        if issubclass(kind, (Description, CutText)):
+            return value
+        if issubclass(kind, str):
+            return self.copy(str.__str__(value), depth)
+        if issubclass(kind, (int, float)):
+            return float(value) if issubclass(kind, float) else int(value)
+        if issubclass(kind, _TEXTS):
             return str(value)
         if kind.__module__ == "numpy" and not getattr(value, "shape", (0,)):
             return self.copy(value.item(), depth)  # a number of numpy's
-        return describe(value)
+        return _describe(value, kind)
 
-    def _tuple(self, value: tuple[Any, ...], depth: int) -> Any:
-        names: Any = getattr(type(value), "_fields", None)
-        if isinstance(names, tuple):
-            pairs = dict(zip(cast("tuple[str, ...]", names), value, strict=False))
-            return Fields(self._dict(pairs, depth))
-        return tuple(self._sequence(value, depth))
-
-    def _fields(self, value: Fields, depth: int) -> Fields:
-        return Fields(self._dict(value, depth))
-
-    def _object(self, value: Any, depth: int) -> Fields:
-        """The fields that it has, and what pydantic keeps of others."""
-        if is_dataclass(value):
-            names = cast("dict[str, Any]", value.__dataclass_fields__)
-            return Fields(self._dict({name: _read(value, name) for name in names}, depth))
-        extra: Any = getattr(value, "__pydantic_extra__", None) or {}
-        return Fields(self._dict({**value.__dict__, **extra}, depth))
-
-    def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[Any, Any]:
-        pairs = {key: value[key] for key in islice(value, self.limits.items + 1)}
-        copied = self._dict(pairs, depth)
-        if len(pairs) > self.limits.items:
-            copied["…"] = Description("<more keys, not kept>")
+    def _dict(self, pairs: dict[Any, Any], depth: int) -> dict[Any, Any]:
+        left_out = 0
+        if len(pairs) <= min(self.limits.items, self.left):
+            pairs = _dict.copy(pairs)  # in one step: no other thread can change it meanwhile
+        else:
+            first, last, left_out = self._ends(_dict.items(pairs))
+            pairs = dict([*first, *last])
+        self.left -= len(pairs)
+        copied: dict[Any, Any] = {}
+        for key, value in pairs.items():
+            name = key if type(key) is str else self._key(key)
+            if type(name) is str:
+                if _is_secret(name, self.limits.secrets):
+                    copied[name] = MASK
+                    continue
+                if name == ARGUMENTS and type(value) is str:
+                    value = mask_json(value, self.limits)
+            copied[name] = self.copy(value, depth + 1)
+        if left_out:
+            copied["…"] = Description(f"<{left_out:,} more keys, not kept>")
         return copied
+
+    def _list(self, values: Any, depth: int) -> list[Any]:
+        first, last, left_out = self._ends(values)
+        self.left -= len(first) + len(last)
+        copied = [self.copy(value, depth + 1) for value in first]
+        if left_out:
+            copied.append(Description(f"<{left_out:,} more items, not kept>"))
+        return copied + [self.copy(value, depth + 1) for value in last]
+
+    def _ends(self, values: Any) -> tuple[list[Any], list[Any], int]:
+        """The items that there is room for, from the beginning and the end, since what came last
+        often matters; and how many are left out. No more is read than it has by its length."""
+        length, most = len(values), min(self.limits.items, self.left)
+        if length <= most:
+            return list(islice(values, length)), [], 0
+        first: list[Any] = list(islice(values, (most + 1) // 2))
+        ends = hasattr(values, "__reversed__")
+        last = list(islice(reversed(values), most // 2))[::-1] if ends else []
+        return first, last, length - len(first) - len(last)
+
+    def _key(self, key: Any) -> Any:
+        """A key as a text or a number."""
+        kind = _kind(key)
+        if issubclass(kind, Enum):
+            return self._key(key.value)
+        if issubclass(kind, str):
+            return str.__str__(key)
+        if kind in _ATOMS:
+            return key
+        if kind is tuple and all(type(part) in (str, int) for part in key):
+            return str(key)
+        return f"<{_name(kind)}>"
 
 
 def _read(value: object, name: str) -> Any:
     try:
         return getattr(value, name)
     except Exception as error:  # noqa: BLE001  a property of the user's may raise anything
-        return Description(f"<not kept, reading it raised {type(error).__name__}>")
+        return _unreadable(error)
 
 
-def describe(value: object) -> Description:
+def _unreadable(error: Exception, name: str = "") -> Description:
+    return Description(f"<{name}not kept, reading it raised {type(error).__name__}>")
+
+
+def _describe(value: Any, kind: Any) -> Description:
     """`<DataFrame, 100 x 3>`: the kind, and the size where it is told without running a query."""
-    if isinstance(value, (bytes, bytearray)):
-        return Description(f"<{_name(value)}, {len(value):,} bytes>")
-    try:
-        shape: Any = getattr(value, "shape", None) if hasattr(type(value), "shape") else None
-        if isinstance(shape, tuple):
-            sizes = [str(int(size)) for size in cast("tuple[Any, ...]", shape)]
-            return Description(f"<{_name(value)}, {' x '.join(sizes)}>")
-    except Exception:  # noqa: BLE001  then it has no shape that can be told
-        pass
-    return Description(f"<{_name(value)}>")
+    size = ""
+    if issubclass(kind, (bytes, bytearray)):
+        size = f", {len(value):,} bytes"
+    elif hasattr(kind, "shape") and isinstance(shape := value.shape, tuple):
+        size = ", " + " x ".join(str(int(number)) for number in cast("tuple[Any, ...]", shape))
+    return Description(f"<{_name(kind)}{size}>")
 
 
-def _name(value: object) -> str:
-    kind: Any = value if isinstance(value, type) else type(value)
-    return str(type.__getattribute__(kind, "__name__"))[:80]
+def _name(kind: Any) -> str:
+    return str(kind.__name__)[:80]
 
 
 def mask_json(text: str, limits: SnapshotLimits) -> str:
@@ -340,25 +305,11 @@ def mask_json(text: str, limits: SnapshotLimits) -> str:
     if text.lstrip()[:1] not in ("{", "["):
         return text
     try:
-        given: object = json.loads(text)
-        masked = _mask(given, limits)
+        value: object = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return text if masked == given else json.dumps(masked, ensure_ascii=False)
-
-
-def _mask(value: Any, limits: SnapshotLimits) -> Any:
-    if isinstance(value, dict):
-        pairs = cast("dict[str, Any]", value).items()
-        return {key: MASK if limits.hides(key) else _mask(one, limits) for key, one in pairs}
-    if isinstance(value, list):
-        return [_mask(one, limits) for one in cast("list[Any]", value)]
-    return value
-
-
-def is_flat(value: Any, limits: SnapshotLimits) -> bool:
-    """Whether a snapshot of it would have nothing to leave out and nothing to copy but itself."""
-    return type(value) is dict and _copy_flat(cast("dict[Any, Any]", value), limits) is not None
+    masked = take_snapshot(value, replace(WHOLE, secrets=limits.secrets))
+    return text if masked == value else json.dumps(masked, ensure_ascii=False)
 
 
 def copy_plain(value: Any) -> Any:
@@ -370,10 +321,8 @@ def copy_plain(value: Any) -> Any:
             if type(one) not in _ATOMS and type(one) is not str:
                 copied[key] = copy_plain(one)
         return copied
-    if kind is list:
-        return [copy_plain(one) for one in value]
-    if kind is tuple:
-        return tuple(copy_plain(one) for one in value)
+    if kind is list or kind is tuple:
+        return cast(Any, kind)(map(copy_plain, value))
     return value
 
 

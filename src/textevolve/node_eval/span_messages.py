@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from textevolve.node_eval.node_lines import WHOLE
-from textevolve.node_eval.snapshots import mask_json, take_snapshot
+from textevolve.node_eval.snapshots import WHOLE, mask_json, take_snapshot
 
 CONTENTS = (
     *("parts", "content", "contents", "refusal", "function_call", "tool_calls"),

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from textevolve.node_eval.arbiteros.core import ArbiterOSAlpha
+from textevolve.errors import InputError
+from textevolve.node_eval.arbiteros.core import NO_POLICIES, ArbiterOSAlpha
 from textevolve.node_eval.arbiteros.evaluation import (
     EvaluationResult,
     NodeEvaluator,
     ThresholdEvaluator,
 )
 from textevolve.node_eval.arbiteros.history import History, HistoryItem
-from textevolve.node_eval.arbiteros.policy import refuse
 
 __all__ = [
     "ArbiterOSAlpha",
@@ -31,5 +31,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    refuse(name)
+    if "Policy" in name:
+        raise InputError(f"{name}: {NO_POLICIES}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,13 +15,11 @@ from typing import Any, Literal, TypeVar, cast
 from textevolve.errors import InputError
 from textevolve.node_eval import history as ours
 from textevolve.node_eval.arbiteros.history import History
-from textevolve.node_eval.arbiteros.policy import refuse
 from textevolve.node_eval.evaluators import NodeEvaluator, NodeOutcome, check_evaluator
 from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.instrumentation import watch
 from textevolve.node_eval.monitor import Monitor
-from textevolve.node_eval.open_nodes import OpenNode
-from textevolve.node_eval.run_records import NodeRun
+from textevolve.node_eval.run_records import NodeRun, OpenNode
 
 F = TypeVar("F", bound=Callable[..., Any])
 BACKENDS = ("langgraph", "native", "vanilla")
@@ -35,38 +33,35 @@ class RolloutError(InputError, RuntimeError):
     """A rollout within a rollout; a RuntimeError as in ArbiterOS."""
 
 
-class _Patient(Monitor):
+class _WaitingMonitor(Monitor):
     """Waits for evaluators before a node returns."""
 
-    def end(
-        self, node: OpenNode, output_state: Any, *, tokens: int | None = None, waits: bool = True
-    ) -> ours.HistoryItem:
-        item = super().end(node, output_state, tokens=tokens, waits=waits)
+    def end(self, node: OpenNode, *args: Any, **kwargs: Any) -> ours.HistoryItem:
+        item = super().end(node, *args, **kwargs)
         self.feedback(node)
         return item
 
 
-class _Asked(NodeEvaluator):
-    """An evaluator, asked about a history of the published shape."""
+class _PublishedEvaluator(NodeEvaluator):
+    """An evaluator that is given histories of the published shape."""
 
     def __init__(self, evaluator: NodeEvaluator) -> None:
         self.evaluator = evaluator
-        self.background = getattr(evaluator, "background", False)
-        self.inline = getattr(evaluator, "inline", False)
-        self.timeout = getattr(evaluator, "timeout", None)
+        for name in ("background", "inline", "timeout"):
+            setattr(self, name, getattr(evaluator, name, None))
         super().__init__(evaluator.name, evaluator.target_instructions)
 
     def evaluate(self, history: ours.History) -> NodeOutcome | Awaitable[NodeOutcome]:
         return self.evaluator.evaluate(cast(Any, History(seen=history)))
 
 
-def _read_kind(given: object) -> Instruction:
+def _read_kind(kind: object) -> Instruction:
     with suppress(InputError):
-        if not isinstance(given, str) and (kind := read_instruction(given)) is not None:
-            return kind
+        if not isinstance(kind, str) and (instruction := read_instruction(kind)) is not None:
+            return instruction
     raise KindError(
         "the instruction must be an instance of one of the Core enums, such as"
-        f" CognitiveCore.GENERATE, not {str(given)[:40]!r}"
+        f" CognitiveCore.GENERATE, not {str(kind)[:40]!r}"
     )
 
 
@@ -81,10 +76,8 @@ class ArbiterOSAlpha:
         if backend not in BACKENDS:
             raise InputError(f"the backend must be langgraph or native, not {backend!r}")
         self.backend = "native" if backend == "vanilla" else backend
-        self.monitor: Monitor = _Patient()
+        self.monitor: Monitor = _WaitingMonitor()
         self.evaluators: list[NodeEvaluator] = []
-        self.policy_checkers: list[Any] = []
-        self.policy_routers: list[Any] = []
         self._last = History(self.monitor)
         self._rollouts: dict[str, History] = {}
 
@@ -100,7 +93,7 @@ class ArbiterOSAlpha:
             InputError: it cannot be used, or another has its name.
         """
         check_evaluator(evaluator)
-        self.monitor.add(_Asked(evaluator))
+        self.monitor.add(_PublishedEvaluator(evaluator))
         self.evaluators.append(evaluator)
 
     def add_policy_checker(self, checker: object) -> None:
@@ -108,14 +101,9 @@ class ArbiterOSAlpha:
         Raises:
             InputError: always; there are no policies here.
         """
-        refuse("PolicyChecker")
+        raise InputError(NO_POLICIES)
 
-    def add_policy_router(self, router: object) -> None:
-        """
-        Raises:
-            InputError: always; there are no policies here.
-        """
-        refuse("PolicyRouter")
+    add_policy_router = add_policy_checker
 
     def instruction(self, instruction_type: Instruction) -> Callable[[F], F]:
         """A decorator of functions of every kind: each call is a node of this type.
@@ -132,14 +120,10 @@ class ArbiterOSAlpha:
             def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpenNode:
                 state = self._read_input(signature, args, kwargs)
                 outer, history = self.monitor.find_outer(), self.history
-                return self.monitor.begin(
-                    name,
-                    kind,
-                    state,
-                    step=outer.step if outer else history.take_place(),
-                    path=outer.path if outer else (),
-                    run=NodeRun(history.run_id) if history.run_id else outer.run if outer else None,
-                )
+                run = NodeRun(history.run_id) if history.run_id else outer.run if outer else None
+                step = outer.step if outer else history.take_place()
+                path = outer.path if outer else ()
+                return self.monitor.begin(name, kind, state, step=step, path=path, run=run)
 
             return watch(self.monitor, begin, function)
 
@@ -173,21 +157,17 @@ class ArbiterOSAlpha:
         at once are not mixed. A call within a call raises a RolloutError."""
 
         def decorate(function: F) -> F:
-            if inspect.iscoroutinefunction(function):
-
-                @functools.wraps(function)
-                async def awaited(*args: Any, **kwargs: Any) -> Any:
-                    with self._roll_out():
-                        return await function(*args, **kwargs)
-
-                return cast(F, awaited)
+            @functools.wraps(function)
+            async def awaited(*args: Any, **kwargs: Any) -> Any:
+                with self._roll_out():
+                    return await function(*args, **kwargs)
 
             @functools.wraps(function)
             def called(*args: Any, **kwargs: Any) -> Any:
                 with self._roll_out():
                     return function(*args, **kwargs)
 
-            return cast(F, called)
+            return cast(F, awaited if inspect.iscoroutinefunction(function) else called)
 
         return decorate
 
@@ -206,3 +186,9 @@ class ArbiterOSAlpha:
                 del self._rollouts[run_id]
                 if self._last is not mine:
                     mine.forget()
+
+
+NO_POLICIES = (
+    "there are no policies here: nodes are judged, never stopped or routed; check in a node's own"
+    " code, and route by what monitor.last_feedback(...) says"
+)
