@@ -182,7 +182,7 @@ class _Snapshot:
                 self._dict(parts, depth) if issubclass(kept_as, dict) else self._list(parts, depth)
             )
             self.inside.discard(key)
-            return copied if kept_as in (dict, list) else kept_as(copied)
+            return cast(Any, kept_as(copied) if kept_as in (Fields, tuple) else copied)
         except Exception as error:  # noqa: BLE001  the value's own code may raise anything
             self.inside.discard(key)
             return _unreadable(error, f"{_name(kind)}: ")
