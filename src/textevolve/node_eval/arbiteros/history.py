@@ -97,7 +97,7 @@ class History:
         self._free = 0
 
     @property
-    def recorded(self) -> ours.History:
+    def _recorded(self) -> ours.History:
         """The same as this project has it."""
         if self._seen is not None or self._monitor is None:
             return self._seen or ours.History()
@@ -109,7 +109,7 @@ class History:
     def entries(self) -> list[list[HistoryItem]]:
         """Supersteps, each a list of the nodes that ran in it; one that was entered and has none
         yet is empty."""
-        steps = [[self._wrap(item) for item in step] for step in self.recorded.entries]
+        steps = [[self._wrap(item) for item in step] for step in self._recorded.entries]
         return [*steps, []] if self._free and self._free == len(self.next_superstep) else steps
 
     def _wrap(self, item: ours.HistoryItem) -> HistoryItem:
@@ -150,4 +150,4 @@ class History:
 
     def pprint(self) -> None:
         """Print it as a tree."""
-        print(self.recorded)
+        print(self._recorded)
