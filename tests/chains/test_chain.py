@@ -104,7 +104,6 @@ async def test_plain_and_async_functions_and_chains_are_steps(run):
         ),
         (lambda: Chain("c", ask("a", "{b}"), ask("b", "x")), "'b' already, or it is used before"),
         (lambda: Chain("c", ask("a", "x"), outputs="b"), "no step makes the output 'b'"),
-        (lambda: Chain("c", ask("a", "x"), outputs={"a": int}), "is to be int, but its step makes"),
         (lambda: Chain("c", ask("a", "x"), ask("a", "y")), "there is a value 'a' already"),
         (
             lambda: Chain("c", ask("a", "x", parse=Verdict), ask("b", "{a.resaon}")),

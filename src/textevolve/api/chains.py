@@ -30,7 +30,7 @@ from textevolve.llm.chains.prompt_set import PromptSet as PromptSet  # asks by `
 from textevolve.llm.chains.scope import ChainContext, running_model, wait_within
 from textevolve.llm.chains.template_syntax import Syntax, read_syntax
 from textevolve.llm.model import Request, Response
-from textevolve.llm.streaming import PieceListener, ask_streaming
+from textevolve.llm.streaming import ask_unbroken
 from textevolve.settings import Settings, read_settings, store_location, today
 from textevolve.studies.run_chain import ChainRuns, ChainSpec, chain_cases
 from textevolve.studies.standing import open_standing_run
@@ -57,23 +57,23 @@ class OpenModels:
     """Models that stay open between calls from anywhere, until `close`, which the end of the
     program calls too. What they are asked is a run of its own in the store."""
 
-    def __init__(self, chain: Chain | None, **given: Unpack[OpenKeywords]) -> None:
-        for name in given:
+    def __init__(self, chain: Chain | None, **opened: Unpack[OpenKeywords]) -> None:
+        for name in opened:
             if name not in OpenKeywords.__annotations__:
                 raise InputError(f"unknown parameter '{name}'")
-        self._given, self._chain = given, chain
-        named = {"model": given.get("model"), "store": given.get("store")}
-        settings = given.get("settings") or read_settings(named)[0]
-        store = store_location(given.get("store") or settings.store)
+        self._options, self._chain = opened, chain
+        overrides = {"model": opened.get("model"), "store": opened.get("store")}
+        settings = opened.get("settings") or read_settings(overrides)[0]
+        store = store_location(opened.get("store") or settings.store)
         self._settings = settings.model_copy(update={"store": store})
         self.kept = KeptOpen(self._open, "these models are closed; open them anew")
 
     async def _open(self, stack: AsyncExitStack) -> Workbench:
-        chain, named = self._chain, self._given.get("model")
+        chain, chosen = self._chain, self._options.get("model")
         model, why = "", ""
-        may_ask = chain is not None and chain.may_ask and (named or self._settings.model)
+        may_ask = chain is not None and chain.may_ask and (chosen or self._settings.model)
         if chain is None or chain.asks_default or may_ask:
-            model, why = await choose_model(self._settings, named)
+            model, why = await choose_model(self._settings, chosen)
         models = [*([model] if model else []), *(() if chain is None else chain.models)]
         described = {} if chain is None else {"chain": chain.describe()}
         opened = open_standing_run(
@@ -83,40 +83,40 @@ class OpenModels:
             self._settings,
             source="Python",
             cases=[Case(chain.name if chain else model, (), "1")],
-            limits=self._given.get("limits", Limits()),
+            limits=self._options.get("limits", Limits()),
         )
         return await stack.enter_async_context(opened)
 
     async def context(self) -> ChainContext:
         """The context of a run on any event loop, whose models are asked on their own loop."""
 
-        async def find(bench: Workbench) -> ChainContext:
+        async def make(bench: Workbench) -> ChainContext:
             return bench.chain_context()
 
-        return replace(await self.kept.do(find), model_of=self.model)
-
-    def model(self, spec: str) -> _ModelElsewhere:
-        return _ModelElsewhere(spec, self.kept)
-
-    def close(self) -> None:
-        """Let go of models and store; what is asked meanwhile is ended. Twice is once."""
-        self.kept.close()
+        return replace(await self.kept.do(make), model_of=partial(_OpenModel, self.kept))
 
 
-class _ModelElsewhere:
-    """A model that is asked on the event loop where it is open."""
+class _OpenModel:
+    """A model that is asked on the event loop where it is open. `ask` and `wait` are for programs
+    of others: within a step of a chain they ask that chain's model."""
 
-    def __init__(self, spec: str, kept: KeptOpen[Workbench]) -> None:
-        self.name = spec
-        self._kept = kept
+    def __init__(self, kept: KeptOpen[Workbench], spec: str | None) -> None:
+        self.name = spec or "the model of the settings"
+        self._spec, self._kept = spec, kept
 
     async def __call__(self, request: Request, /) -> Response:
         return await self._kept.do(partial(self._ask, request))
 
     async def _ask(self, request: Request, bench: Workbench) -> Response:
-        return await bench.model_of(self.name or bench.default_model)(request)
+        return await bench.model_of(self._spec or bench.default_model)(request)
+
+    async def ask(self, request: Request, tell: Callable[[str], None] | None = None) -> Response:
+        model = running_model(self._spec) or self
+        return await (model(request) if tell is None else ask_unbroken(model, request, tell))
 
     def wait(self, request: Request) -> Response:
+        if running_model(self._spec) is not None:
+            return wait_within(self.ask(request))
         return self._kept.wait(partial(self._ask, request))
 
 
@@ -140,8 +140,7 @@ class OpenChain(AbstractContextManager["OpenChain"]):
         Raises:
             InputError: an input is missing, unknown, or of another type; or it is closed.
         """
-        within = await run_within(self.chain, values)
-        if within is not None:
+        if (within := await run_within(self.chain, values)) is not None:
             return within
         return await perform_chain(self.chain, values, await self._models.context())
 
@@ -149,27 +148,26 @@ class OpenChain(AbstractContextManager["OpenChain"]):
         """Pieces of the outputs as they are written, each with the name of its output: of what the
         steps do not write bit by bit the whole at the end."""
         context, outputs = await self._models.context(), list[dict[str, Any]]()
-        told: set[str] = set()
+        streamed: set[str] = set()
 
         def start(hear: Callable[[tuple[str, Any]], None]) -> Coroutine[Any, Any, dict[str, Any]]:
-            def hear_output(name: str, piece: Any) -> None:
-                hear((name, piece))
-
-            return perform_chain(self.chain, values, replace(context, heard=hear_output))
+            heard = replace(context, heard=lambda name, piece: hear((name, piece)))
+            return perform_chain(self.chain, values, heard)
 
         async with aclosing(hear_pieces(start, outputs)) as pieces:
-            async for piece in pieces:
-                told.add(piece[0])
-                yield piece
+            async for name, piece in pieces:
+                streamed.add(name)
+                yield name, piece
         for name, value in outputs[0].items():
-            if name not in told:
+            if name not in streamed:
                 yield name, value
 
     def __exit__(self, *_raised: object) -> None:
         self.close()
 
     def close(self) -> None:
-        self._models.close()
+        """Let go of models and store; what is asked meanwhile is ended. Twice is once."""
+        self._models.kept.close()
 
 
 def find_chain(chain: object) -> Chain:
@@ -250,22 +248,6 @@ async def arun_chain(
 run_chain = in_sync(arun_chain)
 
 
-class _OpenModel:
-    """A model of ours, open for programs of others; within a step of a chain it is that chain's."""
-
-    def __init__(self, spec: str | None, models: OpenModels) -> None:
-        self.name = spec or "the model of the settings"
-        self._spec, self._model = spec, models.model(spec or "")
-
-    async def ask(self, request: Request, heard: PieceListener | None = None) -> Response:
-        model = running_model(self._spec) or self._model
-        return await (model(request) if heard is None else ask_streaming(model, request, heard))
-
-    def wait(self, request: Request) -> Response:
-        within = running_model(self._spec) is not None
-        return wait_within(self.ask(request)) if within else self._model.wait(request)
-
-
 def as_runnable(chain: object, **opened: Unpack[OpenKeywords]) -> Runnable[Any, Any]:
     """A chain as a LangChain Runnable: a mapping of inputs in, of outputs out. `chain` and `opened`
     as `open_chain` takes them, or a chain that is open.
@@ -291,7 +273,7 @@ def as_chat_model(
     named, it is the chain's own, or that of the settings. `opened`: see `OpenKeywords`."""
     from textevolve.llm.chains.langchain_runnables import JournaledChatModel
 
-    door = _OpenModel(model, OpenModels(None, model=model, **opened))
+    door = _OpenModel(OpenModels(None, model=model, **opened).kept, model)
     return JournaledChatModel(door=door, temperature=temperature, max_tokens=max_tokens, seed=seed)
 
 
@@ -313,7 +295,7 @@ def as_dspy_lm(model: str | None = None, **given: Any) -> Any:
     from textevolve.llm.chains.dspy_modules import make_lm
 
     opened = {name: given.pop(name) for name in OpenKeywords.__annotations__ if name in given}
-    door = _OpenModel(model, OpenModels(None, model=model, **cast(Any, opened)))
+    door = _OpenModel(OpenModels(None, model=model, **cast(Any, opened)).kept, model)
     return make_lm(door, **given)
 
 

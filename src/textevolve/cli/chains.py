@@ -13,7 +13,7 @@ from textevolve.cli.results import print_json
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.chain_file import load_chain
 from textevolve.llm.chains.chat_template import write_text_template
-from textevolve.llm.chains.steps import CallStep, ChainStep, EachStep, ModelStep, say_type
+from textevolve.llm.chains.steps import CallStep, ChainStep, EachStep, ModelStep, describe_type
 from textevolve.report import wording
 from textevolve.report.blocks import Branch, Report, Texts, Tree
 from textevolve.report.terminal import print_report
@@ -55,7 +55,7 @@ def report_chain(chain: Chain) -> Report:
 
 def _list_names(names: Mapping[str, Any]) -> str:
     shown = [
-        name if kind is None else f"{name} ({say_type(kind).partition(' ')[0]})"
+        name if kind is None else f"{name} ({describe_type(kind).partition(' ')[0]})"
         for name, kind in names.items()
     ]
     return ", ".join(shown) or "none"

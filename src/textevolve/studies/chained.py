@@ -4,8 +4,8 @@ of a run, and asked for a text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -22,17 +22,8 @@ from textevolve.errors import (
 from textevolve.evaluation import Usage
 from textevolve.llm.chains.chain import Chain, Values, perform_chain
 from textevolve.llm.chains.chain_file import as_chain, load_chain
-from textevolve.llm.chains.chat_template import (
-    ChatTemplate,
-    Slot,
-    TemplateMessage,
-    read_text_template,
-    write_text_template,
-)
 from textevolve.llm.chains.trace import StepTrace, TraceRecorder
 from textevolve.llm.model import Request, Response
-from textevolve.loops.calibration.examples import Example, ProgramNames
-from textevolve.loops.calibration.trial_runner import PROMPT, ProgramOutput, Templates, plain_prompt
 from textevolve.user_code import OWN, names_chain, own_object
 from textevolve.wiring import Mode, Workbench
 
@@ -58,13 +49,17 @@ def open_chain_named(name: str, objects: Mapping[str, object]) -> Chain:
 
 def describe_chains(names: tuple[str, ...], objects: Mapping[str, object]) -> dict[str, Any]:
     """Describe each chain, with the models that it names, as JSON."""
-    found: dict[str, Any] = {}
-    for name in names:
-        chain = open_chain_named(name, objects)
-        told = {"version": chain.version, "models": list(chain.models)}
-        asks = {"default": chain.asks_default, "may_ask": chain.may_ask}
-        found[name] = {**told, **asks, **chain.describe()}
-    return found
+    chains = {name: open_chain_named(name, objects) for name in names}
+    return {
+        name: {
+            "version": chain.version,
+            "models": list(chain.models),
+            "default": chain.asks_default,
+            "may_ask": chain.may_ask,
+            **chain.describe(),
+        }
+        for name, chain in chains.items()
+    }
 
 
 def models_of_chains(described: Mapping[str, Any]) -> tuple[str, ...]:
@@ -130,86 +125,6 @@ async def ask_chain(
             raise
         raise AnswerError(f"chain '{chain.name}' raised {name}{error}") from error
     return outputs, recorder.trace
-
-
-@dataclass(frozen=True)
-class TemplateInChain:
-    """A template of a chain that is to be improved: the text of the last message of a user in the
-    step's template. Its placeholders have to stay, whichever values they stand for."""
-
-    chain: Chain
-    step: str
-    bench: Workbench | None = None
-
-    @property
-    def _message(self) -> tuple[int, TemplateMessage]:
-        template = self.chain.templates[self.step]
-        users = [(n, one) for n, one in enumerate(template.messages) if one.role == "user"]
-        if not users:
-            raise InputError(
-                f"chain '{self.chain.name}': the template of the step '{self.step}'"
-                " has no message of a user"
-            )
-        return users[-1]
-
-    @property
-    def text(self) -> str:
-        return write_text_template(self._message[1].parts)
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """The names of its placeholders, each once."""
-        parts = self._message[1].parts
-        return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, Slot)))
-
-    @property
-    def given(self) -> ProgramNames:
-        return ProgramNames(tuple(self.chain.inputs), ((PROMPT, self.slots),))
-
-    def with_text(self, text: str) -> Chain:
-        """The chain with another text in place of the template's."""
-        number, message = self._message
-        parts = read_text_template(text, self.slots)
-        messages = list(self.chain.templates[self.step].messages)
-        messages[number] = replace(message, parts=parts)
-        return self.chain.with_template(self.step, ChatTemplate(tuple(messages)))
-
-    @property
-    def templates(self) -> Templates:
-        return plain_prompt(self.text)
-
-    async def ask(
-        self, templates: Templates, example: Example, count: Callable[[Usage], None], /
-    ) -> ProgramOutput:
-        assert self.bench is not None
-        chain = self.with_text(templates.text)
-        spent = TraceRecorder(chain.name, "chain")
-        try:
-            made = await ask_chain(self.bench, chain, example.values, example.id, spent=spent)
-        finally:
-            count(spent.usage)
-        return ProgramOutput(chain_response(chain, *made))
-
-    def show(self, _templates: Templates, example: Example, /) -> str:
-        return "\n\n".join(f"{name}: {value}" for name, value in example.values.items())
-
-
-def template_in(
-    name: str,
-    step: str | None,
-    text: str,
-    objects: Mapping[str, object],
-    bench: Workbench | None,
-) -> TemplateInChain:
-    """The template of a step in the chain of this name. `text`: what it is to begin with, in place
-    of the chain's own; empty: that.
-
-    Raises:
-        InputError: there is no such chain, no such step in it, or several to choose from.
-    """
-    chain = open_chain_named(name, objects)
-    found = TemplateInChain(chain, chain.template_of(step)[0], bench)
-    return replace(found, chain=found.with_text(text.replace("\r\n", "\n"))) if text else found
 
 
 class ChainWriter:

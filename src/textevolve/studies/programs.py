@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -20,7 +20,14 @@ from textevolve.llm.chains.callables import is_module, is_runnable, take_callee
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.chain_file import ENDINGS, load_chain
 from textevolve.llm.chains.chain_texts import read_prompts, write_chain_texts, write_prompts
-from textevolve.llm.chains.chat_template import value_text
+from textevolve.llm.chains.chat_template import (
+    ChatTemplate,
+    Slot,
+    TemplateMessage,
+    read_text_template,
+    value_text,
+    write_text_template,
+)
 from textevolve.llm.chains.prompt_set import PromptSet
 from textevolve.llm.chains.prompt_uses import PromptUse, Trying, current_trial, trying_prompts
 from textevolve.llm.chains.steps import call
@@ -28,6 +35,7 @@ from textevolve.llm.chains.trace import TraceRecorder
 from textevolve.loops.calibration.examples import Example, ProgramNames
 from textevolve.loops.calibration.tree import CalibrationResult
 from textevolve.loops.calibration.trial_runner import (
+    PROMPT,
     ProgramError,
     ProgramOutput,
     Templates,
@@ -36,45 +44,76 @@ from textevolve.loops.calibration.trial_runner import (
 from textevolve.loops.placeholders import placeholders_of
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.shapes import takes_row
-from textevolve.studies.chained import TemplateInChain, ask_chain, chain_response, template_in
+from textevolve.studies.chained import ask_chain, chain_response
 from textevolve.user_code import OWN, call_function, callable_name, load_object, own_object
 from textevolve.wiring import Workbench
 
 
 @dataclass(frozen=True)
 class ChainProgram:
-    """A chain with all its templates. `bench`: None where nothing is asked."""
+    """A chain with the templates of some of its steps: of each the text of the last message of a
+    user. Its placeholders have to stay, whichever values they stand for.
+
+    Attributes:
+        steps: The names of the steps.
+        is_plain: Whether the template of a single step stands for a plain prompt.
+        bench: Where the chain runs; None if it does not.
+    """
 
     chain: Chain
-    names: tuple[str, ...]
+    steps: tuple[str, ...]
+    is_plain: bool = False
     bench: Workbench | None = None
 
     @property
+    def _messages(self) -> Iterator[tuple[str, str, int, TemplateMessage]]:
+        """Yield for each step the name of its template, its own name, and its message."""
+        for step in self.steps:
+            messages = enumerate(self.chain.templates[step].messages)
+            users = [(n, message) for n, message in messages if message.role == "user"]
+            if not users:
+                raise InputError(
+                    f"chain '{self.chain.name}': the template of the step '{step}' has no message"
+                    " of a user"
+                )
+            yield PROMPT if self.is_plain else step, step, *users[-1]
+
+    @property
     def templates(self) -> Templates:
-        return Templates(tuple((name, self._part(name).text) for name in self.names))
+        return Templates(
+            tuple(
+                (name, write_text_template(message.parts)) for name, _, _, message in self._messages
+            )
+        )
 
     @property
     def given(self) -> ProgramNames:
-        slots = tuple((name, self._part(name).slots) for name in self.names)
-        return ProgramNames(tuple(self.chain.inputs), slots, whole=True)
-
-    def _part(self, name: str) -> TemplateInChain:
-        return TemplateInChain(self.chain, name)
+        slots = tuple((name, _slots(message)) for name, _, _, message in self._messages)
+        return ProgramNames(tuple(self.chain.inputs), slots, whole=not self.is_plain)
 
     def with_templates(self, templates: Templates) -> Chain:
+        """The chain with other texts in place of its templates."""
         chain = self.chain
-        for name, text in templates.parts:
-            chain = TemplateInChain(chain, name).with_text(text)
+        for name, step, number, message in self._messages:
+            parts = read_text_template(templates[name], _slots(message))
+            messages = list(chain.templates[step].messages)
+            messages[number] = replace(message, parts=parts)
+            chain = chain.with_template(step, ChatTemplate(tuple(messages)))
         return chain
 
     async def ask(
         self, templates: Templates, example: Example, count: Callable[[Usage], None], /
     ) -> ProgramOutput:
         chain = self.with_templates(templates)
-        return await run_traced(self.bench, chain, example.values, templates, example.id, count)
+        texts = {} if self.is_plain else dict(templates.parts)
+        return await run_traced(self.bench, chain, example.values, texts, example.id, count)
 
     def show(self, _templates: Templates, example: Example, /) -> str:
         return show_values(example)
+
+
+def _slots(message: TemplateMessage) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.name for part in message.parts if isinstance(part, Slot)))
 
 
 @dataclass(frozen=True)
@@ -107,7 +146,7 @@ class CodeProgram:
             return choose_answer(found, row, self.answer, self.name)
 
         chain = Chain(self.name, call("output", output), inputs=())
-        return await run_traced(self.bench, chain, {}, templates, example.id, count)
+        return await run_traced(self.bench, chain, {}, texts, example.id, count)
 
     def show(self, _templates: Templates, example: Example, /) -> str:
         return show_values(example)
@@ -117,29 +156,31 @@ async def run_traced(
     bench: Workbench | None,
     chain: Chain,
     values: Mapping[str, Any],
-    templates: Templates,
+    texts: Mapping[str, str],
     case: str,
     count: Callable[[Usage], None],
 ) -> ProgramOutput:
-    """What a chain gives while these templates are tried, and how each of them was used.
+    """What a chain gives while these templates are tried, and how each of them was used; without
+    any only what it gives.
 
     Raises:
         ProgramError: it gave nothing that can be used. ModelError, BudgetError: as its models.
     """
     assert bench is not None
     spent = TraceRecorder(chain.name, "chain")
-    with trying_prompts(dict(templates.parts)) as trying:
+    with trying_prompts(texts) as trying:
         try:
             outputs, trace = await ask_chain(bench, chain, values, case, spent=spent)
             response = chain_response(chain, outputs, trace)
         except AnswerError as error:
-            raise ProgramError(str(error), _steps(trying.in_order())) from error
+            raise ProgramError(str(error), _trace(trying)) from error
         finally:
             count(spent.usage)
-    return ProgramOutput(response, _steps(trying.in_order()))
+    return ProgramOutput(response, _trace(trying))
 
 
-def _steps(uses: Sequence[PromptUse]) -> tuple[TraceStep, ...]:
+def _trace(trying: Trying) -> tuple[TraceStep, ...]:
+    uses = trying.in_order() if trying.texts else ()
     return tuple(TraceStep(use.name, use.prompt, use.output) for use in uses)
 
 
@@ -170,7 +211,7 @@ def choose_answer(found: Any, row: Mapping[str, Any], answer: str | None, name: 
     return value_text(text)
 
 
-OpenedProgram: TypeAlias = TemplateInChain | ChainProgram | CodeProgram
+OpenedProgram: TypeAlias = ChainProgram | CodeProgram
 
 
 def open_program(
@@ -191,13 +232,11 @@ def open_program(
         InputError: there is no such program, or it has no templates; a name is of none of them.
     """
     given = find_object(name, objects)
-    if isinstance(given, Chain) and (step is not None or len(given.templates) == 1):
-        return template_in(name, step, text, objects, bench)
+    if isinstance(given, Chain):
+        return _open_chain(given, step, text, bench)
     if step is not None:
         raise InputError(f"--step {step}: {name} is no chain")
     told = read_prompts(text, "templates") if text.strip() else {}
-    if isinstance(given, Chain):
-        return _open_chain(given, told, bench)
     called = name.removeprefix(OWN).rpartition(":")[2] or name
     called = called.rpartition(".")[2]
     if is_module(given):
@@ -227,19 +266,20 @@ def find_object(name: str, objects: Mapping[str, object]) -> object:
     return found
 
 
-def _open_chain(chain: Chain, told: Mapping[str, str], bench: Workbench | None) -> ChainProgram:
-    names = tuple(
-        name
-        for name, template in chain.templates.items()
-        if any(one.role == "user" for one in template.messages)
-    )
-    for name in names:
-        chain.template_of(name)
-    if not names:
+def _open_chain(chain: Chain, step: str | None, text: str, bench: Workbench | None) -> ChainProgram:
+    is_plain = step is not None or len(chain.templates) == 1
+    templates = chain.templates.items()
+    asking = [name for name, one in templates if any(m.role == "user" for m in one.messages)]
+    steps = [step] if is_plain else asking
+    if not steps:
         raise InputError(f"chain '{chain.name}': no step of it asks a model by a template")
-    program = ChainProgram(chain, names, bench)
-    begun = _begin(dict(program.templates.parts), told, chain.name)
-    return replace(program, chain=program.with_templates(begun)) if told else program
+    names = tuple(chain.template_of(name)[0] for name in steps)
+    program = ChainProgram(chain, names, is_plain, bench)
+    if not text.strip():
+        return program
+    texts = {PROMPT: text.replace("\r\n", "\n")} if is_plain else read_prompts(text, "templates")
+    begun = _begin(dict(program.templates.parts), texts, chain.name)
+    return replace(program, chain=program.with_templates(begun))
 
 
 def _begin(own: Mapping[str, str], told: Mapping[str, str], name: str) -> Templates:

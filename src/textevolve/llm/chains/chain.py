@@ -28,9 +28,9 @@ from textevolve.llm.chains.steps import (
     ChainStep,
     ModelStep,
     as_steps,
+    describe_type,
     last_name,
     run_steps,
-    say_type,
     walk_steps,
 )
 from textevolve.llm.chains.trace import TraceRecorder, recording
@@ -70,13 +70,15 @@ class Chain:
         try:
             self.steps = as_steps(steps)
             self.inputs: Mapping[str, Any] = _typed(inputs or ())
-            for one in self.inputs:
-                if not isinstance(one, str) or not one.isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]
-                    raise InputError(f"an input has a name such as 'question', not {one!r:.40}")
-            names = ChainNames(self.inputs, dict(self.inputs), inputs is None)
-            names.follow(self.steps)
-            expected = _typed(last_name(self.steps) if outputs is None else outputs)
-            self.outputs: Mapping[str, Any] = _take_outputs(expected, names.known)
+            if wrong := [one for one in self.inputs if not str(one).isidentifier()]:
+                raise InputError(f"an input has a name such as 'question', not {wrong[0]!r:.40}")
+            names = ChainNames(dict(self.inputs), inputs is None)
+            made = names.follow(self.steps, {})
+            self.inputs = names.inputs
+            self.outputs: Mapping[str, Any] = _take_outputs(
+                _typed(last_name(self.steps) if outputs is None else outputs),
+                {**self.inputs, **made},
+            )
         except InputError as error:
             raise InputError(f"chain '{name}': {error}") from None
 
@@ -99,12 +101,11 @@ class Chain:
         return await _callers[0](self, values)
 
     def as_callee(self) -> Callee:
-        """The chain as another chain calls it."""
+        """The chain as another chain calls it, within a step of that one."""
 
         async def call(arguments: Any) -> Any:
-            return _single(await self.acall(**arguments))
-
-        async def within(arguments: Values, scope: StepScope) -> Any:
+            scope = current_scope.get()
+            assert scope is not None
             inner = replace(scope, model=self.model or scope.model, streams=NO_STREAMS)
             return _single(await _run_in(self, arguments, inner))
 
@@ -116,7 +117,6 @@ class Chain:
             lambda: f"{self.name} {self.version}",
             takes=tuple(self.inputs),
             gives=_single(self.outputs) if len(self.outputs) == 1 else dict,
-            within=within,
         )
 
     def take_inputs(self, values: Values, *, others: bool = False) -> dict[str, Any]:
@@ -170,7 +170,8 @@ class Chain:
         def replaced(step: ChainStep) -> ChainStep:
             if isinstance(step, ModelStep):
                 return replace(step, template=template) if step.name == name else step
-            return step.with_lanes([tuple(map(replaced, lane)) for _, lane in step.lanes])
+            lanes = [(label, tuple(map(replaced, lane))) for label, lane in step.lanes]
+            return replace(step, lanes=tuple(lanes))
 
         return Chain(
             self.name,
@@ -191,16 +192,15 @@ class Chain:
         there = ", ".join(dict.fromkeys(names)) or "none"
         if name is None and len(names) == 1:
             name = names[0]
+        problem = ""
         if name is None:
-            raise InputError(
-                f"chain '{self.name}': name the step that is meant; steps that ask a model: {there}"
-            )
-        if name not in names:
-            raise InputError(
-                f"chain '{self.name}': no step '{name}' asks a model; there are: {there}"
-            )
-        if names.count(name) > 1:
-            raise InputError(f"chain '{self.name}': two steps are called '{name}': give them names")
+            problem = f"name the step that is meant; steps that ask a model: {there}"
+        elif name not in names:
+            problem = f"no step '{name}' asks a model; there are: {there}"
+        elif names.count(name) > 1:
+            problem = f"two steps are called '{name}': give them names"
+        if name is None or problem:
+            raise InputError(f"chain '{self.name}': {problem}")
         return name, self.templates[name]
 
     @property
@@ -230,8 +230,8 @@ class Chain:
         return {
             "name": self.name,
             "model": self.model,
-            "inputs": {name: say_type(kind) for name, kind in self.inputs.items()},
-            "outputs": {name: say_type(kind) for name, kind in self.outputs.items()},
+            "inputs": {name: describe_type(kind) for name, kind in self.inputs.items()},
+            "outputs": {name: describe_type(kind) for name, kind in self.outputs.items()},
             "steps": [step.describe() for step in self.steps],
         }
 
@@ -317,23 +317,16 @@ def _typed(given: NamesGiven) -> dict[str, Any]:
 
 
 def _take_outputs(expected: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any]:
-    """The outputs with their types.
+    """Return the outputs with their types.
 
     Raises:
-        InputError: there is none, one is not made, or of another type than is said.
+        InputError: there is none, or one is not made.
     """
     if not expected:
         raise InputError("there are no outputs")
-    for name, kind in expected.items():
+    for name in expected:
         if name not in made:
             raise InputError(f"no step makes the output '{name}'{suggest(name, tuple(made))}")
-        known = made[name]
-        typed = isinstance(kind, type) and isinstance(known, type) and (kind, known) != (float, int)
-        if typed and not issubclass(known, kind) and not issubclass(kind, known):
-            raise InputError(
-                f"the output '{name}' is to be {say_type(kind)}, but its step makes"
-                f" {say_type(known)}"
-            )
     return {name: made[name] if kind is None else kind for name, kind in expected.items()}
 
 
@@ -344,5 +337,5 @@ def _check(name: str, kind: Any, value: Any) -> Any:
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
-        reason = f"'{name}' is not of its type {say_type(kind)}: {explain(error)}"
+        reason = f"'{name}' is not of its type {describe_type(kind)}: {explain(error)}"
         raise ValueError(reason) from None

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from textwrap import indent
 from typing import Any, cast
 
 import yaml
@@ -45,59 +46,47 @@ def read_prompts(text: str, source: str) -> dict[str, str]:
 def write_chain_texts(file: str, before: Mapping[str, str], after: Mapping[str, str]) -> str | None:
     """The text of a chain's file with the prompts `after` in the place of those `before`, by the
     names of its steps; None where it cannot be had so, as where a prompt stands in another file."""
+    changed = {name: new for name, new in after.items() if new != before[name]}
     try:
         text = read_text(file)
-        root = parse_yaml(text, file)[0]
-        changed = {name: new for name, new in after.items() if new != before[name]}
-        cuts = [
-            (node, after[name], flat)
-            for name, node, flat in _prompt_nodes(root)
-            if name in changed and node.value.strip() == before[name].strip()
-        ]
-        if len(cuts) != len(changed):
+        nodes = [place for place in _prompt_nodes(parse_yaml(text, file)[0]) if place[0] in changed]
+        nodes = [place for place in nodes if place[2].value.strip() == before[place[0]].strip()]
+        if len(nodes) != len(changed):
             return None
-        for node, new, flat in sorted(cuts, key=lambda cut: -cut[0].start_mark.index):
+        for name, key, node in sorted(nodes, key=lambda place: -place[2].start_mark.index):
             start, end = node.start_mark.index, node.end_mark.index
             ending = "\n" if text[start:end].endswith("\n") else ""
-            text = text[:start] + _scalar(new, flat, node) + ending + text[end:]
+            text = text[:start] + _write_scalar(after[name], key, node) + ending + text[end:]
         read_chain(text, file, Path(file).parent)
         return text
     except InputError:
         return None
 
 
-def _prompt_nodes(node: Any, flat: bool = False) -> Iterator[tuple[str, yaml.ScalarNode, bool]]:
-    """Each step's name, and where the text stands that is its user's; whether within brackets."""
+def _prompt_nodes(node: Any) -> Iterator[tuple[str, yaml.Node, yaml.ScalarNode]]:
+    """Yield the name of each step that asks, and the key and the text of its user's message."""
     if isinstance(node, yaml.SequenceNode):
-        for one in node.value:
-            yield from _prompt_nodes(one, flat or bool(node.flow_style))
+        for part in node.value:
+            yield from _prompt_nodes(part)
     if not isinstance(node, yaml.MappingNode):
         return
-    flat = flat or bool(node.flow_style)
-    found = {str(key.value): value for key, value in node.value}
-    if "ask" in found:
-        name = str(found.get("name", found["ask"]).value)
-        last = found.get("prompt") or _last_user(found.get("messages"))
-        if isinstance(last, yaml.ScalarNode):
-            yield name, last, flat or last is not found.get("prompt")
+    fields = {str(key.value): (key, value) for key, value in node.value}
+    if "ask" not in fields:
+        for _, value in fields.values():
+            yield from _prompt_nodes(value)
         return
-    for value in found.values():
-        yield from _prompt_nodes(value, flat)
+    name = str(fields.get("name", fields["ask"])[1].value)
+    messages = fields["messages"][1].value if "messages" in fields else []
+    users = [{str(k.value): (k, v) for k, v in one.value} for one in messages]
+    users = [one for one in users if "role" in one and one["role"][1].value == "user"]
+    prompt = fields.get("prompt") or (users[-1].get("content") if users else None)
+    if prompt is not None and isinstance(prompt[1], yaml.ScalarNode):
+        yield name, *prompt
 
 
-def _last_user(messages: Any) -> Any:
-    told = [{str(k.value): v for k, v in one.value} for one in getattr(messages, "value", ())]
-    users = [one for one in told if "role" in one and one["role"].value == "user"]
-    return users[-1].get("content") if users else None
-
-
-def _scalar(text: str, flat: bool, node: yaml.ScalarNode) -> str:
-    """A text as YAML: a block below its key where it has lines and may stand so, else quoted."""
+def _write_scalar(text: str, key: yaml.Node, node: yaml.ScalarNode) -> str:
+    """A text as YAML: a block below its key if a block stood there, else quoted."""
     plain = all(line == line.rstrip() and line.isprintable() for line in text.splitlines())
-    if flat or "\n" not in text or not plain or text[:1].isspace():
+    if node.style not in ("|", ">") or "\n" not in text or not plain or text[:1].isspace():
         return json.dumps(text, ensure_ascii=False)
-    key = node.start_mark.buffer
-    before = "" if key is None else key[: node.start_mark.pointer].rpartition("\n")[2]
-    dash = len(before) - len(before.lstrip(" -"))
-    lines = (f"{' ' * (dash + 2)}{line}" if line else "" for line in text.split("\n"))
-    return "\n".join(["|-", *lines])
+    return "|-\n" + indent(text, " " * (key.start_mark.column + 2))

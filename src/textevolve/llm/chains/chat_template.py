@@ -85,26 +85,23 @@ def find_value(name: str, values: Mapping[str, Any]) -> Any:
     first, *fields = name.split(".")
     if first not in values:
         raise InputError(f"there is no value '{first}'; there are: {', '.join(values)}")
-    found = values[first]
+    value = values[first]
     for field in fields:
-        try:
-            found = (
-                cast("Mapping[str, Any]", found)[field]
-                if isinstance(found, Mapping)
-                else _field(found, field)
-            )
-        except (KeyError, AttributeError):
-            raise InputError(f"'{name}': the value has no field '{field}'") from None
-    return found
+        if isinstance(value, Mapping) and field in value:
+            value = cast("Mapping[str, Any]", value)[field]
+        elif field in _fields_of(cast(object, value)):
+            value = getattr(value, field)
+        else:
+            raise InputError(f"'{name}': the value has no field '{field}'")
+    return value
 
 
-def _field(value: object, name: str) -> Any:
-    """A field of data; nothing else of an object is to be had by its name."""
-    known = type(value).model_fields if isinstance(value, BaseModel) else ()
-    known = known or getattr(type(value), "__dataclass_fields__", ())
-    if name not in known and name not in getattr(type(value), "_fields", ()):
-        raise AttributeError(name)
-    return getattr(value, name)
+def _fields_of(value: object) -> Collection[str]:
+    """The fields of data; nothing else of an object is to be had by its name."""
+    kind = type(value)
+    if isinstance(value, BaseModel):
+        return kind.model_fields
+    return getattr(kind, "__dataclass_fields__", ()) or getattr(kind, "_fields", ())
 
 
 def value_text(value: object) -> str:
@@ -155,7 +152,7 @@ def write_text_template(parts: Sequence[TemplatePart]) -> str:
 
 
 def take_template(
-    given: str | ChatTemplate | Iterable[tuple[str, str] | Mapping[str, str]],
+    template: str | ChatTemplate | Iterable[tuple[str, str] | Mapping[str, str]],
     names: Collection[str] | None = None,
 ) -> ChatTemplate:
     """A template from what people write: the text of one message of a user, or messages, each a
@@ -164,23 +161,22 @@ def take_template(
     Raises:
         InputError: there is no message, a role is unknown, or a text is missing.
     """
-    if isinstance(given, ChatTemplate):
-        return given
-    listed: list[Any] = [("user", given)] if isinstance(given, str) else list(given)
-    messages = tuple(_take_message(one, names) for one in listed)
+    if isinstance(template, ChatTemplate):
+        return template
+    messages: list[TemplateMessage] = []
+    for message in [("user", template)] if isinstance(template, str) else template:
+        pair: Any = message
+        if isinstance(message, Mapping):
+            pair = (message.get("role"), message.get("content"))
+        if not isinstance(pair, tuple | list) or len(cast("Sequence[Any]", pair)) != 2:
+            raise InputError("a message of a template has a role and a text")
+        role, text = cast("Sequence[Any]", pair)
+        if not isinstance(text, str):
+            raise InputError(f"the text of a message is not a text but {type(text).__name__}")
+        messages.append(TemplateMessage(check_role(role), read_text_template(text, names)))
     if not any(message.parts for message in messages):
         raise InputError("the template is blank")
-    return ChatTemplate(messages)
-
-
-def _take_message(given: Any, names: Collection[str] | None) -> TemplateMessage:
-    if isinstance(given, Mapping):
-        told = cast("Mapping[str, Any]", given)
-        given = (told.get("role"), told.get("content"))
-    if not isinstance(given, tuple | list) or len(cast("Sequence[Any]", given)) != 2:
-        raise InputError("a message of a template has a role and a text")
-    role, text = cast("Sequence[Any]", given)
-    return TemplateMessage(check_role(role), read_text_template(_check_text(text), names))
+    return ChatTemplate(tuple(messages))
 
 
 def check_role(role: object) -> ChatRole:
@@ -191,9 +187,3 @@ def check_role(role: object) -> ChatRole:
     if role not in ROLES:
         raise InputError(f"the role of a message is {', '.join(ROLES)}, not {role!r:.40}")
     return cast(ChatRole, role)
-
-
-def _check_text(text: object) -> str:
-    if not isinstance(text, str):
-        raise InputError(f"the text of a message is not a text but {type(text).__name__}")
-    return text

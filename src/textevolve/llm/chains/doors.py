@@ -12,43 +12,34 @@ from typing import Any, Protocol, TypeVar
 
 from textevolve.llm.chains.chain import Chain, Values
 from textevolve.llm.model import Request, Response
-from textevolve.llm.streaming import PieceListener
 
 P = TypeVar("P")
 R = TypeVar("R")
 
 
 class ChainDoor(Protocol):
-    """A chain whose models are open. Errors are raised as they are, and who is cancelled cancels
-    the chain."""
+    """A chain whose models are open, as `OpenChain` is. Errors are raised as they are, and who is
+    cancelled cancels the chain. `__call__` waits, also where an event loop runs; `astream` yields
+    pieces of the outputs, each with the name of its output."""
 
     @property
     def chain(self) -> Chain: ...
-
-    def __call__(self, **values: Any) -> dict[str, Any]:
-        """The outputs, waited for; also where an event loop runs."""
-        ...
-
+    def __call__(self, **values: Any) -> dict[str, Any]: ...
     async def acall(self, **values: Any) -> dict[str, Any]: ...
-
-    def astream(self, values: Values) -> AsyncGenerator[tuple[str, Any]]:
-        """Pieces of the outputs as they are written, each with the name of its output; of what is
-        not written bit by bit the whole at the end."""
-        ...
+    def astream(self, values: Values) -> AsyncGenerator[tuple[str, Any]]: ...
 
 
 class ModelDoor(Protocol):
     """A model that is open. Within a step of a running chain it is that chain's, with its journal,
-    its limits and its count of calls."""
+    its limits and its count of calls. `tell` hears the pieces of the answer's text; `wait` is for
+    plain code."""
 
     @property
     def name(self) -> str: ...
-
-    async def ask(self, request: Request, heard: PieceListener | None = None) -> Response: ...
-
-    def wait(self, request: Request) -> Response:
-        """The answer, waited for by plain code."""
-        ...
+    async def ask(
+        self, request: Request, tell: Callable[[str], None] | None = None
+    ) -> Response: ...
+    def wait(self, request: Request) -> Response: ...
 
 
 async def hear_pieces(

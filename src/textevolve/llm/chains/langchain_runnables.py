@@ -28,7 +28,7 @@ from langchain_core.runnables.utils import AddableDict
 from pydantic import ConfigDict, create_model
 
 from textevolve.engine import sync
-from textevolve.errors import InputError, UnavailableError
+from textevolve.errors import InputError
 from textevolve.llm.chains.chat_template import (
     ChatTemplate,
     Slot,
@@ -179,14 +179,10 @@ class JournaledChatModel(BaseChatModel):
         responses: list[Response] = []
         asked = hear_pieces(partial(self._door.ask, request), responses)
         async with aclosing(asked) as pieces:
-            async for piece in pieces:
-                if piece.anew:
-                    raise UnavailableError(
-                        f"{self._door.name}: the answer broke off while it was streamed"
-                    )
+            async for text in pieces:
                 if run_manager is not None:
-                    await run_manager.on_llm_new_token(piece.text)
-                yield ChatGenerationChunk(message=AIMessageChunk(content=piece.text))
+                    await run_manager.on_llm_new_token(text)
+                yield ChatGenerationChunk(message=AIMessageChunk(content=text))
         last = AIMessageChunk(content="", usage_metadata=_usage(responses[0]))
         yield ChatGenerationChunk(message=last)
 

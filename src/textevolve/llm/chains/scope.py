@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from textevolve.engine.sync import is_blocked
@@ -72,6 +73,11 @@ class StepScope:
                 yield inner
         finally:
             current_scope.reset(token)
+
+    def listener_of(self, output: str) -> Callable[[Any], None] | None:
+        """What hears the pieces of an output of the chain; None if nothing does."""
+        heard = self.context.heard
+        return partial(heard, output) if heard is not None and output in self.streams else None
 
     def model_of(self, spec: str | None) -> Model:
         """The model of this name, whose calls are counted with the step; None: the chain's own."""

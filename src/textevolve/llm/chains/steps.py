@@ -7,9 +7,8 @@
     each("summaries", over="chapters", item="chapter", steps=ask("summary", "Shorten: {chapter}"))
     together(ask("pros", ...), ask("cons", ...))
 
-A step is an async function of the values so far and a scope, which has the models (`run`); it says
-beforehand which values it needs and makes. Whatever a step makes has a name, under which later
-steps find it.
+A step is an async function of the values so far and a scope, which has the models (`run`). It
+declares the values that it needs and makes, so that a chain is checked before anything is asked.
 """
 
 from __future__ import annotations
@@ -18,22 +17,16 @@ import hashlib
 import inspect
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Self, TypeAlias, cast, get_type_hints
+from typing import Any, ClassVar, TypeAlias, cast
 
 from pydantic import BaseModel
 
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import (
-    AnswerError,
-    CapabilityError,
-    InputError,
-    TextEvolveError,
-    UnavailableError,
-)
+from textevolve.errors import AnswerError, CapabilityError, InputError, TextEvolveError
 from textevolve.evaluation import mend_texts
 from textevolve.llm.chains.callables import Callee, hash_source, return_type, take_callee
 from textevolve.llm.chains.chat_template import (
@@ -43,9 +36,9 @@ from textevolve.llm.chains.chat_template import (
     value_text,
 )
 from textevolve.llm.chains.prompt_uses import note_use
-from textevolve.llm.chains.scope import NO_STREAMS, PieceHeard, StepScope
+from textevolve.llm.chains.scope import NO_STREAMS, StepScope
 from textevolve.llm.model import Model, Request
-from textevolve.llm.streaming import AnswerPiece, ask_streaming
+from textevolve.llm.streaming import ask_unbroken
 from textevolve.llm.structured import ask_structured
 from textevolve.spec import suggest
 from textevolve.user_code import call_function, callable_name
@@ -53,100 +46,45 @@ from textevolve.user_code import call_function, callable_name
 Parse: TypeAlias = type[BaseModel] | Callable[[str], Any]
 """A type of answer that the model has to follow, or a function of its text."""
 Lane: TypeAlias = "tuple[ChainStep, ...]"
+Types: TypeAlias = dict[str, Any]
+"""Names of values with their types, None for a type that is not known."""
 
 
-@dataclass
-class ChainNames:
-    """Which values are there at a point of a chain, with their types, None for a type that is not
-    known. `finds`: a value that no step makes is an input that nobody has named."""
-
-    inputs: dict[str, Any]
-    known: dict[str, Any]
-    finds: bool
-
-    def follow(self, steps: Iterable[ChainStep]) -> None:
-        """Add what the steps make.
-
-        Raises:
-            InputError: a step uses a value that is not there, or makes one that is.
-        """
-        for step in steps:
-            for name, kind in step.made(self).items():
-                if name in self.known:
-                    raise InputError(
-                        f"step '{step.name}': there is a value '{name}' already, or it is used"
-                        " before it is made: call it otherwise"
-                    )
-                self.known[name] = kind
-
-    def made_by(self, lane: Lane, item: str | None = None) -> dict[str, Any]:
-        """Return the values that the steps of a lane make, which see all values known here, and an
-        item."""
-        if item in self.known:
-            raise InputError(f"an item cannot be called '{item}': there is such a value")
-        begun = self.known if item is None else {**self.known, item: None}
-        inner = ChainNames(self.inputs, dict(begun), self.finds)
-        inner.follow(lane)
-        self.known.update({n: k for n, k in self.inputs.items() if n not in self.known})
-        return {name: kind for name, kind in inner.known.items() if name not in self.known}
-
-    def need(self, name: str, step: ChainStep) -> None:
-        first, *fields = name.split(".")
-        if first not in self.known:
-            if not self.finds:
-                raise InputError(
-                    f"step '{step.name}': there is no value '{first}' at this point"
-                    f"{suggest(first, tuple(self.known))}"
-                )
-            self.inputs[first] = self.known[first] = None
-        kind: Any = self.known[first]
-        for field in fields:
-            known = _fields_of(kind)
-            if known is not None and field not in known:
-                raise InputError(
-                    f"step '{step.name}': '{name}': {kind.__name__} has no field '{field}'"
-                    f"{suggest(field, tuple(known))}"
-                )
-            kind = None if known is None else known[field]
-
-
-def _fields_of(kind: Any) -> Mapping[str, Any] | None:
-    """The fields of a type with their types; None where they are not known."""
-    if not inspect.isclass(kind):
-        return None
-    if issubclass(kind, BaseModel):
-        return {name: info.annotation for name, info in kind.model_fields.items()}
-    if is_dataclass(kind):
-        return get_type_hints(kind)
-    return {} if kind in (str, int, float, bool, list) else None
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ChainStep(ABC):
-    """A step of a chain, of whichever kind."""
+    """A step of a chain.
+
+    Attributes:
+        into: The name of the value that the step makes; empty if its lanes make the values.
+        lanes: The lists of steps within the step, each with its label.
+    """
 
     kind: ClassVar[str]
+
+    into: str = ""
+    lanes: tuple[tuple[str, Lane], ...] = ()
 
     @property
     def name(self) -> str:
         """The name of the step in traces and errors."""
-        return self.kind
+        return self.into or self.kind
 
     @property
-    def lanes(self) -> tuple[tuple[str, Lane], ...]:
-        """The lists of steps within it, each with what it is called."""
+    def needs(self) -> Iterable[str]:
+        """The names of the values that the step itself uses."""
         return ()
 
-    def with_lanes(self, lanes: Sequence[Lane]) -> Self:
-        """The same step with others within it."""
-        return self
+    @property
+    def items(self) -> Types:
+        """The values that the lanes see beside those of the chain."""
+        return {}
 
     @abstractmethod
-    def made(self, names: ChainNames) -> dict[str, Any]:
-        """The values that it makes, with their types.
+    def made(self, lanes: list[Types]) -> Types:
+        """Return the values that the step makes, given those that each of its lanes makes.
 
         Raises:
-            InputError: it needs a value that is not there.
+            InputError: the lanes do not fit together.
         """
 
     @abstractmethod
@@ -155,7 +93,7 @@ class ChainStep(ABC):
 
     @abstractmethod
     async def run(self, known: Mapping[str, Any], scope: StepScope) -> Mapping[str, Any]:
-        """The values that it makes.
+        """Return the values that the step makes.
 
         Raises:
             AnswerError: an answer cannot be used. BudgetError, ModelError: as the models.
@@ -166,8 +104,59 @@ class ChainStep(ABC):
 Steps: TypeAlias = ChainStep | Iterable[ChainStep]
 
 
+@dataclass
+class ChainNames:
+    """Check the names of a chain's values before it runs. `is_open`: a value that no step makes
+    becomes an input."""
+
+    inputs: Types
+    is_open: bool
+
+    def follow(self, steps: Lane, outer: Types) -> Types:
+        """Return the values that steps make which see the `outer` ones.
+
+        Raises:
+            InputError: a step uses a value that is not there, or makes one that is.
+        """
+        made: Types = {}
+        for step in steps:
+            known = {**outer, **made}
+            for name in step.needs:
+                self._check_use(name, step, known)
+            lanes = [self.follow(lane, {**known, **step.items}) for _, lane in step.lanes]
+            for name, kind in (step.items | step.made(lanes)).items():
+                if name in known or name in self.inputs:
+                    raise InputError(
+                        f"step '{step.name}': there is a value '{name}' already, or it is used"
+                        " before it is made: call it otherwise"
+                    )
+                if name not in step.items:
+                    made[name] = kind
+        return made
+
+    def _check_use(self, name: str, step: ChainStep, known: Types) -> None:
+        first, *fields = name.split(".")
+        if first not in known and first not in self.inputs:
+            if not self.is_open:
+                near = suggest(first, (*self.inputs, *known))
+                raise InputError(
+                    f"step '{step.name}': there is no value '{first}' at this point{near}"
+                )
+            self.inputs[first] = None
+        kind = known.get(first, self.inputs.get(first))
+        for part in fields:
+            if not (inspect.isclass(kind) and issubclass(kind, BaseModel)):
+                return
+            if part not in kind.model_fields:
+                raise InputError(
+                    f"step '{step.name}': '{name}': {kind.__name__} has no field '{part}'"
+                    f"{suggest(part, tuple(kind.model_fields))}"
+                )
+            kind = kind.model_fields[part].annotation
+
+
 async def run_steps(steps: Lane, known: dict[str, Any], scope: StepScope) -> None:
-    """One step after another; what they make is added to what is known."""
+    """Run one step after another, and add what they make to what is known."""
     for step in steps:
         with scope.enter(step.name, step.kind) as inner:
             known.update(mend_texts(dict(await step.run(known, inner))))
@@ -188,22 +177,28 @@ def walk_steps(steps: Iterable[ChainStep]) -> Iterator[ChainStep]:
             yield from walk_steps(lane)
 
 
-@dataclass(frozen=True)
+def _describe_lane(steps: Lane) -> list[dict[str, Any]]:
+    return [step.describe() for step in steps]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelStep(ChainStep):
-    """A template filled in, a model asked, and its answer read. `attempts`: how often at most it is
-    asked where its answer cannot be used, each time for another sample. `template_name`: what its
-    template is called, where it is not `into`."""
+    """Fill a template, ask a model, and read its answer.
+
+    Attributes:
+        template_name: The name of the template, which may differ from that of the value.
+        sampling: The temperature, the token limit and the seed, where they are set.
+        attempts: How often at most the model is asked if its answer cannot be used, each time for
+            another sample.
+    """
 
     kind: ClassVar[str] = "ask"
 
-    into: str
     template_name: str
     template: ChatTemplate
     model: str | None = None
     parse: Parse | None = None
-    temperature: float | None = None
-    max_tokens: int | None = None
-    seed: int | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
     attempts: int = 1
 
     @property
@@ -211,36 +206,37 @@ class ModelStep(ChainStep):
         return self.template_name
 
     @property
+    def needs(self) -> Iterable[str]:
+        return self.template.names
+
+    @property
     def _form(self) -> type[BaseModel] | None:
         is_form = inspect.isclass(self.parse) and issubclass(self.parse, BaseModel)
         return cast("type[BaseModel]", self.parse) if is_form else None
 
-    def made(self, names: ChainNames) -> dict[str, Any]:
-        for name in self.template.names:
-            names.need(name, self)
+    def made(self, lanes: list[Types]) -> Types:
         if self.parse is None:
             return {self.into: str}
         return {self.into: self.parse if inspect.isclass(self.parse) else return_type(self.parse)}
 
     def describe(self) -> dict[str, Any]:
-        plain = ("into", "name", "model", "temperature", "max_tokens", "seed", "attempts")
         parse = "text"
         if self._form is not None:
-            parse = say_type(self._form)
+            parse = describe_type(self._form)
         elif self.parse is not None:
             parse = f"{callable_name(self.parse)} {hash_source(self.parse)}"
-        described = {field: getattr(self, field) for field in plain}
-        return {**described, "template": self.template.describe(), "parse": parse}
+        return {
+            **{name: getattr(self, name) for name in ("into", "name", "model")},
+            **{name: self.sampling.get(name) for name in SAMPLING},
+            "attempts": self.attempts,
+            "template": self.template.describe(),
+            "parse": parse,
+        }
 
     async def run(self, known: Mapping[str, Any], scope: StepScope) -> Mapping[str, Any]:
         model = scope.model_of(self.model)
         scope.recorder.note = model.name
-        request = Request(
-            messages=self.template.fill(known),
-            temperature=self.temperature,
-            max_tokens=self.max_tokens,
-            seed=self.seed,
-        )
+        request = Request(messages=self.template.fill(known), **self.sampling)
         prompt = "\n\n".join(message.text for message in request.messages)
         first = scope.context.sample * self.attempts
         for sample in range(first, first + self.attempts):
@@ -262,17 +258,8 @@ class ModelStep(ChainStep):
         """
         if self._form is not None:
             return (await ask_structured(model, request, self._form)).value
-        heard = scope.context.heard if self.into in scope.streams else None
-        if self.parse is None and heard is not None:
-            teller = _Teller(self.into, heard)
-            response = await ask_streaming(model, request, teller.hear)
-            if teller.is_void:
-                raise UnavailableError(
-                    f"{model.name}: the answer broke off while it was streamed; ask again: the"
-                    " whole answer is in the journal now"
-                )
-        else:
-            response = await model(request)
+        tell = scope.listener_of(self.into) if self.parse is None else None
+        response = await (model(request) if tell is None else ask_unbroken(model, request, tell))
         if not response.text.strip():
             raise AnswerError(f"step '{self.into}': the answer is empty")
         if self.parse is None:
@@ -285,57 +272,30 @@ class ModelStep(ChainStep):
             raise AnswerError(f"step '{self.into}': the answer cannot be read: {error}") from error
 
 
-@dataclass
-class _Teller:
-    """Tells the pieces of an answer, as long as none of them is taken back."""
-
-    name: str
-    heard: PieceHeard
-    is_void: bool = False
-
-    def hear(self, piece: AnswerPiece) -> None:
-        self.is_void = self.is_void or piece.anew
-        if piece.text and not self.is_void:
-            self.heard(self.name, piece.text)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CallStep(ChainStep):
-    """`arguments`: the value for each argument, by name; a single name: that value is all that is
-    given; None: the callee's own names. `attempts`: how often at most it is called where it raises
-    an error that is none of ours."""
+    """Call a function, a chain, a Runnable or a module.
+
+    Attributes:
+        arguments: The value for each argument, by name; a single name if that value is the only
+            argument; None for the callee's own names.
+        attempts: How often at most it is called if its own code raises an error.
+    """
 
     kind: ClassVar[str] = "call"
 
-    into: str
     callee: Callee
     arguments: Mapping[str, str] | str | None = None
     attempts: int = 1
 
     @property
-    def name(self) -> str:
-        return self.into
+    def needs(self) -> Iterable[str]:
+        if self.arguments is None:
+            return self.callee.takes or ()
+        return [self.arguments] if isinstance(self.arguments, str) else self.arguments.values()
 
-    def made(self, names: ChainNames) -> dict[str, Any]:
-        callee, arguments = self.callee, self.arguments
-        if arguments is None:
-            needed: Iterable[str] = callee.takes or ()
-        else:
-            needed = [arguments] if isinstance(arguments, str) else arguments.values()
-        for name in needed:
-            names.need(name, self)
-        if isinstance(arguments, Mapping) and callee.takes is not None:
-            takes = (*callee.takes, *callee.may_take)
-            unknown = [name for name in arguments if name not in takes]
-            missing = [name for name in callee.takes if name not in arguments]
-            if unknown and callee.kind != "runnable":
-                raise InputError(
-                    f"step '{self.name}': {callee.name} takes no '{unknown[0]}'"
-                    f"{suggest(unknown[0], takes)}"
-                )
-            if missing and callee.kind != "runnable":
-                raise InputError(f"step '{self.name}': {callee.name} needs '{missing[0]}', too")
-        return {self.into: callee.gives}
+    def made(self, lanes: list[Types]) -> Types:
+        return {self.into: self.callee.gives}
 
     def describe(self) -> dict[str, Any]:
         arguments = self.arguments
@@ -348,37 +308,33 @@ class CallStep(ChainStep):
 
     async def run(self, known: Mapping[str, Any], scope: StepScope) -> Mapping[str, Any]:
         callee = self.callee
-        arguments = _arguments(callee, self.arguments, known)
         if callee.kind in ("runnable", "module") and scope.context.rehearsed:
             raise CapabilityError(
                 f"step '{self.name}': what {callee.name} may ask cannot be known beforehand"
             )
-        for attempt in range(1, self.attempts + 1):
+        arguments = _collect_arguments(callee, self.arguments, known)
+        for _ in range(1, self.attempts):
             try:
                 return {self.into: await self._call(arguments, scope)}
             except TextEvolveError:
                 raise
-            except Exception:
-                if attempt == self.attempts:
-                    raise
-        raise AssertionError  # there is at least one attempt
+            except Exception:  # noqa: BLE001  the last attempt raises what it will
+                continue
+        return {self.into: await self._call(arguments, scope)}
 
     async def _call(self, arguments: Any, scope: StepScope) -> Any:
-        if self.callee.within is not None:
-            return await self.callee.within(arguments, scope)
-        heard = scope.context.heard if self.into in scope.streams else None
-        if self.callee.stream is None or heard is None:
+        tell = scope.listener_of(self.into)
+        if self.callee.stream is None or tell is None:
             return await self.callee.call(arguments)
         whole: Any = None
-        pieces: Any = self.callee.stream(arguments)
-        async with aclosing(pieces) as source:
+        async with aclosing(cast(Any, self.callee.stream(arguments))) as source:
             async for piece in source:
-                heard(self.into, piece)
+                tell(piece)
                 whole = piece if whole is None else whole + piece
         return whole
 
 
-def _arguments(
+def _collect_arguments(
     callee: Callee, arguments: Mapping[str, str] | str | None, known: Mapping[str, Any]
 ) -> Any:
     if isinstance(arguments, str):
@@ -390,44 +346,41 @@ def _arguments(
     return {name: known[name] for name in (*(callee.takes or ()), *optional)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BranchStep(ChainStep):
-    """Runs the steps of one case, which is chosen by the value of a name as a text, or by the
-    result of a function of values."""
+    """Run the steps of one case, chosen by the text of a value or by a function of values.
+    `has_default`: the last lane is that of all other values."""
 
     kind: ClassVar[str] = "branch"
 
     on: str | Callee
-    cases: Mapping[str, Lane]
-    otherwise: Lane | None = None
+    has_default: bool = False
 
     @property
     def name(self) -> str:
         return self.on if isinstance(self.on, str) else self.on.name
 
     @property
-    def lanes(self) -> tuple[tuple[str, Lane], ...]:
-        last = () if self.otherwise is None else (("otherwise", self.otherwise),)
-        return (*self.cases.items(), *last)
+    def needs(self) -> Iterable[str]:
+        return [self.on] if isinstance(self.on, str) else self.on.takes or ()
 
-    def with_lanes(self, lanes: Sequence[Lane]) -> Self:
-        cases = dict(zip(self.cases, lanes, strict=False))
-        return replace(self, cases=cases, otherwise=None if self.otherwise is None else lanes[-1])
+    @property
+    def cases(self) -> dict[str, Lane]:
+        return dict(self.lanes[:-1] if self.has_default else self.lanes)
 
-    def made(self, names: ChainNames) -> dict[str, Any]:
-        for name in [self.on] if isinstance(self.on, str) else self.on.takes or ():
-            names.need(name, self)
-        lanes = [names.made_by(lane) for _, lane in self.lanes]
+    def made(self, lanes: list[Types]) -> Types:
         common = [name for name in lanes[0] if all(name in lane for lane in lanes)]
-        kinds = {name: [lane[name] for lane in lanes] for name in common}
-        return {n: k[0] if all(kind == k[0] for kind in k) else None for n, k in kinds.items()}
+        first = lanes[0]
+        return {
+            name: first[name] if all(lane[name] == first[name] for lane in lanes) else None
+            for name in common
+        }
 
     def describe(self) -> dict[str, Any]:
-        last = self.otherwise
         return {
             "branch": self.on if isinstance(self.on, str) else self.on.describe(),
-            "cases": {key: [step.describe() for step in lane] for key, lane in self.cases.items()},
-            "otherwise": None if last is None else [step.describe() for step in last],
+            "cases": {key: _describe_lane(lane) for key, lane in self.cases.items()},
+            "otherwise": _describe_lane(self.lanes[-1][1]) if self.has_default else None,
         }
 
     async def run(self, known: Mapping[str, Any], scope: StepScope) -> Mapping[str, Any]:
@@ -439,9 +392,9 @@ class BranchStep(ChainStep):
         if isinstance(self.on, str):
             value = find_value(self.on, known)
         else:
-            value = await self.on.call(_arguments(self.on, None, known))
+            value = await self.on.call(_collect_arguments(self.on, None, known))
         scope.recorder.note = key = case_key(value)
-        lane = self.cases.get(key, self.otherwise)
+        lane = self.cases.get(key, lanes[-1] if self.has_default else None)
         if lane is None:
             there = ", ".join(self.cases)
             raise AnswerError(f"step '{self.name}': no case for {key!r:.60}; there are: {there}")
@@ -457,39 +410,33 @@ def case_key(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EachStep(ChainStep):
-    """Its steps for each item of a list, of which `take` is gathered into another list."""
+    """Run its steps for each item of a list, and gather the value `take` into another list."""
 
     kind: ClassVar[str] = "each"
 
-    into: str
     over: str
     item: str
-    steps: Lane
     take: str
     concurrency: int | None = None
 
     @property
-    def name(self) -> str:
-        return self.into
+    def needs(self) -> Iterable[str]:
+        return [self.over]
 
     @property
-    def lanes(self) -> tuple[tuple[str, Lane], ...]:
-        return (("", self.steps),)
+    def items(self) -> Types:
+        return {self.item: None}
 
-    def with_lanes(self, lanes: Sequence[Lane]) -> Self:
-        return replace(self, steps=lanes[0])
-
-    def made(self, names: ChainNames) -> dict[str, Any]:
-        names.need(self.over, self)
-        if self.take not in names.made_by(self.steps, self.item):
+    def made(self, lanes: list[Types]) -> Types:
+        if self.take not in lanes[0]:
             raise InputError(f"step '{self.name}': its steps make no value '{self.take}'")
         return {self.into: list}
 
     def describe(self) -> dict[str, Any]:
-        plain = {field: getattr(self, field) for field in ("into", "over", "item", "take")}
-        return {**plain, "steps": [step.describe() for step in self.steps]}
+        plain = {name: getattr(self, name) for name in ("into", "over", "item", "take")}
+        return {**plain, "steps": _describe_lane(self.lanes[0][1])}
 
     async def run(self, known: Mapping[str, Any], scope: StepScope) -> Mapping[str, Any]:
         items: Any = find_value(self.over, known)
@@ -499,45 +446,39 @@ class EachStep(ChainStep):
 
         async def work(number: int, item: Any) -> Any:
             with scope.enter(f"{self.item} {number}", "item", streams=NO_STREAMS) as inner:
-                made = await _run_lane(self.steps, {**known, self.item: item}, inner)
-            return made[self.take]
+                return (await _run_lane(self.lanes[0][1], {**known, self.item: item}, inner))[
+                    self.take
+                ]
 
         pieces = [partial(work, number, item) for number, item in enumerate(items, 1)]
         concurrency = self.concurrency or scope.context.concurrency
         return {self.into: await gather_bounded(pieces, concurrency)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ParallelStep(ChainStep):
-    """Lanes of steps that go on side by side, and see nothing of each other."""
+    """Run lanes of steps side by side, which see nothing of each other."""
 
     kind: ClassVar[str] = "together"
 
-    parallel: tuple[Lane, ...]
-
-    @property
-    def lanes(self) -> tuple[tuple[str, Lane], ...]:
-        return tuple((f"lane {number}", lane) for number, lane in enumerate(self.parallel, 1))
-
-    def with_lanes(self, lanes: Sequence[Lane]) -> Self:
-        return replace(self, parallel=tuple(lanes))
-
-    def made(self, names: ChainNames) -> dict[str, Any]:
-        made: dict[str, Any] = {}
-        for lane in self.parallel:
-            more = names.made_by(lane)
-            if twice := sorted(made.keys() & more.keys()):
+    def made(self, lanes: list[Types]) -> Types:
+        made: Types = {}
+        for lane in lanes:
+            if twice := sorted(made.keys() & lane.keys()):
                 raise InputError(f"two steps that go on side by side make '{twice[0]}'")
-            made |= more
+            made |= lane
         return made
 
     def describe(self) -> dict[str, Any]:
-        return {"together": [[step.describe() for step in lane] for lane in self.parallel]}
+        return {"together": [_describe_lane(lane) for _, lane in self.lanes]}
 
     async def run(self, known: Mapping[str, Any], scope: StepScope) -> Mapping[str, Any]:
-        lanes = [partial(_run_lane, lane, known, scope) for lane in self.parallel]
+        lanes = [partial(_run_lane, lane, known, scope) for _, lane in self.lanes]
         made = await gather_bounded(lanes, scope.context.concurrency)
         return {name: value for lane in made for name, value in lane.items()}
+
+
+SAMPLING = ("temperature", "max_tokens", "seed")
 
 
 def ask(
@@ -560,17 +501,25 @@ def ask(
     Raises:
         InputError: the template or a number cannot be used.
     """
-    known = ("temperature", "max_tokens", "seed")
-    if wrong := [parameter for parameter in asked if parameter not in known]:
-        raise InputError(f"step '{into}': no parameter '{wrong[0]}'; there are: {', '.join(known)}")
+    _check(into, attempts)
+    if wrong := [parameter for parameter in asked if parameter not in SAMPLING]:
+        known = ", ".join(SAMPLING)
+        raise InputError(f"step '{into}': no parameter '{wrong[0]}'; there are: {known}")
     if parse is not None and not callable(parse):
         raise InputError(f"step '{into}': parse must be a pydantic model or a function")
     try:
-        read = take_template(template)
+        parsed = take_template(template)
     except InputError as error:
         raise InputError(f"step '{into}': {error}") from None
-    _check(into, attempts)
-    return ModelStep(into, name or into, read, model, parse, attempts=attempts, **asked)
+    return ModelStep(
+        into=into,
+        template_name=name or into,
+        template=parsed,
+        model=model,
+        parse=parse,
+        sampling=asked,
+        attempts=attempts,
+    )
 
 
 def call(
@@ -589,18 +538,28 @@ def call(
     Raises:
         InputError: it cannot be called, or does not say what it takes.
     """
+    _check(into, attempts)
     callee = take_callee(function)
     arguments = inputs
     if inputs is not None and not isinstance(inputs, str | Mapping):
         arguments = {name: name for name in inputs}
+    problem = ""
     if callee.takes is None and arguments is None:
-        raise InputError(
-            f"step '{into}': {callee.name} does not say what it takes: name its inputs"
-        )
-    if isinstance(arguments, str) and callee.kind in ("chain", "module"):
-        raise InputError(f"step '{into}': {callee.name} takes values by name: inputs=[...]")
-    _check(into, attempts)
-    return CallStep(into, callee, cast("Mapping[str, str] | str | None", arguments), attempts)
+        problem = f"{callee.name} does not say what it takes: name its inputs"
+    elif isinstance(arguments, str) and callee.kind in ("chain", "module"):
+        problem = f"{callee.name} takes values by name: inputs=[...]"
+    elif isinstance(arguments, Mapping) and callee.takes is not None and callee.kind != "runnable":
+        takes = (*callee.takes, *callee.may_take)
+        unknown = [name for name in arguments if name not in takes]
+        missing = [name for name in callee.takes if name not in arguments]
+        if unknown:
+            problem = f"{callee.name} takes no '{unknown[0]}'{suggest(unknown[0], takes)}"
+        elif missing:
+            problem = f"{callee.name} needs '{missing[0]}', too"
+    if problem:
+        raise InputError(f"step '{into}': {problem}")
+    named = cast("Mapping[str, str] | str | None", arguments)
+    return CallStep(into=into, callee=callee, arguments=named, attempts=attempts)
 
 
 def branch(
@@ -614,9 +573,11 @@ def branch(
     """
     if not cases:
         raise InputError("a branch has no cases")
-    lanes = {case_key(key): as_steps(steps) for key, steps in cases.items()}
+    lanes = [(case_key(key), as_steps(steps)) for key, steps in cases.items()]
+    if otherwise is not None:
+        lanes.append(("otherwise", as_steps(otherwise)))
     chooser = on if isinstance(on, str) else take_callee(on)
-    return BranchStep(chooser, lanes, None if otherwise is None else as_steps(otherwise))
+    return BranchStep(on=chooser, lanes=tuple(lanes), has_default=otherwise is not None)
 
 
 def each(
@@ -636,10 +597,17 @@ def each(
     Raises:
         InputError: there are no steps.
     """
-    lane = as_steps(steps)
     _check(into)
     _check(item)
-    return EachStep(into, over, item, lane, take or last_name(lane), concurrency)
+    lane = as_steps(steps)
+    return EachStep(
+        into=into,
+        over=over,
+        item=item,
+        lanes=(("", lane),),
+        take=take or last_name(lane),
+        concurrency=concurrency,
+    )
 
 
 def together(*lanes: Steps) -> ParallelStep:
@@ -650,21 +618,22 @@ def together(*lanes: Steps) -> ParallelStep:
     """
     if not lanes:
         raise InputError("together: name what is to go on side by side")
-    return ParallelStep(tuple(as_steps(lane) for lane in lanes))
+    labelled = [(f"lane {number}", as_steps(lane)) for number, lane in enumerate(lanes, 1)]
+    return ParallelStep(lanes=tuple(labelled))
 
 
-def as_steps(given: Steps) -> Lane:
+def as_steps(steps: Steps) -> Lane:
     """
     Raises:
         InputError: something is no step, or there is none.
     """
-    listed = (given,) if isinstance(given, ChainStep) else tuple(given)
-    for step in listed:
+    lane = (steps,) if isinstance(steps, ChainStep) else tuple(steps)
+    for step in lane:
         if not isinstance(step, ChainStep):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"{step!r:.60} is no step: make one by ask, call, branch or each")
-    if not listed:
+    if not lane:
         raise InputError("there are no steps")
-    return listed
+    return lane
 
 
 def last_name(steps: Lane) -> str:
@@ -674,7 +643,7 @@ def last_name(steps: Lane) -> str:
         InputError: it makes several values, or none that is known.
     """
     last = steps[-1]
-    if isinstance(last, ModelStep | CallStep | EachStep):
+    if last.into:
         return last.into
     names = {last_name(lane) for _, lane in last.lanes}
     if len(names) != 1:
@@ -684,7 +653,7 @@ def last_name(steps: Lane) -> str:
     return names.pop()
 
 
-def say_type(kind: Any) -> str:
+def describe_type(kind: Any) -> str:
     """A type as a text, another where what it allows has changed."""
     if kind is None or kind is Any:
         return "any"
@@ -694,8 +663,8 @@ def say_type(kind: Any) -> str:
     return kind.__name__ if isinstance(kind, type) else str(kind)
 
 
-def _check(into: object, attempts: object = 1) -> None:
+def _check(into: object, attempts: int = 1) -> None:
     if not isinstance(into, str) or not into.isidentifier():
         raise InputError(f"a step makes a value with a name such as 'answer', not {into!r:.40}")
-    if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
+    if attempts < 1:
         raise InputError(f"step '{into}': attempts must be 1 or more")
