@@ -1,9 +1,8 @@
-"""The scripted server: HTTP/1.1 on loopback, written for speed, in the loop or in a thread.
+"""The scripted server: HTTP/1.1 on loopback, in the loop or in a thread.
 
-It reads requests whose body has a Content-Length, keeps connections alive, and answers
-`/v1/chat/completions`, `/v1/responses` and `/v1/completions`, streamed where that is asked for,
-`/v1/embeddings`, `/v1/models`, its own `/stats`, and `/v1/systemone` and `/v1/decisions` where it
-is to speak them.
+It answers `/v1/chat/completions`, `/v1/responses` and `/v1/completions`, streamed where that is
+asked for, `/v1/embeddings`, `/v1/models`, its own `/stats`, and `/v1/systemone` and `/v1/decisions`
+where it is to speak them.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
-from http import HTTPStatus
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
+
+from aiohttp import web
 
 from textevolve.llm.decisions import Wire
 from textevolve.llm.testing.answers import (
@@ -47,7 +46,6 @@ ASKED = ("/chat/completions", "/responses", "/completions", "/systemone", "/deci
 POSTED = (*ASKED, "/embeddings")
 DIMENSION = 32
 FILLING = b" " * 65_536
-_REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 
 class ScriptedServer:
@@ -92,9 +90,9 @@ class ScriptedServer:
         self.calls = 0
         self.in_flight = 0
         self.most_in_flight = 0
-        self.connections: set[_Connection] = set()
         self.seen: dict[int, int] = {}
         self._port = port
+        self._web: web.Server | None = None
         self._server: asyncio.Server | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -114,24 +112,24 @@ class ScriptedServer:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
+        self._web = web.Server(self._handle, handler_cancellation=True, access_log=None)
         self._server = await self._loop.create_server(
-            lambda: _Connection(self), "127.0.0.1", self._port, backlog=2048
+            self._web, "127.0.0.1", self._port, backlog=2048
         )
         self._port = self._server.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         assert self._server is not None
+        assert self._web is not None
         self._server.close()
-        for connection in tuple(self.connections):
-            connection.abort()
+        await self._web.shutdown(0.01)  # calls that hang are cut off
         await self._server.wait_closed()
-        await asyncio.sleep(0)  # the aborted connections close in the next turn of the loop
+
+    @property
+    def connections(self) -> Sequence[object]:
+        """The connections that are open."""
+        return self._web.connections if self._web is not None else []
 
     def __enter__(self) -> Self:
         started = threading.Event()
@@ -148,17 +146,28 @@ class ScriptedServer:
             raise RuntimeError("the scripted server did not start within 10 seconds")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         assert self._loop is not None
         assert self._thread is not None
         assert self._stop is not None
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        body = await request.content.read()
+        counted = request.path.endswith(ASKED)
+        self.in_flight += counted
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            headers = {name.lower(): value for name, value in request.headers.items()}
+            answer = self.answer(request.method, request.path_qs, headers, body)
+            if wait := self.latency + answer.delay:
+                await asyncio.sleep(wait)
+            if answer.transport == "hang":  # counted until the other side closes
+                await asyncio.Event().wait()
+        finally:
+            self.in_flight -= counted
+        return await _send(request, answer)
 
     def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """Answer one request; `body` of the answer is set, ready to be sent."""
@@ -241,142 +250,41 @@ def _embeddings(asked: Mapping[str, Any], dimension: int) -> Answer:
     return Answer(body=json.dumps(made).encode())
 
 
-class _Connection(asyncio.Protocol):
-    """One connection: requests are answered one after the other, as HTTP/1.1 has it."""
-
-    def __init__(self, server: ScriptedServer) -> None:
-        self._server = server
-        self._buffer = bytearray()
-        self._busy = False
-        self._full = False
-        self._counted = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no children of it
-        self._server.connections.add(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._server.connections.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
-        self._leave()
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        if not self._busy:
-            self._read()
-
-    def _read(self) -> None:
-        end = self._buffer.find(b"\r\n\r\n")
-        if end < 0:
-            return
-        first, *lines = self._buffer[:end].decode("latin-1").split("\r\n")
-        headers = {
-            name.strip().lower(): value.strip()
-            for name, _, value in (line.partition(":") for line in lines)
-        }
-        whole = end + 4 + int(headers.get("content-length", 0))
-        if len(self._buffer) < whole:
-            return
-        body = bytes(self._buffer[end + 4 : whole])
-        del self._buffer[:whole]
-        self._busy = True
-        method, path, _version = first.split(" ", 2)
-        if path.endswith(ASKED):
-            self._enter()
-        answer = self._server.answer(method, path, headers, body)
-        wait = self._server.latency + answer.delay
-        if wait:
-            self._timer = asyncio.get_running_loop().call_later(wait, self._send, answer)
-        else:
-            self._send(answer)
-
-    def _enter(self) -> None:
-        server = self._server
-        self._counted = True
-        server.in_flight += 1
-        server.most_in_flight = max(server.most_in_flight, server.in_flight)
-
-    def _leave(self) -> None:
-        if self._counted:
-            self._counted = False
-            self._server.in_flight -= 1
-
-    def pause_writing(self) -> None:
-        self._full = True
-
-    def resume_writing(self) -> None:
-        self._full = False
-
-    def _pour(self) -> None:
-        """More of an answer that does not end, while the other side takes it."""
-        if self._transport is None or self._transport.is_closing():
-            return
-        if not self._full:
-            self._transport.write(FILLING)
-        self._timer = asyncio.get_running_loop().call_later(0.001, self._pour)
-
-    def _send(self, answer: Answer) -> None:
-        transport, body = self._transport, answer.body or b""
-        if transport is None or transport.is_closing() or answer.transport == "hang":
-            return  # a connection that hangs stays counted until the other side closes it
-        self._leave()
-        more = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
-        if isinstance(answer, Streamed):
-            head = f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{more}"
-            transport.write(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
-            self._stream(answer, list(answer.sent()))
-            return
-        endless = answer.transport == "endless"
-        length = "Connection: close" if endless else f"Content-Length: {len(body)}"
-        head = (
-            f"HTTP/1.1 {answer.status} {_REASONS.get(answer.status, '')}\r\n"
-            f"Content-Type: application/json\r\n{length}\r\n{more}\r\n"
-        ).encode()
-        if endless:
-            transport.write(head + body)
-            self._pour()
-            return
+async def _send(request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
+    """Send an answer as its transport says; a response that is sent already is not sent again."""
+    headers, body = {**answer.headers}, answer.body or b""
+    if isinstance(answer, Streamed):
+        headers |= {"Content-Type": "text/event-stream"}
+        response = web.StreamResponse(headers=headers)
+        response.enable_chunked_encoding()
+        packets = answer.sent()
+    else:
+        headers |= {"Content-Type": "application/json"}
         if answer.transport == "whole":
-            transport.write(head + body)
-            self._busy = False
-            if self._buffer:
-                self._read()
-            return
-        transport.write(head + body[: len(body) // 2])
-        self._end_badly(transport, answer)
-
-    def _end_badly(self, transport: asyncio.Transport, answer: Answer) -> None:
-        if answer.transport == "cut":
-            transport.close()
-        if answer.transport == "reset":
-            raw = transport.get_extra_info("socket")
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            transport.abort()
-
-    def _stream(self, answer: Streamed, left: list[bytes]) -> None:
-        """The next packet; the rest follows in later turns of the loop."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        if left:
-            packet = left.pop(0)
-            transport.write(b"%x\r\n%s\r\n" % (len(packet), packet))
-            if answer.transport == "endless":
-                left.append(packet)
-            wait = answer.pace or (0.001 if answer.transport == "endless" else 0.0)
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(wait, self._stream, answer, left)
-        elif answer.transport == "whole":
-            transport.write(b"0\r\n\r\n")
-            self._busy = False
-            if self._buffer:
-                self._read()
+            return web.Response(status=answer.status, headers=headers, body=body)
+        response = web.StreamResponse(status=answer.status, headers=headers)
+        if answer.transport == "endless":
+            response.force_close()
+            packets = [body, FILLING]
         else:
-            self._end_badly(transport, answer)
+            response.content_length = len(body)
+            packets = [body[: len(body) // 2]]
+    await response.prepare(request)
+    for packet in packets:
+        await response.write(packet)
+        await asyncio.sleep(answer.pace)
+    while answer.transport == "endless":
+        await response.write(packets[-1])
+        await asyncio.sleep(0.001)
+    transport = request.transport
+    if answer.transport == "reset" and transport is not None:
+        raw = transport.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.abort()
+    if answer.transport == "cut" and transport is not None:
+        transport.close()
+    if answer.transport == "stall":
+        await asyncio.Event().wait()
+    if answer.transport == "whole":
+        await response.write_eof()
+    return response
