@@ -354,11 +354,6 @@ def test_small_tensors_are_kept(name):
     assert is_kept(SimpleNamespace(name=weights, shape=(256, 1)))
 
 
-def test_models_of_eight_experts_keep_keys_and_values_whole():
-    layout = layout_of(["blk.0.attn_k.weight", "blk.0.attn_v.weight"], expert_count=8)
-    assert set(names_of(layout, "q4_k_m").values()) == {"q8_0"}
-
-
 # Names and layout
 
 

@@ -516,12 +516,16 @@ HOMES = 8192
 
 
 class Member:
-    """One endpoint of a pool, with what is known of its health."""
+    """One endpoint of a pool, with what is known of its health.
+
+    Attributes:
+        failed: The last error; None after an answer.
+        turn: When it is next among members that are equally busy.
+    """
 
     def __init__(self, model: Limited, weight: float = 1.0) -> None:
         self.model, self.name, self.weight = model, model.name, weight
         self.failed: ModelError | None = None
-        self.probe: asyncio.Future[None] | None = None
         self.turn = 0.0
         self._failures = 0
         self._pause = FIRST_PAUSE
@@ -536,34 +540,32 @@ class Member:
         """Seconds for which it is still left out."""
         return 0.0 if self._until is None else max(0.0, self._until - now)
 
-    def may_be_asked(self, now: float) -> bool:
-        return self._until is None or (self.probe is None and now >= self._until)
-
-    @property
-    def is_full(self) -> bool:
-        return self.model.load >= int(self.model.limit)
+    def begin(self, now: float) -> bool:
+        """A call begins. Return whether it tries the member again, which other calls leave out
+        meanwhile."""
+        if self._until is not None:
+            self._until = now + FIRST_PAUSE
+        return self.down
 
     def succeed(self) -> None:
         self._failures, self._pause = 0, FIRST_PAUSE
         self._until, self.failed = None, None
 
-    def fail(self, error: ModelError, now: float, probed: bool) -> bool:
-        """Whether the member is left out from now on."""
-        self.failed = error
+    def fail(self, error: ModelError, now: float, probed: bool) -> None:
         if isinstance(error, UnavailableError) and error.status == 429:
             if probed:
                 self.succeed()  # it is there
-            return False
+            self.failed = error
+            return
+        self.failed = error
         self._failures += 1
         opens = self._failures >= FAILURES or isinstance(error, FatalModelError)
         if probed or (self._until is None and opens):
             self._until = now + self._pause
             self._pause = min(LONGEST_PAUSE, 2 * self._pause)
-            return True
-        return False
 
-    def say(self, now: float) -> str:
-        """Why it does not answer."""
+    def describe(self, now: float) -> str:
+        """Say why it does not answer."""
         left = f", left out for {self.pause_left(now):.0f} s" if self.down else ""
         return f"{self.failed or self.name + ' is being tried'}{left}"
 
@@ -591,61 +593,40 @@ class Pool:
             UnavailableError: no member answers; AccessError: none can.
         """
         tried: dict[Member, ModelError] = {}
-        key = prefix_key(request)
-        loop = asyncio.get_running_loop()
-        while True:
-            member = self._choose(key, tried, loop.time())
-            if member is None:
-                if await self._wait_for_probe(tried):
-                    continue
-                raise self._all_down(tried, loop.time())
-            probe = self._begin_probe(member, loop)
+        key, loop = prefix_key(request), asyncio.get_running_loop()
+        while (member := self._choose(key, tried, loop.time())) is not None:
+            probed = member.begin(loop.time())
             try:
                 response = await member.model(request)
             except (UnavailableError, FatalModelError) as error:
                 tried[member] = error
-                left_out = member.fail(error, loop.time(), probe is not None)
-                self._tell(member, error, left_out, len(tried))
+                member.fail(error, loop.time(), probed)
+                pause = member.pause_left(loop.time())
+                more = f"; it is left out for {pause:.0f} s" if pause else ""
+                self._listener(CallRetried(self.name, f"{error}{more}", len(tried), 0.0))
             else:
                 member.succeed()
-                made = sum(error.attempts for error in tried.values()) + response.attempts
-                return replace(response, member=member.name, attempts=made)
-            finally:
-                if probe is not None:
-                    member.probe = None
-                    probe.set_result(None)
-
-    def _begin_probe(
-        self, member: Member, loop: asyncio.AbstractEventLoop
-    ) -> asyncio.Future[None] | None:
-        if member.down:
-            member.probe = loop.create_future()
-        return member.probe if member.down else None
-
-    async def _wait_for_probe(self, tried: Mapping[Member, ModelError]) -> bool:
-        """Waits for what comes of members that other calls try again; False where there are
-        none."""
-        probes = [one.probe for one in self.members if one.probe is not None and one not in tried]
-        if probes:
-            await asyncio.wait(probes, return_when=asyncio.FIRST_COMPLETED)
-        return bool(probes)
+                attempts = sum(error.attempts for error in tried.values()) + response.attempts
+                return replace(response, member=member.name, attempts=attempts)
+        raise self._all_down(tried, loop.time())
 
     def _choose(
-        self, key: str | None, tried: dict[Member, ModelError], now: float
+        self, key: str | None, tried: Mapping[Member, ModelError], now: float
     ) -> Member | None:
-        ready = [one for one in self.members if one not in tried and one.may_be_asked(now)]
-        held = {one: one.model.held()[0] for one in ready}
-        free = [one for one in ready if not held[one]]
+        ready = [m for m in self.members if m not in tried and not m.pause_left(now)]
+        held = {member: member.model.held()[0] for member in ready}
+        free = [member for member in ready if not held[member]]
         if not ready or (tried and not free):
             return None
-        home = self._homes.get(key) if key is not None else None
+        home = self._homes.get(key or "")
         if home is not None and home in free and not home.down:
             chosen = home
         elif free:
             chosen = min(free, key=self._rank)
         else:
-            chosen = min(ready, key=lambda one: held[one])
-        self._take_turn(chosen)
+            chosen = min(ready, key=held.__getitem__)
+        self._turn = max(chosen.turn, self._turn)
+        chosen.turn = self._turn + 1.0 / chosen.weight
         if key is not None:
             self._homes[key] = chosen
             self._homes.move_to_end(key)
@@ -654,40 +635,26 @@ class Pool:
         return chosen
 
     def _rank(self, member: Member) -> tuple[bool, float, float]:
-        """Rank members with room first, then the least busy for its weight, then by turn."""
-        turn = max(member.turn, self._turn)
-        return member.is_full, member.model.load / member.weight, turn
-
-    def _take_turn(self, member: Member) -> None:
-        """Among members that are equally busy turns follow the weights; who was away for a while
-        does not catch up on what it missed."""
-        self._turn = max(member.turn, self._turn)
-        member.turn = self._turn + 1.0 / member.weight
-
-    def _tell(self, member: Member, error: ModelError, left_out: bool, attempt: int) -> None:
-        pause = member.pause_left(asyncio.get_running_loop().time())
-        more = f"; it is left out for {pause:.0f} s" if left_out else ""
-        self._listener(CallRetried(self.name, f"{error}{more}", attempt, 0.0))
+        """Rank members with room first, then the least busy for its weight, then by turns, which
+        follow the weights; who was away for a while does not catch up on what it missed."""
+        load = member.model.load
+        is_full = load >= int(member.model.limit)
+        return is_full, load / member.weight, max(member.turn, self._turn)
 
     def _all_down(self, tried: Mapping[Member, ModelError], now: float) -> ModelError:
-        said = "; ".join(one.say(now) for one in self.members)
-        message = f"{self.name}: none of its {len(self.members)} members answers: {said}"
-        error: ModelError
-        if all(isinstance(one.failed, FatalModelError) for one in self.members):
-            error = AccessError(message)
-        else:
-            errors = [one for one in tried.values() if isinstance(one, UnavailableError)]
-            limited = bool(errors) and all(one.status == 429 for one in errors)
-            wait = min(self._wait_of(one, now) for one in self.members)
-            unconnected = [getattr(one.failed, "address", "") for one in self.members]
+        reasons = "; ".join(member.describe(now) for member in self.members)
+        message = f"{self.name}: none of its {len(self.members)} members answers: {reasons}"
+        failures = [member.failed for member in self.members]
+        error: ModelError = AccessError(message)
+        if not all(isinstance(failure, FatalModelError) for failure in failures):
+            statuses = {getattr(failure, "status", None) for failure in tried.values()}
+            addresses = [getattr(failure, "address", "") for failure in failures]
+            waits = [m.pause_left(now) or m.model.held()[0] for m in self.members]
             error = UnavailableError(
                 message,
-                status=429 if limited else None,
-                retry_after=wait or None,
-                address=", ".join(unconnected) if all(unconnected) else "",
+                status=429 if statuses == {429} else None,
+                retry_after=min(waits) or None,
+                address=", ".join(addresses) if all(addresses) else "",
             )
-        error.attempts = max(1, sum(one.attempts for one in tried.values()))
+        error.attempts = max(1, sum(failure.attempts for failure in tried.values()))
         return error
-
-    def _wait_of(self, member: Member, now: float) -> float:
-        return member.pause_left(now) or member.model.held()[0]

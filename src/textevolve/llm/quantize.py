@@ -2,7 +2,8 @@
 
 Tensor by tensor, in parts of bounded size, into a temporary file that takes its name when it is
 whole. The choice of each tensor's type follows llama.cpp's `llama-quant.cpp`
-(llama_tensor_get_type) for the types offered here, without an importance matrix. Blocks are
+(llama_tensor_get_type) for the types offered here, without an importance matrix and without its
+exceptions for Falcon, for 70B models and for models of eight experts. Blocks are
 computed by the package `gguf`, which reads every type and writes the plain ones in numpy, or by
 llama.cpp's own `ggml_quantize_chunk` where the library inside the installed `xllamacpp` lets it be
 called: it writes the K-quants too, and is faster. Both write the same bytes, checked before use.
@@ -165,7 +166,6 @@ _ROLES = (
     ("attn_qkv.weight", "value"),
     ("attn_kv_b.weight", "value"),
     ("attn_v.weight", "value"),
-    ("attn_k.weight", "key"),
     ("attn_output.weight", "attention"),
     ("ffn_down", "down"),
 )
@@ -355,10 +355,7 @@ def _header(reader: Any, plan: list[_Step], file_type: FileType, alignment: int)
     }
     changes = (
         ("general.quantization_version", QUANTIZATION_VERSION),
-        (
-            "general.file_type",
-            file_type.number,
-        ),
+        ("general.file_type", file_type.number),
     )
     for key, number in changes:
         named = struct.pack("<Q", len(key)) + key.encode()
@@ -438,7 +435,16 @@ def choose_types(
 ) -> dict[str, BlockType | None]:
     """For each tensor by its name the type that it is to have; None where it stays as it is.
     `tensors` have a name and a shape, the length of a row first."""
-    model = _Model.of(metadata, tensors)
+    name = metadata("general.architecture") or ""
+    heads, kv_heads, layers = (
+        metadata(f"{name}.{key}") or 1
+        for key in ("attention.head_count", "attention.head_count_kv", "block_count")
+    )
+    facts = _Facts(
+        layers=layers if isinstance(layers, int) else 1,
+        is_tied=all(tensor.name != "output.weight" for tensor in tensors),
+        shares_heads=isinstance(heads, int) and isinstance(kv_heads, int) and heads >= 4 * kv_heads,
+    )
     values = sorted((t.name for t in tensors if _role_of(t.name) == "value"), key=_block_of)
     types: dict[str, BlockType | None] = {}
     for tensor in tensors:
@@ -447,43 +453,22 @@ def choose_types(
         elif file_type.main.is_float:
             types[tensor.name] = file_type.main
         else:
-            place = values.index(tensor.name) if tensor.name in values else 0
-            chosen = BLOCK_TYPES[_choose(tensor, file_type, model, (place, len(values)))]
+            is_value = tensor.name in values
+            place = values.index(tensor.name) if is_value else _block_of(tensor.name)
+            count = len(values) if is_value else facts.layers
+            chosen = BLOCK_TYPES[_choose(tensor, file_type, facts, place, count)]
             types[tensor.name] = _fit(chosen, int(tensor.shape[0]))
     return types
 
 
 @dataclass(frozen=True, slots=True)
-class _Model:
-    """The facts of a model that the rules depend on. `tied`: the embeddings of tokens are its
-    output, too. `shared`: how many heads of attention share their keys and values."""
+class _Facts:
+    """The facts of a model that the rules depend on. `is_tied`: the embeddings of tokens are its
+    output, too. `shares_heads`: four heads of attention or more share their keys and values."""
 
-    architecture: str
     layers: int
-    tied: bool
-    shared: int
-    experts: int
-
-    @classmethod
-    def of(cls, metadata: Lookup, tensors: Sequence[Any]) -> _Model:
-        name = metadata("general.architecture") or ""
-
-        def number(key: str) -> int:
-            value = metadata(f"{name}.{key}")
-            return value if isinstance(value, int) else 0
-
-        heads = number("attention.head_count") or 1
-        return cls(
-            architecture=name,
-            layers=number("block_count") or 1,
-            tied=all(tensor.name != "output.weight" for tensor in tensors),
-            shared=heads // (number("attention.head_count_kv") or heads),
-            experts=number("expert_count"),
-        )
-
-    @property
-    def is_70b(self) -> bool:
-        return self.layers == 80 and self.shared > 1 and self.architecture in ("llama", "qwen2")
+    is_tied: bool
+    shares_heads: bool
 
 
 def _role_of(name: str) -> str:
@@ -497,70 +482,42 @@ def _block_of(name: str) -> int:
     return int(number) if number.isdecimal() else 0
 
 
-def _more_bits(rank: int, count: int) -> bool:
-    return rank < count // 8 or rank >= 7 * count // 8 or (rank - count // 8) % 3 == 2
+_MIXES: Mapping[tuple[str, str], str] = {
+    ("q2_k", "value"): "q3_k",
+    ("q3_k_m", "value"): "q4_k",
+    ("q3_k_l", "value"): "q5_k",
+    ("q2_k", "down"): "q3_k",
+    ("q3_k_m", "down"): "q4_k",
+    ("q3_k_l", "down"): "q5_k",
+    ("q2_k", "attention"): "q3_k",
+    ("q3_k_m", "attention"): "q4_k",
+    ("q3_k_l", "attention"): "q5_k",
+}
+"""Types of tensors by file type and role, where they are not those of most."""
 
 
-def _choose(tensor: Any, file_type: FileType, model: _Model, rank: tuple[int, int]) -> str:
-    """The name of the block's type, before it is known whether the row can have it."""
-    role, main = _role_of(tensor.name), file_type.main.name
-    if role == "output" or (role == "embedding" and model.tied):
-        plain = model.architecture == "falcon" or tensor.shape[0] % file_type.main.values
-        return "q8_0" if plain or main == "q8_0" else "q6_k"
-    if role == "value":
-        return _choose_value(file_type.name, main, model, rank)
-    if role == "key" and model.experts == 8:
-        return "q8_0"
-    if role == "down":
-        return _choose_down(file_type.name, main, model, _block_of(tensor.name))
-    if role == "attention":
-        return _choose_attention(file_type.name, main, model)
-    return main
-
-
-def _choose_value(file: str, main: str, model: _Model, rank: tuple[int, int]) -> str:
-    place, _ = rank
-    chosen = main
-    if file == "q2_k":
-        chosen = "q4_k" if model.shared >= 4 else "q3_k"
-    elif file == "q3_k_m":
-        chosen = "q5_k" if place < 2 else "q4_k"
-    elif file == "q3_k_l":
-        chosen = "q5_k"
-    elif file in ("q4_k_m", "q5_k_m") and _more_bits(*rank):
-        chosen = "q6_k"
-    elif file == "q4_k_s" and place < 4:
-        chosen = "q5_k"
-    if model.is_70b and chosen in ("q3_k", "q4_k"):
-        chosen = "q5_k"
-    return "q8_0" if model.experts == 8 else chosen
-
-
-def _choose_down(file: str, main: str, model: _Model, block: int) -> str:
-    falcon, count = model.architecture == "falcon", model.layers
-    more = _more_bits(block, count)
-    if file == "q2_k":
-        return "q3_k"
-    if file == "q3_k_m":
-        less = "q4_k" if more or not falcon else "q3_k"
-        return "q5_k" if block < count // 16 else less
-    if file == "q3_k_l":
-        return "q4_k" if falcon else "q5_k"
-    if file == "q4_k_m" and falcon:
-        return "q6_k" if block < count // 16 else "q5_k" if more else "q4_k"
-    if file in ("q4_k_m", "q5_k_m") and more:
-        return "q6_k"
-    if file == "q4_k_s" and not falcon and block < count // 8:
-        return "q5_k"
-    return main
-
-
-def _choose_attention(file: str, main: str, model: _Model) -> str:
-    if model.architecture == "falcon":
-        return "q4_k" if file == "q3_k_l" else main
-    if model.experts == 8:
-        return "q5_k" if file in ("q2_k", "q3_k_s", "q3_k_m", "q4_k_s", "q4_k_m") else main
-    return {"q2_k": "q3_k", "q3_k_m": "q4_k", "q3_k_l": "q5_k"}.get(file, main)
+def _choose(tensor: Any, file_type: FileType, facts: _Facts, place: int, count: int) -> str:
+    """The name of the block's type, before it is known whether the row can have it. `place`: which
+    of the `count` tensors of its role it is."""
+    role, main, file = _role_of(tensor.name), file_type.main.name, file_type.name
+    if role == "output" or (role == "embedding" and facts.is_tied):
+        is_plain = main == "q8_0" or tensor.shape[0] % file_type.main.values
+        return "q8_0" if is_plain else "q6_k"
+    if role in ("value", "down"):
+        more = place < count // 8 or place >= 7 * count // 8 or (place - count // 8) % 3 == 2
+        if file in ("q4_k_m", "q5_k_m") and more:
+            return "q6_k"
+        first = {
+            ("q3_k_m", "value"): 2,
+            ("q4_k_s", "value"): 4,
+            ("q3_k_m", "down"): count // 16,
+            ("q4_k_s", "down"): count // 8,
+        }
+        if place < first.get((file, role), 0):
+            return "q5_k"
+        if (file, role) == ("q2_k", "value") and facts.shares_heads:
+            return "q4_k"
+    return _MIXES.get((file, role), main)
 
 
 def _fit(chosen: BlockType, length: int) -> BlockType:
