@@ -166,9 +166,7 @@ class Batches(_Frozen):
     holds; `in_flight`: pieces of work that wait at once. `quiet`: seconds without a new call after
     which a wave is complete; `gather`: the most seconds that a wave is gathered. `window`: hours
     within which the provider answers or gives up. `poll`: seconds between two looks at a job, at
-    first and at most. `attempts`: of a call, in jobs, before it counts as failed; `again`: whether
-    what failed and may be tried again goes into the next job, or is asked at once at the full
-    price. `delete_files`: at the provider, when the answers are kept here."""
+    first and at most. `attempts`: of a call, in jobs, before it counts as failed."""
 
     requests: int = Field(default=50_000, ge=1)
     megabytes: float = Field(default=90.0, gt=0)
@@ -178,8 +176,6 @@ class Batches(_Frozen):
     window: int = Field(default=24, ge=1, le=168)
     poll: tuple[float, float] = (10.0, 120.0)
     attempts: int = Field(default=3, ge=1)
-    again: Literal["batch", "call"] = "batch"
-    delete_files: bool = True
 
 
 class Local(_Frozen):

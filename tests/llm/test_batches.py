@@ -117,13 +117,6 @@ def test_lines_that_fail_again_and_again_are_failures_with_a_reason(world):
     assert not one.ledger.open
 
 
-def test_by_a_setting_they_are_asked_at_once(world):
-    one = world({1: BatchFault.ERROR_LINES}, again="call")
-    answers(asyncio.run(one.ask(NINE)))
-    assert len(one.jobs) == 1
-    assert one.server.calls == 6 + 3
-
-
 def test_refused_lines_fail_and_are_not_asked_again(world):
     one = world({1: BatchFault.REFUSED_LINES})
     found = asyncio.run(one.ask(NINE))
@@ -147,14 +140,6 @@ def test_a_job_that_is_refused_as_a_whole_ends_the_run(world):
     assert all(isinstance(error, CapabilityError) for error in found)
     assert "no batches of this" in str(found[0])
     assert one.ledger.states[-1] == "void"
-
-
-def test_a_line_that_makes_a_job_invalid_fails_alone(world):
-    one = world({1: BatchFault.INVALID_LINE})
-    found = asyncio.run(one.ask(NINE))
-    assert isinstance(found[0], RejectedError)
-    answers(found[1:])
-    assert [job.total for job in one.jobs] == [9, 8]
 
 
 def test_a_full_queue_waits_and_splits(world):
@@ -333,9 +318,3 @@ def test_answers_with_odd_bytes_survive_the_way_through_a_file(world):
     odd = 'a "quoted"\nline \u2028 with \U0001f600 and \\n'
     one = world(script=lambda _body, _number: Answer(text=odd))
     assert answers(asyncio.run(one.ask(NINE[:3]))) == [odd] * 3
-
-
-def test_files_stay_where_they_are_to_be_kept(world):
-    one = world(delete_files=False)
-    answers(asyncio.run(one.ask(NINE[:3])))
-    assert len(one.server.batches.files) == 2

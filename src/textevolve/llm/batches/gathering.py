@@ -14,7 +14,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -57,6 +57,56 @@ CLOSING = 10.0
 """Seconds for which jobs that are answered are closed at the end."""
 MOST_FULL = 100
 """Times in a row that the endpoint takes nothing, until calls fail."""
+TRIES = 12
+"""Of what is done before a job is submitted: about a quarter of an hour."""
+LOOKS = 3
+"""How often a job is looked for that may have been submitted, before it counts as not."""
+CLOCKS_DIFFER = 3600.0
+"""Seconds by which the endpoint's clock may be behind."""
+PATIENCE = 24 * 3600.0
+"""Seconds past its window for which a job is polled that does not come to an end."""
+
+T = TypeVar("T")
+log = logging.getLogger("textevolve")
+_FULL = re.compile(r"enqueued|token_limit_exceeded|queue (is )?full", re.IGNORECASE)
+
+
+class QueueFullError(Exception):
+    """The endpoint takes no more now, or not so much at once."""
+
+
+@dataclass(eq=False)
+class WaitingCall:
+    """A call until it is answered. `jobs`: those it was in without an answer; `reason`: why."""
+
+    key: str
+    request: Request
+    answer: asyncio.Future[Response]
+    jobs: int = 0
+    reason: str = "its line was missing"
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(copy.copy(error))
+
+
+@dataclass(eq=False)
+class Job:
+    """A batch job.
+
+    Attributes:
+        left: The keys whose outcome is not durable yet; `done` is set once there are none.
+        resumed: Whether an earlier process submitted it.
+        watched: Whether it was seen under way.
+        failure: Why nothing more is to be learnt of it now.
+    """
+
+    kept: KeptBatch
+    left: set[str]
+    resumed: bool = False
+    watched: bool = False
+    failure: Exception | None = None
+    done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Gatherer:
@@ -66,8 +116,9 @@ class Gatherer:
     that are open are waited for; all other calls raise `NotBatchedError`. `deadline`: when
     calls wait no longer, as `time.monotonic` counts: they raise `BudgetError`, and jobs go on.
 
-    `_calls` wait, by their keys; `_jobs` are by the keys whose outcome in them is not kept; `_held`
-    are lines that came before anybody asked for them, or whose answers are not kept yet.
+    `_calls` wait, by their keys, of which `_pending` are in no job yet; `_jobs` are by the keys
+    whose outcome in them is not kept; `_held` are lines that came before anybody asked for them, or
+    whose answers are not kept yet.
     """
 
     def __init__(
@@ -84,9 +135,9 @@ class Gatherer:
         self._gathers, self._deadline = gathers, deadline
         self._journal = journal
         self._calls: dict[str, WaitingCall] = {}
+        self._pending: dict[str, WaitingCall] = {}
         self._jobs: dict[str, Job] = {}
         self._held: dict[str, AnsweredLine] = {}
-        self._pending: dict[str, WaitingCall] = {}
         self._most = self._options.requests
         self._full = 0
         self._not_before = 0.0
@@ -96,7 +147,9 @@ class Gatherer:
         self._loading: asyncio.Future[None] | None = None
 
     async def __call__(self, request: Request, /) -> Response:
-        await self._load()
+        if self._loading is None:
+            self._loading = asyncio.ensure_future(self._take_up())
+        await asyncio.shield(self._loading)
         key = request_key(self.name, request)
         job = self._jobs.get(key)
         if job is None and not self._gathers:
@@ -105,23 +158,20 @@ class Gatherer:
             raise job.failure
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         call = self._calls[key] = WaitingCall(key, request, answer)
+        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
         try:
             if job is None:
-                self._enqueue(call)
+                self._enqueue([call])
             elif (line := self._held.get(key)) is not None and self._give(call, line):
                 self._ask_again([call])
-            return await self._wait_for(answer)
+            async with asyncio.timeout(left) as limit:
+                return await answer
+        except TimeoutError:
+            if not limit.expired():
+                raise
         finally:
             self._calls.pop(key, None)
             self._pending.pop(key, None)
-
-    async def _wait_for(self, answer: asyncio.Future[Response]) -> Response:
-        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-        try:
-            async with asyncio.timeout(left):
-                return await answer
-        except TimeoutError:
-            pass
         raise BudgetError("the time limit is reached; batch jobs that are submitted go on")
 
     def confirm(self, key: str) -> None:
@@ -136,42 +186,44 @@ class Gatherer:
         closing = [task for task, job in self._tasks.items() if job.done.is_set()]
         if closing:
             await asyncio.wait(closing, timeout=CLOSING)
-        own = (self._gathering, self._loading)
-        left = [*self._tasks, *(task for task in own if task is not None)]
+        left = [*self._tasks, *filter(None, (self._gathering, self._loading))]
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
-    async def _load(self) -> None:
-        """Take up the jobs that are open, once."""
-        if self._loading is None:
-            self._loading = asyncio.ensure_future(self._take_up())
-        await asyncio.shield(self._loading)
-
     async def _take_up(self) -> None:
+        """Take up the jobs that are open."""
         for kept in await self._submissions.ledger.find_open(self.name):
-            job = Job(kept, set(kept.keys), resumed=True)
-            self._jobs.update(dict.fromkeys(kept.keys, job))
-            self._start(job, self._work(job))
+            self._begin(Job(kept, set(kept.keys), resumed=True))
 
-    def _start(self, job: Job, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+    def _begin(self, job: Job, path: str = "", lines: bytearray | None = None) -> None:
+        self._jobs.update(dict.fromkeys(job.kept.keys, job))
+        task = asyncio.create_task(self._work(job, path, lines))
         self._tasks[task] = job
         task.add_done_callback(self._tasks.pop)
 
     # Gathering
 
-    def _enqueue(self, call: WaitingCall) -> None:
-        self._pending[call.key] = call
-        self._arrived += 1
-        if self._gathering is None or self._gathering.done():
-            self._gathering = asyncio.create_task(self._gather())
+    def _enqueue(self, calls: Iterable[WaitingCall]) -> None:
+        """Put calls into the next job; without jobs they are asked at once."""
+        for call in calls:
+            if not self._gathers:
+                call.fail(NotBatchedError())
+                continue
+            self._pending[call.key] = call
+            self._arrived += 1
+            if self._gathering is None or self._gathering.done():
+                self._gathering = asyncio.create_task(self._gather())
 
     async def _gather(self) -> None:
         try:
             while self._pending:
                 await self._wait_for_all()
-                self._submit(*self._take())
+                calls, path, lines = self._take()
+                if calls:  # else those who asked have gone
+                    keys = tuple(call.key for call in calls)
+                    kept = KeptBatch(secrets.token_hex(16), self.name, time.time(), keys)
+                    self._begin(Job(kept, set(keys)), path, lines)
                 await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001  it belongs to those who wait
             for call in list(self._pending.values()):
@@ -206,50 +258,33 @@ class Gatherer:
                 break
         return calls, path, lines
 
-    def _submit(self, calls: Sequence[WaitingCall], path: str, lines: bytearray) -> None:
-        if not calls:  # those who asked have gone
-            return
-        keys = tuple(call.key for call in calls)
-        kept = KeptBatch(secrets.token_hex(16), self.name, time.time(), keys)
-        job = Job(kept, set(keys))
-        self._jobs.update(dict.fromkeys(keys, job))
-        self._start(job, self._work(job, path, lines))
-
     # Jobs
 
-    async def _work(self, job: Job, path: str = "", lines: bytearray | None = None) -> None:
+    async def _work(self, job: Job, path: str, lines: bytearray | None) -> None:
         """A job from its submission, or from where an earlier process left it, to its end."""
+        subs = self._submissions
         try:
-            try:
-                await self._go_through(job, path, lines)
-            except QueueFullError as error:
-                self._wait_for_room(job, error)
+            if lines is not None:
+                await subs.submit(job, path, lines)
+                lines.clear()  # it would be held until the job ends
+                self._full = 0
+            elif not await subs.find_again(job):
                 await self._forget(job)
+                return
+            remote = await subs.poll(job)
+            self._ask_again(await self._collect(job, remote))
+            await job.done.wait()
+            is_void = remote.state == "failed" and not remote.outputs
+            await subs.close(job, "void" if is_void else "collected", remote)
+        except QueueFullError as error:
+            self._wait_for_room(job, error)
+            await self._forget(job)
         except Exception as error:  # noqa: BLE001  it belongs to those who wait
             self._fail_job(job, error)
 
-    async def _go_through(self, job: Job, path: str, lines: bytearray | None) -> None:
-        if lines is not None:
-            await self._submissions.submit(job, path, lines)
-            lines.clear()  # it would be held until the job ends
-            self._full = 0
-        elif not await self._submissions.find_again(job):
-            await self._forget(job)
-            return
-        remote = await self._submissions.poll(job)
-        self._ask_again(await self._collect(job, remote))
-        await job.done.wait()
-        state = "void" if remote.state == "failed" and not remote.outputs else "collected"
-        await self._submissions.close(job, state, remote)
-
     async def _forget(self, job: Job) -> None:
         """Nothing was asked in this job: its calls are gathered anew."""
-        waiting = self._withdraw(job, job.kept.keys)
-        if self._gathers:
-            for call in waiting:
-                self._enqueue(call)
-        else:
-            self._leave(waiting)
+        self._enqueue(self._withdraw(job, job.kept.keys))
         with suppress(ModelError):
             await self._submissions.close(job, "void")
 
@@ -265,32 +300,22 @@ class Gatherer:
             self._fail_job(job, UnavailableError(f"{self.name}: no batch job is taken: {full}"))
 
     def _ask_again(self, calls: Iterable[WaitingCall]) -> None:
-        """In the next job, or at once, as the settings say; not for ever."""
+        """In the next job, but not for ever."""
         for call in calls:
-            call.attempts += 1
-            if call.attempts >= self._options.attempts:
-                jobs = "1 batch job" if call.attempts == 1 else f"{call.attempts} batch jobs"
-                said = f"{self.name}: no answer after {jobs}; the last: {call.last}"
-                call.fail(UnavailableError(said))
-            elif not self._gathers or self._options.again == "call":
-                self._leave([call])
-            else:
-                self._enqueue(call)
-
-    def _leave(self, calls: Iterable[WaitingCall]) -> None:
-        for call in calls:
-            call.fail(NotBatchedError())
-
-    # Results
+            call.jobs += 1
+            if call.jobs < self._options.attempts:
+                self._enqueue([call])
+                continue
+            jobs = "1 batch job" if call.jobs == 1 else f"{call.jobs} batch jobs"
+            reason = f"{self.name}: no answer after {jobs}; the last: {call.reason}"
+            call.fail(UnavailableError(reason))
 
     def _withdraw(self, job: Job, keys: Iterable[str]) -> list[WaitingCall]:
         """The calls among these keys of a job that wait; the job will not answer them."""
-        waiting: list[WaitingCall] = []
-        for key in keys:
-            if self._jobs.get(key) is job:
-                self.confirm(key)
-                if (call := self._calls.get(key)) is not None:
-                    waiting.append(call)
+        own = [key for key in keys if self._jobs.get(key) is job]
+        waiting = [self._calls[key] for key in own if key in self._calls]
+        for key in own:
+            self.confirm(key)
         if not job.left:
             job.done.set()
         return waiting
@@ -302,14 +327,15 @@ class Gatherer:
             if self._jobs.get(key) is job and (call := self._calls.get(key)) is not None:
                 call.fail(error)
 
+    # Results
+
     def _give(self, call: WaitingCall, line: AnsweredLine) -> bool:
         """Answer a call; whether it has to be asked again."""
-        job = self._jobs[call.key]
         try:
-            seconds = time.time() - job.kept.created
+            seconds = time.time() - self._jobs[call.key].kept.created
             response = self._client.read_batched(line.status, line.body, call.request, seconds)
         except UnavailableError as error:
-            call.last = str(error)
+            call.reason = str(error)
         except ModelError as error:
             call.fail(error)
             return False
@@ -318,7 +344,9 @@ class Gatherer:
                 if not call.answer.done():
                     call.answer.set_result(response)
                 return False
-            call.last = "the endpoint refuses a part of the request, which is left out from now on"
+            call.reason = (
+                "the endpoint refuses a part of the request, which is left out from now on"
+            )
         self.confirm(call.key)
         return True
 
@@ -327,19 +355,27 @@ class Gatherer:
 
         Raises:
             QueueFullError: it was never begun, and is to be submitted later.
+            CapabilityError: the endpoint refuses it.
         """
-        if remote.state == "failed" and is_full(reason := self._said(remote)):
-            raise QueueFullError(reason)
-        answered, again, unreadable = set[str](), list[WaitingCall](), 0
+        kept = job.kept
+        if remote.state == "failed" and not remote.outputs:
+            errors = "; ".join(f"{error.code} {error.message}".strip() for error in remote.errors)
+            reason = one_line(errors, self._client.http.secrets) or "no reason given"
+            if _FULL.search(reason):
+                raise QueueFullError(reason)
+            hint = "mend that, or run it without --batch"
+            message = f"{kept.model}: the endpoint refuses the batch job ({reason}); {hint}"
+            self._refuse(job, CapabilityError(message))
+            return []
+        answered, again = set[str](), list[WaitingCall]()
 
         async def read(file: str) -> None:
             """Take each line; those that were read before, or of no call of this job, are left."""
-            nonlocal unreadable
             async with aclosing(self._submissions.service.lines(file)) as lines:
                 async for line in lines:
-                    unreadable += line is None
-                    new = line is not None and line.status and line.key not in answered
-                    if line is not None and new and self._jobs.get(line.key) is job:
+                    if line is None or not line.status or line.key in answered:
+                        continue
+                    if self._jobs.get(line.key) is job:
                         answered.add(line.key)
                         self._held[line.key] = line
                         call = self._calls.get(line.key)
@@ -350,124 +386,29 @@ class Gatherer:
             try:
                 await self._submissions.persist(partial(read, file), None)
             except (AccessError, RejectedError) as error:
-                log.warning("batch job %s: results in %s are gone: %s", job.kept.id, file, error)
-        await self._drop_known(job)
-        missing = [key for key in job.kept.keys if key not in answered]
-        waiting = self._withdraw(job, missing)
-        if missing:
-            log.info(
-                "batch job %s (%s): %d of %d requests have no answer, %d lines cannot be read",
-                job.kept.id,
-                remote.status,
-                len(missing),
-                len(job.kept.keys),
-                unreadable,
-            )
-        return again + self._judge(job, remote, waiting)
-
-    async def _drop_known(self, job: Job) -> None:
-        """An earlier process may have kept some answers: these are not asked for again."""
-        unasked = [key for key in job.left if key not in self._calls] if job.resumed else []
-        for start in range(0, len(unasked), FOUND_AT_ONCE):
-            some = unasked[start : start + FOUND_AT_ONCE]
-            found = await asyncio.gather(*map(self._journal.find, some))
-            for key, response in zip(some, found, strict=True):
-                if response is not None:
+                log.warning("batch job %s: results in %s are gone: %s", kept.id, file, error)
+        if job.resumed:  # an earlier process may have kept some answers
+            for key in [key for key in job.left if key not in self._calls]:
+                if await self._journal.find(key) is not None:
                     self.confirm(key)
-
-    def _said(self, remote: RemoteBatch) -> str:
-        """Why a job was refused, in one line without keys."""
-        told = "; ".join(f"{error.code} {error.message}".strip() for error in remote.errors)
-        return one_line(told, self._client.http.secrets) or "no reason given"
-
-    def _judge(
-        self, job: Job, remote: RemoteBatch, waiting: list[WaitingCall]
-    ) -> list[WaitingCall]:
-        """Which of the calls without an answer are to be asked again; the others fail."""
-        ours = job.kept.state == "cancelled" or (job.resumed and not job.watched)
+        missing = [key for key in kept.keys if key not in answered]
+        if missing:
+            counts = (kept.id, remote.status, len(missing), len(kept.keys))
+            log.info("batch job %s (%s): %d of %d requests have no answer", *counts)
+        ours = kept.state == "cancelled" or (job.resumed and not job.watched)
         if remote.state == "cancelled" and not ours:
-            why = f"batch job {job.kept.id} was cancelled at the provider; go on to ask the rest"
-            return _fail(waiting, BudgetError(why))
-        if remote.state == "failed":
-            lines = {error.line: error.message for error in remote.errors if error.line}
-            if not lines:
-                hint = "mend that, or run it without --batch"
-                why = f"the endpoint refuses the batch job ({self._said(remote)}); {hint}"
-                told = f"{job.kept.model}: {why}"
-                return _fail(waiting, CapabilityError(told))
-            places = {key: number for number, key in enumerate(job.kept.keys, 1)}
-            wrong = [call for call in waiting if places[call.key] in lines]
-            for call in wrong:
-                said = one_line(lines[places[call.key]], self._client.http.secrets)
-                call.fail(RejectedError(f"{job.kept.model}: rejected in a batch job: {said}"))
-            waiting = [call for call in waiting if places[call.key] not in lines]
+            reason = f"batch job {kept.id} was cancelled at the provider; go on to ask the rest"
+            self._refuse(job, BudgetError(reason), missing)
+            return again
+        waiting = self._withdraw(job, missing)
         for call in waiting:
-            call.last = f"batch job {job.kept.id} ended without it ({remote.status})"
-        return waiting
+            call.reason = f"batch job {kept.id} ended without it ({remote.status})"
+        return again + waiting
 
-
-FOUND_AT_ONCE = 500
-"""Keys that are looked for in the journal together."""
-
-log = logging.getLogger("textevolve")
-
-
-@dataclass(eq=False)
-class WaitingCall:
-    """A call until it is answered. `attempts`: jobs it was in without an answer; `last`: why."""
-
-    key: str
-    request: Request
-    answer: asyncio.Future[Response]
-    attempts: int = 0
-    last: str = "its line was missing"
-
-    def fail(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(copy.copy(error))
-
-
-def _fail(calls: list[WaitingCall], error: Exception) -> list[WaitingCall]:
-    for call in calls:
-        call.fail(error)
-    return []
-
-
-TRIES = 12
-"""Of what is done before a job is submitted: about a quarter of an hour."""
-LOOKS = 3
-"""How often a job is looked for that may have been submitted, before it counts as not."""
-CLOCKS_DIFFER = 3600.0
-"""Seconds by which the endpoint's clock may be behind."""
-PATIENCE = 24 * 3600.0
-"""Seconds past its window for which a job is polled that does not come to an end."""
-
-_FULL = re.compile(r"enqueued|token_limit_exceeded|queue (is )?full", re.IGNORECASE)
-
-T = TypeVar("T")
-
-
-class QueueFullError(Exception):
-    """The endpoint takes no more now, or not so much at once."""
-
-
-def is_full(said: str) -> bool:
-    """Whether a refusal means that too much waits at the endpoint already."""
-    return bool(_FULL.search(said))
-
-
-@dataclass(eq=False)
-class Job:
-    """A batch job and the keys in it whose outcome is not kept yet; `done` once there are none.
-    `resumed`: an earlier process submitted it. `watched`: it was seen under way. `failure`: why
-    nothing more is to be learnt of it now."""
-
-    kept: KeptBatch
-    left: set[str]
-    resumed: bool = False
-    watched: bool = False
-    failure: Exception | None = None
-    done: asyncio.Event = field(default_factory=asyncio.Event)
+    def _refuse(self, job: Job, error: Exception, keys: Sequence[str] | None = None) -> None:
+        """Fail calls that a job will not answer, and that are not asked again."""
+        for call in self._withdraw(job, job.kept.keys if keys is None else keys):
+            call.fail(error)
 
 
 @dataclass(frozen=True)
@@ -481,8 +422,8 @@ class Submissions:
     options: Batches
     listener: Listener
 
-    async def note(self, job: Job, state: JobState, detail: str = "") -> None:
-        job.kept = replace(job.kept, state=state, detail=detail)
+    async def note(self, job: Job, **changes: Any) -> None:
+        job.kept = replace(job.kept, **changes)
         await self.ledger.keep(job.kept)
 
     async def submit(self, job: Job, path: str, lines: bytes | bytearray) -> None:
@@ -491,27 +432,25 @@ class Submissions:
         Raises:
             QueueFullError: it is to be submitted later, or in parts. ModelError: it cannot be.
         """
-        await self.ledger.keep(job.kept)
+        await self.note(job)
         name = f"textevolve-{job.kept.mark}.jsonl"
         try:
-            file = await self.persist(lambda: self.service.upload(name, lines), TRIES)
-            job.kept = replace(job.kept, file=file)
-            await self.ledger.keep(job.kept)
-            remote = await self._create(job, path)
+            await self.note(
+                job, file=await self.persist(lambda: self.service.upload(name, lines), TRIES)
+            )
+            remote = await self.persist(partial(self._create, job, path), TRIES)
         except (AccessError, RejectedError) as error:  # a plain no: it is not there
             await self.close(job, "void")
             raise error
-        job.kept = replace(job.kept, id=remote.id)
-        await self.note(job, "submitted")
+        await self.note(job, id=remote.id, state="submitted")
 
     async def find_again(self, job: Job) -> bool:
         """Whether a job of an earlier process is at the endpoint."""
         if not job.kept.id:
-            found = await self.look_for(job)
-            if found is None:
+            remote = await self.look_for(job)
+            if remote is None:
                 return False
-            job.kept = replace(job.kept, id=found.id)
-            await self.note(job, "submitted")
+            await self.note(job, id=remote.id, state="submitted")
         return True
 
     async def cancel(self, job: Job) -> str:
@@ -523,7 +462,7 @@ class Submissions:
         if remote.state != "running":
             return f"is over ({remote.status}); its answers are collected when the run goes on"
         await self.persist(lambda: self.service.cancel(job.kept.id), TRIES)
-        await self.note(job, "cancelled")
+        await self.note(job, state="cancelled")
         return "is cancelled; what it has answered is collected when the run goes on"
 
     def announce_retry(self, reason: str, attempt: int, wait: float) -> None:
@@ -532,37 +471,28 @@ class Submissions:
     async def _create(self, job: Job, path: str) -> RemoteBatch:
         """The job that was made; where that is not known, it is looked for before the next try."""
         kept, window = job.kept, self.options.window
-
-        async def create() -> RemoteBatch:
-            try:
-                return await self.service.create(kept.file, kept.mark, self.model, path, window)
-            except (UnavailableError, RejectedError) as error:
-                failed = error
-            if is_full(str(failed)):
-                raise QueueFullError(str(failed))
-            if isinstance(failed, UnavailableError) and failed.status != 429:
-                found = await self.look_for(job)
-                if found is not None:
-                    return found
-            raise failed
-
-        return await self.persist(create, TRIES)
+        try:
+            return await self.service.create(kept.file, kept.mark, self.model, path, window)
+        except (UnavailableError, RejectedError) as error:
+            failed = error
+        if _FULL.search(str(failed)):
+            raise QueueFullError(str(failed))
+        if isinstance(failed, UnavailableError) and failed.status != 429:
+            remote = await self.look_for(job)
+            if remote is not None:
+                return remote
+        raise failed
 
     async def look_for(self, job: Job) -> RemoteBatch | None:
         """The job at the endpoint whose submission was begun; None where it did not get there."""
-        if not job.kept.file:
-            return None
-        since = job.kept.created - CLOCKS_DIFFER
-
-        async def find() -> RemoteBatch | None:
-            return await self.service.find(job.kept.mark, job.kept.file, since)
-
-        for look in range(LOOKS):
+        kept = job.kept
+        find = partial(self.service.find, kept.mark, kept.file, kept.created - CLOCKS_DIFFER)
+        for look in range(LOOKS if kept.file else 0):
             if look:
                 await asyncio.sleep(self.options.poll[0])
-            found = await self.persist(find, TRIES)
-            if found is not None:
-                return found
+            remote = await self.persist(find, TRIES)
+            if remote is not None:
+                return remote
         return None
 
     async def poll(self, job: Job) -> RemoteBatch:
@@ -594,19 +524,17 @@ class Submissions:
         try:
             return await self.service.get(job.kept.id)
         except (AccessError, RejectedError) as error:
-            said = str(error)
+            reason = str(error)
         raise AccessError(
-            f"{said}. Batch job {job.kept.id} cannot be seen: check that the key is of the account"
-            " that submitted it, or give it up with: textevolve runs cancel-batch"
+            f"{reason}. Batch job {job.kept.id} cannot be seen: check that the key is of the"
+            " account that submitted it, or give it up with: textevolve runs cancel-batch"
         )
 
     async def close(self, job: Job, state: JobState, remote: RemoteBatch | None = None) -> None:
         """Note that nothing more is to come of a job, and delete its files at the endpoint."""
-        await self.note(job, state, "" if remote is None else remote.status)
-        if not self.options.delete_files or not job.kept.file:
-            return
+        await self.note(job, state=state, detail="" if remote is None else remote.status)
         outputs = () if remote is None else remote.outputs
-        for file in (job.kept.file, *outputs):
+        for file in filter(None, (job.kept.file, *outputs)):
             with suppress(ModelError):  # what is left over there is deleted by the endpoint in time
                 await self.service.delete_file(file)
 
@@ -654,12 +582,15 @@ async def forget_job(kept: KeptBatch, means: BatchMeans) -> str:
 
 
 async def _open_submissions(spec: str, means: BatchMeans) -> tuple[OpenAIClient, Submissions]:
-    settings = means.settings
-    endpoint = resolve(spec, settings)
-    named = replace(endpoint, spec=spec)
-    limits = settings.timeouts, settings.largest_answer
-    client = connect(named, *limits, price_of=batch_price)
+    settings, endpoint = means.settings, resolve(spec, means.settings)
+    client = connect(
+        replace(endpoint, spec=spec),
+        settings.timeouts,
+        settings.largest_answer,
+        price_of=batch_price,
+    )
     await means.stack.enter_async_context(client)
     service = BatchService(spec, client.base_url, client.http, DIALECTS[endpoint.batches])
-    own = means.ledger, settings.batches, means.listener
-    return client, Submissions(spec, endpoint.model, service, *own)
+    return client, Submissions(
+        spec, endpoint.model, service, means.ledger, settings.batches, means.listener
+    )

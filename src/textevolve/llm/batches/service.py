@@ -253,11 +253,10 @@ _Said = Annotated[str, BeforeValidator(lambda value: "" if value is None else st
 
 
 class JobError(BaseModel):
-    """Why a job was refused as a whole. `line`: from 1, where one line is the reason."""
+    """Why a job was refused as a whole."""
 
     code: _Said = ""
     message: _Said = "no reason given"
-    line: KnownCount = None
 
 
 class _Counts(BaseModel):
@@ -270,18 +269,11 @@ class _Metadata(BaseModel):
     textevolve: KnownText = None
 
 
-_Id = Annotated[str, Field(pattern=rf"^{_ID.pattern}$")]
-
-
-class _File(BaseModel):
-    id: _Id
-
-
 class RemoteBatch(BaseModel):
     """A job as the endpoint reports it, under whichever names. `status` is its own word for
     `state`. `done`: requests that have an outcome, of `total`. `mark`: that of `KeptBatch`."""
 
-    id: _Id
+    id: Annotated[str, Field(pattern=rf"^{_ID.pattern}$")]
     status: Annotated[str, AfterValidator(str.lower)]
     inputs: _Names = Field([], validation_alias=AliasChoices("input_file_id", "input_files"))
     output: _Names = Field([], validation_alias=AliasChoices("output_file_id", "output_file"))
@@ -372,8 +364,8 @@ def read_remote(value: Any) -> RemoteBatch | None:
 
 def read_name(value: Any) -> str | None:
     """The name of an uploaded file."""
-    with suppress(ValidationError, AttributeError):
-        return _File.model_validate(value.get("data", value)).id
+    with suppress(AttributeError):
+        return next(iter(_names(value.get("data", value).get("id"))), None)
     return None
 
 

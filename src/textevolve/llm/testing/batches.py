@@ -25,7 +25,6 @@ class BatchFault(StrEnum):
     """How a job goes wrong. Those that concern lines concern each third one, from the first."""
 
     INVALID = "invalid"
-    INVALID_LINE = "invalid line"
     QUEUE_FULL = "queue full"
     QUEUE_FULL_AT_SUBMIT = "queue full at submit"
     EXPIRED = "expired"
@@ -44,7 +43,6 @@ class BatchFault(StrEnum):
 
 REFUSALS: Mapping[BatchFault | None, dict[str, Any]] = {
     BatchFault.INVALID: {"code": "invalid_model", "message": "no batches of this"},
-    BatchFault.INVALID_LINE: {"code": "invalid", "message": "bad line", "line": 1},
     BatchFault.QUEUE_FULL: {"code": "token_limit_exceeded", "message": "Enqueued token limit"},
 }
 """Errors of jobs that are refused as a whole."""
