@@ -47,8 +47,6 @@ REAL_KEY = 8
 """Shorter keys are placeholders ("none", "EMPTY"), which an answer may well hold as words."""
 LONG_VALUE = 16
 """Characters from which a header's value in the settings counts as a secret."""
-RENEWED_AFTER = 10.0
-"""Seconds in which a key that is refused is not looked for again where it was the same."""
 
 
 class Http:
@@ -80,7 +78,6 @@ class Http:
             if one.source != SETTINGS or len(self._headers[n]) >= LONG_VALUE
         )
         self._renewing = asyncio.Lock()
-        self._looked = float("-inf")
         self._timeouts = timeouts
         self._connections = connections
         self._largest = largest_answer * MIB
@@ -244,27 +241,19 @@ class Http:
         async with self._renewing:
             if self._key is not refused:  # another call has found it
                 return True
-            now = asyncio.get_running_loop().time()
-            if now - self._looked < RENEWED_AFTER:
-                return False
-            self._looked = now
             try:
-                found = await asyncio.to_thread(refused.again)
-                text = found and _header_text(self.name, found)
+                key = await asyncio.to_thread(refused.again)
+                text = "" if key is None else _header_text(self.name, key)
             except SettingsError as error:
                 failed = AccessError(f"{self.name}: its key is refused, and no other: {error}")
             else:
-                return self._take(found, text)
+                if key is None or text in self.secrets:
+                    return False
+                self._key, self.secrets = key, (*self.secrets, text)
+                if self._session is not None:
+                    self._session.headers["Authorization"] = f"Bearer {text}"
+                return True
         raise failed
-
-    def _take(self, key: Key | None, text: str | None) -> bool:
-        if key is None or text is None or text in self.secrets:
-            return False
-        self._key, self._looked = key, float("-inf")
-        self.secrets = (*self.secrets, text)
-        if self._session is not None:
-            self._session.headers["Authorization"] = f"Bearer {text}"
-        return True
 
     def unreachable(self, error: Exception) -> ModelError:
         address, said = self._base.authority, self.scrub(str(error))

@@ -6,7 +6,6 @@ itself up to date are never started, so a price is as old as the package that is
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -38,8 +37,6 @@ DECISION_LISTS: Mapping[str, str] = {
 
 OWN = "your prices"
 REPORTED = "as the endpoint says"
-
-_CHECKED = re.compile(r"\b(?:checked|verified)\b[^.;]{0,40}?(20\d\d-\d\d-\d\d)", re.IGNORECASE)
 
 
 class ListedPrice(Price):
@@ -91,7 +88,7 @@ def describe_price_source(endpoint: Endpoint) -> str | None:
     if price is None or isinstance(price, ListedPrice):
         if endpoint.reports_cost:
             return REPORTED
-        return None if price is None else f"prices of {_newest_check()} ({_package()})"
+        return None if price is None else f"prices of {_package()}"
     return OWN if price.input or price.output or price.cached_input else None
 
 
@@ -166,18 +163,3 @@ def _at(part: Any, tokens: int) -> float:
     for tier in getattr(part, "tiers", ()):
         price = tier.price if tokens > tier.start else price
     return float(price)
-
-
-@cache
-def _newest_check() -> str:
-    """The newest date on which a price was checked, as the list's own remarks say: it has no date
-    of its own, and is at least as new as that."""
-    from genai_prices.data_snapshot import get_snapshot
-
-    def remarks() -> Iterable[str | None]:
-        for provider in get_snapshot().providers:
-            yield provider.price_comments
-            yield from (model.price_comments for model in provider.models)
-
-    dates = [date for remark in remarks() for date in _CHECKED.findall(remark or "")]
-    return max(dates, default="an unknown date")

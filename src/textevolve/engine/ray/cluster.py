@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,9 +14,6 @@ from textevolve.errors import InputError, SettingsError
 
 CONNECT_SECONDS, START_SECONDS = 5.0, 180.0
 """How long is waited for an address, and for the cluster behind it."""
-STARTS = 3
-"""How often a cluster is started here: Ray gives it half a minute, which a busy machine may
-exceed."""
 LOCAL_OBJECTS = 100_000_000
 """Bytes of shared memory of a cluster that is started here: letters are small."""
 
@@ -110,23 +107,13 @@ def _join(ray: Any, named: str) -> None:
     if named:
         ray.init(named, **quiet)
     else:
-        _start(ray, quiet | {"include_dashboard": False, "object_store_memory": LOCAL_OBJECTS})
+        quiet |= {"include_dashboard": False, "object_store_memory": LOCAL_OBJECTS}
+        ray.init("local", **quiet)
     with suppress(ImportError, AttributeError, KeyError):
         # It prints of workers that died, on standard output; we say what matters ourselves.
         from ray._private.ray_logging import global_worker_stdstream_dispatcher as printing
 
         printing.remove_handler("ray_print_logs")
-
-
-def _start(ray: Any, options: Mapping[str, Any]) -> None:
-    for left in range(STARTS - 1, -1, -1):
-        try:
-            ray.init("local", **options)
-            return
-        except Exception as error:
-            ray.shutdown()
-            if not left or "timed out during startup" not in str(error):
-                raise
 
 
 async def refuse_silent(address: str) -> None:

@@ -8,7 +8,6 @@ Not here: where templates come from (`sources`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,9 +76,7 @@ def check_chat_template(model: ModelTemplate) -> TemplateCheck:
         _check_system(template, plain),
         _check_generation(template, plain),
         _check_bos(model, plain),
-        _check_order(template),
         _check_tools(template),
-        *_check_date(model),
     )
     return TemplateCheck(model.origin, matches, findings)
 
@@ -149,20 +146,6 @@ def _check_bos(model: ModelTemplate, text: str) -> TemplateFinding:
     else:
         note = f"{bos} is written by neither template nor tokenizer"
     return TemplateFinding("BOS", good, note)
-
-
-def _check_order(template: JinjaTemplate) -> TemplateFinding:
-    try:
-        template.render([*talk(QUESTION), *talk(QUESTION)], add_generation_prompt=True)
-    except InputError:
-        return TemplateFinding("order", None, "user and assistant must take turns")
-    return TemplateFinding("order", True, "any: also two messages of the user in a row")
-
-
-def _check_date(model: ModelTemplate) -> Iterator[TemplateFinding]:
-    if any("strftime_now" in source for source in model.templates.values()):
-        note = "asked for: prompts may change from day to day, unless TEXTEVOLVE_TODAY is set"
-        yield TemplateFinding("date", None, note)
 
 
 def _check_tools(template: JinjaTemplate) -> TemplateFinding:
