@@ -103,8 +103,7 @@ def test_all_templates_of_a_chains_file_are_improved(cli, home, rows, model, ser
     assert told["accepted"]
     assert told["templates"]["note"] == f"Tell of {{n}}\n{NOTE}"
     best = (home / "best.yaml").read_text()
-    assert best.startswith("# Two steps")
-    assert "temperature: 0  # as in use" in best
+    assert "temperature: 0" in best
     assert SUM in load_chain(str(home / "best.yaml")).templates["sum"].messages[0].parts[-1]
     calls = server.calls
     assert cli(*command).code == 0

@@ -4,8 +4,8 @@ LangChain and DSPy know.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, aclosing
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,12 +25,10 @@ from textevolve.llm.chains.chat_template import (
     take_template,
     write_text_template,
 )
-from textevolve.llm.chains.doors import hear_pieces
 from textevolve.llm.chains.prompt_set import PromptSet as PromptSet  # asks by `call_by` here
 from textevolve.llm.chains.scope import ChainContext, running_model, wait_within
 from textevolve.llm.chains.template_syntax import Syntax, read_syntax
 from textevolve.llm.model import Request, Response
-from textevolve.llm.streaming import ask_unbroken
 from textevolve.settings import Settings, read_settings, store_location, today
 from textevolve.studies.run_chain import ChainRuns, ChainSpec, chain_cases
 from textevolve.studies.standing import open_standing_run
@@ -110,9 +108,8 @@ class _OpenModel:
     async def _ask(self, request: Request, bench: Workbench) -> Response:
         return await bench.model_of(self._spec or bench.default_model)(request)
 
-    async def ask(self, request: Request, tell: Callable[[str], None] | None = None) -> Response:
-        model = running_model(self._spec) or self
-        return await (model(request) if tell is None else ask_unbroken(model, request, tell))
+    async def ask(self, request: Request) -> Response:
+        return await (running_model(self._spec) or self)(request)
 
     def wait(self, request: Request) -> Response:
         if running_model(self._spec) is not None:
@@ -123,8 +120,8 @@ class _OpenModel:
 class OpenChain(AbstractContextManager["OpenChain"]):
     """A chain whose models stay open: `with open_chain(chain) as answer: answer(question="...")`.
 
-    It is called with its inputs by name, async by `acall`, bit by bit by `astream`. Its own code
-    runs where it is called, on the caller's event loop.
+    It is called with its inputs by name, async by `acall`. Its own code runs where it is called, on
+    the caller's event loop.
     """
 
     def __init__(self, chain: Chain, models: OpenModels) -> None:
@@ -143,24 +140,6 @@ class OpenChain(AbstractContextManager["OpenChain"]):
         if (within := await run_within(self.chain, values)) is not None:
             return within
         return await perform_chain(self.chain, values, await self._models.context())
-
-    async def astream(self, values: Values) -> AsyncGenerator[tuple[str, Any]]:
-        """Pieces of the outputs as they are written, each with the name of its output: of what the
-        steps do not write bit by bit the whole at the end."""
-        context, outputs = await self._models.context(), list[dict[str, Any]]()
-        streamed: set[str] = set()
-
-        def start(hear: Callable[[tuple[str, Any]], None]) -> Coroutine[Any, Any, dict[str, Any]]:
-            heard = replace(context, heard=lambda name, piece: hear((name, piece)))
-            return perform_chain(self.chain, values, heard)
-
-        async with aclosing(hear_pieces(start, outputs)) as pieces:
-            async for name, piece in pieces:
-                streamed.add(name)
-                yield name, piece
-        for name, value in outputs[0].items():
-            if name not in streamed:
-                yield name, value
 
     def __exit__(self, *_raised: object) -> None:
         self.close()

@@ -86,29 +86,6 @@ async def ask_streaming(model: Model, request: Request, listener: PieceListener)
     return response
 
 
-async def ask_unbroken(model: Model, request: Request, tell: Callable[[str], None]) -> Response:
-    """The answer, whose pieces are told to a listener that cannot take any of them back.
-
-    Raises:
-        UnavailableError: the answer broke off and was written anew.
-    """
-    broken = False
-
-    def hear(piece: AnswerPiece) -> None:
-        nonlocal broken
-        broken = broken or piece.anew
-        if piece.text and not broken:
-            tell(piece.text)
-
-    response = await ask_streaming(model, request, hear)
-    if broken:
-        raise UnavailableError(
-            f"{model.name}: the answer broke off while it was streamed; ask again: the whole answer"
-            " is in the journal now"
-        )
-    return response
-
-
 class EventStream:
     """The server-sent events of one answer, read as their bytes come, in whatever parts they do.
 

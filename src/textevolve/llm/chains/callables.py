@@ -11,12 +11,11 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast, get_type_hints
 
 from textevolve.errors import InputError, TextEvolveError
-from textevolve.llm.chains.scope import StepScope
 from textevolve.user_code import call_function, callable_name
 
 CalleeKind: TypeAlias = Literal["code", "chain", "runnable", "module"]
@@ -33,8 +32,6 @@ class Callee:
         takes: The names of its arguments; None where it does not say.
         may_take: The names of arguments that it can do without.
         gives: The type of its result; None where it is not known.
-        within: Call it as a part of the step that runs.
-        stream: Call it, and give pieces of its result as they come.
     """
 
     target: Any
@@ -45,8 +42,6 @@ class Callee:
     takes: tuple[str, ...] | None
     may_take: tuple[str, ...] = ()
     gives: Any = None
-    within: Callable[[Mapping[str, Any], StepScope], Awaitable[Any]] | None = None
-    stream: Callable[[Any], AsyncIterator[Any]] | None = None
 
 
 def take_callee(given: Any) -> Callee:
@@ -108,7 +103,6 @@ def _take_runnable(runnable: Any) -> Callee:
         runnable.ainvoke,
         describe,
         takes=tuple(field for field in fields if field != "root") or None,
-        stream=runnable.astream,
     )
 
 

@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -21,7 +21,7 @@ from textevolve.engine import sync
 from textevolve.errors import AnswerError, InputError
 from textevolve.llm.chains.callables import Callee
 from textevolve.llm.chains.chat_template import ChatTemplate, value_text
-from textevolve.llm.chains.scope import NO_STREAMS, ChainContext, StepScope, current_scope
+from textevolve.llm.chains.scope import ChainContext, StepScope, current_scope
 from textevolve.llm.chains.steps import (
     CallStep,
     ChainNames,
@@ -34,6 +34,7 @@ from textevolve.llm.chains.steps import (
     walk_steps,
 )
 from textevolve.llm.chains.trace import TraceRecorder, recording
+from textevolve.llm.model import Request, Response
 from textevolve.spec import explain, suggest
 
 Values: TypeAlias = Mapping[str, Any]
@@ -106,7 +107,7 @@ class Chain:
         async def call(arguments: Any) -> Any:
             scope = current_scope.get()
             assert scope is not None
-            inner = replace(scope, model=self.model or scope.model, streams=NO_STREAMS)
+            inner = replace(scope, model=self.model or scope.model)
             return _single(await _run_in(self, arguments, inner))
 
         return Callee(
@@ -262,6 +263,27 @@ def _single(outputs: Values) -> Any:
     return next(iter(outputs.values())) if len(outputs) == 1 else dict(outputs)
 
 
+class ChainDoor(Protocol):
+    """A chain whose models are open, as `OpenChain` is, for programs of LangChain and DSPy. Errors
+    are raised as they are, and who is cancelled cancels the chain. `__call__` waits, also where an
+    event loop runs."""
+
+    @property
+    def chain(self) -> Chain: ...
+    def __call__(self, **values: Any) -> dict[str, Any]: ...
+    async def acall(self, **values: Any) -> dict[str, Any]: ...
+
+
+class ModelDoor(Protocol):
+    """A model that is open. Within a step of a running chain it is that chain's, with its journal,
+    its limits and its count of calls. `wait` is for plain code."""
+
+    @property
+    def name(self) -> str: ...
+    async def ask(self, request: Request) -> Response: ...
+    def wait(self, request: Request) -> Response: ...
+
+
 ChainCaller: TypeAlias = Callable[[Chain, Values], Awaitable[dict[str, Any]]]
 
 _callers: list[ChainCaller] = []
@@ -293,8 +315,7 @@ async def perform_chain(
     """
     recorder = recorder or TraceRecorder(chain.name, "chain")
     model = chain.model or context.default_model
-    streams = NO_STREAMS if context.heard is None else frozenset(chain.outputs)
-    scope = StepScope(context, recorder, model, asyncio.get_running_loop(), streams)
+    scope = StepScope(context, recorder, model, asyncio.get_running_loop())
     with recording(recorder, context.case, context.listener):
         return await _run_in(chain, values, scope)
 
@@ -305,7 +326,7 @@ async def run_within(chain: Chain, values: Values) -> dict[str, Any] | None:
     if scope is None:
         return None
     model = chain.model or scope.model
-    with scope.enter(chain.name, "chain", model=model, streams=NO_STREAMS) as inner:
+    with scope.enter(chain.name, "chain", model=model) as inner:
         return await _run_in(chain, values, inner)
 
 

@@ -1,16 +1,11 @@
-"""Prompts by name as a file, and a chain's file with other texts in it: all else in the file stays
-as its author wrote it, remarks, too.
-"""
+"""Prompts by name as a file, and the data of a chain's file with other texts in it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from textwrap import indent
 from typing import Any, cast
-
-import yaml
 
 from textevolve.errors import InputError
 from textevolve.llm.chains.chain_file import read_chain
@@ -44,49 +39,33 @@ def read_prompts(text: str, source: str) -> dict[str, str]:
 
 
 def write_chain_texts(file: str, before: Mapping[str, str], after: Mapping[str, str]) -> str | None:
-    """The text of a chain's file with the prompts `after` in the place of those `before`, by the
+    """The YAML of a chain's file with the prompts `after` in the place of those `before`, by the
     names of its steps; None where it cannot be had so, as where a prompt stands in another file."""
-    changed = {name: new for name, new in after.items() if new != before[name]}
+    changed = {name: text for name, text in after.items() if text != before[name]}
     try:
-        text = read_text(file)
-        nodes = [place for place in _prompt_nodes(parse_yaml(text, file)[0]) if place[0] in changed]
-        nodes = [place for place in nodes if place[2].value.strip() == before[place[0]].strip()]
-        if len(nodes) != len(changed):
-            return None
-        for name, key, node in sorted(nodes, key=lambda place: -place[2].start_mark.index):
-            start, end = node.start_mark.index, node.end_mark.index
-            ending = "\n" if text[start:end].endswith("\n") else ""
-            text = text[:start] + _write_scalar(after[name], key, node) + ending + text[end:]
+        data = parse_yaml(read_text(file), file)[1]
+        for step in _find_asks(data):
+            message = step if "prompt" in step else _last_user(step)
+            name, field = step.get("name", step["ask"]), "prompt" if "prompt" in step else "content"
+            if name in changed and str(message.get(field)).strip() == before[name].strip():
+                message[field] = changed.pop(name)
+        text = dump_yaml(data)
         read_chain(text, file, Path(file).parent)
-        return text
     except InputError:
         return None
+    return None if changed else text
 
 
-def _prompt_nodes(node: Any) -> Iterator[tuple[str, yaml.Node, yaml.ScalarNode]]:
-    """Yield the name of each step that asks, and the key and the text of its user's message."""
-    if isinstance(node, yaml.SequenceNode):
-        for part in node.value:
-            yield from _prompt_nodes(part)
-    if not isinstance(node, yaml.MappingNode):
+def _find_asks(node: Any) -> Iterator[dict[str, Any]]:
+    """Yield the steps that ask a model."""
+    if isinstance(node, dict) and "ask" in node:
+        yield cast("dict[str, Any]", node)
         return
-    fields = {str(key.value): (key, value) for key, value in node.value}
-    if "ask" not in fields:
-        for _, value in fields.values():
-            yield from _prompt_nodes(value)
-        return
-    name = str(fields.get("name", fields["ask"])[1].value)
-    messages = fields["messages"][1].value if "messages" in fields else []
-    users = [{str(k.value): (k, v) for k, v in one.value} for one in messages]
-    users = [one for one in users if "role" in one and one["role"][1].value == "user"]
-    prompt = fields.get("prompt") or (users[-1].get("content") if users else None)
-    if prompt is not None and isinstance(prompt[1], yaml.ScalarNode):
-        yield name, *prompt
+    inner = cast("dict[str, Any]", node).values() if isinstance(node, dict) else node
+    for part in cast("Iterable[Any]", inner) if isinstance(node, dict | list) else ():
+        yield from _find_asks(part)
 
 
-def _write_scalar(text: str, key: yaml.Node, node: yaml.ScalarNode) -> str:
-    """A text as YAML: a block below its key if a block stood there, else quoted."""
-    plain = all(line == line.rstrip() and line.isprintable() for line in text.splitlines())
-    if node.style not in ("|", ">") or "\n" not in text or not plain or text[:1].isspace():
-        return json.dumps(text, ensure_ascii=False)
-    return "|-\n" + indent(text, " " * (key.start_mark.column + 2))
+def _last_user(step: Mapping[str, Any]) -> dict[str, Any]:
+    users = [one for one in step.get("messages") or () if one.get("role") == "user"]
+    return users[-1] if users else {}

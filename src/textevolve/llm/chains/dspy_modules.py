@@ -14,8 +14,8 @@ import dspy  # pyright: ignore[reportMissingImports]  # not among what developme
 from dspy import lm15  # pyright: ignore
 
 from textevolve.errors import InputError
+from textevolve.llm.chains.chain import ChainDoor, ModelDoor
 from textevolve.llm.chains.chat_template import check_role
-from textevolve.llm.chains.doors import ChainDoor, ModelDoor
 from textevolve.llm.model import Message, Request, Response
 
 # DSPy says little of its types, so they are Any here.

@@ -6,10 +6,8 @@ extra `langchain`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, cast
 from uuid import UUID
 
@@ -19,16 +17,15 @@ from langchain_core.callbacks import (
     CallbackManagerForLLMRun,
 )
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult, LLMResult
+from langchain_core.outputs import ChatGeneration, ChatResult, LLMResult
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 from langchain_core.runnables import Runnable, RunnableConfig
-from langchain_core.runnables.utils import AddableDict
 from pydantic import ConfigDict, create_model
 
-from textevolve.engine import sync
 from textevolve.errors import InputError
+from textevolve.llm.chains.chain import ChainDoor, ModelDoor
 from textevolve.llm.chains.chat_template import (
     ChatTemplate,
     Slot,
@@ -37,7 +34,6 @@ from textevolve.llm.chains.chat_template import (
     check_role,
     merge,
 )
-from textevolve.llm.chains.doors import ChainDoor, ModelDoor, hear_pieces
 from textevolve.llm.chains.prompt_uses import PromptUse, Trying
 from textevolve.llm.chains.template_syntax import Syntax, read_syntax, write_syntax
 from textevolve.llm.model import Message, Request, Response
@@ -52,9 +48,8 @@ _ROLES = {
 
 
 class ChainRunnable(Runnable[dict[str, Any], dict[str, Any]]):
-    """A chain as a Runnable: a mapping of inputs in, a mapping of outputs out. Streamed, the pieces
-    of an output come as mappings that add up to it. Callbacks hear the chain, and what Runnables
-    among its steps do below it."""
+    """A chain as a Runnable: a mapping of inputs in, a mapping of outputs out. Callbacks hear the
+    chain, and what Runnables among its steps do below it."""
 
     def __init__(self, door: ChainDoor) -> None:
         self.door = door
@@ -81,33 +76,6 @@ class ChainRunnable(Runnable[dict[str, Any], dict[str, Any]]):
             return await self.door.acall(**values)
 
         return await self._acall_with_config(run, input, config, run_type="chain", **kwargs)
-
-    def stream(
-        self, input: dict[str, Any], config: RunnableConfig | None = None, **kwargs: Any | None
-    ) -> Iterator[dict[str, Any]]:
-        async def pieces() -> AsyncGenerator[dict[str, Any]]:
-            async with aclosing(cast(Any, self.astream(input, config, **kwargs))) as source:
-                async for piece in source:
-                    yield piece
-
-        yield from sync.iterate(pieces())
-
-    async def astream(
-        self, input: dict[str, Any], config: RunnableConfig | None = None, **kwargs: Any | None
-    ) -> AsyncIterator[dict[str, Any]]:
-        async def given() -> AsyncIterator[dict[str, Any]]:
-            yield input
-
-        async def run(values: AsyncIterator[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
-            async for one in values:
-                async with aclosing(self.door.astream(one)) as pieces:
-                    async for name, piece in pieces:
-                        yield AddableDict({name: piece})
-
-        streamed = self._atransform_stream_with_config(given(), run, config, **kwargs)
-        async with aclosing(cast(Any, streamed)) as pieces:
-            async for piece in pieces:
-                yield piece
 
 
 def _schema(name: str, types: Mapping[str, Any]) -> type[Any]:
@@ -167,24 +135,6 @@ class JournaledChatModel(BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         return _result(await self._door.ask(self._request(messages, stop, kwargs)))
-
-    async def _astream(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> AsyncIterator[ChatGenerationChunk]:
-        request = self._request(messages, stop, kwargs)
-        responses: list[Response] = []
-        asked = hear_pieces(partial(self._door.ask, request), responses)
-        async with aclosing(asked) as pieces:
-            async for text in pieces:
-                if run_manager is not None:
-                    await run_manager.on_llm_new_token(text)
-                yield ChatGenerationChunk(message=AIMessageChunk(content=text))
-        last = AIMessageChunk(content="", usage_metadata=_usage(responses[0]))
-        yield ChatGenerationChunk(message=last)
 
 
 def _take_message(given: BaseMessage) -> Message:

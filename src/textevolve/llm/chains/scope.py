@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from textevolve.engine.sync import is_blocked
@@ -22,15 +21,9 @@ T = TypeVar("T")
 
 MUST_AWAIT = "async code of a step must not wait for a model: use await, acall or ainvoke"
 
-PieceHeard: TypeAlias = Callable[[str, Any], None]
-"""Hears the pieces of an output while it is written, with its name. It may be called from another
-thread."""
-
 RehearsalManner: TypeAlias = Literal["", "shortest", "typical", "longest"]
 """Whether answers are only made up to see what a chain may take. At its shortest the shortest case
 of a branch runs, at its longest all do, since nobody knows which it will be."""
-
-NO_STREAMS: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -39,7 +32,7 @@ class ChainContext:
     spec for steps that name none, which may be empty where no step does. `case`: what its events
     are about. `concurrency`: how many pieces of a map or of parallel lanes are worked on at once.
     `rehearsed`: its models only make answers up, so what could ask others is not called. `sample`:
-    tells apart runs that are otherwise the same. `heard`: hears outputs while they are written."""
+    tells apart runs that are otherwise the same."""
 
     model_of: Callable[[str], Model]
     default_model: str = ""
@@ -48,19 +41,17 @@ class ChainContext:
     concurrency: int = 32
     rehearsed: RehearsalManner = ""
     sample: int = 0
-    heard: PieceHeard | None = None
 
 
 @dataclass(frozen=True)
 class StepScope:
-    """The place of a step in a run: its context and its record, the model for steps that name none,
-    and which values are heard while they are written."""
+    """The place of a step in a run: its context and its record, and the model for steps that name
+    none."""
 
     context: ChainContext
     recorder: TraceRecorder
     model: str
     loop: asyncio.AbstractEventLoop
-    streams: frozenset[str] = NO_STREAMS
 
     @contextmanager
     def enter(self, name: str, kind: str, **changes: Any) -> Generator[StepScope]:
@@ -73,11 +64,6 @@ class StepScope:
                 yield inner
         finally:
             current_scope.reset(token)
-
-    def listener_of(self, output: str) -> Callable[[Any], None] | None:
-        """What hears the pieces of an output of the chain; None if nothing does."""
-        heard = self.context.heard
-        return partial(heard, output) if heard is not None and output in self.streams else None
 
     def model_of(self, spec: str | None) -> Model:
         """The model of this name, whose calls are counted with the step; None: the chain's own."""

@@ -18,7 +18,6 @@ import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, TypeAlias, cast
@@ -36,9 +35,8 @@ from textevolve.llm.chains.chat_template import (
     value_text,
 )
 from textevolve.llm.chains.prompt_uses import note_use
-from textevolve.llm.chains.scope import NO_STREAMS, StepScope
+from textevolve.llm.chains.scope import StepScope
 from textevolve.llm.model import Model, Request
-from textevolve.llm.streaming import ask_unbroken
 from textevolve.llm.structured import ask_structured
 from textevolve.spec import suggest
 from textevolve.user_code import call_function, callable_name
@@ -241,7 +239,7 @@ class ModelStep(ChainStep):
         first = scope.context.sample * self.attempts
         for sample in range(first, first + self.attempts):
             try:
-                value = await self._ask(model, replace(request, sample=sample), scope)
+                value = await self._ask(model, replace(request, sample=sample))
             except AnswerError as error:
                 note_use(self.name, prompt, f"(nothing that can be used: {error})")
                 if sample == first + self.attempts - 1:
@@ -251,15 +249,14 @@ class ModelStep(ChainStep):
                 return {self.into: value}
         raise AssertionError  # there is at least one attempt
 
-    async def _ask(self, model: Model, request: Request, scope: StepScope) -> Any:
+    async def _ask(self, model: Model, request: Request) -> Any:
         """
         Raises:
             AnswerError: the answer is empty, was cut where it is parsed, or cannot be parsed.
         """
         if self._form is not None:
             return (await ask_structured(model, request, self._form)).value
-        tell = scope.listener_of(self.into) if self.parse is None else None
-        response = await (model(request) if tell is None else ask_unbroken(model, request, tell))
+        response = await model(request)
         if not response.text.strip():
             raise AnswerError(f"step '{self.into}': the answer is empty")
         if self.parse is None:
@@ -315,23 +312,12 @@ class CallStep(ChainStep):
         arguments = _collect_arguments(callee, self.arguments, known)
         for _ in range(1, self.attempts):
             try:
-                return {self.into: await self._call(arguments, scope)}
+                return {self.into: await callee.call(arguments)}
             except TextEvolveError:
                 raise
             except Exception:  # noqa: BLE001  the last attempt raises what it will
                 continue
-        return {self.into: await self._call(arguments, scope)}
-
-    async def _call(self, arguments: Any, scope: StepScope) -> Any:
-        tell = scope.listener_of(self.into)
-        if self.callee.stream is None or tell is None:
-            return await self.callee.call(arguments)
-        whole: Any = None
-        async with aclosing(cast(Any, self.callee.stream(arguments))) as source:
-            async for piece in source:
-                tell(piece)
-                whole = piece if whole is None else whole + piece
-        return whole
+        return {self.into: await callee.call(arguments)}
 
 
 def _collect_arguments(
@@ -445,7 +431,7 @@ class EachStep(ChainStep):
             raise AnswerError(f"step '{self.name}': '{self.over}' is no list but {kind}")
 
         async def work(number: int, item: Any) -> Any:
-            with scope.enter(f"{self.item} {number}", "item", streams=NO_STREAMS) as inner:
+            with scope.enter(f"{self.item} {number}", "item") as inner:
                 return (await _run_lane(self.lanes[0][1], {**known, self.item: item}, inner))[
                     self.take
                 ]
