@@ -31,8 +31,9 @@ _UNCHECKED = {
 
 @cache
 def _validator_type() -> Any:
-    from jsonschema import Draft202012Validator
-    from jsonschema.validators import extend
+    from jsonschema import Draft202012Validator, validators
+
+    extend: Any = cast(Any, validators).extend
 
     def search(_: Any, pattern: str, text: object, __: Schema) -> Iterator[Exception]:
         from jsonschema import ValidationError
@@ -89,7 +90,8 @@ def find_faults(text: str, schema: Schema) -> list[str]:
         line = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         return [f"Answer with valid JSON alone, nothing around it ({told}{line}).{hint}"]
     kind = _validator_type()
-    validator = kind(schema, registry=Registry(), format_checker=kind.FORMAT_CHECKER)
+    registry = cast(Any, Registry)()
+    validator = kind(schema, registry=registry, format_checker=kind.FORMAT_CHECKER)
     try:
         return [_describe(error) for error in islice(validator.iter_errors(data), MOST_FAULTS)]
     except Unresolvable as error:

@@ -159,12 +159,13 @@ class Gatherer:
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         call = self._calls[key] = WaitingCall(key, request, answer)
         left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        limit = asyncio.timeout(left)
         try:
             if job is None:
                 self._enqueue([call])
             elif (line := self._held.get(key)) is not None and self._give(call, line):
                 self._ask_again([call])
-            async with asyncio.timeout(left) as limit:
+            async with limit:
                 return await answer
         except TimeoutError:
             if not limit.expired():

@@ -85,12 +85,12 @@ def find_value(name: str, values: Mapping[str, Any]) -> Any:
     first, *fields = name.split(".")
     if first not in values:
         raise InputError(f"there is no value '{first}'; there are: {', '.join(values)}")
-    value = values[first]
+    value: object = values[first]
     for field in fields:
         if isinstance(value, Mapping) and field in value:
             value = cast("Mapping[str, Any]", value)[field]
         elif field in _fields_of(cast(object, value)):
-            value = getattr(value, field)
+            value = getattr(cast(object, value), field)
         else:
             raise InputError(f"'{name}': the value has no field '{field}'")
     return value
@@ -98,9 +98,9 @@ def find_value(name: str, values: Mapping[str, Any]) -> Any:
 
 def _fields_of(value: object) -> Collection[str]:
     """The fields of data; nothing else of an object is to be had by its name."""
-    kind = type(value)
     if isinstance(value, BaseModel):
-        return kind.model_fields
+        return type(value).model_fields
+    kind: Any = type(value)
     return getattr(kind, "__dataclass_fields__", ()) or getattr(kind, "_fields", ())
 
 

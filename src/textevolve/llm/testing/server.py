@@ -123,7 +123,10 @@ class ScriptedServer:
         assert self._server is not None
         assert self._web is not None
         self._server.close()
-        await self._web.shutdown(0.01)  # calls that hang are cut off
+        for connection in self._web.connections:
+            if connection.transport is not None:
+                connection.transport.abort()
+        await self._web.shutdown(0.01)
         await self._server.wait_closed()
 
     @property
