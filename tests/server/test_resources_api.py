@@ -83,7 +83,7 @@ def test_versions(acme, ask):
     told = ask(f"{acme}/agents/ada/versions")[1]["data"]
     assert [one["spec"]["persona"] for one in told] == ["First.", "Second.", "First."]
     assert told[2]["source"] == "back to version 1"
-    assert ask(f"{acme}/agents/ada/revert", {"version": 9})[0] == 400
+    assert ask(f"{acme}/agents/ada/revert", {"version": 9})[0] == 404
     for kind in ("collections", "users"):
         ask(f"{acme}/{kind}", {"name": "x", "description": "First."})
         assert ask(f"{acme}/{kind}/x", {"description": "Second."}, "PATCH")[0] == 200

@@ -29,7 +29,7 @@ from textevolve.agents.resources import (
     agent_collections,
     split_name,
 )
-from textevolve.errors import ConflictError, InputError, TakenError
+from textevolve.errors import ConflictError, InputError, NotFoundError, TakenError
 from textevolve.evaluation import check_text
 from textevolve.memory.record import Collection
 from textevolve.spec import Frozen
@@ -201,13 +201,13 @@ def revert(connection: Connection, kind: Kind[S, R], namespace: str, name: str, 
     """Make an earlier version current once more, as the newest one. Fixed fields stay.
 
     Raises:
-        NotFoundError: there is none of this name. InputError: there is no such version, or it does
+        NotFoundError: there is none of this name, or no such version. InputError: the version does
             not fit the rest of the store any more.
     """
     specs = {each.version: each.spec for each in list_versions(connection, kind, namespace, name)}
     if version not in specs:
         known = ", ".join(map(str, specs))
-        raise InputError(f"{kind.noun} '{name}': has no version {version}; there are: {known}")
+        raise NotFoundError(f"{kind.noun} '{name}': has no version {version}; there are: {known}")
     fields = [n for n in kind.spec.model_fields if n not in kind.fixed and n in specs[version]]
     changes = {name: specs[version][name] for name in fields}
     return update(connection, kind, namespace, name, changes, f"back to version {version}")

@@ -22,7 +22,7 @@ from textevolve.agents.session import (
     MessageDetails,
     SessionMessage,
 )
-from textevolve.errors import ConflictError, InputError
+from textevolve.errors import ConflictError, InputError, NotFoundError
 from textevolve.store import tables
 from textevolve.store.database import Database
 from textevolve.store.resource_rows import delete_where, namespace_id
@@ -181,7 +181,7 @@ class StoredSessions:
         if not rows or not id.strip():
             said = "there is no chat yet" if id == LAST else f"there is no session '{id}'"
             hint = "see `textevolve sessions list`"
-            raise InputError(f"{said} in the namespace '{self.namespace}'; {hint}")
+            raise NotFoundError(f"{said} in the namespace '{self.namespace}'; {hint}")
         if len(rows) > 1:
             raise InputError(f"several sessions begin with '{id}'; give more of the id")
         return self._session(rows[0])
@@ -189,7 +189,7 @@ class StoredSessions:
     def _require(self, connection: Connection, namespace: str, id: str) -> None:
         mine = (_sessions.c.id == id, _sessions.c.namespace_id == namespace)
         if connection.execute(select(_sessions.c.id).where(*mine)).one_or_none() is None:
-            raise InputError(f"there is no session '{id}' in the namespace '{self.namespace}'")
+            raise NotFoundError(f"there is no session '{id}' in the namespace '{self.namespace}'")
 
     def _session(self, row: Row[Any]) -> ChatSession:
         return ChatSession(

@@ -6,8 +6,9 @@ and in the end `learned`. Texts are JSON strings; what is drawn on the server is
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import ExitStack, aclosing, nullcontext
 from functools import partial
 from typing import Any
@@ -19,15 +20,14 @@ from textevolve.agents.session import SessionMessage
 from textevolve.errors import InputError
 from textevolve.llm.streaming import AnswerPiece
 from textevolve.memory.recall import Recalled
-from textevolve.memory.record import MemoryRecord
 from textevolve.server.access import Caller, check_namespace
 from textevolve.server.decisions.spending import spending
 from textevolve.server.errors import ApiError, as_api_error, respond
 from textevolve.server.openai.streams import EventResponse, WhileConnected, event_of
-from textevolve.server.pages.agents import look_up
+from textevolve.server.pages.agents import read_rows
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.pages.memories import Asker
-from textevolve.server.state import ServerState, server_of
+from textevolve.server.state import server_of
 from textevolve.store import kinds
 from textevolve.studies.chats import ChatOptions, ChatRequest
 
@@ -45,34 +45,27 @@ async def show_chat(
 ) -> Response:
     check_namespace(caller, namespace)
     resources = server_of(request).resources
-    agent = await look_up(lambda: resources.read(kinds.get, kinds.AGENTS, namespace, name))
-    kept = resources.sessions(namespace)
-    shown = None
-    messages: list[SessionMessage] = []
+    agent = await read_rows(request, kinds.get, kinds.AGENTS, namespace, name)
+    stored = resources.sessions(namespace)
+    shown, messages = None, list[SessionMessage]()
     if session:
-        shown = await look_up(lambda: kept.get(session, agent_id=agent.id))
-        messages = await look_up(lambda: kept.messages(shown.id))
+        shown = await asyncio.to_thread(stored.get, session, agent_id=agent.id)
+        messages = await asyncio.to_thread(stored.messages, shown.id)
     left_out, messages = len(messages[:-MESSAGES]), messages[-MESSAGES:]
+    ids = dict.fromkeys(id for message in messages for id in message.details.memories)
+    memories = await resources.memories(namespace).find(list(ids))
     return draw(
         request,
         "chat.html",
         agent=agent,
         session=shown,
         user=shown.user if shown else user,
-        users=await look_up(lambda: resources.read(kinds.list_all, kinds.USERS, namespace)),
+        users=await read_rows(request, kinds.list_all, kinds.USERS, namespace),
         messages=messages,
         left_out=left_out,
-        memories=await _read_recalled(server_of(request), namespace, messages),
-        sessions=await look_up(lambda: kept.list(agent_id=agent.id, limit=SESSIONS)),
+        memories={memory.id: memory for memory in memories},
+        sessions=await asyncio.to_thread(stored.list, agent_id=agent.id, limit=SESSIONS),
     )
-
-
-async def _read_recalled(
-    server: ServerState, namespace: str, messages: Sequence[SessionMessage]
-) -> Mapping[str, MemoryRecord]:
-    """The memories that were recalled for these messages, by id, as far as they are there."""
-    ids = list(dict.fromkeys(id for one in messages for id in one.details.memories))
-    return {one.id: one for one in await server.resources.memories(namespace).find(ids)}
 
 
 @router.post("/chat/{namespace}/{name}/say")
@@ -81,7 +74,7 @@ async def say(request: Request, caller: Asker, namespace: str, name: str) -> Res
     `again` the last message, which has no answer, is answered. Who leaves stops the answer."""
     check_namespace(caller, namespace)
     server, form = server_of(request), await read_form(request)
-    await look_up(lambda: server.resources.read(kinds.get, kinds.AGENTS, namespace, name))
+    await read_rows(request, kinds.get, kinds.AGENTS, namespace, name)
     options = ChatOptions(
         agent=f"{namespace}/{name}",
         user=form.get("user", "").strip(),

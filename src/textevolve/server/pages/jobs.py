@@ -16,7 +16,7 @@ from textevolve.errors import TextEvolveError
 from textevolve.jobs.job_spec import read_job
 from textevolve.jobs.schedules import describe_schedule, next_due
 from textevolve.server.access import check_namespace
-from textevolve.server.pages.agents import Owner, look_up
+from textevolve.server.pages.agents import Owner
 from textevolve.server.pages.drawing import Page, draw
 from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import server_of
@@ -95,7 +95,7 @@ async def show_job(
         job = resources.read(stored_jobs.get_job, namespace, name)
         return job, resources.read(stored_jobs.list_job_runs, job, TIMES + 1, before)
 
-    job, times = await look_up(read)
+    job, times = await asyncio.to_thread(read)
     older = f"before={times[TIMES - 1].id}" if len(times) > TIMES else ""
     spec = {name: value for name, value in job.spec.items() if name != "sent"}
     return draw(
@@ -123,6 +123,6 @@ async def change_job(
         "run": lambda: resources.write(stored_jobs.hasten_job, namespace, name),
         "remove": lambda: resources.write(stored_jobs.delete_job, namespace, name),
     }
-    await look_up(work[action])
+    await asyncio.to_thread(work[action])
     where = "/jobs" if action == "remove" else f"/jobs/{namespace}/{name}"
     return RedirectResponse(where, 303)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from contextlib import suppress
+from functools import partial
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import RedirectResponse
+from pydantic import BaseModel
 
-from textevolve.agents.session import ChatSession
 from textevolve.api.memories import AsyncMemories
-from textevolve.errors import BudgetError, ConflictError, InputError, ModelError, SettingsError
+from textevolve.errors import BudgetError, InputError, ModelError, NotFoundError, SettingsError
 from textevolve.memory.memory_spec import memory_data, take_time
-from textevolve.memory.recall import Memory, Recalled, recall_memories
+from textevolve.memory.recall import Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.record import Collection, MemoryRecord
+from textevolve.memory.record import Collection
 from textevolve.server.access import Caller, check_namespace, needs
 from textevolve.server.decisions.spending import spending
 from textevolve.server.errors import ApiError
@@ -25,8 +25,6 @@ from textevolve.server.namespaces import desk_of
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import ServerState, server_of
-from textevolve.store.memories import StoredMemories
-from textevolve.store.sessions import StoredSessions
 
 SHOWN = 50
 """Memories on one page."""
@@ -48,38 +46,22 @@ router = APIRouter()
 Asker = Annotated[Caller, Depends(needs("run"))]
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
-    """What was found. `by_keywords`: why it was not looked for by meaning; empty where it was."""
+class MemoryQuery(BaseModel):
+    """What of a collection is shown.
 
-    recalled: Recalled
-    by_keywords: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class WantedMemories:
-    """What of a collection is to be shown. `moment`: as it held then."""
-
-    query: str
-    meaning: bool
-    moment: float | None
-    before: str | None
-    closed: bool
-
-
-def read_wanted(
-    q: str = "", by: str = "meaning", at: str = "", before: str = "", show: str = "all"
-) -> WantedMemories:
-    """What the address asks for.
-
-    Raises:
-        ApiError: `at` is no time.
+    Attributes:
+        q: The text that is searched for; empty for the time line.
+        by: The way to search: `meaning`, or `keywords` alone.
+        at: A time; what held then is shown.
+        before: The id of the memory that the page begins behind.
+        show: `all` for superseded and forgotten memories, too.
     """
-    try:
-        moment = take_time(at.strip()) if at.strip() else None
-    except ValueError as error:
-        raise ApiError(400, "invalid_request", f"as of: {error}") from None
-    return WantedMemories(q.strip(), by == "meaning", moment, before or None, show == "all")
+
+    q: str = ""
+    by: str = "meaning"
+    at: str = ""
+    before: str = ""
+    show: str = "all"
 
 
 @router.get("/memories/{namespace}/{collection}")
@@ -88,107 +70,83 @@ async def show_memories(
     caller: RunReader,
     namespace: str,
     collection: str,
-    wanted: Annotated[WantedMemories, Depends(read_wanted)],
+    search: Annotated[MemoryQuery, Query()],
 ) -> Response:
+    """A time line, or what a search finds."""
     check_namespace(caller, namespace)
     server = server_of(request)
     store = server.resources.memories(namespace)
-    found = await _find_collection(store, collection)
-    search = None
-    if wanted.query:
-        search = await _search(server, caller, store, found, wanted)
-        shown = await _in_order(store, search.recalled.memories)
+    found = await store.collection(collection)
+    values: dict[str, Any] = {"recalled": None, "hindrance": "", "scores": {}, "older": ""}
+    moment = _read_moment(search.at)
+    if search.q.strip():
+        recalled, hindrance = await _search(server, caller, found, search, moment)
+        scores = {memory.id: memory for memory in recalled.memories}
+        stored = {memory.id: memory for memory in await store.find(list(scores))}
+        values |= {"recalled": recalled, "hindrance": hindrance, "scores": scores}
+        memories = [stored[id] for id in scores if id in stored]
     else:
-        shown = await _page(store, collection, wanted)
-    more = shown[SHOWN - 1].id if not wanted.query and len(shown) > SHOWN else ""
-    older = request.url.include_query_params(before=more).query if more else ""
+        memories = await store.timeline(
+            collection,
+            before=search.before or None,
+            limit=SHOWN + 1,
+            moment=moment,
+            closed=search.show == "all",
+        )
+        if len(memories) > SHOWN:
+            older = request.url.include_query_params(before=memories[SHOWN - 1].id)
+            values["older"] = older.query
     return draw(
         request,
         "memories.html",
         collection=found,
-        wanted=wanted,
-        at=request.query_params.get("at", "").strip(),
         search=search,
-        memories=shown[:SHOWN],
-        scores=_scores(search),
-        older=older,
+        moment=moment,
+        memories=memories[:SHOWN],
         now=time.time(),
+        **values,
     )
 
 
-async def _find_collection(store: StoredMemories, name: str) -> Collection:
+def _read_moment(text: str) -> float | None:
+    """
+    Raises:
+        ApiError: it is no time.
+    """
     try:
-        return await store.collection(name)
-    except InputError as error:
-        raise ApiError(404, "not_found", str(error)) from None
-
-
-async def _page(
-    store: StoredMemories, collection: str, wanted: WantedMemories
-) -> Sequence[MemoryRecord]:
-    """One more than are shown, where there are more."""
-    try:
-        return await store.timeline(
-            collection,
-            before=wanted.before,
-            limit=SHOWN + 1,
-            moment=wanted.moment,
-            closed=wanted.closed,
-        )
-    except InputError as error:  # no such memory to go on behind
-        raise ApiError(404, "not_found", str(error)) from None
-
-
-async def _in_order(store: StoredMemories, memories: Sequence[Memory]) -> Sequence[MemoryRecord]:
-    found = {one.id: one for one in await store.find([one.id for one in memories])}
-    return [found[one.id] for one in memories if one.id in found]
-
-
-def _scores(search: Search | None) -> Mapping[str, Memory]:
-    return {} if search is None else {one.id: one for one in search.recalled.memories}
+        return take_time(text.strip()) if text.strip() else None
+    except ValueError as error:
+        raise ApiError(400, "invalid_request", f"as of: {error}") from None
 
 
 async def _search(
     server: ServerState,
     caller: Caller,
-    store: StoredMemories,
     collection: Collection,
-    wanted: WantedMemories,
-) -> Search:
-    """By meaning where that is wanted and can be had, else by keywords alone."""
+    search: MemoryQuery,
+    moment: float | None,
+) -> tuple[Recalled, str]:
+    """Search by meaning if that is wanted and possible, else by keywords alone; say what hindered
+    the search by meaning."""
+    store = server.resources.memories(collection.namespace)
     settings = RecallSettings(collections=(collection.name,), limit=SHOWN)
-    why = "" if wanted.meaning else "as you wished"
-    if wanted.meaning and not caller.may("run"):
-        why = "the search by meaning asks a model, and the key has no scope 'run'"
-    if not why:
-        try:
-            return Search(await _recall(server, caller, store, settings, wanted))
-        except TimeoutError:
-            why = f"{collection.embedder} gave no embedding within {EMBED_SECONDS:g} s"
-        except (ApiError, ModelError, SettingsError, BudgetError, InputError) as error:
-            why = f"{collection.embedder} could not be asked: {error}"
-    return Search(
-        await recall_memories(store, None, settings, wanted.query, now=wanted.moment), why
-    )
-
-
-async def _recall(
-    server: ServerState,
-    caller: Caller,
-    store: StoredMemories,
-    settings: RecallSettings,
-    wanted: WantedMemories,
-) -> Recalled:
-    await server.limits.check_tokens(caller, store.namespace)
-    embed = server.serving.bench.embed
-    with spending() as spent:
-        try:
+    recall = partial(recall_memories, store, settings=settings, cue=search.q.strip(), now=moment)
+    if search.by != "meaning":
+        return await recall(embed=None), "as you wished"
+    if not caller.may("run"):
+        hindrance = "the search by meaning asks a model, and the key has no scope 'run'"
+        return await recall(embed=None), hindrance
+    try:
+        await server.limits.check_tokens(caller, store.namespace)
+        note = partial(server.limits.note_tokens, caller, namespace=store.namespace)
+        with spending(note):
             async with asyncio.timeout(EMBED_SECONDS):
-                return await recall_memories(
-                    store, embed, settings, wanted.query, now=wanted.moment
-                )
-        finally:
-            server.limits.note_tokens(caller, spent.usage.tokens, store.namespace)
+                return await recall(embed=server.serving.bench.embed), ""
+    except TimeoutError:
+        hindrance = f"{collection.embedder} gave no embedding within {EMBED_SECONDS:g} s"
+    except (ApiError, ModelError, SettingsError, BudgetError, InputError) as error:
+        hindrance = f"{collection.embedder} could not be asked: {error}"
+    return await recall(embed=None), hindrance
 
 
 @router.get("/memories/{namespace}/{collection}/{id}")
@@ -196,50 +154,31 @@ async def show_memory(
     request: Request, caller: RunReader, namespace: str, collection: str, id: str
 ) -> Response:
     """A memory with all that is known of it, and what became of it."""
-    store, memory = await _find_memory(request, caller, namespace, collection, id)
-    cited = {one.id: one for one in await store.find(memory.cites)}
+    check_namespace(caller, namespace)
+    memories = AsyncMemories(desk_of(server_of(request), namespace), collection)
+    (memory,) = await memories.get(id)
+    store = server_of(request).resources.memories(namespace)
     facts = {
         FACTS.get(name, name.replace("_", " ")): value
         for name, value in memory_data(memory).items()
         if name not in DRAWN and value not in (None, "", False)
     }
-    chat = memory.origin.source.removeprefix(CHAT) if memory.origin.source.startswith(CHAT) else ""
-    sessions = server_of(request).resources.sessions(namespace)
+    chat = None
+    if memory.origin.source.startswith(CHAT):
+        sessions = server_of(request).resources.sessions(namespace)
+        with suppress(NotFoundError):  # it may have been deleted
+            chat = await asyncio.to_thread(sessions.get, memory.origin.source.removeprefix(CHAT))
     return draw(
         request,
         "memory.html",
         namespace=namespace,
         memory=memory,
         facts=facts,
-        cited=cited,
-        history=await store.history(id),
-        chat=await _find_chat(sessions, chat) if chat else None,
+        cited={each.id: each for each in await store.find(memory.cites)},
+        history=await memories.history(id),
+        chat=chat,
         now=time.time(),
     )
-
-
-async def _find_chat(sessions: StoredSessions, id: str) -> ChatSession | None:
-    """The chat that a memory came from, unless it was deleted."""
-    try:
-        return await asyncio.to_thread(sessions.get, id)
-    except InputError:
-        return None
-
-
-async def _find_memory(
-    request: Request, caller: Caller, namespace: str, collection: str, id: str
-) -> tuple[StoredMemories, MemoryRecord]:
-    """
-    Raises:
-        ApiError: it is not in this collection.
-    """
-    check_namespace(caller, namespace)
-    store = server_of(request).resources.memories(namespace)
-    await _find_collection(store, collection)
-    found = await store.find([id])
-    if not found or found[0].collection != collection:
-        raise ApiError(404, "not_found", f"no memory '{id}' in {namespace}/{collection}")
-    return store, found[0]
 
 
 @router.post("/memories/{namespace}/{collection}/{id}/forget")
@@ -247,14 +186,10 @@ async def forget_memory(
     request: Request, caller: Asker, namespace: str, collection: str, id: str
 ) -> Response:
     """Closes a memory; who has the scope admin may erase it, too."""
-    await _find_memory(request, caller, namespace, collection, id)
+    check_namespace(caller, namespace)
     erase = (await read_form(request)).get("erase") == "yes"
     if erase and not caller.may("admin"):
         raise ApiError(403, "permission_denied", "to erase a memory the key needs the scope admin")
-    try:
-        await AsyncMemories(desk_of(server_of(request), namespace), collection).forget(
-            id, erase=erase
-        )
-    except ConflictError as error:
-        raise ApiError(409, "conflict", str(error)) from None
+    memories = AsyncMemories(desk_of(server_of(request), namespace), collection)
+    await memories.forget(id, erase=erase)
     return RedirectResponse(f"/memories/{namespace}/{collection}/{id}", 303)
