@@ -11,6 +11,8 @@ from contextlib import aclosing, nullcontext
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack, cast
 
+from pydantic import TypeAdapter, ValidationError
+
 from textevolve.api.running import (
     Objects,
     RunKeywords,
@@ -30,10 +32,12 @@ from textevolve.memory_eval.judgement import Label, MemoryJudgement, Subject, Ta
 from textevolve.memory_eval.judging import judge_by_evaluator, settle
 from textevolve.report.data import write_rows
 from textevolve.report.files import open_target
+from textevolve.spec import explain
 from textevolve.studies.memory_eval import MemoryEvaluationSpec, flatten
 from textevolve.studies.memory_judgement import MemoryJudgementSpec
 from textevolve.user_code import OWN, name_object
 
+_TURNS = TypeAdapter(list[DialogueTurn])
 TextOrTexts: TypeAlias = str | Sequence[str]
 """One text, or several that stand one a line."""
 
@@ -171,46 +175,31 @@ def _result(judged: MemoryJudgement, judge: str) -> EvaluationResult:
     return EvaluationResult(score, score == 1, outcome.reason, metadata)
 
 
-def _text(name: str, given: object) -> str:
-    if not isinstance(given, str):
-        raise InputError(f"{name} is not a text but {type(given).__name__}")
-    if not given.strip():
-        raise InputError(f"{name} is blank")
-    return given
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"{name} is blank, or no text")
+    return value
 
 
-def _lines(name: str, given: object) -> str:
-    """One text of several; blank ones are left out."""
-    if isinstance(given, str):
-        return given if given.strip() else ""
-    if not isinstance(given, Sequence):
-        raise InputError(f"{name} is neither a text nor a list of them")
-    for number, text in enumerate(cast(Sequence[object], given), 1):
+def _lines(name: str, value: object) -> str:
+    """Join several texts by lines; blank ones are left out."""
+    texts = cast(object, [value] if isinstance(value, str) else value)
+    if not isinstance(texts, Sequence):
+        raise InputError(f"{name} is neither a text nor a list of texts")
+    for number, text in enumerate(cast(Sequence[object], texts), 1):
         if not isinstance(text, str):
             raise InputError(f"{name}, item {number}, is not a text but {type(text).__name__}")
-    return "\n".join(text for text in cast(Sequence[str], given) if text.strip())
+    return "\n".join(text for text in cast(Sequence[str], texts) if text.strip())
 
 
 def _write(dialogue: object) -> str:
     if isinstance(dialogue, str):
         return dialogue
-    if not isinstance(dialogue, Sequence):
-        raise InputError("dialogue is neither a text nor a list of turns")
-    return write_dialogue(
-        [_turn(number, one) for number, one in enumerate(cast(Sequence[object], dialogue), 1)]
-    )
-
-
-def _turn(number: int, given: object) -> DialogueTurn:
-    if isinstance(given, DialogueTurn):
-        return given
-    if not isinstance(given, Mapping):
-        raise InputError(f"dialogue, turn {number}: a turn has a role and a content")
-    turn = cast(Mapping[str, object], given)
-    parts = [turn.get("role"), turn.get("content"), turn.get("timestamp", "")]
-    if not all(isinstance(part, str) for part in parts):
-        raise InputError(f"dialogue, turn {number}: role and content must be texts")
-    return DialogueTurn(*cast(list[str], parts))
+    try:
+        return write_dialogue(_TURNS.validate_python(dialogue))
+    except ValidationError as error:
+        wanted = "a text or a list of turns with role and content"
+        raise InputError(f"dialogue is not {wanted}: {explain(error)}") from None
 
 
 @takes_fields(MemoryEvaluationSpec)

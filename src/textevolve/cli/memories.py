@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +25,7 @@ from textevolve.memory.memory_spec import MemorySpec, memory_data
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import MemoryRecord
 from textevolve.report import wording
+from textevolve.report.blocks import Report
 from textevolve.report.data import choose_writer
 from textevolve.report.files import check_target, open_target
 from textevolve.report.terminal import print_report
@@ -67,6 +70,14 @@ def _open_namespace(namespace: str | None, store: str | None) -> Generator[Names
         yield space
 
 
+def _print(memories: Sequence[MemoryRecord], as_json: bool, draw: Callable[[], Report]) -> None:
+    if not as_json:
+        print_report(draw(), open_console())
+        return
+    for memory in memories:
+        print_json(memory_data(memory))
+
+
 def add(collection: str, **given: Any) -> None:
     """Keep a memory: a text, @FILE or - for standard input."""
     fields = read_given(MemorySpec, given)
@@ -103,18 +114,11 @@ def list_memories(
 ) -> None:
     """List the memories of a collection in the order in which they were kept, the newest last."""
     with _open(collection, namespace, store) as memories:
-        if as_json and limit is None:
-            for one in _stream(memories, closed=closed):
-                print_json(memory_data(one))
-            return
-        found, n = deque[MemoryRecord](maxlen=50 if limit is None else limit), 0
-        for n, one in enumerate(_stream(memories, closed=closed), 1):  # noqa: B007
-            found.append(one)
-        if as_json:
-            for one in found:
-                print_json(memory_data(one))
-        else:
-            print_report(draw_memories(collection, list(found), n), open_console())
+        most = limit or (None if as_json else 50)
+        numbered = deque(enumerate(_stream(memories, closed=closed), 1), maxlen=most)
+    newest = [memory for _, memory in numbered]
+    number = numbered[-1][0] if numbered else 0
+    _print(newest, as_json, lambda: draw_memories(collection, newest, number))
 
 
 def show(
@@ -125,11 +129,8 @@ def show(
 ) -> None:
     """Show memories whole: where they are from, and what became of them."""
     with _open_namespace(namespace, store) as space:
-        for one in space.find_memories(*ids):
-            if as_json:
-                print_json(memory_data(one))
-            else:
-                print_report(draw_memory(one), open_console())
+        for memory in space.find_memories(*ids):
+            _print([memory], as_json, partial(draw_memory, memory))
 
 
 def history(
@@ -140,13 +141,9 @@ def history(
 ) -> None:
     """Show a memory with what it took the place of, and what took its own, oldest first."""
     with _open_namespace(namespace, store) as space:
-        (one,) = space.find_memories(id)
-        found = space.memories(one.collection).history(id)
-        if as_json:
-            for one in found:
-                print_json(memory_data(one))
-        else:
-            print_report(draw_history(found), open_console())
+        (memory,) = space.find_memories(id)
+        memories = space.memories(memory.collection).history(id)
+        _print(memories, as_json, lambda: draw_history(memories))
 
 
 def forget(
@@ -188,23 +185,28 @@ def import_file(
 ) -> None:
     """Keep the memories of a file; what is there already is left out, so that the same command
     again goes on where it was stopped."""
-    so_far = [Imported()]
+    done = Imported()
     with _open(collection, namespace, store, embeds=True) as memories, open_status() as tell:
 
-        def note(done: Imported) -> None:
-            so_far[0] = done
-            tell(f"{done.added:,} kept, {done.known:,} were there before")
+        def note(so_far: Imported) -> None:
+            nonlocal done
+            done = so_far
+            tell(_write_counts(done))
 
         try:
-            done = memories.add_all(read_memory_rows(file), label=file, progress=note)
+            memories.add_all(read_memory_rows(file), label=file, progress=note)
         except BaseException:
-            if so_far[0].added:
-                say(f"{so_far[0].added:,} memories are kept; the same command goes on")
+            if done.added:
+                say(f"{done.added:,} memories are kept; the same command goes on")
             raise
     if as_json:
-        print_json({"added": done.added, "known": done.known})
+        print_json(asdict(done))
     else:
-        typer.echo(f"{done.added:,} kept, {done.known:,} were there before")
+        typer.echo(_write_counts(done))
+
+
+def _write_counts(done: Imported) -> str:
+    return f"{done.added:,} kept, {done.known:,} were there before"
 
 
 def export(
@@ -218,17 +220,16 @@ def export(
     store: options.StoreFile = None,
 ) -> None:
     """Write the memories of a collection to files of rows, which `memories import` reads."""
-    endings = [".jsonl" if one == "-" else Path(one).suffix.lower() for one in output]
-    for one, ending in zip(output, endings, strict=True):
-        check_target(one)
-        choose_writer(ending)
+    writers: dict[str, Any] = {}
+    for path in output:
+        check_target(path)
+        writers[path] = choose_writer(".jsonl" if path == "-" else Path(path).suffix.lower())
     with _open(collection, namespace, store) as memories:
-        for one, ending in zip(output, endings, strict=True):
-            with open_target(one, binary=ending == ".parquet") as target:
-                rows = lambda: map(memory_data, _stream(memories, closed=closed))  # noqa: E731
-                number = choose_writer(ending)(rows, target)
-            if one != "-":
-                say(f"{number:,} memories written to {one}")
+        for path, write in writers.items():
+            with open_target(path, binary=path.lower().endswith(".parquet")) as target:
+                number = write(lambda: map(memory_data, _stream(memories, closed=closed)), target)
+            if path != "-":
+                say(f"{number:,} memories written to {path}")
 
 
 def re_embed(

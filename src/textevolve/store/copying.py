@@ -19,6 +19,7 @@ from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import StoreError
+from textevolve.memory.record import Collection
 from textevolve.settings import StoreLocation
 from textevolve.store import lease, tables
 from textevolve.store.database import Database, open_database
@@ -211,23 +212,25 @@ def _numbered() -> list[tuple[Table, str]]:
 
 
 def _index_memories(connection: Connection) -> None:
-    """The indexes of a database that has had none, from embeddings and texts."""
+    for row in connection.execute(select(tables.collections)).all():
+        index_collection(connection, collection_of(row, ""))
+
+
+def index_collection(connection: Connection, collection: Collection) -> None:
+    """Index the memories of a collection that has no index, by their embeddings and texts."""
     memories, embeddings = tables.memories, tables.embeddings
-    for each in connection.execute(select(tables.collections)).all():
-        found = collection_of(each, "")
-        lost = bytes(4 * found.dimension)  # a salvaged store may lack an embedding
-        query = (
-            select(memories, embeddings.c.vector)
-            .outerjoin(embeddings, embeddings.c.seq == memories.c.seq)
-            .where(memories.c.collection_id == found.id, memories.c.text != "")
-            .order_by(memories.c.seq)
-        )
-        for chunk in chunks(connection.execute(query).all()):
-            entries = [
-                IndexEntry(row.seq, row.text, np.frombuffer(row.vector or lost, "<f4"))
-                for row in chunk
-            ]
-            search_of(connection).add(connection, found, entries)
+    lost = bytes(4 * collection.dimension)  # a salvaged store may lack an embedding
+    query = (
+        select(memories, embeddings.c.vector)
+        .outerjoin(embeddings, embeddings.c.seq == memories.c.seq)
+        .where(memories.c.collection_id == collection.id, memories.c.text != "")
+        .order_by(memories.c.seq)
+    )
+    for chunk in chunks(connection.execute(query).all()):
+        entries = [
+            IndexEntry(row.seq, row.text, np.frombuffer(row.vector or lost, "<f4")) for row in chunk
+        ]
+        search_of(connection).add(connection, collection, entries)
 
 
 def count_rows(connection: Connection) -> dict[str, int]:

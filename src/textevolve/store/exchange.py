@@ -16,9 +16,9 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.engine import Connection
 
 from textevolve.agents.resources import SpecVersion
-from textevolve.errors import TakenError
 from textevolve.memory.record import Collection, MemoryRecord, Vector
 from textevolve.store import tables
+from textevolve.store.copying import index_collection
 from textevolve.store.kinds import (
     AGENTS,
     COLLECTIONS,
@@ -30,7 +30,7 @@ from textevolve.store.kinds import (
     store_version,
 )
 from textevolve.store.memory_changes import Transaction, pack_vector, search_of
-from textevolve.store.memory_rows import IndexEntry, chunks
+from textevolve.store.memory_rows import chunks
 from textevolve.store.resource_rows import (
     build,
     delete_where,
@@ -159,13 +159,7 @@ def require_free_names(
         TakenError: a name is taken. NotFoundError: there is no such namespace.
     """
     for each in resources:
-        try:
-            refuse_taken(connection, each.kind, each.spec.name, namespace)
-        except TakenError:
-            raise TakenError(
-                f"the {each.kind.noun} '{each.spec.name}' is there already; --name gives it another"
-                " name here"
-            ) from None
+        refuse_taken(connection, each.kind, each.spec.name, namespace)
         if each.kind is NAMESPACES:
             return  # a new namespace has no names yet
 
@@ -217,10 +211,23 @@ def _store_chat(connection: Connection, chat: StoredChat, owner: Mapping[str, st
 def _store_memories(
     connection: Connection, space: str, collection: Collection, each: Exported
 ) -> None:
-    memories, ids = _choose_ids(connection, each.memories)
-    vectors = {ids[id]: vector for id, vector in each.vectors.items()}
-    for chunk in chunks(memories):
-        _insert(connection, space, collection, chunk, vectors)
+    ids = _choose_ids(connection, each.memories)
+    transaction = Transaction(
+        connection, search_of(connection), space, collection, collection.version, 0.0
+    )
+    put = insert(tables.memories).returning(tables.memories.c.seq, sort_by_parameter_order=True)
+    for chunk in chunks(each.memories):
+        rows = [_row(space, collection.id, memory, ids) for memory in chunk]
+        numbered = list(zip(connection.execute(put, rows).scalars(), chunk, strict=True))
+        transaction.connect(numbered)
+        packed = [
+            {"seq": seq, **pack_vector(each.vectors[memory.id])}
+            for seq, memory in numbered
+            if memory.id in each.vectors
+        ]
+        if packed:
+            connection.execute(insert(tables.embeddings), packed)
+    index_collection(connection, collection)
     owner = {"collection_id": collection.id}
     if each.versions:
         rows = [{**owner, "version": version, "changed": time} for version, time in each.versions]
@@ -231,56 +238,25 @@ def _store_memories(
         connection.execute(insert(tables.sources).values(row))
 
 
-def _choose_ids(
-    connection: Connection, memories: Sequence[MemoryRecord]
-) -> tuple[list[MemoryRecord], dict[str, str]]:
-    """Return the memories under ids that are free, with all links among them, and the ids by the
-    old ones."""
+def _choose_ids(connection: Connection, memories: Sequence[MemoryRecord]) -> dict[str, str]:
+    """Return free ids for memories by those that they had: the same, unless one is taken."""
     table = tables.memories.c
     old = [memory.id for memory in memories]
     taken = any(
         connection.execute(select(table.id).where(table.id.in_(chunk))).first()
         for chunk in chunks(old)
     )
-    ids = {id: f"me_{secrets.token_hex(16)}" if taken else id for id in old}
-    renewed = [
-        replace(
-            memory,
-            id=ids[memory.id],
-            superseded_by=memory.superseded_by and ids[memory.superseded_by],
-            cites=tuple(ids.get(cited, cited) for cited in memory.cites),
-        )
-        for memory in memories
-    ]
-    return renewed, ids
+    return {id: f"me_{secrets.token_hex(16)}" if taken else id for id in old}
 
 
-def _insert(
-    connection: Connection,
-    space: str,
-    collection: Collection,
-    memories: Sequence[MemoryRecord],
-    vectors: Mapping[str, Vector],
-) -> None:
-    """Insert rows, graph and index entries of memories."""
-    put = insert(tables.memories).returning(tables.memories.c.seq, sort_by_parameter_order=True)
-    rows = [_row(space, collection.id, memory) for memory in memories]
-    numbered = list(zip(connection.execute(put, rows).scalars(), memories, strict=True))
-    Transaction(connection, space, collection, collection.version, 0.0).connect(numbered)
-    embedded = [(seq, memory) for seq, memory in numbered if memory.id in vectors]
-    if embedded:
-        packed = [{"seq": seq, **pack_vector(vectors[memory.id])} for seq, memory in embedded]
-        connection.execute(insert(tables.embeddings), packed)
-        entries = [IndexEntry(seq, memory.text, vectors[memory.id]) for seq, memory in embedded]
-        search_of(connection).add(connection, collection, entries)
-
-
-def _row(space: str, collection_id: str, memory: MemoryRecord) -> dict[str, Any]:
+def _row(
+    space: str, collection_id: str, memory: MemoryRecord, ids: Mapping[str, str]
+) -> dict[str, Any]:
     values = {**_values(memory.origin), **_values(memory)}
-    values |= {"namespace_id": space, "collection_id": collection_id}
-    values["cites"] = json.dumps(list(memory.cites))
-    del values["collection"], values["origin"], values["supersedes"]
-    del values["entities"], values["relations"]
+    values = {name: values[name] for name in values if name in tables.memories.c}
+    values |= {"namespace_id": space, "collection_id": collection_id, "id": ids[memory.id]}
+    values["cites"] = json.dumps([ids.get(cited, cited) for cited in memory.cites])
+    values["superseded_by"] = memory.superseded_by and ids[memory.superseded_by]
     return values
 
 

@@ -11,7 +11,6 @@ import asyncio
 import base64
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -27,6 +26,7 @@ from textevolve.store import exchange, kinds
 from textevolve.store.exchange import Exported, StoredChat, StoredSource
 from textevolve.store.kinds import AGENTS, COLLECTIONS, KINDS, NAMESPACES, USERS, Kind
 from textevolve.store.memory_changes import find_vector_fault
+from textevolve.store.memory_rows import chunks
 from textevolve.studies.memory_desk import MemoryDesk
 
 T = TypeVar("T")
@@ -105,10 +105,8 @@ def take_content(
     """Read lines with their places; `path`: the name of all of them in messages."""
     where, first = next(lines, (path, "{}"))
     head = parse_row(first, where, "line")
-    if head.get(FORMAT) is None:
+    if head.get(FORMAT) != VERSION:
         raise InputError(f"{where}: is not what textevolve {kind.command} export writes")
-    if head[FORMAT] != VERSION:
-        raise InputError(f"{where}: has version {head[FORMAT]}, and this program reads {VERSION}")
     if head.get("kind") != kind.command:
         known = head.get("kind") if head.get("kind") in list(KINDS) else "KIND"
         raise InputError(f"{where}: holds {known}; read it with: textevolve {known} import")
@@ -121,10 +119,10 @@ def take_content(
             raise InputError(f"{where}: {explain(error)}") from None
         except (InputError, ValueError) as error:
             raise InputError(f"{where}: {error}") from None
-    for each in resources:
-        _check_links(path, each)
+    for resource in resources:
+        _check_memories(path, resource)
     order = [NAMESPACES, USERS, COLLECTIONS, AGENTS]
-    return sorted(resources, key=lambda each: order.index(each.kind))
+    return sorted(resources, key=lambda resource: order.index(resource.kind))
 
 
 def _take_line(resources: list[Exported], row: Mapping[str, Any]) -> None:
@@ -139,45 +137,39 @@ def _take_line(resources: list[Exported], row: Mapping[str, Any]) -> None:
                 raise InputError("its versions are not in order")
             resources.append(resource)
             return
-    if "memory" not in row:
-        raise InputError("is no line of such a file")
-    if not resources or resources[-1].kind is not COLLECTIONS:
-        raise InputError("a memory stands before its collection")
-    memory = _checked(_MEMORY.validate_python(row["memory"]))
-    resources[-1].memories.append(memory)
-    if memory.text and "embedding" in row:
-        vector = _unpack(row["embedding"], resources[-1].stored)
-        resources[-1].vectors[memory.id] = vector
-
-
-def _checked(memory: MemoryRecord) -> MemoryRecord:
+    if "memory" not in row or not resources or resources[-1].kind is not COLLECTIONS:
+        raise InputError("is no line of such a file, or a memory without its collection")
+    memory, collection = _MEMORY.validate_python(row["memory"]), resources[-1]
+    collection.memories.append(memory)
     if memory.text:  # an erased one has none
         check_text("the text", memory.text)
-    if memory.closed is not None and memory.closed <= memory.added:
-        raise InputError(f"memory {memory.id}: was closed before it was added")
-    return memory
+        if "embedding" in row:
+            collection.vectors[memory.id] = _unpack(row["embedding"], collection.stored)
 
 
-def _check_links(path: str, content: Exported) -> None:
+def _check_memories(path: str, collection: Exported) -> None:
     """
     Raises:
-        InputError: a memory stands twice, or was superseded by one that is not there, or did not
-            come when it went: so there is no circle of memories that supersede each other.
+        InputError: a memory stands twice, or was superseded by one that did not come when it went:
+            so there is no circle of memories that supersede each other.
     """
-    name, by_id = content.spec.name, {one.id: one for one in content.memories}
-    if len(by_id) < len(content.memories):
+    name, by_id = collection.spec.name, {each.id: each for each in collection.memories}
+    if len(by_id) < len(collection.memories):
         raise InputError(f"{path}: collection '{name}': a memory stands there twice")
-    for one in content.memories:
-        last = max(one.added, one.closed or 0)
-        if last > content.stored.version:
-            raise InputError(f"{path}: memory {one.id}: is of a version that '{name}' has not had")
-        if one.superseded_by is None:
-            continue
-        by = by_id.get(one.superseded_by)
-        if by is None or by.added != one.closed:
-            raise InputError(
-                f"{path}: memory {one.id}: cannot have been superseded by {one.superseded_by}"
-            )
+    for memory in collection.memories:
+        fault = _find_fault(memory, by_id.get(memory.superseded_by or ""), collection.stored)
+        if fault:
+            raise InputError(f"{path}: memory {memory.id}: {fault}")
+
+
+def _find_fault(memory: MemoryRecord, by: MemoryRecord | None, collection: Collection) -> str:
+    if memory.closed is not None and memory.closed <= memory.added:
+        return "was closed before it was added"
+    if max(memory.added, memory.closed or 0) > collection.version:
+        return f"is of a version that '{collection.name}' has not had"
+    if memory.superseded_by is not None and (by is None or by.added != memory.closed):
+        return f"cannot have been superseded by {memory.superseded_by}"
+    return ""
 
 
 async def import_content(
@@ -204,25 +196,19 @@ async def import_content(
                 replace(version, spec=_bring_home(version.spec, own)) for version in each.history
             ]
     space = desk.namespace if whole is None else whole.spec.name
-    store = desk.resources
-    await asyncio.to_thread(store.read, exchange.require_free_names, space, resources)
-    number = sum(len(each.memories) for each in resources)
+    await asyncio.to_thread(desk.resources.read, exchange.require_free_names, space, resources)
     missing = [
-        (each, memory)
+        [memory for memory in each.memories if memory.text and memory.id not in each.vectors]
         for each in resources
-        for memory in each.memories
-        if memory.text and memory.id not in each.vectors
     ]
-    done = number - len(missing)
-    for each in resources:
-        rest = (memory for owner, memory in missing if owner is each)
-        while batch := list(islice(rest, PAGE)):
+    done, number = 0, sum(map(len, missing))
+    for each, memories in zip(resources, missing, strict=True):
+        for batch in chunks(memories):
             vectors = await desk.embed_all(each.stored, [memory.text for memory in batch])
-            for memory, vector in zip(batch, vectors, strict=True):
-                each.vectors[memory.id] = vector
+            each.vectors |= {m.id: v for m, v in zip(batch, vectors, strict=True)}
             done += len(batch)
             progress(done, number)
-    await asyncio.to_thread(store.write, exchange.store_all, space, resources)
+    await asyncio.to_thread(desk.resources.write, exchange.store_all, space, resources)
 
 
 def namespace_in(resources: list[Exported]) -> Exported | None:
