@@ -29,7 +29,7 @@ from textevolve.store.kinds import (
     spec_of,
     store_version,
 )
-from textevolve.store.memory_changes import Transaction, pack_vector, search_of
+from textevolve.store.memory_changes import Transaction, pack_vector
 from textevolve.store.memory_rows import chunks
 from textevolve.store.resource_rows import (
     build,
@@ -212,9 +212,7 @@ def _store_memories(
     connection: Connection, space: str, collection: Collection, each: Exported
 ) -> None:
     ids = _choose_ids(connection, each.memories)
-    transaction = Transaction(
-        connection, search_of(connection), space, collection, collection.version, 0.0
-    )
+    transaction = Transaction(connection, space, collection, collection.version, 0.0)
     put = insert(tables.memories).returning(tables.memories.c.seq, sort_by_parameter_order=True)
     for chunk in chunks(each.memories):
         rows = [_row(space, collection.id, memory, ids) for memory in chunk]
