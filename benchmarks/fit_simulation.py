@@ -24,8 +24,7 @@ from functools import partial
 
 import numpy as np
 
-from textevolve.bench.fit_summary import MORE_LABELS, Fit, Wanted, fit_signals
-from textevolve.bench.fitting import pose_problem
+from textevolve.bench.fit_summary import Fit, fit_signals
 from textevolve.bench.items import Item
 from textevolve.bench.labelled_signals import LabelledSignals
 from textevolve.statistics.intervals import Interval
@@ -34,9 +33,6 @@ from textevolve.statistics.resampling import Array
 
 NAMES = ("probe", "pairwise", "instruction-likelihood", "look:length")
 NEW = 20_000
-RIDGE = 3.0
-TRUE_GAINS = 300
-"""Sets of labels by which the true gain of more labels is known; fitted with one strength."""
 
 
 @dataclass(frozen=True)
@@ -94,18 +90,15 @@ class Outcome:
     precision: float
     agreement: bool
     lead: bool
-    gain: bool
     agreed: float
     beats_best: bool
 
 
-def simulate(
-    annotator: Annotator, labels: int, precision: float, gain: float, seed: int
-) -> Outcome:
+def simulate(annotator: Annotator, labels: int, precision: float, seed: int) -> Outcome:
     rng = np.random.default_rng(seed)
     data = as_data(*draw_texts(annotator, labels, rng))
     kind = "ratings" if annotator.graded else "pairs"
-    fit = fit_signals(data, kind, Wanted(precision=precision, seed=seed))
+    fit = fit_signals(data, kind, precision=precision, seed=seed)
     values, people = draw_texts(annotator, NEW, rng)
     utilities = utilities_of(fit, values)
     agreed = agreement_of(utilities, people)
@@ -117,7 +110,6 @@ def simulate(
         precision=precision_of(fit, utilities, people),
         agreement=holds(fit.agreement.interval, agreed),
         lead=holds(fit.difference.interval, agreed - alone),
-        gain=holds(fit.curve.gain.interval, gain),
         agreed=agreed,
         beats_best=fit.beats_best,
     )
@@ -158,35 +150,16 @@ def holds(interval: Interval, value: float) -> bool:
     return interval.low <= value <= interval.high
 
 
-def true_gain(annotator: Annotator, labels: int) -> float:
-    """What so many more labels add to the agreement on new pairs, on the average."""
-    rng = np.random.default_rng(1)
-    values, people = draw_texts(annotator, NEW, rng)
-    gains: list[float] = []
-    for _ in range(TRUE_GAINS):
-        data = as_data(*draw_texts(annotator, labels + MORE_LABELS, rng))
-        problem = pose_problem(data, "ratings" if annotator.graded else "pairs")
-        numbers = np.arange(labels + MORE_LABELS)
-        fewer, more = (
-            agreement_of(fit.utilities(values.reshape(-1, len(NAMES))).reshape(-1, 2), people)
-            for part in (numbers < labels, numbers >= 0)
-            for fit in (problem.fit(part, range(len(NAMES)), RIDGE),)
-        )
-        gains.append(more - fewer)
-    return float(np.mean(gains))
-
-
-def tell(outcomes: Sequence[Outcome], precision: float, gain: float) -> Iterator[str]:
+def tell(outcomes: Sequence[Outcome], precision: float) -> Iterator[str]:
     promised = [one.precision for one in outcomes if not math.isnan(one.precision)]
     kept = len(outcomes) - sum(found < precision for found in promised)
     yield f"threshold promised {len(promised)}, promise not broken {kept} of {len(outcomes)}"
     if promised:
         yield f"precision {np.mean(promised):.3f} (least {min(promised):.3f})"
-    for name in ("agreement", "lead", "gain"):
+    for name in ("agreement", "lead"):
         yield f"interval of the {name} holds {np.mean([getattr(o, name) for o in outcomes]):.0%}"
     yield f"agreement {np.mean([o.agreed for o in outcomes]):.3f}"
     yield f"said to beat the best signal {np.mean([o.beats_best for o in outcomes]):.0%}"
-    yield f"true gain of {MORE_LABELS} labels {100 * gain:+.2f} points"
 
 
 def main() -> None:
@@ -203,10 +176,9 @@ def main() -> None:
     with ProcessPoolExecutor(given.processes) as pool:
         for name in given.annotator or ANNOTATORS:
             annotator, began = ANNOTATORS[name], time.monotonic()
-            gain = true_gain(annotator, given.labels)
-            one = partial(simulate, annotator, given.labels, given.precision, gain)
+            one = partial(simulate, annotator, given.labels, given.precision)
             outcomes = list(pool.map(one, range(100, 100 + given.simulations)))
-            print(f"{name}: {'; '.join(tell(outcomes, given.precision, gain))}", flush=True)
+            print(f"{name}: {'; '.join(tell(outcomes, given.precision))}", flush=True)
             print(f"    {time.monotonic() - began:.0f} s", flush=True)
 
 

@@ -34,7 +34,7 @@ from pathlib import Path
 
 from textevolve.api.running import arun
 from textevolve.bench.agreement import AgreementSummary, summarise
-from textevolve.bench.fit_summary import Wanted, fit_signals
+from textevolve.bench.fit_summary import fit_signals
 from textevolve.bench.fitting import cross_validate, pose_problem
 from textevolve.bench.items import Item, load_items
 from textevolve.bench.labelled_signals import gather_signals
@@ -150,7 +150,7 @@ def _processed(usage: Usage) -> float:
 def show_fit(names: Sequence[str], items: Sequence[Item], verdicts: Sequence[Verdict]) -> None:
     """The agreement of a fit, out of fold, for each set and for both."""
     data = gather_signals(items, verdicts, tuple(names))
-    fit = fit_signals(data, "pairs", Wanted())
+    fit = fit_signals(data, "pairs")
     credits = data.credits(cross_validate(pose_problem(data, "pairs", None), 0).utilities)
     print(f"\nfit of {', '.join(names)}: {fit.items} items, {data.left_out} left out")
     for part in dict.fromkeys(item.subset for item in data.items):

@@ -75,7 +75,6 @@ def test_a_judge_is_fitted_written_and_used(home, cli, knows, model, labels):
         "always the shorter text",
         "Calibration",
         "Brier",
-        "50 more would give",
         "40 items on 20 questions, labelled by pairs",
     ):
         assert part in said, part
@@ -184,10 +183,10 @@ def test_nothing_is_fitted_to_nothing(home, cli, knows, model):
     ("more", "said"),
     [
         (("--signals", "probe,lenght"), "did you mean 'length'"),
-        (("--signals", "probe,probe"), "named twice"),
+        (("--signals", "probe,probe"), "name each signal once"),
         (("--signals", "old.judge"), "must be a judge that a file can name again"),
-        (("--signals", ",".join(f"probe+seed={n}" for n in range(9))), "name 8 at most"),
-        (("--limit", "12"), "too few labelled items: 12 on 6 questions"),
+        (("--signals", ",".join(f"probe+seed={n}" for n in range(9))), "8 at most"),
+        (("--limit", "12"), "too few labelled items to fit: 12 on 6"),
         (("--precision", "1"), "precision must be between 0 and 1"),
         (("-o", "my.yaml"), "must end in"),
     ],

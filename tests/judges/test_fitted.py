@@ -231,7 +231,7 @@ WRONG = [
     ("nothing: 1", "is no fitted judge"),
     ("[1, 2]", "is no fitted judge"),
     ("signals: {", "expected"),
-    ("format: 9\nsignals: []", "later version"),
+    ("format: 9\nsignals: []", "format must be 1"),
     ("signals: []", "my.judge:1: "),
     (make_file().text.replace("scale: 2.0", "scale: 0.0", 1), "signals.0.scale must be more"),
     (make_file().text.replace("judge: probe", "judge: look:length"), "there twice"),

@@ -38,9 +38,8 @@ class LabelledSignals:
     """Items with a value of every signal for each of their candidates, (texts, signals) in all.
 
     `missing`: how many labelled items each signal has no whole verdict on; `left_out`: items of
-    which any is missing. Candidates of all items stand one after another. Two with the same
-    content are equal, so that what is computed of one can be kept. `scores`: the signals whose
-    values are scores, and not log-odds.
+    which any is missing. Candidates of all items stand one after another. `scores`: the signals
+    whose values are scores, and not log-odds.
     """
 
     names: tuple[str, ...]
@@ -76,9 +75,9 @@ class LabelledSignals:
 
     def credits(self, scores: Array) -> Array:
         """The credit of each item (items,) by the scores of all texts: `top_credit`, at once."""
-        ours, theirs = self._winners(scores), self._wanted
-        shared, found, wanted = (self._sum(one) for one in (ours & theirs, ours, theirs))
-        return shared / np.maximum(found, wanted)
+        ours, theirs = self._winners(scores), self._winners(self.human)
+        shared, one, other = (self._sum(winners) for winners in (ours & theirs, ours, theirs))
+        return shared / np.maximum(one, other)
 
     def top_scores(self, utilities: Array) -> Array:
         """Of each item (items,) the score of its best text: logistic(its utility - the mean of the
@@ -88,27 +87,11 @@ class LabelledSignals:
         others = (np.add.reduceat(utilities, self.starts) - best) / (sizes - 1)
         return logistic(best - others)
 
-    @cached_property
-    def _wanted(self) -> NDArray[np.bool_]:
-        return self._winners(self.human)
-
     def _winners(self, scores: Array) -> NDArray[np.bool_]:
         return scores >= np.maximum.reduceat(scores, self.starts)[self.owner] - TIE
 
     def _sum(self, of: NDArray[np.bool_] | Array) -> Array:
         return np.add.reduceat(of.astype(np.float64), self.starts)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, LabelledSignals) and self._content == other._content
-
-    def __hash__(self) -> int:
-        return hash(self._content)
-
-    @cached_property
-    def _content(self) -> tuple[object, ...]:
-        order = tuple(item.id for item in self.items)
-        about = self.names, self.scores, self.left_out, order
-        return *about, self.sha256, self.values.tobytes()
 
     @cached_property
     def sha256(self) -> str:

@@ -1,13 +1,13 @@
 """The judge that a fit to people's labels gives: several judges' verdicts, weighted.
 
-What is in its file, and how that is read, is in `fitted_file.py`.
+Its file is described and read in `fitted_file.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
@@ -24,21 +24,15 @@ from textevolve.evaluation import (
     failure_of,
 )
 from textevolve.judges.context import Judgement, Options
-from textevolve.judges.fitted_file import FittedFile
+from textevolve.judges.fitted_file import FittedFile, FittedGrades, FittedSignal
 from textevolve.judges.judged import has_log_odds, ranks_of
 from textevolve.judges.looks import LOOK
 from textevolve.llm.choice_logprobs import probability
 from textevolve.statistics.regression import level_chances
 from textevolve.statistics.resampling import Array
 
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What one signal's judge said: a value or a failure for each candidate, and what it took."""
-
-    values: tuple[float | Failure, ...]
-    usage: Usage = Usage()
-    seconds: float = 0.0
+Values: TypeAlias = Sequence[float | Failure]
+"""Of one signal, for each candidate."""
 
 
 @dataclass(frozen=True)
@@ -67,142 +61,130 @@ class FittedJudge:
             FatalModelError: no call can succeed.
         """
         check_case(case)
-        given = {n: v for n, v in case.parameters.items() if n == "threshold"}
-        threshold = Options(threshold=self.file.threshold.value).overridden(given).threshold
-        left = {n: v for n, v in case.parameters.items() if n != "threshold"}
-        asked = replace(case, parameters=left)
-        names = [signal.judge for signal in self.file.signals]
+        parameters = dict(case.parameters)
+        options = Options(threshold=self.file.threshold.value)
+        if "threshold" in parameters:
+            options = options.overridden({"threshold": parameters.pop("threshold")})
+        case_of_signals = replace(case, parameters=parameters)
         answers = await gather_bounded(
-            [lambda name=name: self._ask(name, asked) for name in names], self.concurrency
+            [lambda signal=signal: self._ask(signal, case_of_signals) for signal in self.signals],
+            self.concurrency,
         )
-        parts = self._weigh(answers, len(case.candidates))
-        outcomes = self._conclude(parts, threshold)
+        results = self._weigh([values for values, _, _ in answers], options.threshold)
         return Judgement(
             case=case,
-            result=tuple(outcomes),
-            usage=sum((answer.usage for answer in answers), Usage()),
-            seconds=sum(answer.seconds for answer in answers),
-            coverage=sum(isinstance(o, EvaluationResult) for o in outcomes) / len(outcomes),
+            result=tuple(results),
+            usage=sum((usage for _, usage, _ in answers), Usage()),
+            seconds=sum(seconds for _, _, seconds in answers),
+            coverage=sum(isinstance(r, EvaluationResult) for r in results) / len(results),
         )
 
-    async def _ask(self, name: str, case: Case) -> _Answer:
-        both = self.file.orders == "both" and name in self.ordered and len(case.candidates) > 1
-        first = await self._ask_once(name, case)
-        if not both:
+    @property
+    def signals(self) -> Sequence[FittedSignal]:
+        return self.file.signals
+
+    async def _ask(self, signal: FittedSignal, case: Case) -> tuple[Values, Usage, float]:
+        """The signal's values, of both orders where they count, with their usage and seconds."""
+        first = await self._ask_once(signal, case)
+        both = self.file.orders == "both" and signal.judge in self.ordered
+        if not both or len(case.candidates) == 1:
             return first
         turned = choose_candidates(case, range(len(case.candidates))[::-1])
-        second = await self._ask_once(name, turned)
-        pairs = zip(first.values, second.values[::-1], strict=True)
-        values = tuple(
-            next((v for v in pair if isinstance(v, Failure)), None) or _mean(pair) for pair in pairs
-        )
-        return _Answer(values, first.usage + second.usage, first.seconds + second.seconds)
+        second = await self._ask_once(signal, turned)
+        values: list[float | Failure] = []
+        for one, other in zip(first[0], second[0][::-1], strict=True):
+            if isinstance(one, Failure) or isinstance(other, Failure):
+                values.append(one if isinstance(one, Failure) else other)
+            else:
+                values.append((one + other) / 2)
+        return values, first[1] + second[1], first[2] + second[2]
 
-    async def _ask_once(self, name: str, case: Case) -> _Answer:
+    async def _ask_once(self, signal: FittedSignal, case: Case) -> tuple[Values, Usage, float]:
+        name = signal.judge
         try:
-            made = await self.judges[name](case)
+            judged = await self.judges[name](case)
         except FatalModelError:
             raise
         except InputError as error:
             raise InputError(f"{self.source}: its signal {name}: {error}") from error
         except (ModelError, BudgetError) as error:
-            failure = failure_of(error)
-            return _Answer((_about(name, failure),) * len(case.candidates))
-        seconds = float(getattr(made, "seconds", 0.0))
-        return _Answer(self._read(name, made.result), made.usage, seconds)
-
-    def _read(
-        self, name: str, results: Sequence[EvaluationResult | Failure]
-    ) -> tuple[float | Failure, ...]:
-        """A value for each candidate, in the unit that was fitted."""
-        wanted = next(s.values for s in self.file.signals if s.judge == name)
-        given = "log-odds" if has_log_odds(results) else "scores"
-        other = Failure("failed", f"signal {name}: gave {given}, and was fitted to {wanted}")
+            return [_about(name, failure_of(error))] * len(case.candidates), Usage(), 0.0
+        unit = "log-odds" if has_log_odds(judged.result) else "scores"
+        other = Failure("failed", f"signal {name}: gave {unit}, and was fitted to {signal.values}")
         values: list[float | Failure] = []
-        for result, rank in zip(results, ranks_of(results), strict=True):
+        for result, rank in zip(judged.result, ranks_of(judged.result), strict=True):
             if isinstance(result, Failure):
                 values.append(_about(name, result))
             else:
-                values.append(other if rank is None or given != wanted else rank)
-        return tuple(values)
+                values.append(other if rank is None or unit != signal.values else rank)
+        return values, judged.usage, float(getattr(judged, "seconds", 0.0))
 
-    def _weigh(self, answers: Sequence[_Answer], candidates: int) -> list[Array | Failure]:
-        """For each candidate what each signal adds to its utility, and its value."""
-        signals = self.file.signals
-        weighed: list[Array | Failure] = []
-        for place in range(candidates):
-            values = [answer.values[place] for answer in answers]
-            missing = next((v for v in values if isinstance(v, Failure)), None)
+    def _weigh(
+        self, values: Sequence[Values], threshold: float
+    ) -> list[EvaluationResult | Failure]:
+        """A result for each candidate, of the values by signal."""
+        weights, means, scales = (
+            np.array([getattr(signal, name) for signal in self.signals])
+            for name in ("weight", "mean", "scale")
+        )
+        weighed: list[tuple[Array, Array] | Failure] = []
+        for place in zip(*values, strict=True):
+            numbers = np.array([value for value in place if not isinstance(value, Failure)])
+            missing = next((value for value in place if isinstance(value, Failure)), None)
             if missing is not None:
                 weighed.append(missing)
-                continue
-            numbers = [v for v in values if not isinstance(v, Failure)]
-            parts = [
-                (s.weight * (value - s.mean) / s.scale, value)
-                for s, value in zip(signals, numbers, strict=True)
-            ]
-            weighed.append(np.array(parts))
-        return weighed
-
-    def _conclude(
-        self, parts: Sequence[Array | Failure], threshold: float
-    ) -> list[EvaluationResult | Failure]:
-        known = [one for one in parts if not isinstance(one, Failure)]
-        outcomes: list[EvaluationResult | Failure] = []
-        for one in parts:
-            if isinstance(one, Failure):
-                outcomes.append(one)
-            elif self.file.grades is not None:
-                outcomes.append(self._rate(one, threshold))
-            elif len(known) == 1 < len(parts):
-                outcomes.append(Failure("failed", "no other candidate has a score to compare with"))
             else:
-                others = [other[:, 0] for other in known if other is not one]
-                outcomes.append(self._compare(one, others, threshold))
-        return outcomes
-
-    def _compare(self, one: Array, others: Sequence[Array], threshold: float) -> EvaluationResult:
-        """Against the mean of the others; against the average of the labelled texts without."""
-        added = one[:, 0] - (np.mean(others, axis=0) if others else 0.0)
-        odds = float(added.sum())
-        against = "the others" if others else "a text of average signals"
-        return self._result(one, added, probability(odds), odds, threshold, f"against {against}")
-
-    def _rate(self, one: Array, threshold: float) -> EvaluationResult:
-        grades = self.file.grades
-        assert grades is not None
-        utility = np.array([one[:, 0].sum()])
-        chances = level_chances(utility, np.array(grades.cuts))[0]
-        expected = float(chances @ np.array(grades.values))
-        share = (expected - grades.values[0]) / (grades.values[-1] - grades.values[0])
-        cut = next(
-            c for v, c in zip(grades.values[1:], grades.cuts, strict=True) if v >= grades.good
-        )
-        said = f"expected grade {expected:.2f} of {grades.values[0]:g} to {grades.values[-1]:g}"
-        score = min(1.0, max(0.0, share))
-        return self._result(one, one[:, 0], score, float(utility[0]) - cut, threshold, said)
+                weighed.append((numbers, weights * (numbers - means) / scales))
+        known = [one[1] for one in weighed if not isinstance(one, Failure)]
+        results: list[EvaluationResult | Failure] = []
+        for one in weighed:
+            if isinstance(one, Failure):
+                results.append(one)
+                continue
+            column, parts = one
+            if self.file.grades is not None:
+                score, odds, text = _grade(float(parts.sum()), self.file.grades)
+            elif len(known) == 1 < len(weighed):
+                reason = "no other candidate has a score to compare with"
+                results.append(Failure("failed", reason))
+                continue
+            else:
+                others = [other for other in known if other is not parts]
+                parts = parts - np.mean(others, axis=0) if others else parts
+                score, odds = probability(float(parts.sum())), float(parts.sum())
+                text = f"against {'the others' if others else 'a text of average signals'}"
+            results.append(self._result(score, odds, text, column, parts, threshold))
+        return results
 
     def _result(
-        self, one: Array, added: Array, score: float, odds: float, threshold: float, said: str
+        self,
+        score: float,
+        odds: float,
+        text: str,
+        values: Array,
+        added: Array,
+        threshold: float,
     ) -> EvaluationResult:
-        names = [signal.judge for signal in self.file.signals]
+        names = [signal.judge for signal in self.signals]
         order = sorted(range(len(names)), key=lambda n: -abs(added[n]))
-        told = ", ".join(f"{names[n]} {added[n]:+.2f}{_is_look(names[n])}" for n in order)
+        parts = ", ".join(f"{names[n]} {added[n]:+.2f}{_is_look(names[n])}" for n in order)
         signals = {
             name: {"value": float(value), "adds": float(more)}
-            for name, value, more in zip(names, one[:, 1], added, strict=True)
+            for name, value, more in zip(names, values, added, strict=True)
         }
-        metadata: dict[str, Any] = {"log_odds": odds, "signals": signals}
-        return EvaluationResult(
-            score=score,
-            passed=score >= threshold,
-            feedback=f"{said}; in log-odds: {told}",
-            metadata=metadata,
-        )
+        feedback = f"{text}; in log-odds: {parts}"
+        metadata = {"log_odds": odds, "signals": signals}
+        return EvaluationResult(score, score >= threshold, feedback, metadata)
 
 
-def _mean(pair: Sequence[float | Failure]) -> float:
-    return sum(value for value in pair if not isinstance(value, Failure)) / len(pair)
+def _grade(utility: float, grades: FittedGrades) -> tuple[float, float, str]:
+    """The expected grade as a score in [0, 1], the log-odds of being good, and it in words."""
+    values, cuts = np.array(grades.values), np.array(grades.cuts)
+    expected = float(level_chances(np.array([utility]), cuts)[0] @ values)
+    score = min(1.0, max(0.0, (expected - values[0]) / (values[-1] - values[0])))
+    cut = cuts[int(np.argmax(values[1:] >= grades.good))]
+    text = f"expected grade {expected:.2f} of {values[0]:g} to {values[-1]:g}"
+    return float(score), utility - float(cut), text
 
 
 def _about(name: str, failure: Failure) -> Failure:

@@ -7,7 +7,6 @@ The weighting and its figures are in `textevolve.bench.fit_summary`, the file th
 from __future__ import annotations
 
 import datetime
-import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -16,16 +15,13 @@ from typing import Any, ClassVar, Literal
 from pydantic import model_validator
 
 from textevolve.bench.fit_summary import (
-    LEAST_GROUPS,
-    LEAST_ITEMS,
     MOST_SIGNALS,
     Fit,
-    LearningCurve,
-    Wanted,
+    describe_guarantee,
     file_of,
     fit_signals,
-    guarantee_of,
-    say_points,
+    format_points,
+    require_enough,
 )
 from textevolve.bench.items import Item, items_of, question_of
 from textevolve.bench.labelled_signals import gather_signals, kind_of_labels
@@ -38,9 +34,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
     Column,
-    Estimate,
     IntervalChart,
-    LineChart,
     Note,
     Report,
     Table,
@@ -49,7 +43,7 @@ from textevolve.report.data import plain
 from textevolve.spec import Several, option, suggest
 from textevolve.studies import labelled_items
 from textevolve.studies.calibration_report import draw_calibrations
-from textevolve.studies.cells import estimate, finite
+from textevolve.studies.cells import estimate
 from textevolve.studies.labelled_items import (
     ItemVerdict,
     LabelledItemsSpec,
@@ -64,104 +58,56 @@ from textevolve.wiring import Workbench
 
 
 def fit_sentence(fit: Fit) -> str:
-    """The agreement of the fit beside that of its best single signal."""
-    found = estimate(fit.agreement)
-    ends = ""
-    if found.low is not None:
-        ends = f" ({wording.percent(found.low)} to {wording.percent(found.high)})"
+    """The agreement of the fit compared with that of its best single signal."""
+    agreement = estimate(fit.agreement)
     best = next(signal.alone.value for signal in fit.signals if signal.name == fit.best)
-    said = (
-        f"Cross-validated, the fit chooses as people did in {wording.percent(found.value, 1)} of"
-        f" the items{ends}; its best single signal, {fit.best}, in {wording.percent(best, 1)}:"
+    ends = f"{wording.percent(agreement.low)} to {wording.percent(agreement.high)}"
+    return (
+        f"Cross-validated, the fit chooses as people did in {wording.percent(agreement.value, 1)}"
+        f" of the items ({ends}); its best single signal, {fit.best}, in"
+        f" {wording.percent(best, 1)}: {format_points(fit.difference)}."
     )
-    return f"{said} {say_points(fit.difference)}."
 
 
 def fit_facts(fit: Fit) -> dict[str, str]:
     items = f"{wording.count(fit.items, 'item')} on {wording.count(fit.questions, 'question')}"
-    facts = {"Items": f"{items}, labelled by {fit.labels}"}
-    if fit.left_out:
-        missing = [f"{name} on {n}" for name, n in fit.missing.items() if n]
-        facts["Left out"] = (
-            f"{wording.count(fit.left_out, 'item')} that lack a signal ({', '.join(missing)})"
-        )
-    facts["Threshold"] = guarantee_of(fit)
-    facts["More labels"] = say_gain(fit.curve)
-    facts["Calibration"] = (
-        f"Brier score {wording.number(fit.calibration.brier.value, 3)}, expected calibration error"
-        f" {wording.number(fit.calibration.ece.value, 3)}"
-    )
-    facts["Penalty"] = f"ridge {fit.ridge:g}, chosen by nested cross-validation"
-    return facts
-
-
-def say_gain(curve: LearningCurve) -> str:
-    """What so many more labels would give, or that it cannot be told."""
-    gain = curve.gain
-    if math.isnan(gain.interval.low):
-        return f"what {curve.more} more would give cannot be told ({gain.interval.reason})"
-    said = f"{curve.more} more would give about {say_points(gain)}"
-    return said if curve.tells else f"{said}: not told apart from nothing"
+    missing = ", ".join(f"{name} on {n}" for name, n in fit.missing.items() if n)
+    left_out = f"{wording.count(fit.left_out, 'item')} that lack a signal ({missing})"
+    scores = f"Brier score {wording.number(fit.calibration.brier.value, 3)}, expected calibration"
+    return {
+        "Items": f"{items}, labelled by {fit.labels}",
+        **({"Left out": left_out} if fit.left_out else {}),
+        "Threshold": describe_guarantee(fit),
+        "Calibration": f"{scores} error {wording.number(fit.calibration.ece.value, 3)}",
+        "Penalty": f"ridge {fit.ridge:g}, chosen by nested cross-validation",
+    }
 
 
 def draw_fit(fit: Fit) -> Iterator[Block]:
     yield from (Note(warning, "warning") for warning in fit.warnings)
-    yield _draw_signals(fit)
-    yield _draw_agreement(fit)
-    rows = [(name, figure) for name, figure in _compared(fit)]
-    yield IntervalChart("Agreement with people, with its 95 % interval", rows, format="percent")
-    pairs = fit.labels == "pairs"
-    event = "the first of two texts is the better one" if pairs else "a text is good"
-    out_of_fold = "All of it is said out of fold."
-    yield from draw_calibrations({"the fit": fit.calibration}, event, out_of_fold)
-    yield from _draw_curve(fit.curve)
-
-
-def _draw_signals(fit: Fit) -> Table:
-    columns = (
-        Column("signal"),
-        Column("weight", "number"),
-        Column("share earned", "percent", 0),
-        Column("lost without", "number", 3),
-        Column("kind"),
-    )
-    rows = [
-        (s.name, s.weight, s.share, s.missed, "a look" if s.is_look else "a judge")
-        for s in fit.signals
-    ]
+    columns = (Column("signal"), Column("weight", "number"), Column("share earned", "percent", 0))
+    signals = [(signal.name, signal.weight, signal.share) for signal in fit.signals]
     note = (
         "Weight: on the standardised signal, so that weights can be compared. Share earned: of what"
         " all signals take off the cross-validated log-loss"
         f" ({fit.loss_of_nothing:.3f} to {fit.loss:.3f}), by Shapley's division; below 0 a signal"
-        " does harm. Lost without: by how much the log-loss rises if it alone is left out."
+        " does harm."
     )
-    return Table("What each signal earns", columns, rows, note=note)
-
-
-def _compared(fit: Fit) -> Iterator[tuple[str, Estimate]]:
-    yield "the fit", estimate(fit.agreement)
-    yield from ((f"{s.name} alone", estimate(s.alone)) for s in fit.signals)
-    yield from ((name, estimate(figure)) for name, figure in fit.blind)
-
-
-def _draw_agreement(fit: Fit) -> Table:
-    columns = (Column("judge"), Column("agreement", "percent", 1))
+    yield Table("What each signal earns", columns, signals, note=note)
+    rows = [("the fit", estimate(fit.agreement))]
+    rows += [(f"{signal.name} alone", estimate(signal.alone)) for signal in fit.signals]
+    rows += [(name, estimate(figure)) for name, figure in fit.blind]
     note = (
         "Brackets: 95 % intervals, drawn by question. The fit is cross-validated by question; a"
         " judge alone stands as it is, a look in the direction that the other folds' labels show."
         " The last three read nothing."
     )
-    return Table("Agreement with people", columns, list(_compared(fit)), note=note)
-
-
-def _draw_curve(curve: LearningCurve) -> Iterator[Block]:
-    columns = (Column("items learnt from", "count"), Column("agreement", "percent", 1))
-    rows = [(round(size), estimate(figure)) for size, figure in curve.points]
-    note = f"{say_gain(curve)[:1].upper()}{say_gain(curve)[1:]}."
-    note += " Extrapolated by agreement = a - b / items, with an interval by fold."
-    yield Table("Learning curve", columns, rows, note=note)
-    points = [(size, figure.value) for size, figure in curve.points if finite(figure.value)]
-    yield LineChart("Agreement by labels", {"the fit": points}, "items", "agreement")
+    columns = (Column("judge"), Column("agreement", "percent", 1))
+    yield Table("Agreement with people", columns, rows, note=note)
+    yield IntervalChart("Agreement with people, with its 95 % interval", rows, format="percent")
+    pairs = fit.labels == "pairs"
+    event = "the first of two texts is the better one" if pairs else "a text is good"
+    yield from draw_calibrations({"the fit": fit.calibration}, event, "All of it is out of fold.")
 
 
 DEFAULT_SIGNALS = "probe,instruction-likelihood,pairwise,length"
@@ -223,12 +169,8 @@ class FitSpec(LabelledItemsSpec):
             if name.startswith(OWN) or ENDING in name:
                 raise InputError(f"signal '{name}': must be a judge that a file can name again")
             _check_signal(name)
-        if double := {name for name in names if names.count(name) > 1}:
-            raise InputError(f"the signal '{min(double)}' is named twice")
-        if len(names) > MOST_SIGNALS:
-            raise InputError(
-                f"{len(names)} signals are more than labels can weigh; name {MOST_SIGNALS} at most"
-            )
+        if len(set(names)) < len(names) or len(names) > MOST_SIGNALS:
+            raise InputError(f"name each signal once, and {MOST_SIGNALS} at most")
         return self
 
 
@@ -304,12 +246,7 @@ def take_labelled(spec: FitSpec, rows: Iterable[Mapping[str, Any]]) -> list[Case
 
 def _check_enough(cases: list[Case]) -> list[Case]:
     labelled = [item for item in map(item_of, cases) if item.labelled]
-    questions = len({question_of(item) for item in labelled})
-    if len(labelled) < LEAST_ITEMS or questions < LEAST_GROUPS:
-        raise InputError(
-            f"too few labelled items: {len(labelled)} on {questions} questions; at least"
-            f" {LEAST_ITEMS} on {LEAST_GROUPS} are needed to fit anything that can be checked"
-        )
+    require_enough(len(labelled), len({question_of(item) for item in labelled}))
     return cases
 
 
@@ -319,29 +256,28 @@ async def run(
     names = names_of(spec)
     model = bench.default_model
     models = {name: model if with_model(name, model) != name else None for name in names}
-    asked = ask_judges(cases, names, Questioning(spec.orders), bench)
-    async with aclosing(asked) as verdicts:
-        async for found in verdicts:
-            yield SignalVerdict(found, models[found.verdict.judge], bench.today)
+    async with aclosing(ask_judges(cases, names, Questioning(spec.orders), bench)) as verdicts:
+        async for verdict in verdicts:
+            yield SignalVerdict(verdict, models[verdict.verdict.judge], bench.today)
 
 
-def find_row(one: SignalVerdict) -> Row:
-    return labelled_items.find_row(one.found)
+def find_row(record: SignalVerdict) -> Row:
+    return labelled_items.find_row(record.found)
 
 
 def summarise(spec: FitSpec, records: Iterable[SignalVerdict]) -> FittedSignals:
-    verdicts, items = list(records), dict[str, Item]()
-    for one in verdicts:
-        items.setdefault(one.found.item.id, one.found.item)
-    models = {one.found.verdict.judge: one.model for one in verdicts}
+    verdicts, items, models = list(records), dict[str, Item](), dict[str, str | None]()
+    for record in verdicts:
+        items.setdefault(record.found.item.id, record.found.item)
+        models[record.found.verdict.judge] = record.model
     data = gather_signals(
-        tuple(items.values()), [one.found.verdict for one in verdicts], names_of(spec)
+        tuple(items.values()), [record.found.verdict for record in verdicts], names_of(spec)
     )
     labelled = len(data.items) + data.left_out
     labels = kind_of_labels(items.values()) if spec.labels == "auto" else spec.labels
-    wanted = Wanted(spec.precision, spec.confidence, spec.good, spec.seed)
+    promise = {"precision": spec.precision, "confidence": spec.confidence}
     try:
-        fit = fit_signals(data, labels, wanted)
+        fit = fit_signals(data, labels, **promise, good=spec.good, seed=spec.seed)
     except InputError as error:
         missing = [f"{name} is missing on {n}" for name, n in data.missing.items() if n]
         return FittedSignals(labelled, reason="; ".join([str(error), *missing]))
@@ -349,11 +285,11 @@ def summarise(spec: FitSpec, records: Iterable[SignalVerdict]) -> FittedSignals:
     return FittedSignals(labelled, fit, file_of(fit, models, spec.orders, date))
 
 
-def report(_spec: FitSpec, found: FittedSignals) -> Report:
+def report(_spec: FitSpec, result: FittedSignals) -> Report:
     title = "A judge fitted to labels"
-    if found.fit is None:
-        return Report(title, f"No judge was fitted: {found.reason}.", [])
-    return Report(title, fit_sentence(found.fit), draw_fit(found.fit), fit_facts(found.fit))
+    if result.fit is None:
+        return Report(title, f"No judge was fitted: {result.reason}.", [])
+    return Report(title, fit_sentence(result.fit), draw_fit(result.fit), fit_facts(result.fit))
 
 
 def data(spec: FitSpec, found: FittedSignals) -> Mapping[str, Any]:
@@ -364,7 +300,7 @@ def data(spec: FitSpec, found: FittedSignals) -> Mapping[str, Any]:
         "half": spec.half,
         "labelled": found.labelled,
         "reason": found.reason,
-        "guarantee": None if fit is None else guarantee_of(fit),
+        "guarantee": None if fit is None else describe_guarantee(fit),
         "fit": plain(fit),
         "judge": None if file is None else file.model_dump(mode="json"),
     }
