@@ -11,13 +11,10 @@ import asyncio
 import hashlib
 import itertools
 import json
-import logging
 import math
 import re
 from collections.abc import (
     AsyncGenerator,
-    Awaitable,
-    Callable,
     Iterable,
     Iterator,
     Mapping,
@@ -46,33 +43,41 @@ from textevolve.events import RecordsExpected
 from textevolve.judges.judged import has_log_odds, ranks_of
 from textevolve.llm.catalogue import PROVIDER, locate
 from textevolve.llm.choice_logprobs import log_odds
-from textevolve.llm.hardware import describe_machine, load_per_core
+from textevolve.llm.hardware import describe_machine
 from textevolve.llm.model import Message, Model, Request, text_hash
 from textevolve.llm.providers import known_providers, resolve
 from textevolve.reach import is_confined
 from textevolve.report import wording
-from textevolve.report.blocks import Cell, Column, Estimate, Note, Report, Table
+from textevolve.report.blocks import Cell, Column, Note, Report, Table
 from textevolve.report.data import plain
 from textevolve.rows import read_text
 from textevolve.settings import Settings
 from textevolve.spec import Several, option
-from textevolve.statistics.intervals import (
-    Statistic,
-)
 from textevolve.studies import labelled_items
 from textevolve.studies.cells import estimate
 from textevolve.studies.evaluate import TIME_IS_UP
 from textevolve.studies.quant_figures import (
     Measurement,
     QuantComparison,
-    QuantSummary,
     summarise_quants,
 )
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
 
-BUSY = 0.25
-"""Pieces of work for each core beside our own, from which on a machine is called busy."""
+COLUMNS = (
+    ("perplexity", Column("perplexity", "number", 2)),
+    ("times", Column("perplexity, times", "number", 3)),
+    ("same_token", Column("same likeliest token", "percent", 1)),
+    ("moved", Column("log-odds moved", "number", 2)),
+    ("same_verdict", Column("same verdict", "percent", 0)),
+    ("right", Column("right", "percent", 0)),
+    ("right_more", Column("right, difference", "percent", 0)),
+    ("reading", Column("reads, tokens/s", "number", 1)),
+    ("reading_times", Column("reads, times", "number", 2)),
+    ("writing", Column("writes, tokens/s", "number", 1)),
+    ("writing_times", Column("writes, times", "number", 2)),
+)
+"""The figures of a model, of which those are shown that any model has."""
 
 
 def short_name(model: str) -> str:
@@ -80,121 +85,63 @@ def short_name(model: str) -> str:
     return model.rpartition("/")[2].removesuffix(".gguf")
 
 
-def report_quants(found: QuantComparison, judge: str) -> Report:
-    blocks: list[Table | Note] = [_table(found, judge)]
-    if found.load is not None and found.load > 1 + BUSY:
-        blocks.append(
-            Note(
-                f"The machine was busy while speeds were measured ({found.load:.1f} pieces of work"
-                " for each core): of the speeds, only the ratios within this run mean something.",
-                "warning",
-            )
-        )
-    if found.failed:
-        said = f"{wording.count(found.failed, 'measurement')} missing, and left out: "
-        blocks.append(Note(said + "; ".join(found.reasons), "warning"))
-    first = short_name(found.models[0].model)
-    return Report(f"Quants of {first}", _sentence(found), blocks, _facts(found, judge))
-
-
-def _facts(found: QuantComparison, judge: str) -> Mapping[str, str]:
-    facts = {"Machine": found.machine} if found.machine else {}
-    if found.parts:
-        parts, tokens = wording.count(found.parts, "part"), wording.count(found.tokens, "token")
-        facts["Text"] = f"{parts}, {tokens}, each part written as the answer of a chat"
-    if found.rows:
-        facts["Judged"] = f"{wording.count(found.rows, 'row')} by {judge}"
-    if found.repeats:
-        facts["Speed"] = f"{wording.count(found.repeats, 'repeat')}, one call at a time"
-    for one in found.models:
-        if one.sha256:
-            facts[short_name(one.model)] = f"SHA-256 {one.sha256[:16]}..."
-    return facts
-
-
-def _sentence(found: QuantComparison) -> str:
-    """The smallest of them beside the original."""
-    first, *others = found.models
-    smallest = min(others, key=lambda one: one.bytes or math.inf)
-    said: list[str] = []
-    if first.bytes and smallest.bytes:
-        said.append(f"is {smallest.bytes / first.bytes:.0%} of the size")
-    if math.isfinite(smallest.writing_times.value):
-        said.append(f"writes {smallest.writing_times.value:.2f} times as fast")
-    if math.isfinite(smallest.times.value):
-        said.append(f"has {_say(smallest.times)} times the perplexity")
-    if math.isfinite(smallest.same_verdict.value):
-        said.append(f"gives the same verdict on {smallest.same_verdict.value:.0%} of the rows")
-    if not said:
-        return "Nothing was measured of both the original and another model."
-    *before, last = said
-    listed = f"{', '.join(before)} and {last}" if before else last
-    return f"Beside {short_name(first.model)}, {short_name(smallest.model)} {listed}."
-
-
-def _say(figure: Statistic) -> str:
-    ends = figure.interval
-    if not math.isfinite(ends.low):
-        return f"{figure.value:.3f}"
-    return f"{figure.value:.3f} ({ends.low:.3f} to {ends.high:.3f})"
-
-
-def _table(found: QuantComparison, judge: str) -> Table:
-    """Only the columns of what was measured."""
-    columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column(""), _labels([short_name(one.model) for one in found.models])),
-        (Column("MB", "number", 0), [_megabytes(one) for one in found.models]),
+def report_quants(result: QuantComparison, judge: str) -> Report:
+    shown = [
+        (name, column)
+        for name, column in COLUMNS
+        if any(math.isfinite(getattr(one, name).value) for one in result.models)
     ]
-
-    def add(name: str, format: Any, digits: int, field: str) -> None:
-        cells = [estimate(getattr(one, field)) for one in found.models]
-        columns.append((Column(name, format, digits), cells))
-
-    if found.parts:
-        add("perplexity", "number", 2, "perplexity")
-        add("perplexity, times", "number", 3, "times")
-        if any(math.isfinite(one.same_token.value) for one in found.models):
-            add("same likeliest token", "percent", 1, "same_token")
-    if found.rows:
-        add("log-odds moved", "number", 2, "moved")
-        add("correlation", "number", 3, "correlation")
-        add("same verdict", "percent", 0, "same_verdict")
-    if any(math.isfinite(one.right.value) for one in found.models):
-        add("right", "percent", 0, "right")
-        columns.append((Column("right, difference", "percent", 0), _right_more(found)))
-    if found.repeats:
-        add("reads, tokens/s", "number", 1, "reading")
-        add("reads, times", "number", 2, "reading_times")
-        add("writes, tokens/s", "number", 1, "writing")
-        add("writes, times", "number", 2, "writing_times")
-    rows = list(zip(*(cells for _, cells in columns), strict=True))
+    rows: list[list[Cell]] = [
+        [
+            short_name(one.model),
+            None if one.bytes is None else one.bytes / 1e6,
+            *(estimate(getattr(one, name)) for name, _ in shown),
+        ]
+        for one in result.models
+    ]
+    columns = [Column("model"), Column("MB", "number", 0), *(column for _, column in shown)]
     note = (
         "Intervals of 95 %: resampled parts of the text and rows, Wilson's of shares,"
-        " Student's of speeds. What is beside the original is paired."
+        " Student's of speeds. Comparisons with the original are paired."
     )
-    return Table("", [column for column, _ in columns], rows, note=note)
+    blocks: list[Table | Note] = [Table("", columns, rows, note=note)]
+    if result.failed:
+        text = f"{wording.count(result.failed, 'measurement')} missing, and left out: "
+        blocks.append(Note(text + "; ".join(result.reasons), "warning"))
+    original = short_name(result.models[0].model)
+    facts = {"Machine": result.machine} if result.machine else {}
+    if result.parts:
+        parts, tokens = wording.count(result.parts, "part"), wording.count(result.tokens, "token")
+        facts["Text"] = f"{parts}, {tokens}, each part written as the answer of a chat"
+    if result.rows:
+        facts["Judged"] = f"{wording.count(result.rows, 'row')} by {judge}"
+    if result.repeats:
+        facts["Speed"] = f"{wording.count(result.repeats, 'repeat')}, one call at a time"
+    hashes = {short_name(one.model): one.sha256 for one in result.models if one.sha256}
+    facts |= {name: f"SHA-256 {digest[:16]}..." for name, digest in hashes.items()}
+    return Report(f"Quants of {original}", _sentence(result), blocks, facts)
 
 
-def _labels(names: Sequence[str]) -> list[Cell]:
-    """The names without what all begin with."""
-    same = [len(set(letters)) == 1 for letters in zip(*names, strict=False)]
-    first = same.index(False) if False in same else len(same)
-    # To the last mark between words; the point of 0.5b is none.
-    shared = re.sub(r"([^-._]|(?<=\d)\.(?=\d|$))*$", "", names[0][:first])
-    return [name.removeprefix(shared) for name in names]
+def _sentence(result: QuantComparison) -> str:
+    """The smallest of them compared with the original."""
+    first, *others = result.models
+    smallest = min(others, key=lambda one: one.bytes or math.inf)
+    clauses = {
+        "{:.0%} of the size": (smallest.bytes or math.nan) / (first.bytes or math.nan),
+        "{:.2f} times the speed of writing": smallest.writing_times.value,
+        "{:.3f} times the perplexity": smallest.times.value,
+        "the same verdict on {:.0%} of the rows": smallest.same_verdict.value,
+    }
+    known = [text.format(value) for text, value in clauses.items() if math.isfinite(value)]
+    if not known:
+        return "Nothing was measured of both the original and another model."
+    name, original = short_name(smallest.model), short_name(first.model)
+    return f"Compared with {original}, {name} has {', '.join(known)}."
 
 
-def _megabytes(one: QuantSummary) -> float | None:
-    return None if one.bytes is None else one.bytes / 1e6
-
-
-def _right_more(found: QuantComparison) -> list[Cell]:
-    several = [one.right_more for one in found.models]
-    return [None if d is None else Estimate(d.difference, d.low, d.high) for d in several]
-
-
-def quant_data(found: QuantComparison, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"parameters": parameters, "sentence": _sentence(found), **plain(found)}
+def data(spec: CompareQuantsSpec, result: QuantComparison) -> Mapping[str, Any]:
+    parameters = spec.model_dump(mode="json")
+    return {"parameters": parameters, "sentence": _sentence(result), **plain(result)}
 
 
 def find_row(one: Measurement) -> Row:
@@ -217,7 +164,6 @@ def flatten(one: Measurement) -> Iterator[dict[str, Any]]:
         "bytes": one.bytes,
         "tokens": one.tokens,
         "seconds": one.seconds,
-        "load": one.load,
         "surprise": one.surprise,
         "log_odds": list(one.odds),
         "human": list(one.human),
@@ -309,14 +255,9 @@ def complete(spec: CompareQuantsSpec, settings: Settings) -> CompareQuantsSpec:
     if not (spec.text or spec.data or spec.repeats):
         raise InputError("nothing is to be measured: give --text, --data or --repeats")
     full = partial(_full_name, settings=settings)
-    original, quants = full(spec.original), tuple(map(full, spec.quants))
-    local = any(name.startswith(f"{PROVIDER}/") for name in (original, *quants))
-    if local and spec.repeats and settings.local.threads is None:
-        logging.getLogger("textevolve").warning(
-            "local.threads is not set, so each model may start with another number of threads: for"
-            " speeds that compare, set it in the settings"
-        )
-    return spec.model_copy(update={"original": original, "quants": quants})
+    return spec.model_copy(
+        update={"original": full(spec.original), "quants": tuple(map(full, spec.quants))}
+    )
 
 
 def _full_name(name: str, settings: Settings) -> str:
@@ -383,11 +324,10 @@ def read_cases(spec: CompareQuantsSpec) -> Iterator[Case]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A model that is compared, by its name, with its place among all and its judge."""
+class _Model:
+    """A model that is compared, by its name, with its judge and a measurement to be filled in."""
 
     model: Model
-    place: int
     judge: Evaluator | None
     blank: Measurement
 
@@ -396,52 +336,55 @@ async def run(
     spec: CompareQuantsSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[Measurement]:
     """The files; speeds, one call at a time, models in turn; then each model's other answers."""
-    read, models = list(cases), models_of(spec)
-    timed = [case for case in read if case.parameters["measure"] == "speed"]
-    rest = [case for case in read if case.parameters["measure"] != "speed"]
+    every = list(cases)
+    timed = [case for case in every if case.parameters["measure"] == "speed"]
+    rest = [case for case in every if case.parameters["measure"] != "speed"]
+    models = [_open(spec, bench, name) for name in models_of(spec)]
     per_model = 1 + 2 * max(0, len(timed) - 1) + len(rest)
     bench.listener(RecordsExpected(per_model * len(models)))
-    asked = [_open(spec, bench, place, per_model) for place in range(len(models))]
-    for one in asked:
-        yield replace(one.blank, measure="file", case="file")
-    for case, one in itertools.product(timed, asked):
-        for made in await _measure_speed(spec, bench, one, case):
-            yield made
-    begin = 1 + 2 * max(0, len(timed) - 1)
-    size = AT_ONCE * bench.concurrency
-    for first, one in itertools.product(range(0, len(rest), size), asked):
-        placed = enumerate(rest[first : first + size], one.blank.position + begin + first)
-        work = partial(_measure, bench, one)
-        async with aclosing(stream(placed, work, bench.concurrency)) as found:
-            async for made in found:
-                yield made
+    async with aclosing(_measure_all(spec, bench, models, timed, rest)) as measurements:
+        position = 0
+        async for measurement in measurements:
+            yield replace(measurement, position=position)
+            position += 1
 
 
-def _open(spec: CompareQuantsSpec, bench: Workbench, place: int, per_model: int) -> _Asked:
-    name = models_of(spec)[place]
+def _open(spec: CompareQuantsSpec, bench: Workbench, name: str) -> _Model:
     facts: Mapping[str, Any] = bench.described.get("files", {}).get(name, {})
-    blank = Measurement(
-        place * per_model,
-        name,
-        "file",
-        "file",
-        bytes=facts.get("bytes"),
-        sha256=facts.get("sha256", ""),
-        machine=bench.described.get("machine", ""),
-    )
+    machine = bench.described.get("machine", "")
+    blank = Measurement(0, name, "file", "file", **facts, machine=machine)
     judge = bench.whole_judge_of(judge_with(spec, name)) if spec.data else None
-    return _Asked(bench.model_of(name), place, judge, blank)
+    return _Model(bench.model_of(name), judge, blank)
+
+
+async def _measure_all(
+    spec: CompareQuantsSpec,
+    bench: Workbench,
+    models: Sequence[_Model],
+    timed: Sequence[Case],
+    rest: Sequence[Case],
+) -> AsyncGenerator[Measurement]:
+    for one in models:
+        yield one.blank
+    for case, one in itertools.product(timed, models):
+        for measurement in await _measure_speed(spec, bench, one, case):
+            yield measurement
+    size = AT_ONCE * bench.concurrency
+    for first, one in itertools.product(range(0, len(rest), size), models):
+        work = partial(_measure, bench, one)
+        async with aclosing(stream(rest[first : first + size], work, bench.concurrency)) as parts:
+            async for measurement in parts:
+                yield measurement
 
 
 async def _measure_speed(
-    spec: CompareQuantsSpec, bench: Workbench, one: _Asked, case: Case
+    spec: CompareQuantsSpec, bench: Workbench, one: _Model, case: Case
 ) -> list[Measurement]:
     """Reading a text that the model has not seen, and writing behind it, as it is then cached. The
     first time is not counted: weights are read from the disk, and memory is taken."""
     number = int(case.parameters["number"])
-    blank = replace(one.blank, case=case.id, position=one.blank.position + 2 * number - 1)
-    reads = replace(blank, measure="reading")
-    writes = replace(blank, measure="writing", position=blank.position + 1)
+    blank = replace(one.blank, case=case.id)
+    reads, writes = replace(blank, measure="reading"), replace(blank, measure="writing")
     request = Request(
         messages=(Message("user", (TELL.format(number=number), _log(number))),),
         temperature=0.0,
@@ -452,19 +395,16 @@ async def _measure_speed(
         if bench.seconds_left == 0:
             raise BudgetError(TIME_IS_UP)
         read = await one.model(request)
-        load = None if read.replayed else load_per_core()
         wrote = await one.model(replace(request, max_tokens=spec.tokens))
     except FatalModelError:
         raise
     except (ModelError, BudgetError) as error:
-        why = failure_of(error)
-        return [replace(m, failure=why) for m in (reads, writes)] if number else []
-    tokens = read.usage.prompt_tokens - read.usage.cached_tokens
-    made = [
-        replace(reads, tokens=tokens, seconds=read.seconds, load=load),
-        replace(writes, tokens=wrote.usage.completion_tokens, seconds=wrote.seconds, load=load),
-    ]
-    return made if number else []
+        reads, writes = (replace(m, failure=failure_of(error)) for m in (reads, writes))
+    else:
+        tokens = read.usage.prompt_tokens - read.usage.cached_tokens
+        reads = replace(reads, tokens=tokens, seconds=read.seconds)
+        writes = replace(writes, tokens=wrote.usage.completion_tokens, seconds=wrote.seconds)
+    return [reads, writes] if number else []
 
 
 def _log(number: int) -> str:
@@ -475,16 +415,13 @@ def _log(number: int) -> str:
     )
 
 
-async def _measure(bench: Workbench, one: _Asked, placed: tuple[int, Case]) -> Measurement:
-    position, case = placed
-    blank = replace(one.blank, case=case.id, position=position)
+async def _measure(bench: Workbench, one: _Model, case: Case) -> Measurement:
     judged = case.parameters["measure"] == "judgement"
-    measure: Callable[[_Asked, Case, Measurement], Awaitable[Measurement]]
     measure = _judge if judged else _read_surprise
-    blank = replace(blank, measure="judgement" if judged else "perplexity")
-    if bench.seconds_left == 0:
-        return replace(blank, failure=Failure("skipped", TIME_IS_UP))
+    blank = replace(one.blank, case=case.id, measure="judgement" if judged else "perplexity")
     try:
+        if bench.seconds_left == 0:
+            raise BudgetError(TIME_IS_UP)
         return await measure(one, case, blank)
     except FatalModelError:
         raise
@@ -492,7 +429,7 @@ async def _measure(bench: Workbench, one: _Asked, placed: tuple[int, Case]) -> M
         return replace(blank, failure=failure_of(error))
 
 
-async def _read_surprise(one: _Asked, case: Case, blank: Measurement) -> Measurement:
+async def _read_surprise(one: _Model, case: Case, blank: Measurement) -> Measurement:
     """How much the part of the text surprises, and what the model would have written instead."""
     (part,) = case.candidates
     response = await one.model(
@@ -521,7 +458,7 @@ async def _read_surprise(one: _Asked, case: Case, blank: Measurement) -> Measure
     )
 
 
-async def _judge(one: _Asked, case: Case, blank: Measurement) -> Measurement:
+async def _judge(one: _Model, case: Case, blank: Measurement) -> Measurement:
     """The log-odds of each candidate, or of its score where the judge has none."""
     assert one.judge is not None
     about = {name: value for name, value in case.parameters.items() if name != "measure"}
@@ -553,7 +490,7 @@ STUDY = Study(
     decode=decode,
     summarise=summarise,
     report=lambda spec, found: report_quants(found, spec.judge),
-    data=lambda spec, found: quant_data(found, spec.model_dump(mode="json")),
+    data=data,
     flat=flatten,
     complete=complete,
     describe=describe,

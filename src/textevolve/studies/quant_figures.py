@@ -22,7 +22,7 @@ import numpy as np
 from textevolve.bench.credit import top_credit, winner_of
 from textevolve.evaluation import Failure
 from textevolve.statistics.clusters import cluster_mean, cluster_share
-from textevolve.statistics.comparisons import PairedDifference, compare_paired
+from textevolve.statistics.comparisons import compare_paired
 from textevolve.statistics.intervals import (
     Interval,
     Statistic,
@@ -39,11 +39,10 @@ Measure = Literal["file", "reading", "writing", "perplexity", "judgement"]
 class Measurement:
     """One thing that was measured of one model. `case`: the repeat, the part of the text, the row.
 
-    Of a file `bytes`, `sha256` and the `machine`. Of speeds `tokens` in `seconds`, and the `load`
-    of the machine: pieces of work for each core. Of a part of the text the nats that its `tokens`
-    surprise by, and what the model held likeliest in the place of each (`choices`), as far as the
-    endpoint tells it. Of a judgement the log-odds of each candidate, and what people
-    said (`human`), if they did.
+    Of a file `bytes`, `sha256` and the `machine`. Of speeds `tokens` in `seconds`. Of a part of the
+    text the nats that its `tokens` surprise by, and what the model held likeliest in the place of
+    each (`choices`), as far as the endpoint reports it. Of a judgement the log-odds of each
+    candidate, and people's labels (`human`), if there are any.
     """
 
     position: int
@@ -55,12 +54,16 @@ class Measurement:
     machine: str = ""
     tokens: int = 0
     seconds: float | None = None
-    load: float | None = None
     surprise: float | None = None
     choices: tuple[str, ...] = ()
     odds: tuple[float, ...] = ()
     human: tuple[float, ...] = ()
     failure: Failure | None = None
+
+    @property
+    def labelled(self) -> bool:
+        """Whether people preferred one of several candidates."""
+        return len(self.human) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,8 @@ class QuantSummary:
 
     `perplexity`: for each token; `times`: it divided by the original's; `same_token`: how often it
     holds the same token likeliest. `moved`: the mean distance of its log-odds to the original's;
-    `correlation` of both; `same_verdict`: the same winner, or the same side of even odds where a
-    row has one candidate. `right`: as people said; `right_more`: the difference to the original.
+    `same_verdict`: the same winner, or the same side of even odds where a row has one candidate.
+    `right`: as people said; `right_more`: the difference to the original.
     `reading` and `writing`: tokens a second; the `..._times`: divided by the original's.
     """
 
@@ -81,10 +84,9 @@ class QuantSummary:
     times: Statistic
     same_token: Statistic
     moved: Statistic
-    correlation: Statistic
     same_verdict: Statistic
     right: Statistic
-    right_more: PairedDifference | None
+    right_more: Statistic
     reading: Statistic
     writing: Statistic
     reading_times: Statistic
@@ -94,8 +96,8 @@ class QuantSummary:
 @dataclass(frozen=True, slots=True)
 class QuantComparison:
     """All models, the original first. `parts`, `tokens`, `rows` and `repeats`: how many were
-    measured of the original; `load`: the mean over the measurements of speed; `failed`: how many
-    measurements are missing, `reasons` why, the most common first."""
+    measured of the original; `failed`: how many measurements are missing, `reasons` why, the most
+    common first."""
 
     models: tuple[QuantSummary, ...]
     parts: int
@@ -103,7 +105,6 @@ class QuantComparison:
     rows: int
     repeats: int
     machine: str
-    load: float | None
     failed: int
     reasons: tuple[str, ...]
 
@@ -118,26 +119,21 @@ def summarise_quants(
     """`models`: the original first."""
     found: dict[tuple[str, str], _Found] = {}
     failures = Counter[str]()
-    loads: list[float] = []
     for one in records:
         if one.failure is not None:
             failures[one.failure.reason] += 1
             continue
         found.setdefault((one.model, one.measure), {})[one.case] = one
-        loads += [] if one.load is None else [one.load]
     first = models[0]
     read = found.get((first, "perplexity"), {})
-    files = [
-        file for (_, measure), kept in found.items() for file in kept.values() if measure == "file"
-    ]
+    machines = [one.machine for one in found.get((first, "file"), {}).values()]
     return QuantComparison(
         models=tuple(_summarise(model, first, found, seed) for model in models),
         parts=len(read),
         tokens=sum(one.tokens for one in read.values()),
         rows=len(found.get((first, "judgement"), {})),
         repeats=len(found.get((first, "writing"), {})),
-        machine=next((file.machine for file in files), ""),
-        load=float(np.mean(loads)) if loads else None,
+        machine="".join(machines[:1]),
         failed=failures.total(),
         reasons=tuple(reason for reason, _ in failures.most_common(5)),
     )
@@ -156,11 +152,8 @@ def _summarise(
     rows, row_pairs = of("judgement")
     reading, reading_pairs = of("reading")
     writing, writing_pairs = of("writing")
-    right = [top_credit(one.odds, one.human) for one in rows.values() if _can_be_right(one)]
-    both = [(a, b) for a, b in row_pairs if _can_be_right(a)]
-    credits = [
-        [top_credit(one.odds, one.human) for one in side] for side in zip(*both, strict=True)
-    ]
+    credits = {case: top_credit(one.odds, one.human) for case, one in rows.items() if one.labelled}
+    both = [(a, b) for a, b in row_pairs if a.labelled]
     return QuantSummary(
         model=model,
         bytes=file.bytes if file else None,
@@ -171,10 +164,9 @@ def _summarise(
         ),
         same_token=_share_same(part_pairs, seed),
         moved=_mean([_distance(a, b) for a, b in row_pairs], seed),
-        correlation=_correlate(row_pairs, seed),
         same_verdict=cluster_share([_verdict(a) == _verdict(b) for a, b in row_pairs]),
-        right=cluster_share(right),
-        right_more=compare_paired(*credits, seed=seed) if credits else None,
+        right=cluster_share(list(credits.values())),
+        right_more=_compare_credits(both, seed),
         reading=_speed(reading),
         writing=_speed(writing),
         reading_times=_speed_times(reading_pairs),
@@ -182,8 +174,13 @@ def _summarise(
     )
 
 
-def _can_be_right(one: Measurement) -> bool:
-    return len(one.human) > 1
+def _compare_credits(pairs: Sequence[tuple[Measurement, Measurement]], seed: int) -> Statistic:
+    if not pairs:
+        return Statistic()
+    sides = [[top_credit(one.odds, one.human) for one in side] for side in zip(*pairs, strict=True)]
+    more = compare_paired(*sides, seed=seed)
+    low, high = (math.nan if end is None else end for end in (more.low, more.high))
+    return Statistic(more.difference, Interval(low, high))
 
 
 def _mean(values: Sequence[float], seed: int) -> Statistic:
@@ -220,22 +217,6 @@ def _share_same(pairs: Sequence[tuple[Measurement, Measurement]], seed: int) -> 
 def _distance(one: Measurement, other: Measurement) -> float:
     gaps = [abs(a - b) for a, b in zip(one.odds, other.odds, strict=True)]
     return sum(gaps) / len(gaps)
-
-
-def _correlate(pairs: Sequence[tuple[Measurement, Measurement]], seed: int) -> Statistic:
-    """Pearson's, over candidates; rows are drawn."""
-    rows: list[tuple[float, ...]] = []
-    for one, other in pairs:
-        x, y = np.asarray(one.odds), np.asarray(other.odds)
-        sums = (x.size, x.sum(), y.sum(), (x * x).sum(), (y * y).sum(), (x * y).sum())
-        rows.append(tuple(map(float, sums)))
-
-    def figure(sums: Array) -> Array:
-        n, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
-        spread = np.sqrt(np.maximum(0, n * xx - x**2) * np.maximum(0, n * yy - y**2))
-        return ratio(n * xy - x * y, spread)
-
-    return _of_sums(rows, figure, seed)
 
 
 def _verdict(one: Measurement) -> int:
