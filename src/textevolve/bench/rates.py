@@ -161,7 +161,7 @@ def powered_mean(
         none = Interval(math.nan, math.nan, reason)
         return PoweredMean(math.nan, none, mean_present(people), none, seen.size, people.size)
     spread = float(np.var(np.concatenate([ours, seen]), ddof=1)) * (1 + people.size / seen.size)
-    covariance = float(np.mean((ours - ours.mean()) * (people - people.mean())))
+    covariance = float(((ours - ours.mean()) * (people - people.mean())).sum()) / people.size
     weight = min(1.0, max(0.0, covariance / spread)) if spread > TIE else 0.0
     value, interval, clipped = _weigh(seen, ours, people, weight, z, bounds)
     human, human_interval, _ = _weigh(seen, ours, people, 0.0, z, bounds)

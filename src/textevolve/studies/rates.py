@@ -84,7 +84,7 @@ def _read_judged(spec: RatesSpec) -> tuple[str, dict[Key, float | None]]:
         columns = columns or ", ".join(str(name) for name in list(row)[:8])
         field = field or next((name for name in FIELDS if name in row), None)
         key = _key_of(row, where) or (where, None)
-        if key is not None and key in verdicts:
+        if key in verdicts:
             raise InputError(f"{where}: {_show(key)} is there already; ids must differ")
         verdicts[key] = None if field is None else _take_verdict(row, field, where)
     if not verdicts:
