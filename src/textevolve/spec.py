@@ -134,7 +134,12 @@ def _say_bounds(kind: str, context: Mapping[str, Any], field: FieldInfo | None) 
         return f"{high:g} or less" if "le" in bounds else f"less than {high:g}"
     if kind == "literal_error":
         return str(context["expected"]).replace("'", "")
+    if kind.startswith("union_tag"):
+        known = context.get("expected_tags", "one of those there are")
+        return f"of a known {context['discriminator']}: {known}".replace("'", "")
     words = {
+        "tuple_type": "a list",
+        "too_short": "a list of one or more",
         "int_parsing": "a whole number",
         "int_type": "a whole number",
         "int_from_float": "a whole number",

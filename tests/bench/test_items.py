@@ -34,13 +34,6 @@ REWARDBENCH = {
     "subset": "alpacaeval-easy",
     "id": 30,
 }
-FAIREVAL = {
-    "question_id": 4,
-    "question": "How to rest?",
-    "category": "generic",
-    "response": {"gpt35": "Sleep.", "vicuna": "Run."},
-    "human_results": "vicuna",
-}
 PLAIN = {"input": "Why tides?", "candidates": ["The moon.", "The wind.", "Whales."], "winner": 1}
 
 
@@ -158,7 +151,7 @@ def test_mt_bench_merges_votes(tmp_path):
 
 def test_mt_bench_limit_counts_pairs(tmp_path):
     rows = [vote("tie", "expert_1"), vote("tie", "expert_2", turn=2), vote("model_a", "expert_3")]
-    (item,) = load_items(write(tmp_path, *rows, name="votes.parquet"), limit=1)
+    (item,) = load_items(write(tmp_path, *rows, name="votes.parquet"))[:1]
     assert sorted(item.human) == [0.25, 0.75]
 
 
@@ -172,52 +165,6 @@ def test_mt_bench_votes_on_other_texts(tmp_path):
     other = vote("tie", "expert_1") | {"conversation_a": talk("No.", "No.")}
     said = refusal(write(tmp_path, vote("tie", "expert_0"), other))
     assert said.startswith("set.jsonl:2: an earlier vote on 81/1/alpaca-13b/gpt-4 was about other")
-
-
-def test_fair_eval_in_one_file(tmp_path):
-    rows = [FAIREVAL, FAIREVAL | {"question_id": 5, "human_results": "tie"}]
-    one, two = load_items(write(tmp_path, *rows))
-    assert one == Item("4", "How to rest?", ("Sleep.", "Run."), (0, 1), "4", "generic")
-    assert two.human == (0.5, 0.5)
-
-
-@pytest.fixture
-def fair_eval(tmp_path):
-    for name in ("answer", "review"):
-        (tmp_path / name).mkdir()
-    questions = [{"question_id": n, "text": f"Question {n}?", "category": "c"} for n in (1, 2, 3)]
-    write(tmp_path, *questions, name="question.jsonl")
-    for model in ("gpt35", "vicuna-13b"):
-        answers = [{"question_id": n, "text": f"{model} on {n}"} for n in (1, 2, 3)]
-        write(tmp_path, *answers, name=f"answer/answer_{model}.jsonl")
-    votes = tmp_path / "review" / "review_gpt35_vicuna-13b_human.txt"
-    votes.write_text("CHATGPT\nVICUNA13B\nTIE\n")
-    return tmp_path
-
-
-def test_fair_eval_in_its_own_folder(fair_eval):
-    items = load_items(fair_eval)
-    assert [i.human for i in items] == [(1, 0), (0, 1), (0.5, 0.5)]
-    assert items[1].candidates == ("gpt35 on 2", "vicuna-13b on 2")
-    assert items[1].group == items[1].id == "2"
-
-
-def test_fair_eval_files_that_do_not_fit(fair_eval):
-    votes = fair_eval / "review" / "review_gpt35_vicuna-13b_human.txt"
-    votes.write_text("CHATGPT\nTIE\nBARD\n")
-    with pytest.raises(InputError, match=r"question\.jsonl:3: 'human_results' must be gpt35, "):
-        load_items(fair_eval)
-    votes.write_text("CHATGPT\nTIE\n")
-    with pytest.raises(InputError, match="2 votes for 3 questions"):
-        load_items(fair_eval)
-    votes.write_text("CHATGPT\nTIE\nTIE\n")
-    answers = fair_eval / "answer" / "answer_gpt35.jsonl"
-    answers.write_text(answers.read_text().replace('"question_id": 3', '"question_id": 9'))
-    with pytest.raises(InputError, match=r"question\.jsonl:3: question and answers have different"):
-        load_items(fair_eval)
-    votes.unlink()
-    with pytest.raises(InputError, match=r"human\.txt: cannot be read \(No such file"):
-        load_items(fair_eval)
 
 
 @pytest.mark.parametrize(
@@ -320,8 +267,6 @@ def test_bad_plain_rows(tmp_path, row, said):
         (JUDGEBENCH | {"label": "A>C"}, "'label' must be A>B, B>A or A=B, not 'A>C'"),
         (JUDGEBENCH | {"response_A": 4}, "'response_A' must be text, not int"),
         (REWARDBENCH | {"id": 31, "chosen": [{"role": "user"}]}, "'chosen' must be text, not list"),
-        (FAIREVAL | {"response": "x"}, "'response' must be an object, not str"),
-        (FAIREVAL | {"response": {"gpt35": "x"}}, "'vicuna' is missing"),
         (vote("model_c", "expert_1"), "'winner' must be model_a, model_b or tie, not 'model_c'"),
         (vote("tie", "expert_1", turn=3), "'turn' must be 1 or 2, not 3"),
         (vote("tie", "e") | {"conversation_b": "x"}, "'conversation_b' must be a list of messages"),
@@ -332,7 +277,7 @@ def test_bad_plain_rows(tmp_path, row, said):
 def test_bad_rows_of_known_sets(tmp_path, row, said):
     good = next(
         r
-        for r in (LLMBAR, JUDGEBENCH, REWARDBENCH, FAIREVAL, vote("tie", "expert_0"))
+        for r in (LLMBAR, JUDGEBENCH, REWARDBENCH, vote("tie", "expert_0"))
         if r.keys() == row.keys()
     )
     found = refusal(write(tmp_path, good, row))
@@ -379,8 +324,7 @@ def test_format_can_be_said(tmp_path):
     assert len(load_items(both, "plain")[0].candidates) == 3
     assert refusal(both, "rewardbench") == "set.jsonl:1: 'chosen' is missing"
     assert refusal(both, "yaml") == (
-        "format 'yaml': there are auto, llmbar, faireval, mt-bench, judgebench, rewardbench, "
-        "jevbench, plain"
+        "format 'yaml': there are auto, llmbar, mt-bench, judgebench, rewardbench, jevbench, plain"
     )
 
 
@@ -388,13 +332,6 @@ def test_ids_must_differ(tmp_path):
     said = refusal(write(tmp_path, JUDGEBENCH, LLMBAR | JUDGEBENCH))
     assert said.startswith("set.jsonl:2: the id '8d1c' is that of ")
     assert said.endswith("set.jsonl:1, too")
-
-
-def test_limit_reads_no_further(tmp_path):
-    path = write(tmp_path, *(PLAIN | {"id": n} for n in range(5)))
-    path.write_text(path.read_text() + "broken\n")
-    assert [i.id for i in load_items(path, limit=3)] == ["0", "1", "2"]
-    assert refusal(path, limit=0) == "the limit of items must be 1 or more, not 0"
 
 
 texts = st.text(max_size=8)

@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from textevolve.report.blocks import (
-    BarChart,
     Block,
     Branch,
     Column,
     Diff,
     Entry,
     Estimate,
-    HeatMap,
     IntervalChart,
     LineChart,
     Matrix,
@@ -72,13 +70,8 @@ def make_blocks(text: str = "plain", *more: str) -> list[Block]:
         Table(other, [Column("none")], []),
         make_matrix(text, other),
         IntervalChart(text, [(text, Estimate(0.5, 0.4, 0.6)), (other, Estimate(None))]),
-        BarChart(text, [(text, 1.5), (other, None)], limit=1.0, limit_label=text),
+        IntervalChart(text, [(text, Estimate(3))], high=None, limit=1.0, limit_label=text),
         LineChart(text, {text: [(0, 0.5), (1, 0.7)], other + "!": []}, text, text),
-        HeatMap(
-            *(text, [text, other], [other, text], [[1, None], [10, 5]]),
-            row_groups=[(text, 2)],
-            column_groups=[(text, 1), (other, 1)],
-        ),
         Tree(text, [Branch(text, other, "good", [Branch(other), Branch("", text, "bad")])]),
         Diff(text, f"one\n{text}\nthree", f"one\n{other}\nthree"),
         Transcript(

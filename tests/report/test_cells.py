@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.report.blocks import (
-    BarChart,
     Cell,
     Column,
     Estimate,
@@ -19,15 +18,12 @@ from textevolve.report.blocks import (
 )
 from textevolve.report.cells import cell_text, shade
 from textevolve.report.charts import (
-    draw_bars,
     draw_intervals,
     draw_lines,
     find_ticks,
     place,
-    starts,
 )
 from textevolve.report.differences import find_changed_lines
-from textevolve.report.terminal_tables import plot_line
 from textevolve.report.wording import clip, visible
 
 from .conftest import hostile
@@ -100,16 +96,11 @@ def test_an_interval_without_a_figure_has_no_place() -> None:
     assert (row.middle, row.low, row.high, row.said) == (None, None, None, "–")
 
 
-@given(st.lists(st.none() | st.floats(-1e9, 1e9), max_size=5), st.none() | st.floats(-1e9, 1e9))
-def test_bars_begin_at_zero(values: list[float | None], limit: float | None) -> None:
-    drawn = draw_bars(BarChart("", [("", value) for value in values], limit))
-    for value, bar in zip(values, drawn.rows, strict=True):
-        assert (bar.width is None) == (value is None)
-        if bar.width is not None:
-            assert bar.start >= 0
-            assert bar.start + bar.width <= 100.02
-            at = bar.start if value and value > 0 else bar.start + bar.width
-            assert at == pytest.approx(drawn.zero, abs=0.02)
+def test_an_axis_without_an_end_reaches_to_the_greatest_value() -> None:
+    rows = [("a", Estimate(4.0)), ("b", Estimate(2.0)), ("c", Estimate(None))]
+    drawn = draw_intervals(IntervalChart("", rows, high=None, limit=1.0))
+    assert [mark.middle for mark in drawn.rows] == [100, 50, None]
+    assert (drawn.limit, drawn.limit_label) == (25, "1.00")
 
 
 def test_points_without_a_place_are_left_out_of_lines() -> None:
@@ -117,12 +108,6 @@ def test_points_without_a_place_are_left_out_of_lines() -> None:
     drawn = draw_lines(chart)
     assert [len(line.marks) for line in drawn.lines] == [2, 0]
     assert [mark.x for mark in drawn.lines[0].marks] == [0, 100]
-    assert plot_line([], 10, plain=False) == ""
-    assert plot_line([1.0], 10, plain=True) != ""
-
-
-def test_groups_cover_as_far_as_there_are_members() -> None:
-    assert starts([("a", 2), ("none", 0), ("b", 9)], 3) == [(0, "a", 2), (2, "b", 1)]
 
 
 @given(hostile, hostile)

@@ -17,7 +17,6 @@ from textevolve.report.blocks import (
     Column,
     Diff,
     Entry,
-    HeatMap,
     Matrix,
     MatrixRow,
     Note,
@@ -176,13 +175,6 @@ def test_scores_are_shaded_by_the_scale_of_their_column() -> None:
     page = as_html(Report("", "", [table]))
     assert '<span class="s s7">0.7</span>' in page
     assert page.count('class="s s') == 1
-
-
-def test_missing_cells_of_a_heat_map_are_not_zeros() -> None:
-    page = as_html(Report("", "", [HeatMap("", ["r"], ["a", "b"], [[None, 0]])]))
-    assert page.count('class="missing"') == 1
-    assert page.count('<g class="s0"') == 1
-    assert "missing</title>" in page
 
 
 def test_differences_mark_words_within_lines() -> None:

@@ -10,13 +10,11 @@ from hypothesis import given
 from rich.cells import cell_len
 
 from textevolve.report.blocks import (
-    BarChart,
     Branch,
     Column,
     Diff,
     Entry,
     Estimate,
-    HeatMap,
     IntervalChart,
     LineChart,
     Matrix,
@@ -107,15 +105,14 @@ def test_an_interval_is_a_bar_of_characters_on_its_axis() -> None:
     assert "0.50 [0.25, 0.75]" in a
 
 
-def test_bars_grow_with_their_values_and_a_limit_crosses_them() -> None:
-    chart = BarChart("", [("a", 4.0), ("b", 2.0), ("c", None), ("d", 0.0)], 3.0, "the limit")
-    said = drawn(chart, width=60).split("\n")
-    a, b, c, d = (line for line in said if re.match(r"[abcd] ", line))
-    assert 0.4 < b.count("█") / (a.count("█") + 1) < 0.6
-    assert "█" not in c + d
-    assert "–" in c
-    assert "┆" in b
-    assert "┆ the limit" in "\n".join(said)
+def test_a_limit_stands_on_the_axis() -> None:
+    rows = [("a", Estimate(4.0)), ("b", Estimate(None))]
+    chart = IntervalChart("", rows, high=None, limit=3.0, limit_label="the limit")
+    said = drawn(chart, width=60)
+    a, b = (line for line in said.split("\n") if re.match(r"[ab] ", line))
+    assert a.index(":") < a.index("o")
+    assert a.index(":") == b.index(":")
+    assert ": the limit" in said
 
 
 def test_a_terminal_of_ascii_draws_charts_in_ascii() -> None:
@@ -126,31 +123,24 @@ def test_a_terminal_of_ascii_draws_charts_in_ascii() -> None:
     from textevolve.report.terminal import print_report
 
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    blocks = [BarChart("", [("a", 1.0)], 0.5), Table("", [Column("a")], [["b"]])]
+    blocks = [
+        IntervalChart("", [("a", Estimate(0.5, 0.2, 0.8))]),
+        Table("", [Column("a")], [["b"]]),
+    ]
     blocks.append(LineChart("", {"l": [(n, n) for n in range(50)]}))
     blocks.append(Tree("", [Branch("r", children=[Branch("s")])]))
     print_report(Report("t", "", [Section("s", blocks)]), Console(file=file, width=60))
     file.seek(0)
-    assert "####" in file.read()
+    assert "---o---" in file.read()
 
 
-def test_few_points_are_a_table_and_many_a_line_of_marks() -> None:
+def test_lines_are_tables_of_a_few_points() -> None:
     few = drawn(LineChart("", {"a": [(0, 0.25), (1, 0.75)], "b": [(1, 0.5)]}))
     assert "0.25" in few
     assert "–" in few
     many = drawn(LineChart("", {"a": [(n, n * n) for n in range(50)]}))
-    assert "▁" in many
-    assert "█" in many
-    assert "2401.00" in many
-
-
-def test_cells_of_a_heat_map_are_coloured_and_have_their_numbers() -> None:
-    chart = HeatMap("", ["x", "y"], ["a", "b"], [[0, 10], [None, 5]], row_groups=[("one", 2)])
-    said = drawn(chart, force_terminal=True, color_system="truecolor")
-    assert "48;2" in said
-    plain = re.sub(r"\x1b\[[\d;]*m", "", said)
-    assert re.search(r"one +x +0\.0 +10\.0", plain)
-    assert re.search(r"y +– +5\.0", plain)
+    assert "2,025.00" in many
+    assert "One point of 5 is shown here." in many
 
 
 def test_differences_are_told_without_colour() -> None:

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,8 +34,7 @@ from textevolve.bench.item_fields import (
     take_text,
 )
 from textevolve.errors import InputError
-from textevolve.reach import is_file
-from textevolve.rows import Placed, Row, read_rows, read_text
+from textevolve.rows import Placed, Row, read_rows
 from textevolve.texts.columns import LISTS, find_roles, fold_name
 
 
@@ -78,39 +77,23 @@ class ItemFormat:
 def load_items(
     path: str | Path,
     format: str = "auto",
-    limit: int | None = None,
     *,
     unlabelled: bool = False,
     renamed: Mapping[str, str] | None = None,
 ) -> list[Item]:
-    """The labelled items of a file (as `read_rows` has it) or of FairEval's folder, in order.
+    """The labelled items of a file (as `read_rows` has it), in order.
 
     `format` is a name in `FORMATS`; `auto` knows it by the first row's fields. Votes of several
-    people on the same texts are one item with their mean. `limit`: the first so many items.
-    `unlabelled`: plain rows that nobody judged are taken, too. `renamed`: new names of columns
-    with their old ones.
+    people on the same texts are one item with their mean. `unlabelled`: plain rows that nobody
+    judged are taken, too. `renamed`: new names of columns with their old ones.
 
     Raises:
         InputError: the file cannot be read, a row is not of the format, or two have the same id.
     """
     if format != "auto" and format not in FORMATS:
         raise InputError(f"format '{format}': there are auto, {', '.join(FORMATS)}")
-    if limit is not None and limit < 1:
-        raise InputError(f"the limit of items must be 1 or more, not {limit}")
-    if is_file(Path(path) / "question.jsonl"):
-        rows = _fair_eval_folder(Path(path))
-    else:
-        rows = read_rows(str(path), "labelled item", _is_text, renamed)
-    first = next(rows, None)
-    if first is None:
-        raise InputError(f"{path}: no labelled items: the input is empty")
-    name = _recognise(*first) if format == "auto" else format
-    chosen = _CASES if unlabelled and name == "plain" else FORMATS[name]
-    found = _read(chain([first], rows), chosen, _name_of(Path(path)))
-    items = list(islice(_merge_votes(found) if chosen.votes else _refuse_doubles(found), limit))
-    if not items:
-        raise InputError(f"{path}: no labelled items: no question has a known answer")
-    return items
+    rows = read_rows(str(path), "labelled item", _is_text, renamed)
+    return _take_items(rows, format, str(path), _name_of(Path(path)), unlabelled=unlabelled)
 
 
 def items_of(rows: Iterable[Row], format: str = "auto") -> list[Item]:
@@ -119,12 +102,23 @@ def items_of(rows: Iterable[Row], format: str = "auto") -> list[Item]:
     Raises:
         InputError: there is none, a row is not of the format, or two have the same id.
     """
-    placed = [(f"row {number}", row) for number, row in enumerate(rows, 1)]
-    if not placed:
-        raise InputError("no labelled items: there are no rows")
-    chosen = FORMATS[_recognise(*placed[0]) if format == "auto" else format]
-    found = _read(placed, chosen, "rows")
-    return list(_merge_votes(found) if chosen.votes else _refuse_doubles(found))
+    placed = ((f"row {number}", row) for number, row in enumerate(rows, 1))
+    return _take_items(placed, format, "rows", "rows")
+
+
+def _take_items(
+    rows: Iterator[Placed], format: str, source: str, name: str, *, unlabelled: bool = False
+) -> list[Item]:
+    first = next(rows, None)
+    if first is None:
+        raise InputError(f"{source}: no labelled items: the input is empty")
+    kind = _recognise(*first) if format == "auto" else format
+    chosen = _CASES if unlabelled and kind == "plain" else FORMATS[kind]
+    placed = _read(chain([first], rows), chosen, name)
+    items = list(_merge_votes(placed) if chosen.votes else _refuse_doubles(placed))
+    if not items:
+        raise InputError(f"{source}: no labelled items: no question has a known answer")
+    return items
 
 
 def read_items(
@@ -287,18 +281,6 @@ def _mt_bench(row: Row, where: str, number: str) -> Item:
     return Item(id, questions[0], texts, human, group=question, subset=f"turn {turn}")
 
 
-def _fair_eval(row: Row, where: str, number: str) -> Item:
-    answers = take_mapping(row, "response", where)
-    return Item(
-        take_name(row, "question_id", number),
-        take_text(row, "question", where),
-        (take_text(answers, "gpt35", where), take_text(answers, "vicuna", where)),
-        choose(row, "human_results", where, {"gpt35": FIRST, "vicuna": SECOND, "tie": TIE}),
-        group=take_name(row, "question_id"),
-        subset=take_name(row, "category"),
-    )
-
-
 NOUL = {"true": "Yes", "false": "No"}
 """The two options of a yes / no question by their names in JevBench's files, and as candidates."""
 SPELLINGS = {"true": "Yes", "yes": "Yes", "false": "No", "no": "No"}
@@ -340,7 +322,8 @@ def _take_options(question: Row, labels: object, where: str) -> dict[str, str]:
         InputError: there are fewer than two, or the type of the question is unknown.
     """
     kind, criteria = question.get("type"), question.get("criteria")
-    by_name = {str(k): v for k, v in _as_mapping(criteria).items()}
+    pairs = cast(Mapping[Any, Any], criteria) if isinstance(criteria, Mapping) else {}
+    by_name = {str(k): v for k, v in pairs.items()}
     if kind == "noul":
         return {shown: _write(by_name.get(name)) for name, shown in NOUL.items()}
     if kind == "score":
@@ -353,10 +336,6 @@ def _take_options(question: Row, labels: object, where: str) -> dict[str, str]:
     if len(options) < 2:
         raise InputError(f"{where}: a question needs two options or more, not {len(options)}")
     return {name: _write(text) for name, text in options.items()}
-
-
-def _as_mapping(value: object) -> Mapping[Any, Any]:
-    return cast(Mapping[Any, Any], value) if isinstance(value, Mapping) else {}
 
 
 def _as_list(value: object) -> list[Any]:
@@ -395,7 +374,6 @@ def _plain(row: Row, where: str, number: str) -> Item:
 
 FORMATS: Mapping[str, ItemFormat] = {
     "llmbar": ItemFormat(("input", "output_1", "output_2", "label"), _llmbar),
-    "faireval": ItemFormat(("question", "response", "human_results"), _fair_eval),
     "mt-bench": ItemFormat(
         ("question_id", "model_a", "model_b", "winner", "conversation_a", "conversation_b", "turn"),
         _mt_bench,
@@ -416,36 +394,3 @@ def _place(
     if draw_side(f"place: {id}"):
         return (texts[1], texts[0]), (human[1], human[0])
     return texts, human
-
-
-def _fair_eval_folder(folder: Path) -> Iterator[Placed]:
-    """FairEval keeps questions, the two models' answers and the votes in files side by side."""
-    questions = list(_rows_of(folder / "question.jsonl"))
-    answers = [
-        list(_rows_of(folder / "answer" / f"answer_{name}.jsonl"))
-        for name in ("gpt35", "vicuna-13b")
-    ]
-    file = folder / "review" / "review_gpt35_vicuna-13b_human.txt"
-    votes = read_text(str(file)).split()
-    if len({len(questions), len(votes), *map(len, answers)}) > 1:
-        raise InputError(f"{file}: {len(votes)} votes for {len(questions)} questions")
-    meaning = {"CHATGPT": "gpt35", "VICUNA13B": "vicuna", "TIE": "tie"}
-    for (where, question), vote, *said in zip(questions, votes, *answers, strict=True):
-        ids = {take_name(row, "question_id") for _, row in ((where, question), *said)}
-        if len(ids) > 1:
-            raise InputError(f"{where}: question and answers have different question_ids")
-        gpt35, vicuna = (take_text(row, "text", place) for place, row in said)
-        yield (
-            where,
-            {
-                "question_id": question.get("question_id"),
-                "question": take_text(question, "text", where),
-                "category": question.get("category"),
-                "response": {"gpt35": gpt35, "vicuna": vicuna},
-                "human_results": meaning.get(vote, vote),
-            },
-        )
-
-
-def _rows_of(path: Path) -> Iterator[Placed]:
-    return read_rows(str(path), "labelled item", _is_text)

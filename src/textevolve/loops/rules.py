@@ -5,12 +5,12 @@ Both are `Evaluator`s. The kinds of rules are in `rule_kinds.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from textevolve.errors import InputError, TextEvolveError
 from textevolve.evaluation import (
@@ -26,20 +26,19 @@ from textevolve.evaluation import (
 )
 from textevolve.loops.rule_kinds import Call, JsonSchema, Pattern, Rule, RuleFinding, RuleSubject
 from textevolve.loops.scoring import instructions_of
-from textevolve.reach import allowed_path
+from textevolve.rows import read_text
+from textevolve.spec import Frozen
 from textevolve.texts.patterns import search_apart
-from textevolve.texts.yaml_lines import line_of, parse_yaml
+from textevolve.texts.yaml_lines import build_at, line_of, parse_yaml
 
 FAILED_GATES = "failed_gates"
 """The metadata in which a result names the gates that its text failed: such a text is not accepted,
 whatever its score."""
 
 
-class RulesFile(BaseModel):
+class RulesFile(Frozen):
     """A rules file. `threshold`: the score from which a text passes, if it passes every gate.
     `share`: of the rules in the score where they come before a judge."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = "rules"
     description: str = ""
@@ -208,14 +207,9 @@ def load_rules(path: str | Path, count_tokens: Callable[[str], int] | None = Non
     Raises:
         InputError: the file cannot be used; names file, line and reason.
     """
-    try:
-        text = Path(allowed_path(path)).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"rules {path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise InputError(f"rules {path}: cannot be read (not UTF-8 text)") from None
-    except ValueError:
-        raise InputError(f"rules {path!r}: not the name of a file") from None
+    if isinstance(path, str) and "\0" in path:
+        raise InputError(f"rules {path!r}: not the name of a file")
+    text = read_text(str(path))
     return parse_rules(text, str(path), Path(path).parent, count_tokens)
 
 
@@ -232,16 +226,7 @@ def parse_rules(
         InputError: as `load_rules`.
     """
     node, data = parse_yaml(text, f"rules {source}")
-    if not isinstance(data, Mapping):
-        raise InputError(f"rules {source}:1: must be a mapping with a list of 'rules'")
-    try:
-        file = RulesFile.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = _place(first["loc"])
-        raise InputError(
-            f"rules {source}:{line_of(node, place)}: {_explain(first, place)}"
-        ) from None
+    file = build_at(RulesFile, data, node, f"rules {source}")
     for n, rule in enumerate(file.rules):
         if isinstance(rule, JsonSchema | Call):
             try:
@@ -250,32 +235,3 @@ def parse_rules(
                 line = line_of(node, ("rules", n))
                 raise InputError(f"rules {source}:{line}: {error}") from None
     return Rules(file, count_tokens)
-
-
-def _place(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Without the kind that pydantic names within a rule's place, which the file does not have."""
-    return (*location[:2], *location[3:]) if location[:1] == ("rules",) else location
-
-
-def _explain(first: Mapping[str, Any], place: tuple[int | str, ...]) -> str:
-    where = "".join(
-        f" {p + 1}" if isinstance(p, int) else f"{'.' * (n > 1)}{p}" for n, p in enumerate(place)
-    )
-    message = str(first["msg"]).removeprefix("Value error, ")
-    if first["type"] == "missing":
-        message = "missing"
-    elif first["type"] == "extra_forbidden":
-        message = "unknown field"
-    elif first["type"] in ("tuple_type", "too_short"):
-        message = "must be a list of one or more"
-    elif first["type"] == "union_tag_not_found":
-        message = f"'kind' is missing; there are: {_kinds()}"
-    elif first["type"] == "union_tag_invalid":
-        message = f"no such kind of rule; there are: {_kinds()}"
-    elif isinstance(first.get("input"), str | int | float | bool):
-        message += f" (given: {str(first['input'])[:60]!r})"
-    return f"{where}: {message}" if where else message
-
-
-def _kinds() -> str:
-    return "length, must, must_not, json_schema, keywords, language, readability, call"

@@ -60,24 +60,16 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class IntervalChart:
-    """A dot with its interval for each label, on an axis from `low` to `high`."""
+    """A dot with its interval for each label, on an axis from `low` to `high` (None: the greatest
+    value). `limit` is a dashed line, with its label."""
 
     title: str
     rows: Sequence[tuple[str, Estimate]]
     low: float = 0.0
-    high: float = 1.0
+    high: float | None = 1.0
     format: Format = "number"
-
-
-@dataclass(frozen=True, slots=True)
-class BarChart:
-    """A bar for each label; `limit` is a dashed line, with its label."""
-
-    title: str
-    bars: Sequence[tuple[str, float | None]]
     limit: float | None = None
     limit_label: str = ""
-    format: Format = "number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +80,6 @@ class LineChart:
     lines: Mapping[str, Sequence[tuple[float, float]]]
     x_label: str = ""
     y_label: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class HeatMap:
-    """A grid of values from `low` to `high`; None is a missing one. `row_groups` and
-    `column_groups` name runs of neighbouring rows and columns, each with its length."""
-
-    title: str
-    rows: Sequence[str]
-    columns: Sequence[str]
-    values: Sequence[Sequence[float | None]]
-    low: float = 0.0
-    high: float = 10.0
-    row_groups: Sequence[tuple[str, int]] = ()
-    column_groups: Sequence[tuple[str, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +204,7 @@ class Matrix:
     rows: Iterable[MatrixRow]
 
 
-Chart: TypeAlias = IntervalChart | BarChart | LineChart | HeatMap
+Chart: TypeAlias = IntervalChart | LineChart
 Block: TypeAlias = (
     Table | Matrix | Chart | Tree | Diff | Transcript | Texts | Images | Note | Section
 )

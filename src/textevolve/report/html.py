@@ -17,13 +17,11 @@ from markupsafe import Markup
 
 from textevolve.report import cells, charts, images, matrices, matrix_page, wording
 from textevolve.report.blocks import (
-    BarChart,
     Block,
     Branch,
     Cell,
     Column,
     Diff,
-    HeatMap,
     Images,
     IntervalChart,
     LineChart,
@@ -124,12 +122,8 @@ def _draw(block: Block, level: int) -> Markup:
             return _macro("show_table", block, level)
         case IntervalChart():
             return _macro("show_intervals", block, charts.draw_intervals(block), of="charts.html")
-        case BarChart():
-            return _macro("show_bars", block, charts.draw_bars(block), of="charts.html")
         case LineChart():
             return _macro("show_lines", block, charts.draw_lines(block), of="charts.html")
-        case HeatMap():
-            return _macro("show_heat_map", block, charts.draw_heat_map(block), of="charts.html")
         case Tree():
             return _macro("show_tree", block, _events(block), level)
         case Diff():

@@ -114,16 +114,11 @@ def _draw(block: Block) -> Iterator[str]:
             yield from _draw_table(block)
         case blocks.IntervalChart():
             columns = (Column(""), Column("Value", block.format))
-            yield from _draw_table(blocks.Table("", columns, block.rows))
-        case blocks.BarChart():
-            columns = (Column(""), Column("Value", block.format))
-            limit = charts.draw_bars(block).limit_label if block.limit is not None else ""
-            note = f"Limit: {limit}" if limit else ""
-            yield from _draw_table(blocks.Table("", columns, block.bars, note=note))
+            label = charts.draw_intervals(block).limit_label
+            note = f"Limit: {label}" if label else ""
+            yield from _draw_table(blocks.Table("", columns, block.rows, note=note))
         case blocks.LineChart():
-            yield from _draw_lines(block)
-        case blocks.HeatMap():
-            yield _draw_heat_map(block)
+            yield from _draw_table(charts.tabulate_lines(block, POINTS_SHOWN))
         case blocks.Tree():
             yield _draw_tree(block)
         case blocks.Diff():
@@ -200,29 +195,6 @@ def _grid(
 
 def _row(found: Iterable[str]) -> str:
     return f"| {' | '.join(found)} |"
-
-
-def _draw_lines(chart: blocks.LineChart) -> Iterator[str]:
-    lines = [dict(charts.finite_points(points)) for points in chart.lines.values()]
-    places = sorted({x for points in lines for x in points})
-    columns = [Column(chart.x_label), *(Column(name, "number") for name in chart.lines)]
-    rows = [[f"{x:g}", *(points.get(x) for points in lines)] for x in places[:POINTS_SHOWN]]
-    left = wording.count(len(places) - POINTS_SHOWN, "more point")
-    notes = [f"Values: {chart.y_label}"] if chart.y_label else []
-    notes += [f"{left} not shown here."] if len(places) > POINTS_SHOWN else []
-    yield from _draw_table(blocks.Table("", columns, rows, note="\n".join(notes)))
-
-
-def _draw_heat_map(chart: blocks.HeatMap) -> str:
-    names, labels = list(chart.columns), list(chart.rows)
-    for groups, headed in ((chart.column_groups, names), (chart.row_groups, labels)):
-        for at, head, size in charts.starts(groups, len(headed)):
-            headed[at : at + size] = [f"{head}: {name}" for name in headed[at : at + size]]
-    rows = [
-        [label, *(cells.cell_parts(value, "score")[0] for value in values)]
-        for label, values in zip(labels, chart.values, strict=True)
-    ]
-    return _grid(["", *names], rows, [False, *(True for _ in names)])
 
 
 def _draw_tree(tree: blocks.Tree) -> str:

@@ -19,21 +19,19 @@ from rich.tree import Tree as Branches
 
 from textevolve.report import blocks, images, wording
 from textevolve.report.blocks import Block, Report, Section, Tone, walk
+from textevolve.report.charts import tabulate_lines
 from textevolve.report.differences import DiffLine, find_changed_lines
 from textevolve.report.terminal_tables import (
     CELL_SHOWN,
-    draw_bars,
-    draw_heat_map,
     draw_intervals,
-    draw_lines,
     draw_matrix,
     draw_table,
-    is_plain,
     safe,
 )
 
 SECTIONS = 20
 LINES_SHOWN = 120
+POINTS_SHOWN = 12
 
 AGENT_STYLES = ("cyan", "magenta", "blue", "yellow", "green", "red")
 TONES: Mapping[Tone, str] = {
@@ -119,12 +117,8 @@ def _draw(block: Block, console: Console) -> Iterator[RenderableType]:
             yield from draw_matrix(block, console)
         case blocks.IntervalChart():
             yield from draw_intervals(block, console.width)
-        case blocks.BarChart():
-            yield from draw_bars(block, console.width, plain=is_plain(console))
         case blocks.LineChart():
-            yield from draw_lines(block, console)
-        case blocks.HeatMap():
-            yield draw_heat_map(block, console)
+            yield from draw_table(tabulate_lines(block, POINTS_SHOWN), console)
         case blocks.Tree():
             yield from _draw_tree(block)
         case blocks.Diff():

@@ -1,16 +1,14 @@
 """Tables and charts in the terminal, each as wide as there is room for.
 
-A table that is too wide is split into several, each with its labels again. Charts are lines of
+A table that is too wide is split into several, each with its labels again. An interval is a line of
 characters.
 """
 
 from __future__ import annotations
 
-import math
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from rich.box import SIMPLE_HEAD, Box
 from rich.cells import cell_len
@@ -19,78 +17,37 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from textevolve.report import blocks, cells, charts, matrices, wording
-from textevolve.report.blocks import Column, Estimate
-from textevolve.report.charts import Bar, find_ends, place
-
-SPARKS = "▁▂▃▄▅▆▇█"
-PLAIN_SPARKS = "_.-=+*#@"
+from textevolve.report.blocks import Column
+from textevolve.report.charts import IntervalMark
 
 
-def _cell_of_plot(percentage: float, width: int) -> int:
-    return min(width - 1, max(0, round(percentage / 100 * (width - 1))))
+def plot_mark(mark: IntervalMark, limit: float | None, width: int) -> str:
+    """`  |--o--|  ` on an axis of so many characters, with `:` at a limit."""
 
+    def cell(percentage: float) -> int:
+        return min(width - 1, max(0, round(percentage / 100 * (width - 1))))
 
-def plot_interval(estimate: Estimate, low: float, high: float, width: int) -> str:
-    """`  |--o--|  ` on an axis of so many characters; blank where there is no figure."""
-    middle = place(estimate.value, low, high)
-    if middle is None:
-        return " " * width
     line = [" "] * width
-    ends = [place(end, low, high) for end in (estimate.low, estimate.high)]
-    places = [_cell_of_plot(middle if end is None else end, width) for end in ends]
-    for n in range(min(places), max(places) + 1):
-        line[n] = "-"
-    for end, cell in zip(ends, places, strict=True):
-        if end is not None:
-            line[cell] = "|"
-    line[_cell_of_plot(middle, width)] = "o"
-    return "".join(line)
-
-
-def plot_axis(low: str, high: str, width: int) -> str:
-    """The ends of an axis, each below its end."""
-    return low + high.rjust(max(width - len(low), len(high) + 1))
-
-
-def plot_bar(bar: Bar, limit: float | None, width: int, *, plain: bool) -> str:
-    """A bar of characters; a limit is a stroke across it, or beyond its end."""
-    line = [" "] * width
-    if bar.width is not None:
-        start, end = (round(at / 100 * width) for at in (bar.start, bar.start + bar.width))
-        # What is not nothing shows, however small it is.
-        end = max(end, start + 1) if bar.width else end
-        line[start:end] = ["#" if plain else "█"] * (min(end, width) - start)
+    if mark.middle is not None:
+        ends = [mark.middle if end is None else end for end in (mark.low, mark.high)]
+        low, high = (cell(end) for end in ends)
+        line[low : high + 1] = "-" * (high + 1 - low)
+        for end in (mark.low, mark.high):
+            if end is not None:
+                line[cell(end)] = "|"
     if limit is not None:
-        line[_cell_of_plot(limit, width)] = "|" if plain else "┆"
+        line[cell(limit)] = ":"
+    if mark.middle is not None:
+        line[cell(mark.middle)] = "o"
     return "".join(line)
-
-
-def plot_line(values: Sequence[float], width: int, *, plain: bool) -> str:
-    """A row of marks, the higher the value the higher; many values are averaged."""
-    known = [value for value in values if math.isfinite(value)]
-    low, high = find_ends(known)
-    size = min(width, len(known))
-    bounds = [round(n * len(known) / size) for n in range(size + 1)] if size else []
-    marks = PLAIN_SPARKS if plain else SPARKS
-    found = ""
-    for a, b in pairwise(bounds):
-        share = (sum(known[a:b]) / (b - a) - low) / (high - low)
-        found += marks[min(len(marks) - 1, int(share * len(marks)))]
-    return found
 
 
 ROWS_SHOWN = 60
 MATRIX_ROWS = 20
-POINTS_SHOWN = 12
 TEXT_SHOWN = 4000
 CELL_SHOWN = 200
 GAP = 3
 LEAST_LABEL, LEAST_TEXT, MOST_TEXT, MOST_WORD = 16, 22, 44, 14
-# Ink and ground are both given, so that a cell is readable on a light and on a dark terminal.
-HEAT = (
-    *("#1b2530", "#1f2e3e", "#23384d", "#28445f", "#2e5274", "#36638d"),
-    *("#5a92c4", "#73a8d6", "#8dbde6", "#a9d1f3", "#c7e3fb"),
-)
 HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 
 
@@ -120,7 +77,7 @@ def draw_table(table: blocks.Table, console: Console) -> Iterator[RenderableType
         yield Text("No rows.", "dim")
     else:
         columns = [_column(table, n, rows) for n in range(len(table.columns))]
-        yield fit_columns(columns[0], [columns[1:]], console)
+        yield fit_columns(columns[0], columns[1:], console)
     if len(table.rows) > len(rows):
         left = wording.count(len(table.rows) - len(rows), "more row")
         yield Text(f"{left} not shown here.", "dim")
@@ -143,7 +100,7 @@ def draw_matrix(matrix: blocks.Matrix, console: Console) -> Iterator[RenderableT
     room = max(LEAST_TEXT, console.width - label.room - _width(columns) - GAP)
     asked = [_asked(row, room) for row in rows]
     columns.append(Drawn(Text("input", "dim"), asked, room, right=False))
-    yield fit_columns(label, [columns], console)
+    yield fit_columns(label, columns, console)
     if left:
         said = f"{wording.count(left, 'row')} more: write the report to a page, -o report.html"
         yield Text(said, "dim")
@@ -208,24 +165,19 @@ def drawn(name: str, found: Sequence[Text], *, right: bool = True) -> Drawn:
     return Drawn(title, found, max([widest, *map(cell_len, words)]), right)
 
 
-def fit_columns(label: Drawn, groups: Sequence[Sequence[Drawn]], console: Console) -> Group:
+def fit_columns(label: Drawn, columns: Sequence[Drawn], console: Console) -> Group:
     """The columns beside their label where the width allows it, else in as many tables as it takes,
-    each with the label; a group of columns stays together where it can."""
-    wanted = min(label.room, max(LEAST_LABEL, console.width // 3))
-    room = max(1, console.width - wanted)
+    each with the label."""
+    room = max(1, console.width - min(label.room, max(LEAST_LABEL, console.width // 3)))
+    narrow = _narrow(columns, room)
     sets: list[list[Drawn]] = [[]]
-    whole = [column for group in groups for column in group]
-    narrow = _narrow(whole, room)
-    for group in [narrow] if _width(narrow) <= room else groups:
-        if sets[-1] and _width([*sets[-1], *group]) > room:
+    for column in narrow if _width(narrow) <= room else columns:
+        if sets[-1] and _width([*sets[-1], column]) > room:
             sets.append([])
-        for column in group:
-            if sets[-1] and _width([*sets[-1], column]) > room:
-                sets.append([])
-            sets[-1].append(column)
+        sets[-1].append(column)
     tables: list[RenderableType] = []
-    for columns in sets:
-        tables += ["", _draw_columns(label, columns, console)]
+    for part in sets:
+        tables += ["", _draw_columns(label, part, console)]
     return Group(*tables[1:])
 
 
@@ -262,122 +214,16 @@ def _draw_columns(label: Drawn, columns: Sequence[Drawn], console: Console) -> G
 
 
 def draw_intervals(chart: blocks.IntervalChart, width: int) -> Iterator[RenderableType]:
-    figures = [cells.cell_parts(estimate, chart.format) for _, estimate in chart.rows]
-    said = [f"{value} {ends}".rstrip() for value, ends in figures]
-    low, high = (cells.cell_parts(end, chart.format)[0] for end in (chart.low, chart.high))
-
-    def line(n: int, room: int) -> str:
-        return plot_interval(chart.rows[n][1], chart.low, chart.high, room)
-
-    names = [name for name, _ in chart.rows]
-    yield _draw_strips(names, said, line, width, lambda room: plot_axis(low, high, room))
-
-
-def draw_bars(chart: blocks.BarChart, width: int, *, plain: bool) -> Iterator[RenderableType]:
-    bars = charts.draw_bars(chart)
-
-    def line(n: int, room: int) -> str:
-        return plot_bar(bars.rows[n], bars.limit, room, plain=plain)
-
-    names, said = [bar.label for bar in bars.rows], [bar.said for bar in bars.rows]
-    yield _draw_strips(names, said, line, width)
-    if bars.limit is not None:
-        yield safe(f"{'|' if plain else '┆'} {bars.limit_label}", "dim")
-
-
-def _draw_strips(
-    names: Sequence[str],
-    said: Sequence[str],
-    line: Callable[[int, int], str],
-    width: int,
-    axis: Callable[[int], str] | None = None,
-) -> Grid:
-    """A row for each name: what it is called, its line of characters, its figure."""
-    labels = [wording.shorten(name, max(10, width // 3)) for name in names]
-    label_room = max(map(cell_len, labels), default=0)
-    said_room = max(map(cell_len, said), default=0)
-    room = max(10, min(80, width - label_room - said_room - 4))
+    drawn = charts.draw_intervals(chart)
+    labels = [wording.shorten(mark.label, max(10, width // 3)) for mark in drawn.rows]
+    values = [f"{mark.said} {mark.ends}".rstrip() for mark in drawn.rows]
+    taken = sum(max(map(cell_len, texts), default=0) for texts in (labels, values))
+    room = max(10, min(80, width - taken - 4))
     grid = Grid.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True, style="blue")
-    grid.add_column(no_wrap=True)
-    for n, label in enumerate(labels):
-        value = Text(said[n], "dim" if said[n] == wording.DASH else "")
-        grid.add_row(Text(label), Text(line(n, room)), value)
-    if axis is not None:
-        grid.add_row("", Text(axis(room), "dim"), "")
-    return grid
-
-
-def draw_lines(chart: blocks.LineChart, console: Console) -> Iterator[RenderableType]:
-    known = {name: charts.finite_points(points) for name, points in chart.lines.items()}
-    places = sorted({x for points in known.values() for x, _ in points})
-    names = [Text(wording.shorten(name, 40)) for name in known]
-    label = drawn(chart.x_label, names, right=False)
-    if len(places) <= POINTS_SHOWN:
-        columns = [_values_at(x, list(known.values())) for x in places]
-    else:
-        columns = _summaries(list(known.values()), console)
-    yield fit_columns(label, [columns], console)
-    if chart.y_label:
-        yield safe(f"Values: {chart.y_label}", "dim")
-
-
-def _values_at(x: float, lines: Sequence[Sequence[tuple[float, float]]]) -> Drawn:
-    values = [dict(points).get(x) for points in lines]
-    return drawn(f"{x:g}", [Text(wording.number(value)) for value in values])
-
-
-def _summaries(lines: Sequence[Sequence[tuple[float, float]]], console: Console) -> Sequence[Drawn]:
-    """A line of marks for each, from its first point to its last, and the figures that say most."""
-    ys = [[y for _, y in points] for points in lines]
-    plain, width = is_plain(console), max(10, min(60, console.width - 60))
-    sparks = [Text(plot_line(y, width, plain=plain), "blue") for y in ys]
-    figures: dict[str, list[float | None]] = {
-        "first": [y[0] if y else None for y in ys],
-        "last": [y[-1] if y else None for y in ys],
-        "least": [min(y, default=None) for y in ys],
-        "most": [max(y, default=None) for y in ys],
-    }
-    found = [Drawn(Text(""), sparks, max((s.cell_len for s in sparks), default=0), right=False)]
-    for name, values in figures.items():
-        found.append(drawn(name, [Text(wording.number(value)) for value in values]))
-    return found
-
-
-def draw_heat_map(chart: blocks.HeatMap, console: Console) -> RenderableType:
-    columns: list[Drawn] = []
-    for n, name in enumerate(chart.columns):
-        found = [_heat_cell(row[n], chart.low, chart.high) for row in chart.values]
-        columns.append(drawn(wording.shorten(name, 20), found))
-    runs = charts.starts(chart.column_groups, len(columns)) or [(0, "", len(columns))]
-    groups: list[list[Drawn]] = []
-    for at, name, size in runs:
-        head = wording.shorten(name, 20)
-        first, *rest = columns[at : at + size]
-        named = drawn(f"{head}\n{first.title.plain}", first.cells) if head else first
-        groups.append([named, *rest])
-    groups.append(columns[sum(size for _, _, size in runs) :])
-    labels = _row_labels(chart)
-    return fit_columns(drawn("", labels, right=False), groups, console)
-
-
-def _row_labels(chart: blocks.HeatMap) -> list[Text]:
-    """Each row's name, after that of its group where one begins."""
-    heads = {at: wording.shorten(name, 14) for at, name, _ in charts.starts(chart.row_groups, 9999)}
-    room = max(map(cell_len, heads.values()), default=-2) + 2
-    labels: list[Text] = []
-    for n, name in enumerate(chart.rows):
-        head = Text(heads.get(n, ""), "dim")
-        head.pad_right(max(0, room - head.cell_len))
-        labels.append(head.append(wording.shorten(name, 24), "not dim"))
-    return labels
-
-
-def _heat_cell(value: float | None, low: float, high: float) -> Text:
-    said = cells.cell_parts(value, "score")[0]
-    shade = cells.shade(value, low, high)
-    if shade is None:
-        return Text(f" {said} ", "dim")
-    ink = "#ffffff" if shade < 6 else "#0d1a27"
-    return Text(f" {said} ", f"{ink} on {HEAT[shade]}")
+    for style in ("", "blue", ""):
+        grid.add_column(no_wrap=True, style=style)
+    for mark, label, value in zip(drawn.rows, labels, values, strict=True):
+        grid.add_row(Text(label), Text(plot_mark(mark, drawn.limit, room)), Text(value))
+    yield grid
+    if drawn.limit is not None:
+        yield safe(f": {drawn.limit_label}", "dim")

@@ -1,5 +1,5 @@
-"""What many judged cases come to beside their aggregates: a matrix of the cases, of which
-those that matter most can be opened in full.
+"""What many judged cases come to beside their aggregates: a matrix of the cases, of which the
+first can be opened in full.
 
 Everything is added up record by record, so memory does not grow with the number of cases beyond
 what is shown of them.
@@ -11,16 +11,17 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.result import DebateResult
 from textevolve.evaluation import EvaluationResult, Usage
-from textevolve.judges.judged import JudgedCase
 from textevolve.report import wording
 from textevolve.report.blocks import (
-    BarChart,
     Block,
     Column,
+    Estimate,
+    IntervalChart,
     Matrix,
     MatrixRow,
     Note,
@@ -28,7 +29,7 @@ from textevolve.report.blocks import (
     Section,
     Table,
 )
-from textevolve.studies.aggregates import Aggregates, keep_greatest, say_mean
+from textevolve.studies.aggregates import Aggregates, say_mean
 from textevolve.studies.judged_report import (
     COMPACT,
     Judged,
@@ -43,8 +44,7 @@ from textevolve.studies.judged_report import (
 )
 from textevolve.studies.study import Row
 
-ALL_IN_FULL = 500
-IN_FULL_OF_MANY = 100
+IN_FULL = 500
 LISTED = 5000
 BINS = 10
 CHARTED = 8
@@ -66,25 +66,11 @@ LEGEND = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """What the figures need of a case. `dispute`: the largest spread over agents of any candidate;
-    None where there is no score."""
-
-    winner: str = ""
-    first_winner: str = ""
-    dispute: float | None = None
-
-    @property
-    def turned(self) -> bool:
-        return bool(self.winner) and bool(self.first_winner) and self.winner != self.first_winner
-
-
 @dataclass
 class Evaluations:
     """What is known of all cases together. `scores`: of the best candidate of each scored case;
-    `decided`: how many of them each judge of a cascade decided; `listed`: the first cases, with the
-    beginning of their texts; `chosen`: the cases that are shown whole."""
+    `decided`: how many of them each judge of a cascade decided; `chosen`: the first cases, which
+    are shown whole; `listed`: the next ones, with the beginning of their texts."""
 
     total: int = 0
     scores: Aggregates = field(default_factory=Aggregates)
@@ -97,14 +83,10 @@ class Evaluations:
     histogram: list[int] = field(default_factory=lambda: [0] * BINS)
     candidates: int = 0
     decided: Counter[str] = field(default_factory=Counter[str])
+    chosen: list[Judged] = field(default_factory=list[Judged])
     listed: list[MatrixRow] = field(default_factory=list[MatrixRow])
-    _first: list[Judged] = field(default_factory=list[Judged])
-    _urgent: list[tuple[float, int, Judged]] = field(
-        default_factory=list[tuple[float, int, Judged]]
-    )
 
     def add(self, judged: Judged, row: Row) -> None:
-        line = _line(judged)
         self.total += 1
         self.scores.add(row)
         self.candidates = max(self.candidates, len(judged.case.candidates))
@@ -115,47 +97,26 @@ class Evaluations:
             self.coverage += judged.coverage
             self.marks += count_marks(judged)
             self.failed_turns += sum(turn.failure is not None for turn in judged.turns)
-            self.turned += line.turned
-        found = [one for one in judged.result if isinstance(one, EvaluationResult)]
-        for one in found:
-            place = min(BINS - 1, max(0, int(one.score * BINS))) if math.isfinite(one.score) else 0
-            self.histogram[place] += math.isfinite(one.score)
-        if len(self.listed) < LISTED:
+            self.turned += _is_turned(judged)
+        for result in judged.result:
+            if isinstance(result, EvaluationResult) and math.isfinite(result.score):
+                self.histogram[min(BINS - 1, max(0, int(result.score * BINS)))] += 1
+        if self.total <= IN_FULL:
+            self.chosen.append(judged)
+        elif self.total <= LISTED:
             self.listed.append(make_row(judged, COMPACT))
-        if self.total <= ALL_IN_FULL:
-            self._first.append(judged)
-        else:
-            self._first.clear()
-        urgency = math.inf if line.dispute is None else line.dispute
-        keep_greatest(self._urgent, (urgency, -self.total, judged), IN_FULL_OF_MANY)
-
-    @property
-    def chosen(self) -> list[Judged]:
-        """The cases that are shown in full, in the order in which they came."""
-        return list(self.numbered.values())
-
-    @property
-    def numbered(self) -> dict[int, Judged]:
-        """The chosen cases by their numbers, from 1 on."""
-        if self._first or not self._urgent:
-            return dict(enumerate(self._first, 1))
-        return {-item[1]: item[2] for item in sorted(self._urgent, key=lambda item: -item[1])}
 
 
-def _line(judged: Judged) -> Line:
-    if isinstance(judged, JudgedCase):
-        return Line()
-    best = judged.best
-    spread = [float(v) for v in judged.spread if not math.isnan(v)] if best is not None else []
-    winners = judged.tied or (() if best is None else (best,))
-    first = arithmetic.top_candidates(judged.round_one)
-    dispute = max(spread) if spread else None
-    return Line(wording.letters(winners), wording.letters(first), dispute)
+def _is_turned(result: DebateResult) -> bool:
+    """Whether the debate ended with another winner than its first round had."""
+    winners = result.tied or (() if result.best is None else (result.best,))
+    first = arithmetic.top_candidates(result.round_one)
+    return bool(winners) and bool(first) and tuple(winners) != tuple(first)
 
 
 def report_evaluations(found: Evaluations, facts: Mapping[str, str]) -> Report:
     """One case in full, or the aggregates of many, then their list, then those chosen in full."""
-    if found.total == 1 and found.chosen:
+    if found.total == 1:
         (judged,) = found.chosen
         title = wording.shorten(str(judged.case.input), 90)
         whole = {**facts_of(judged), **facts}
@@ -188,39 +149,27 @@ def _show_many(found: Evaluations) -> Iterator[Block]:
     if found.debates:
         yield _debates(found)
     bars = [
-        (f"{n / BINS:.1f} to {(n + 1) / BINS:.1f}", float(number))
+        (f"{n / BINS:.1f} to {(n + 1) / BINS:.1f}", Estimate(number))
         for n, number in enumerate(found.histogram)
     ]
     if sum(found.histogram) >= CHARTED:
-        yield BarChart("Scores of all candidates, from 0 to 1", bars, format="count")
-    chosen = found.numbered
-    if note := _say_shown(found, len(chosen)):
-        yield Note(note, "dim")
-    names = [wording.letter(j) for j in range(max(1, found.candidates))]
-    yield Matrix("Cases", names, _rows(found, chosen, len(names)))
-
-
-def _rows(found: Evaluations, chosen: Mapping[int, Judged], columns: int) -> Iterator[MatrixRow]:
-    """The cases that are listed, whole where they are shown so, and those that are only shown."""
-    after = [number for number in chosen if number > len(found.listed)]
-    for number in (*range(1, len(found.listed) + 1), *after):
-        whole = whole_row(chosen[number]) if number in chosen else found.listed[number - 1]
-        missing = (None,) * (columns - len(whole.entries))
-        yield replace(whole, entries=(*whole.entries, *missing))
-
-
-def _say_shown(found: Evaluations, shown: int) -> str:
-    said: list[str] = []
-    if len(found.listed) < found.total:
-        listed = wording.count(len(found.listed), "case")
-        said.append(f"The first {listed} of {found.total:,} are listed; the figures cover all.")
-    if shown < found.total:
-        number = wording.count(shown, "case")
-        said.append(
-            f"Shown in full: {number} of {found.total:,}, those that failed or on which the agents"
-            f" differ most; of the others at most {COMPACT:,} characters of each text."
+        title = "Scores of all candidates, from 0 to 1"
+        yield IntervalChart(title, bars, high=None, format="count")
+    if found.total > len(found.chosen):
+        yield Note(
+            f"Shown in full: the first {wording.count(len(found.chosen), 'case')} of"
+            f" {found.total:,}; listed: {len(found.chosen) + len(found.listed):,}, with at most"
+            f" {COMPACT:,} characters of each text. The figures cover all.",
+            "dim",
         )
-    return " ".join(said)
+    names = [wording.letter(j) for j in range(max(1, found.candidates))]
+    yield Matrix("Cases", names, _rows(found, len(names)))
+
+
+def _rows(found: Evaluations, columns: int) -> Iterator[MatrixRow]:
+    for row in chain(map(whole_row, found.chosen), found.listed):
+        missing = (None,) * (columns - len(row.entries))
+        yield replace(row, entries=(*row.entries, *missing))
 
 
 def _debates(found: Evaluations) -> Table:

@@ -27,13 +27,11 @@ from textevolve.judges.cascade import DECIDED_BY
 from textevolve.judges.judged import JudgedCase
 from textevolve.report import wording
 from textevolve.report.blocks import (
-    BarChart,
     Block,
     Cell,
     Column,
     Entry,
     Estimate,
-    HeatMap,
     Images,
     IntervalChart,
     MatrixRow,
@@ -374,15 +372,15 @@ def _scores(result: DebateResult) -> Iterator[Block]:
         yield Note(f"Weights: {said}; components that are left out have none.", "dim")
     yield _spread(result)
     limit = None if result.profile.protocol == "independent" else result.profile.convergence
-    bars = [
-        (f"round {r + 1}", cv if math.isfinite(cv) else None)
+    rounds = [
+        (f"round {r + 1}", Estimate(cv if math.isfinite(cv) else None))
         for r, cv in enumerate(result.convergence)
     ]
-    label = "" if limit is None else f"c = {limit:g}"
-    yield BarChart("Disagreement of the agents (CV) by round", bars, limit, label)
+    title, label = "Disagreement of the agents (CV) by round", f"c = {limit}"
+    yield IntervalChart(title, rows=rounds, high=None, limit=limit, limit_label=label)
     if result.swings and len(result.case.candidates) > 1:
         yield _swings(result)
-    yield Section("All scores", [_heat_map(result)], folded=True)
+    yield Section("All scores", [_all_scores(result)], folded=True)
 
 
 def _table(result: DebateResult) -> Table:
@@ -440,20 +438,21 @@ def _swings(result: DebateResult) -> Table:
     return Table("Winner of each agent", columns, rows)
 
 
-def _heat_map(result: DebateResult) -> HeatMap:
+def _all_scores(result: DebateResult) -> Table:
     rounds, agents, candidates, components = result.tensor.shape
     cells = result.tensor.values.reshape(rounds * agents, candidates * components)
-    names = [wording.shorten(name, 19) for name in result.agents]
-    return HeatMap(
-        "Each agent's scores of each candidate, from 0 to 10",
-        names * rounds,
-        [wording.shorten(name, 15) for name in result.components] * candidates,
-        [[None if math.isnan(v) else float(v) for v in row] for row in cells],
-        low=0.0,
-        high=TOP,
-        row_groups=[(f"round {r + 1}", agents) for r in range(rounds)],
-        column_groups=[(wording.letter(j), components) for j in range(candidates)],
-    )
+    columns = [
+        Column(f"{wording.letter(j)}: {wording.shorten(name, 15)}", "score", 1, TOP)
+        for j in range(candidates)
+        for name in result.components
+    ]
+    names = [f"round {r + 1}: {name}" for r in range(rounds) for name in result.agents]
+    rows: list[tuple[Cell, ...]] = [
+        (wording.shorten(name, 30), *(finite(float(value)) for value in row))
+        for name, row in zip(names, cells, strict=True)
+    ]
+    title = "Each agent's scores of each candidate, from 0 to 10"
+    return Table(title, [Column("agent"), *columns], rows)
 
 
 def _round(result: DebateResult, r: int) -> Section:

@@ -29,7 +29,6 @@ ItemSource = Literal[
     "auto",
     "plain",
     "llmbar",
-    "faireval",
     "mt-bench",
     "judgebench",
     "rewardbench",

@@ -14,10 +14,11 @@ from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.statistics import EvaluatorStatistics, NodeStatistics, TypeStatistics
 from textevolve.report import wording
 from textevolve.report.blocks import (
-    BarChart,
     Block,
     Branch,
     Column,
+    Estimate,
+    IntervalChart,
     Note,
     Report,
     Section,
@@ -77,8 +78,8 @@ def _blocks(found: NodesResult, most: int, states: bool) -> Iterator[Block]:
         yield _by_evaluator(of_all)
         yield from _without_score(of_all)
         if len(of_all.by_evaluator) > 1:
-            bars = [(name, one.mean) for name, one in of_all.by_evaluator.items()]
-            yield BarChart("Mean scores", bars)
+            means = [(name, Estimate(one.mean)) for name, one in of_all.by_evaluator.items()]
+            yield IntervalChart("Mean scores", means)
         if len(found.statistics.by_type) > 1:
             yield _by_type(found.statistics)
     if found.unused:

@@ -37,10 +37,11 @@ from textevolve.loops.scoring import as_generator
 from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import (
-    BarChart,
     Block,
     Column,
     Diff,
+    Estimate,
+    IntervalChart,
     Note,
     Report,
     Section,
@@ -438,8 +439,8 @@ def _draw(made: Optimization) -> Iterator[Block]:
     if not made.attempts:
         return
     yield _table(made)
-    bars = [(f"attempt {a.iteration}", a.score) for a in made.attempts]
-    yield BarChart("Scores", bars, made.threshold, "threshold")
+    scores = [(f"attempt {a.iteration}", Estimate(a.score)) for a in made.attempts]
+    yield IntervalChart("Scores", scores, limit=made.threshold, limit_label="threshold")
     written = Transcript("", [_utter(attempt) for attempt in made.attempts])
     yield Section("What was written", [written], folded=True)
     first, best = next((a for a in made.attempts if a.output), None), made.best

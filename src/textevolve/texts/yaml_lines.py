@@ -80,8 +80,8 @@ def line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
         if isinstance(node, yaml.MappingNode):
             pairs: list[tuple[yaml.Node, yaml.Node]] = node.value
             match = [(k, v) for k, v in pairs if str(k.value) == str(part)]
-            if not match:
-                break
+            if not match:  # as the kind of a part, which pydantic names and the file does not
+                continue
             line, node = match[0][0].start_mark.line + 1, match[0][1]
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
             items: list[yaml.Node] = node.value
