@@ -163,18 +163,13 @@ def test_a_run_of_many_has_an_overview(tmp_path: Path, make_result: Make) -> Non
     assert links <= ids
 
 
-def test_of_many_cases_the_failed_and_the_most_disputed_are_in_full(
+def test_of_many_cases_the_first_are_in_full(
     make_result: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nobody = ((0, 0), (0, 1), (0, 2))
-    results = [make_result(index=n, rounds=1) for n in range(30)]
-    results[17] = make_result(index=17, rounds=1, failed=nobody, stopped="failed")
-    monkeypatch.setattr(evaluation_report, "ALL_IN_FULL", 5)
-    monkeypatch.setattr(evaluation_report, "IN_FULL_OF_MANY", 5)
-    chosen = [result.index for result in add_up(results).chosen]
-    spread = {r.index: max(r.spread) for r in results if r.index != 17}
-    most = sorted(spread, key=lambda n: -spread[n])[:4]
-    assert chosen == sorted([17, *most])
+    monkeypatch.setattr(evaluation_report, "IN_FULL", 5)
+    found = add_up(make_result(index=n, rounds=1) for n in range(30))
+    assert [result.index for result in found.chosen] == [0, 1, 2, 3, 4]
+    assert len(found.listed) == 25
 
 
 @pytest.mark.slow
@@ -182,8 +177,7 @@ def test_a_big_run_is_bounded_and_says_so(
     tmp_path: Path, make_result: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evaluation_report, "LISTED", 50)
-    monkeypatch.setattr(evaluation_report, "ALL_IN_FULL", 20)
-    monkeypatch.setattr(evaluation_report, "IN_FULL_OF_MANY", 3)
+    monkeypatch.setattr(evaluation_report, "IN_FULL", 3)
 
     def many() -> Iterator[DebateResult]:
         for index in range(120):
@@ -193,9 +187,8 @@ def test_a_big_run_is_bounded_and_says_so(
     text = Outline(page).text
     kept = {r.index for r in add_up(many()).chosen}
     assert len(re.findall('id="matrix-1-', page)) == len(kept) == 3
-    assert page.count('{"id":') == len(kept | set(range(50)))
-    assert "The first 50 cases of 120 are listed" in text
-    assert "Shown in full: 3 cases of 120" in text
+    assert page.count('{"id":') == 50
+    assert "Shown in full: the first 3 cases of 120; listed: 50" in text
     assert "120 cases: 120 scored" in text
 
 

@@ -22,12 +22,11 @@ from textevolve.bench.escalation import (
     mean_figure,
     select_threshold,
 )
-from textevolve.bench.items import Item, question_of
-from textevolve.bench.verdicts import TextOrder
+from textevolve.bench.items import question_of
+from textevolve.bench.verdicts import ItemQuestion, TextOrder
 from textevolve.debate.result import DebateResult
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import (
-    Case,
     Evaluation,
     Evaluator,
     Failure,
@@ -100,94 +99,72 @@ class Escalated:
     each: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
 
 
-@dataclass(frozen=True, slots=True)
-class Presented:
-    """An item in one order, and its place in the run."""
-
-    item: Item
-    order: TextOrder
-    position: int
-
-    @property
-    def case(self) -> Case:
-        item = self.item
-        texts = item.candidates if self.order == "given" else item.candidates[::-1]
-        return Case(item.input, texts, item.id, reference=item.reference, context=item.context)
-
-
-async def debate_item(judge: Evaluator, asked: Presented) -> TwiceJudged:
-    """One debate: its first round beside the whole of it.
+async def debate_item(judge: Evaluator, question: ItemQuestion, position: int) -> TwiceJudged:
+    """Judge an item by one debate: its first round compared with the whole of it.
 
     Raises:
         FatalModelError: no call can succeed.
     """
-    made = await _ask(judge, asked)
-    if isinstance(made, Failure):
-        return _judged(asked, None, Taken(), Taken(failure=made), None)
-    assert isinstance(made, DebateResult)
-    first, second = (_take(one, asked) for one in (first_round(made), made))
-    return _judged(asked, made.certainty, first, second, made.usage)
+    debate = await _ask(judge, question)
+    blank = _blank(question, position)
+    if isinstance(debate, Failure):
+        return replace(blank, second=Taken(failure=debate))
+    assert isinstance(debate, DebateResult)
+    first, second = (_take(one, question) for one in (first_round(debate), debate))
+    sure = math.nan if debate.certainty is None else debate.certainty
+    return replace(blank, certainty=sure, first=first, second=second, both=debate.usage)
 
 
-async def ask_both(first: Evaluator, second: Evaluator, asked: Presented) -> TwiceJudged:
-    """Both judges on the same item. What both ask in the same words a cascade pays for once.
+async def ask_both(
+    judges: Sequence[Evaluator], question: ItemQuestion, position: int
+) -> TwiceJudged:
+    """Ask two judges about the same item. What both ask in the same words a cascade pays for once.
 
     Raises:
         FatalModelError: no call can succeed.
     """
-    with note_calls() as calls:
-        made = await _ask(first, asked)
-    with note_calls() as further:
-        then = await _ask(second, asked)
-    one, other = _count(_take(made, asked), calls), _count(_take(then, asked), further)
-    sure = None if isinstance(made, Failure) else certainty_of(made)
-    both = None if one.usage is None or other.usage is None else one.usage + other.usage
-    if both is not None and calls and further:
-        both = DistinctCalls().count((*calls, *further))[0]
-    return _judged(asked, sure, one, other, both)
+    taken: list[Taken] = []
+    noted: list[list[NotedCall]] = []
+    certainty: float | None = None
+    for number, judge in enumerate(judges):
+        with note_calls() as calls:
+            evaluation = await _ask(judge, question)
+        if number == 0 and not isinstance(evaluation, Failure):
+            certainty = certainty_of(evaluation)
+        counted = _take(evaluation, question)
+        taken.append(replace(counted, usage=DistinctCalls().count(calls)[0]) if calls else counted)
+        noted.append(calls)
+    first, second = taken
+    both = None if first.usage is None or second.usage is None else first.usage + second.usage
+    if both is not None and all(noted):
+        both = DistinctCalls().count((*noted[0], *noted[1]))[0]
+    sure = math.nan if certainty is None else certainty
+    blank = _blank(question, position)
+    return replace(blank, certainty=sure, first=first, second=second, both=both)
 
 
-def _count(taken: Taken, calls: Sequence[NotedCall]) -> Taken:
-    """With what its distinct requests cost, also where the judge failed; of a judge that asked no
-    model of a workbench, what it says itself."""
-    return replace(taken, usage=DistinctCalls().count(calls)[0]) if calls else taken
+def _blank(question: ItemQuestion, position: int) -> TwiceJudged:
+    group = question_of(question.item)
+    return TwiceJudged(question.item.id, order=question.order, question=group, position=position)
 
 
-async def _ask(judge: Evaluator, asked: Presented) -> Evaluation | Failure:
+async def _ask(judge: Evaluator, question: ItemQuestion) -> Evaluation | Failure:
     try:
-        return await judge(asked.case)
+        return await judge(question.case)
     except FatalModelError:
         raise
     except (InputError, ModelError, BudgetError) as error:
         return failure_of(error)
 
 
-def _judged(
-    asked: Presented, certainty: float | None, first: Taken, second: Taken, both: Usage | None
-) -> TwiceJudged:
-    return TwiceJudged(
-        item=asked.item.id,
-        certainty=math.nan if certainty is None else certainty,
-        first=first,
-        second=second,
-        both=both,
-        order=asked.order,
-        question=question_of(asked.item),
-        position=asked.position,
-    )
-
-
-def _take(made: Evaluation | Failure, asked: Presented) -> Taken:
-    if isinstance(made, Failure):
-        return Taken(failure=made)
-    failure = next((one for one in made.result if isinstance(one, Failure)), None)
-    return Taken(_credit(made, asked), made.usage, failure)
-
-
-def _credit(made: Evaluation, asked: Presented) -> float:
-    human = asked.item.human if asked.order == "given" else asked.item.human[::-1]
-    ranks = [rank for rank in ranks_of(made.result) if rank is not None]
-    return top_credit(ranks, human) if len(ranks) == len(human) else math.nan
+def _take(evaluation: Evaluation | Failure, question: ItemQuestion) -> Taken:
+    if isinstance(evaluation, Failure):
+        return Taken(failure=evaluation)
+    failure = next((one for one in evaluation.result if isinstance(one, Failure)), None)
+    human = question.item.human[:: 1 if question.order == "given" else -1]
+    ranks = [rank for rank in ranks_of(evaluation.result) if rank is not None]
+    credit = top_credit(ranks, human) if len(ranks) == len(human) else math.nan
+    return Taken(credit, evaluation.usage, failure)
 
 
 def weigh_escalation(

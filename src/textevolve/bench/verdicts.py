@@ -13,7 +13,6 @@ from collections.abc import (
     AsyncGenerator,
     Callable,
     Iterable,
-    Iterator,
     Mapping,
     MutableMapping,
     Sequence,
@@ -36,7 +35,6 @@ from textevolve.evaluation import (
     check_results,
     failure_of,
 )
-from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.judges.judged import has_log_odds, ranks_of
 from textevolve.llm.usage_meter import DistinctCalls, NotedCall, note_calls
 
@@ -45,7 +43,6 @@ ORDERS: tuple[TextOrder, ...] = get_args(TextOrder)
 
 IN_FLIGHT = 32
 SAMPLE_SEEDS = 1000  # where the seeds of further samples begin: far from those that people choose
-STEP = "verdict"
 
 CountedCalls = MutableMapping[str, DistinctCalls]
 """For each judge, the requests that were counted; one is made for each that has none."""
@@ -104,10 +101,17 @@ class ItemOutcome:
 
 
 async def judge_items(
-    items: Iterable[Item], judges: Mapping[str, Evaluator], **how: Any
+    items: Iterable[Item],
+    judges: Mapping[str, Evaluator],
+    *,
+    samples: int | Mapping[str, int] = 1,
+    **options: Any,
 ) -> list[Verdict]:
-    """All that `stream_verdicts` gives, which takes the same."""
-    async with aclosing(stream_verdicts(items, judges, **how)) as verdicts:
+    """All verdicts of `stream_verdicts`, which takes the same options; `samples`: how often each
+    judge, or each by its name, is asked the same."""
+    counts = dict.fromkeys(judges, samples) if isinstance(samples, int) else samples
+    ranges = {name: range(number) for name, number in counts.items()}
+    async with aclosing(stream_verdicts(items, judges, samples=ranges, **options)) as verdicts:
         return [verdict async for verdict in verdicts]
 
 
@@ -117,130 +121,88 @@ async def stream_verdicts(
     *,
     orders: Literal["both", "given"] = "both",
     concurrency: int = IN_FLIGHT,
-    samples: int | Mapping[str, int | range] = 1,
+    samples: Mapping[str, range] | None = None,
     spent: CountedCalls | None = None,
     views: Mapping[str, View] | None = None,
-    listener: Listener = silence,
 ) -> AsyncGenerator[Verdict]:
     """Each judge's verdicts on each item as given and reversed; what fails, fails alone.
 
     Item by item, so that a budget that runs out leaves all judges with the same items. `samples`:
-    how often each judge, or each by its name, is asked the same, from the second time on with a
-    seed in the case's parameters; a range leaves the first ones out. `spent`: what judges asked in
-    an earlier stream, and is not counted again. `views`: further judges by name, whose verdicts are
-    read off another's evaluations without asking again.
+    which samples of each judge are asked for, one unless it is named; from the second sample on a
+    seed stands in the case's parameters. `spent`: the requests of an earlier stream, which are not
+    counted again. `views`: further judges by name, whose verdicts are read off another's
+    evaluations without asking again.
 
     Raises:
-        InputError: no judge, a number out of range, or two items with one id.
+        InputError: two items have the same id.
         FatalModelError: no call can succeed.
     """
-    if not judges:
-        raise InputError("no judge: name at least one")
-    known = index_items(items)
-    times = {name: samples if isinstance(samples, int) else samples.get(name, 1) for name in judges}
-    for name, number in (*times.items(), ("cases in flight", concurrency)):
-        if isinstance(number, int) and number < 1:
-            raise InputError(f"{name}: must be 1 or more, not {number}")
     counted = defaultdict[str, DistinctCalls](DistinctCalls) if spent is None else spent
-    wanted = ORDERS if orders == "both" else ORDERS[:1]
+    questions = (
+        ItemQuestion(item, order, name, sample)
+        for item in index_items(items).values()
+        for name in judges
+        for sample in (samples or {}).get(name, range(1))
+        for order in (ORDERS if orders == "both" else ORDERS[:1])
+    )
 
-    def questions() -> Iterator[_Question]:
-        for item in known.values():
-            for name in judges:
-                asked = times[name]
-                for sample in asked if isinstance(asked, range) else range(asked):
-                    for order in wanted:
-                        yield _Question(item, name, order, sample)
-
-    async def ask(question: _Question) -> tuple[list[Verdict], list[NotedCall]]:
-        listener(StepStarted(question.item.id, STEP, question.details))
+    async def ask(question: ItemQuestion) -> tuple[list[Verdict], list[NotedCall]]:
         with note_calls() as calls:
-            verdicts = await _ask(judges[question.judge], question, views or {})
-        for verdict in verdicts:
-            listener(StepFinished(question.item.id, STEP, verdict))
-        return verdicts, calls
+            return await _ask(judges[question.judge], question, views or {}), calls
 
-    async with aclosing(stream(questions(), ask, concurrency)) as answers:
-        async for (own, *seen), calls in answers:
-            # Counted in the order of the questions, so that the same verdict always has the same.
-            yield _spend(own, calls, counted[own.judge])
-            for verdict in seen:
-                yield verdict
+    async with aclosing(stream(questions, ask, concurrency)) as answers:
+        async for (verdict, *further), calls in answers:
+            if calls:  # counted in the order of the questions, so that all runs count alike
+                usage, seconds = counted[verdict.judge].count(calls)
+                verdict = replace(verdict, usage=usage, seconds=seconds)
+            yield verdict
+            for viewed in further:
+                yield viewed
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    item: Item
-    judge: str
-    order: TextOrder
-    sample: int
+class ItemQuestion:
+    """An item in one order, which a judge is asked about."""
 
-    @property
-    def details(self) -> dict[str, str | int]:
-        return {"judge": self.judge, "order": self.order, "sample": self.sample}
+    item: Item
+    order: TextOrder = "given"
+    judge: str = ""
+    sample: int = 0
 
     @property
     def case(self) -> Case:
-        texts = self.item.candidates
+        item, texts = self.item, self.item.candidates
         seed = {"seed": SAMPLE_SEEDS + self.sample} if self.sample else {}
-        shown = texts if self.order == "given" else texts[::-1]
-        about = self.item
-        return Case(about.input, shown, about.id, seed, about.reference, about.context)
+        texts = texts if self.order == "given" else texts[::-1]
+        return Case(item.input, texts, item.id, seed, item.reference, item.context)
 
 
-async def _ask(judge: Evaluator, question: _Question, views: Mapping[str, View]) -> list[Verdict]:
+async def _ask(
+    judge: Evaluator, question: ItemQuestion, views: Mapping[str, View]
+) -> list[Verdict]:
     """The judge's verdict, and those of the views of it."""
     names = [question.judge, *(name for name, (of, _) in views.items() if of == question.judge)]
+    item, order, sample = question.item, question.order, question.sample
     started = time.monotonic()
     try:
         evaluation = await judge(question.case)
     except FatalModelError:
         raise
     except (InputError, ModelError, BudgetError) as error:
-        failure = failure_of(error)
-        nothing: tuple[float | None, ...] = (None,) * len(question.item.candidates)
-        passed = time.monotonic() - started
-        return [_verdict(name, question, nothing, failure, Usage(), passed) for name in names]
+        none, seconds = (None,) * len(item.candidates), time.monotonic() - started
+        verdict = Verdict("", item.id, order, none, Usage(), seconds, failure_of(error), sample)
+        return [replace(verdict, judge=name) for name in names]
     passed = time.monotonic() - started
-    found: list[Verdict] = []
+    verdicts: list[Verdict] = []
     for name in names:
         seen = evaluation if name == question.judge else views[name][1](evaluation)
-        scores, failure = _read_scores(seen, len(question.item.candidates))
-        seconds = float(getattr(seen, "seconds", passed))
-        verdict = _verdict(name, question, scores, failure, seen.usage, seconds)
-        found.append(replace(verdict, log_odds=has_log_odds(seen.result)))
-    return found
-
-
-def _verdict(
-    name: str,
-    question: _Question,
-    scores: tuple[float | None, ...],
-    failure: Failure | None,
-    usage: Usage,
-    seconds: float,
-) -> Verdict:
-    """`scores` stand in the order asked."""
-    item, order = question.item.id, question.order
-    scores = scores[::-1] if order == "reversed" else scores
-    return Verdict(name, item, order, scores, usage, seconds, failure, question.sample)
-
-
-def _read_scores(
-    evaluation: Evaluation, candidates: int
-) -> tuple[tuple[float | None, ...], Failure | None]:
-    """A number for each candidate as it was shown, and the first reason why one is missing."""
-    results = check_results(evaluation.result, candidates)
-    return ranks_of(results), next((r for r in results if isinstance(r, Failure)), None)
-
-
-def _spend(verdict: Verdict, calls: Sequence[NotedCall], counted: DistinctCalls) -> Verdict:
-    """The verdict with what its new requests cost; of a judge that asked no model of a workbench it
-    stays what the judge says."""
-    if not calls:
-        return verdict
-    usage, seconds = counted.count(calls)
-    return replace(verdict, usage=usage, seconds=seconds)
+        results = check_results(seen.result, len(item.candidates))
+        scores = ranks_of(results)[:: 1 if order == "given" else -1]
+        failure = next((r for r in results if isinstance(r, Failure)), None)
+        seconds, odds = float(getattr(seen, "seconds", passed)), has_log_odds(seen.result)
+        verdict = Verdict(name, item.id, order, scores, seen.usage, seconds, failure, sample, odds)
+        verdicts.append(verdict)
+    return verdicts
 
 
 def count_samples(verdicts: Sequence[Verdict], judges: Sequence[str]) -> dict[str, int]:

@@ -26,10 +26,6 @@ from textevolve.report.blocks import (
 from textevolve.studies.calibration_report import draw_calibrations
 from textevolve.studies.cells import estimate, finite
 
-PAIRS_SHOWN = 15
-MOST_ITEMS = 1e6
-"""Above so many items needed, the number itself says nothing more."""
-
 
 def summary_sentence(summary: AgreementSummary) -> str:
     """The most accurate judge, beside what answers that read nothing would score."""
@@ -239,7 +235,6 @@ def _draw_parts(summary: AgreementSummary) -> Table:
 
 
 def _draw_comparisons(summary: AgreementSummary) -> Table:
-    found, left = _choose_pairs(summary)
     columns = [Column("judges"), Column("same choice", "percent", 1)]
     notes = ["Same choice: both choose the same winner."]
     if summary.labelled:
@@ -254,33 +249,19 @@ def _draw_comparisons(summary: AgreementSummary) -> Table:
             " number of pairs (Holm). Items needed: to find a difference of this size with a power"
             " of 80 % at 5 %."
         )
-    if left:
-        notes.append(f"Only pairs with the most accurate judge; the JSON has the other {left}.")
-    rows = [_compare(pair)[: len(columns)] for pair in found]
+    rows = [_compare(pair)[: len(columns)] for pair in summary.comparisons]
     return Table("Between judges", columns, rows, note=" ".join(notes))
 
 
 def _compare(pair: JudgeComparison) -> tuple[Cell, ...]:
-    needed = pair.items_needed
     return (
         f"{pair.first} − {pair.second}",
         finite(pair.same.value),
         estimate(pair.difference),
         finite(pair.mcnemar_holm),
         finite(pair.permutation_holm),
-        "> 1 million" if needed > MOST_ITEMS else finite(needed),
+        finite(pair.items_needed),
     )
-
-
-def _choose_pairs(summary: AgreementSummary) -> tuple[list[JudgeComparison], int]:
-    """All comparisons, or of many those of the most accurate judge, and how many are left out."""
-    found = list(summary.comparisons)
-    if len(found) <= PAIRS_SHOWN:
-        return found, 0
-    judges = summary.judges
-    best = max(judges, key=lambda j: -1.0 if math.isnan(j.accuracy.value) else j.accuracy.value)
-    chosen = [summary.compare(best.name, other.name) for other in judges if other is not best]
-    return chosen, len(found) - len(chosen)
 
 
 def _draw_disagreements(found: Disagreements, summary: AgreementSummary) -> Iterator[Section]:

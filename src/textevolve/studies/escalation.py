@@ -10,7 +10,6 @@ import shlex
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from itertools import product
 from typing import Any, ClassVar
 
 from pydantic import model_validator
@@ -25,14 +24,13 @@ from textevolve.bench.escalation import (
 from textevolve.bench.two_judges import (
     WHOLE,
     Escalated,
-    Presented,
     Taken,
     TwiceJudged,
     ask_both,
     debate_item,
     weigh_escalation,
 )
-from textevolve.bench.verdicts import ORDERS, TextOrder
+from textevolve.bench.verdicts import ORDERS, ItemQuestion, TextOrder
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Usage
@@ -116,13 +114,12 @@ def explain_selection(found: Escalated, names: Names) -> str:
         return f"No threshold holds {aim}: {made.reason}."
     point = found.chosen
     gap, ends = point.difference.value, point.difference.interval
-    alone = f" For all of these {names.first} alone would do." if point.share.value == 1 else ""
     return (
         f"For {aim} {names.first} may stand from a certainty of {made.threshold:.6g} on. On these"
         f" items that decides {wording.percent(point.share.value, 1)} at once and takes"
         f" {_say_spent(point)}, for a difference of {_points(gap)}"
         f" ({_points(ends.low)} to {_points(ends.high)}) points to asking {names.second} about all."
-        f" {_last(made)}{alone} It holds for new items like these, not for others. To use it:"
+        f" {_last(made)} It holds for new items like these, not for others. To use it:"
         f" {names.option(made.threshold)}"
     )
 
@@ -158,13 +155,6 @@ def _draw(found: Escalated, names: Names) -> Iterator[Block]:
         {"risk": _line(found.curve, "share", "error")},
         "decided at once",
         "wrong of these",
-    )
-    lines = {name: _line(found.curve, name, "accuracy") for name in SPENT}
-    yield LineChart(
-        f"Right of all items, by the share of what {names.second} takes",
-        {name: line for name, line in lines.items() if line},
-        "spent",
-        "right",
     )
 
 
@@ -202,7 +192,7 @@ def _draw_alone(found: Escalated, names: Names) -> Table:
 def _draw_curve(curve: Sequence[Point], names: Names) -> Table:
     spent = [name for name in SPENT if _line(curve, "share", name)]
     columns = (
-        Column("below", "number", _digits([point.threshold for point in curve])),
+        Column("below", "number", 6),
         Column("at once", "percent", 0),
         Column("wrong of these", "percent", 0),
         Column("right of all", "percent", 1),
@@ -220,23 +210,13 @@ def _draw_curve(curve: Sequence[Point], names: Names) -> Table:
         )
         for point in curve
     ]
-    said = f"; {_enumerate(spent)}: as a share of that" if spent else ""
     note = (
         f"Below: the certainty below which {names.second} is asked. At once: decided by"
-        f" {names.first}. Gain: over asking {names.second} about all, in points of 100{said}. A"
+        f" {names.first}. Gain: over asking {names.second} about all, in points of 100;"
+        f" {', '.join(spent)}: as a share of that. A"
         " threshold read off here has to be tried on other items."
     )
     return Table("What escalating below a certainty does", columns, rows, note=note)
-
-
-def _enumerate(names: Sequence[str]) -> str:
-    return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
-
-
-def _digits(thresholds: Sequence[float]) -> int:
-    """As many as tell the thresholds apart, from 3 to 6: certainties may all lie near 1."""
-    several = len(set(thresholds))
-    return next((n for n in (3, 4, 5) if len({round(t, n) for t in thresholds}) == several), 6)
 
 
 class EscalationSpec(OneProfileSpec):
@@ -315,13 +295,14 @@ async def run(
     items = [item_of(case) for case in cases]
     bench.listener(RecordsExpected(len(items) * len(orders)))
 
-    async def judge(asked: Presented) -> TwiceJudged:
-        if len(judges) == 2:
-            return await ask_both(judges[0], judges[1], asked)
-        return await debate_item(judges[0], asked)
+    questions = enumerate(ItemQuestion(item, order) for item in items for order in orders)
 
-    pairs = enumerate(product(items, orders))
-    questions = (Presented(item, order, position) for position, (item, order) in pairs)
+    async def judge(placed: tuple[int, ItemQuestion]) -> TwiceJudged:
+        position, question = placed
+        if len(judges) == 2:
+            return await ask_both(judges, question, position)
+        return await debate_item(judges[0], question, position)
+
     async with aclosing(stream(questions, judge, bench.concurrency)) as judged:
         async for one in judged:
             yield one

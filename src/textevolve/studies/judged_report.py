@@ -448,7 +448,7 @@ def _all_scores(result: DebateResult) -> Table:
     ]
     names = [f"round {r + 1}: {name}" for r in range(rounds) for name in result.agents]
     rows: list[tuple[Cell, ...]] = [
-        (wording.shorten(name, 30), *(finite(float(value)) for value in row))
+        (wording.shorten(name, 30), *(None if math.isnan(value) else float(value) for value in row))
         for name, row in zip(names, cells, strict=True)
     ]
     title = "Each agent's scores of each candidate, from 0 to 10"

@@ -193,7 +193,6 @@ async def ask_judges(
             spent=spent,
             # Of further samples a view would have more than the judge it is a part of got for it.
             views={} if skip else how.views,
-            listener=bench.listener,
         )
         async with aclosing(verdicts):
             async for verdict in verdicts:
