@@ -6,13 +6,21 @@ where another stood. How a score is found lives in the rooms; nothing here calls
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
-from textevolve.errors import BudgetError, InputError
+from textevolve.errors import (
+    BudgetError,
+    FatalModelError,
+    InputError,
+    ModelError,
+    TextEvolveError,
+)
 from textevolve.images import check_image, image_reference, key_in_reference
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +181,21 @@ class Failure:
 def failure_of(error: Exception) -> Failure:
     """`skipped` for what a budget kept from being asked, else `failed`."""
     return Failure("skipped" if isinstance(error, BudgetError) else "failed", str(error))
+
+
+async def attempt(work: Awaitable[T], *others: type[TextEvolveError]) -> T | Failure:
+    """Await calls to models: one that fails, or that a limit forbids, gives a failure; so do errors
+    of the `others`.
+
+    Raises:
+        FatalModelError: no call can succeed.
+    """
+    try:
+        return await work
+    except FatalModelError:
+        raise
+    except (ModelError, BudgetError, *others) as error:
+        return failure_of(error)
 
 
 @dataclass(frozen=True, slots=True)

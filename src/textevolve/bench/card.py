@@ -37,15 +37,15 @@ from pydantic import TypeAdapter, ValidationError
 from textevolve.bench.card_cases import FAMILIES, CardCase, Family, digest_cases, shipped_cases
 from textevolve.bench.credit import TIED, winner_of
 from textevolve.engine.local import stream
-from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
+from textevolve.errors import InputError
 from textevolve.evaluation import (
     Case,
     EvaluationResult,
     Evaluator,
     Failure,
     Usage,
+    attempt,
     check_results,
-    failure_of,
 )
 from textevolve.llm.usage_meter import DistinctCalls, NotedCall, note_calls
 from textevolve.statistics.comparisons import regression_slope
@@ -382,18 +382,15 @@ async def ask_all(
 
     async def ask(placed: tuple[int, CardQuestion]) -> tuple[CardJudgement, list[NotedCall]]:
         position, question = placed
-        usage, outcome = Usage(), CardRefusal("")
         with note_calls() as calls:
             try:
-                evaluation = await judge(question.as_case())
-                usage, outcome = evaluation.usage, _read(evaluation.result, question)
+                evaluation = await attempt(judge(question.as_case()))
             except InputError as error:
-                outcome = CardRefusal(str(error))
-            except FatalModelError:
-                raise
-            except (ModelError, BudgetError) as error:
-                outcome = failure_of(error)
-        return CardJudgement(question, outcome, usage, position), calls
+                return CardJudgement(question, CardRefusal(str(error)), position=position), calls
+        if isinstance(evaluation, Failure):
+            return CardJudgement(question, evaluation, position=position), calls
+        outcome = _read(evaluation.result, question)
+        return CardJudgement(question, outcome, evaluation.usage, position), calls
 
     async with aclosing(stream(enumerate(questions), ask, concurrency)) as judgements:
         async for judgement, calls in judgements:

@@ -322,8 +322,9 @@ def _take_options(question: Row, labels: object, where: str) -> dict[str, str]:
         InputError: there are fewer than two, or the type of the question is unknown.
     """
     kind, criteria = question.get("type"), question.get("criteria")
-    pairs = cast(Mapping[Any, Any], criteria) if isinstance(criteria, Mapping) else {}
-    by_name = {str(k): v for k, v in pairs.items()}
+    by_name: dict[str, Any] = {}
+    if isinstance(criteria, Mapping):
+        by_name = {str(k): v for k, v in cast(Mapping[Any, Any], criteria).items()}
     if kind == "noul":
         return {shown: _write(by_name.get(name)) for name, shown in NOUL.items()}
     if kind == "score":

@@ -25,13 +25,13 @@ from textevolve.bench.escalation import (
 from textevolve.bench.items import question_of
 from textevolve.bench.verdicts import ItemQuestion, TextOrder
 from textevolve.debate.result import DebateResult
-from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
+from textevolve.errors import InputError
 from textevolve.evaluation import (
     Evaluation,
     Evaluator,
     Failure,
     Usage,
-    failure_of,
+    attempt,
 )
 from textevolve.judges.cascade import certainty_of
 from textevolve.judges.judged import ranks_of
@@ -105,7 +105,7 @@ async def debate_item(judge: Evaluator, question: ItemQuestion, position: int) -
     Raises:
         FatalModelError: no call can succeed.
     """
-    debate = await _ask(judge, question)
+    debate = await attempt(judge(question.case), InputError)
     blank = _blank(question, position)
     if isinstance(debate, Failure):
         return replace(blank, second=Taken(failure=debate))
@@ -128,7 +128,7 @@ async def ask_both(
     certainty: float | None = None
     for number, judge in enumerate(judges):
         with note_calls() as calls:
-            evaluation = await _ask(judge, question)
+            evaluation = await attempt(judge(question.case), InputError)
         if number == 0 and not isinstance(evaluation, Failure):
             certainty = certainty_of(evaluation)
         counted = _take(evaluation, question)
@@ -146,15 +146,6 @@ async def ask_both(
 def _blank(question: ItemQuestion, position: int) -> TwiceJudged:
     group = question_of(question.item)
     return TwiceJudged(question.item.id, order=question.order, question=group, position=position)
-
-
-async def _ask(judge: Evaluator, question: ItemQuestion) -> Evaluation | Failure:
-    try:
-        return await judge(question.case)
-    except FatalModelError:
-        raise
-    except (InputError, ModelError, BudgetError) as error:
-        return failure_of(error)
 
 
 def _take(evaluation: Evaluation | Failure, question: ItemQuestion) -> Taken:

@@ -25,15 +25,15 @@ from typing import Any, Literal, get_args
 from textevolve.bench.credit import top_credit, winner_of
 from textevolve.bench.items import Item
 from textevolve.engine.local import stream
-from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
+from textevolve.errors import InputError
 from textevolve.evaluation import (
     Case,
     Evaluation,
     Evaluator,
     Failure,
     Usage,
+    attempt,
     check_results,
-    failure_of,
 )
 from textevolve.judges.judged import has_log_odds, ranks_of
 from textevolve.llm.usage_meter import DistinctCalls, NotedCall, note_calls
@@ -184,15 +184,12 @@ async def _ask(
     names = [question.judge, *(name for name, (of, _) in views.items() if of == question.judge)]
     item, order, sample = question.item, question.order, question.sample
     started = time.monotonic()
-    try:
-        evaluation = await judge(question.case)
-    except FatalModelError:
-        raise
-    except (InputError, ModelError, BudgetError) as error:
-        none, seconds = (None,) * len(item.candidates), time.monotonic() - started
-        verdict = Verdict("", item.id, order, none, Usage(), seconds, failure_of(error), sample)
-        return [replace(verdict, judge=name) for name in names]
+    evaluation = await attempt(judge(question.case), InputError)
     passed = time.monotonic() - started
+    if isinstance(evaluation, Failure):
+        none = (None,) * len(item.candidates)
+        verdict = Verdict("", item.id, order, none, Usage(), passed, evaluation, sample)
+        return [replace(verdict, judge=name) for name in names]
     verdicts: list[Verdict] = []
     for name in names:
         seen = evaluation if name == question.judge else views[name][1](evaluation)

@@ -5,16 +5,17 @@ How a judge asks, and how it makes scores of the answers, stands in its own file
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
+from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, InputError
-from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, check_case
+from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, attempt, check_case
 from textevolve.llm.case_images import (
     fence_with,
     image_rules,
@@ -31,6 +32,9 @@ from textevolve.llm.model import Message, Model, Request, text_hash
 from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
+
+P = TypeVar("P")
+T = TypeVar("T")
 
 WORDS = 20
 """Of an instruction that are read back: the fewest that changed no verdict when measured."""
@@ -349,7 +353,28 @@ class JudgeContext:
         asked = {text: predicate(f"q{n}", text) for n, text in enumerate(questions, 1)}
         return (await self.decide(state, asked, candidates))[1]
 
-    def judgement(self, outcomes: list[EvaluationResult | Failure], **details: Any) -> Judgement:
+    async def each(
+        self, parts: Iterable[P], judge: Callable[[P], Awaitable[T]]
+    ) -> list[T | Failure]:
+        """Judge each part by itself, side by side; a part whose calls fail is a failure."""
+        return await gather_bounded(
+            [lambda part=part: attempt(judge(part)) for part in parts], self.options.concurrency
+        )
+
+    def result(
+        self, score: float, lines: Iterable[str], cut: int = 0, **metadata: Any
+    ) -> EvaluationResult:
+        """A result by the threshold. `cut`: characters that the model did not see."""
+        feedback = "\n".join([*lines, *say_cut(cut)])
+        return EvaluationResult(score, score >= self.options.threshold, feedback, metadata)
+
+    def fail(self, failure: Failure) -> Judgement:
+        """The judgement of a case of which no candidate can be judged."""
+        return self.judgement([failure] * len(self.case.candidates))
+
+    def judgement(
+        self, outcomes: Sequence[EvaluationResult | Failure], **details: Any
+    ) -> Judgement:
         scored = sum(not isinstance(outcome, Failure) for outcome in outcomes)
         meters = {self.model, self.decider}
         return Judgement(

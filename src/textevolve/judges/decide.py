@@ -11,13 +11,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from textevolve.engine.local import gather_bounded
-from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
+from textevolve.errors import InputError
 from textevolve.evaluation import (
     Case,
     EvaluationResult,
     Failure,
-    failure_of,
+    attempt,
     refuse_candidate_images,
 )
 from textevolve.judges.context import (
@@ -26,7 +25,6 @@ from textevolve.judges.context import (
     Judgement,
     Options,
     prompt,
-    say_cut,
 )
 from textevolve.judges.criteria import ask_criteria, read_criteria
 from textevolve.judges.pairwise import ask_better
@@ -66,28 +64,20 @@ class Decide:
         """
         context = JudgeContext(case, self.model, self.options)
         asked = ask_candidate(self.options.rubric)
-        try:
-            reference = await context.reference()
-        except FatalModelError:
-            raise
-        except (ModelError, BudgetError) as error:
-            return context.judgement([failure_of(error)] * len(case.candidates))
+        reference = await attempt(context.reference())
+        if isinstance(reference, Failure):
+            return context.fail(reference)
 
-        async def judge(candidate: int) -> EvaluationResult | Failure:
+        async def judge(candidate: int) -> EvaluationResult:
             state = show_state(context, context.show(candidate, reference))
-            try:
-                answers, read = await context.decide(state, asked, (candidate,))
-            except FatalModelError:
-                raise
-            except (ModelError, BudgetError) as error:
-                return failure_of(error)
-            return _result(asked, answers, read, context.options.threshold)
+            answers, read = await context.decide(state, asked, (candidate,))
+            total = sum(read.log_odds) / len(read.log_odds)
+            lines = [_say(text, asked[text], answer) for text, answer in answers.items()]
+            odds = dict(zip(answers, read.log_odds, strict=True))
+            metadata = {"log_odds": total, "answers": odds, **read.told}
+            return context.result(probability(total), lines, read.cut, **metadata)
 
-        outcomes = await gather_bounded(
-            [lambda j=j: judge(j) for j in range(len(case.candidates))],
-            context.options.concurrency,
-        )
-        return context.judgement(outcomes)
+        return context.judgement(await context.each(range(len(case.candidates)), judge))
 
 
 @dataclass(frozen=True)
@@ -113,24 +103,20 @@ class DecideChoice:
             raise InputError("a choice needs at least two candidates")
         refuse_candidate_images(case, "the judge 'decide' with choices")
         question = ask_options(case.candidates, self.options.rubric)
-        try:
-            answers, read = await context.decide((case.input,), {question.name: question})
-        except FatalModelError:
-            raise
-        except (ModelError, BudgetError) as error:
-            return context.judgement([failure_of(error)] * len(case.candidates))
+        decided = await attempt(context.decide((case.input,), {question.name: question}))
+        if isinstance(decided, Failure):
+            return context.fail(decided)
+        answers, read = decided
         probabilities = answers[question.name].probabilities
         logs = [math.log(max(p, UNSURE)) for p in probabilities]
-        outcomes: list[EvaluationResult | Failure] = [
-            EvaluationResult(
-                score=p,
-                passed=p >= context.options.threshold,
-                feedback="\n".join([f"the right option with {p:.0%}", *say_cut(read.cut)]),
-                metadata={"log_odds": log - sum(logs) / len(logs), **read.told},
+        mean = sum(logs) / len(logs)
+        results = [
+            context.result(
+                p, [f"the right option with {p:.0%}"], read.cut, log_odds=log - mean, **read.told
             )
             for p, log in zip(probabilities, logs, strict=True)
         ]
-        return context.judgement(outcomes)
+        return context.judgement(results)
 
 
 def ask_options(candidates: Sequence[str], rubric: str = "") -> Question:
@@ -159,24 +145,6 @@ def ask_candidate(rubric: str) -> Mapping[str, Question]:
 def ask_pair(rubric: str) -> Question:
     """The question about two candidates."""
     return choice("better", ask_better(rubric), (FIRST, SECOND))
-
-
-def _result(
-    asked: Mapping[str, Question], answers: Mapping[str, Answer], read: AnswerOdds, threshold: float
-) -> EvaluationResult:
-    total = sum(read.log_odds) / len(read.log_odds)
-    score = probability(total)
-    lines = [_say(text, asked[text], answer) for text, answer in answers.items()]
-    return EvaluationResult(
-        score=score,
-        passed=score >= threshold,
-        feedback="\n".join(lines + say_cut(read.cut)),
-        metadata={
-            "log_odds": total,
-            "answers": dict(zip(answers, read.log_odds, strict=True)),
-            **read.told,
-        },
-    )
 
 
 def _say(criterion: str, question: Question, answer: Answer) -> str:

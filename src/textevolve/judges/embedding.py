@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from textevolve.engine.local import gather_bounded
-from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
+from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import (
     Case,
     EvaluationResult,
     Failure,
-    failure_of,
+    attempt,
     refuse_candidate_images,
 )
 from textevolve.judges.context import JudgeContext, Judgement, Options
@@ -54,28 +53,15 @@ class EmbeddingSimilarity:
         refuse_candidate_images(case, "a judge by embeddings")
         if case.reference is None:
             raise InputError("this judge needs a field 'reference', and the case has none")
-        try:
-            wanted = await embed(context.model, case.reference)
-        except FatalModelError:
-            raise
-        except (ModelError, BudgetError) as error:
-            return context.judgement([failure_of(error)] * len(case.candidates))
+        reference = await attempt(embed(context.model, case.reference))
+        if isinstance(reference, Failure):
+            return context.fail(reference)
 
-        async def judge(text: str) -> EvaluationResult | Failure:
-            try:
-                score = max(0.0, cosine(await embed(context.model, text), wanted))
-            except FatalModelError:
-                raise
-            except (ModelError, BudgetError) as error:
-                return failure_of(error)
-            return EvaluationResult(score, score >= context.options.threshold)
+        async def judge(text: str) -> EvaluationResult:
+            near = cosine(await embed(context.model, text), reference)
+            return context.result(max(0.0, near), ())
 
-        return context.judgement(
-            await gather_bounded(
-                [lambda text=text: judge(text) for text in case.candidates],
-                context.options.concurrency,
-            )
-        )
+        return context.judgement(await context.each(case.candidates, judge))
 
 
 def cosine(one: Sequence[float], other: Sequence[float]) -> float:

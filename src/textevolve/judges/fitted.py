@@ -12,16 +12,16 @@ from typing import TypeAlias
 import numpy as np
 
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
+from textevolve.errors import InputError
 from textevolve.evaluation import (
     Case,
     EvaluationResult,
     Evaluator,
     Failure,
     Usage,
+    attempt,
     check_case,
     choose_candidates,
-    failure_of,
 )
 from textevolve.judges.context import Judgement, Options
 from textevolve.judges.fitted_file import FittedFile, FittedGrades, FittedSignal
@@ -102,13 +102,11 @@ class FittedJudge:
     async def _ask_once(self, signal: FittedSignal, case: Case) -> tuple[Values, Usage, float]:
         name = signal.judge
         try:
-            judged = await self.judges[name](case)
-        except FatalModelError:
-            raise
+            judged = await attempt(self.judges[name](case))
         except InputError as error:
             raise InputError(f"{self.source}: its signal {name}: {error}") from error
-        except (ModelError, BudgetError) as error:
-            return [_about(name, failure_of(error))] * len(case.candidates), Usage(), 0.0
+        if isinstance(judged, Failure):
+            return [_about(name, judged)] * len(case.candidates), Usage(), 0.0
         unit = "log-odds" if has_log_odds(judged.result) else "scores"
         other = Failure("failed", f"signal {name}: gave {unit}, and was fitted to {signal.values}")
         values: list[float | Failure] = []

@@ -21,9 +21,8 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Literal
 
-from textevolve.engine.local import gather_bounded
-from textevolve.errors import AnswerError, BudgetError, CapabilityError, FatalModelError, ModelError
-from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
+from textevolve.errors import AnswerError, CapabilityError
+from textevolve.evaluation import Case, EvaluationResult, Failure, attempt
 from textevolve.judges.context import JudgeContext, Judgement, Options, prompt
 from textevolve.llm.case_images import fence_with, image_rules, images_of, name_images
 from textevolve.llm.choice_logprobs import probability
@@ -62,11 +61,15 @@ class InstructionLikelihood:
                 tokens before anything is ruled out, or without both forced tokens and schemas.
         """
         context = JudgeContext(case, self.model, self.options)
-        found = await read_likelihood(context)
-        threshold = context.options.threshold
-        return context.judgement(
-            [one if isinstance(one, Failure) else _result(one, threshold) for one in found]
-        )
+        results: list[EvaluationResult | Failure] = []
+        for read in await read_likelihood(context):
+            if isinstance(read, Failure):
+                results.append(read)
+                continue
+            score, odds = probability(read.log_odds), read.log_odds
+            result = context.result(score, [read.feedback], log_odds=odds, surprise=asdict(read))
+            results.append(result)
+        return context.judgement(results)
 
 
 Read = Literal["tokens", "schema"]
@@ -102,13 +105,12 @@ async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
         FatalModelError, CapabilityError: as `InstructionLikelihood`.
     """
     target = cut_instruction(context.case.input, context.options.words)
-    try:
-        # Under a code of the input alone, so that it is asked once for all.
-        alone, way = await _surprise(context, target, fence("response", "", context.lone_nonce))
-    except FatalModelError:
-        raise
-    except (ModelError, BudgetError) as error:
-        return [failure_of(error)] * len(context.case.candidates)
+    # Under a code of the input alone, so that it is asked once for all.
+    empty = fence("response", "", context.lone_nonce)
+    read_alone = await attempt(_surprise(context, target, empty))
+    if isinstance(read_alone, Failure):
+        return [read_alone] * len(context.case.candidates)
+    alone, way = read_alone
     if alone < LEAST_SURPRISE:
         raise CapabilityError(
             "the endpoint gives log-probabilities that leave out what the answer's schema or"
@@ -122,20 +124,14 @@ async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
         text, images = context.case.candidates[candidate], name_images(unasked, candidate)
         return fence_with("response", sanitize(text, context.nonce)[0], context.nonce, images)
 
-    async def read(candidate: int) -> Surprise | Failure:
-        try:
-            images = images_of(unasked, (candidate,))
-            left, read = await _surprise(context, target, shown(candidate), images)
-            if read != way:
-                raise AnswerError(f"read by {read}, and the empty response by {way}: no comparison")
-            return Surprise(left, alone, way)
-        except FatalModelError:
-            raise
-        except (ModelError, BudgetError) as error:
-            return failure_of(error)
+    async def read(candidate: int) -> Surprise:
+        images = images_of(unasked, (candidate,))
+        left, read = await _surprise(context, target, shown(candidate), images)
+        if read != way:
+            raise AnswerError(f"read by {read}, and the empty response by {way}: no comparison")
+        return Surprise(left, alone, way)
 
-    tasks = [lambda j=j: read(j) for j in range(len(context.case.candidates))]
-    return await gather_bounded(tasks, context.options.concurrency)
+    return await context.each(range(len(context.case.candidates)), read)
 
 
 def cut_instruction(text: str, words: int) -> str:
@@ -218,13 +214,3 @@ def read_surprise(response: Response, target: str) -> tuple[float, Read]:
             surprise -= token.logprob
         start = end
     return surprise, "schema"
-
-
-def _result(surprise: Surprise, threshold: float) -> EvaluationResult:
-    score = probability(surprise.log_odds)
-    return EvaluationResult(
-        score=score,
-        passed=score >= threshold,
-        feedback=surprise.feedback,
-        metadata={"log_odds": surprise.log_odds, "surprise": asdict(surprise)},
-    )

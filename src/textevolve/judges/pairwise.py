@@ -13,10 +13,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from textevolve.engine.local import gather_bounded
-from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
-from textevolve.judges.context import AnswerOdds, JudgeContext, Judgement, Options, prompt, say_cut
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, EvaluationResult, Failure, attempt
+from textevolve.judges.context import AnswerOdds, JudgeContext, Judgement, Options, prompt
 from textevolve.judges.ranking import all_pairs, bradley_terry, mean_wins, sort_candidates
 from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.model import Model
@@ -63,18 +62,15 @@ class Pairwise:
         context = JudgeContext(case, self.model, self.options)
         if len(case.candidates) < 2:
             raise InputError("a pairwise judge needs at least two candidates")
-        table = _Comparisons(context, self.ask)
-        try:
-            table.reference = await context.reference()
-            if self.comparisons == "all":
-                await table.compare_all()
-            else:
-                await sort_candidates(len(case.candidates), table.beats)
-        except FatalModelError:
-            raise
-        except (ModelError, BudgetError) as error:
-            return context.judgement([failure_of(error)] * len(case.candidates))
-        return table.judgement()
+        reference = await attempt(context.reference())
+        if isinstance(reference, Failure):
+            return context.fail(reference)
+        table = _Comparisons(context, self.ask, reference)
+        if self.comparisons == "all":
+            await table.compare_all()
+            return table.judgement()
+        order = await attempt(sort_candidates(len(case.candidates), table.beats))
+        return context.fail(order) if isinstance(order, Failure) else table.judgement()
 
 
 def ask_better(rubric: str) -> str:
@@ -87,32 +83,21 @@ def ask_better(rubric: str) -> str:
 class _Comparisons:
     """The pairs that were compared, each with the log-odds of the first one from both orders."""
 
-    def __init__(self, context: JudgeContext, ask: AskPair) -> None:
+    def __init__(self, context: JudgeContext, ask: AskPair, reference: str) -> None:
         self.context = context
         self.ask = ask
-        self.reference = ""
+        self.reference = reference
         self.asked: dict[tuple[int, int], tuple[float, float]] = {}
         self.readings: dict[tuple[int, int], tuple[AnswerOdds, AnswerOdds]] = {}
         self.failures: dict[tuple[int, int], Failure] = {}
 
     async def compare_all(self) -> None:
         """All pairs; one that fails is missing, and the scores come from the others."""
-
-        async def attempt(a: int, b: int) -> None:
-            try:
-                await self.compare(a, b)
-            except FatalModelError:
-                raise
-            except (ModelError, BudgetError) as error:
-                self.failures[a, b] = failure_of(error)
-
-        await gather_bounded(
-            [
-                lambda pair=pair: attempt(*pair)
-                for pair in all_pairs(len(self.context.case.candidates))
-            ],
-            self.context.options.concurrency,
-        )
+        pairs = list(all_pairs(len(self.context.case.candidates)))
+        outcomes = await self.context.each(pairs, lambda pair: self.compare(*pair))
+        for pair, outcome in zip(pairs, outcomes, strict=True):
+            if isinstance(outcome, Failure):
+                self.failures[pair] = outcome
 
     async def beats(self, a: int, b: int) -> bool:
         await self.compare(min(a, b), max(a, b))
@@ -149,10 +134,5 @@ class _Comparisons:
         score = min(max(share, 0.0), 1.0)
         own = [one for pair, both in self.readings.items() if candidate in pair for one in both]
         read = AnswerOdds((strength,), own[0].emulated, sum(one.cut for one in own))
-        lines = [f"expected to win {score:.0%} of comparisons with the others", *say_cut(read.cut)]
-        return EvaluationResult(
-            score=score,
-            passed=score >= self.context.options.threshold,
-            feedback="\n".join(lines),
-            metadata={"log_odds": strength, **read.told},
-        )
+        text = f"expected to win {score:.0%} of comparisons with the others"
+        return self.context.result(score, [text], read.cut, log_odds=strength, **read.told)

@@ -12,9 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from textevolve.engine.local import gather_bounded
-from textevolve.errors import BudgetError, FatalModelError, ModelError
-from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
+from textevolve.evaluation import Case, EvaluationResult, Failure, attempt
 from textevolve.judges.context import (
     AnswerOdds,
     JudgeContext,
@@ -23,7 +21,6 @@ from textevolve.judges.context import (
     example_state,
     example_turns,
     prompt,
-    say_cut,
 )
 from textevolve.judges.criteria import read_criteria, read_levels
 from textevolve.judges.instruction_likelihood import Surprise, read_likelihood
@@ -62,12 +59,9 @@ class Probe:
             FatalModelError: no call can succeed; CapabilityError: without log-probabilities.
         """
         context = JudgeContext(case, self.model, self.options)
-        try:
-            reference = await context.reference()
-        except FatalModelError:
-            raise
-        except (ModelError, BudgetError) as error:
-            return context.judgement([failure_of(error)] * len(case.candidates))
+        reference = await attempt(context.reference())
+        if isinstance(reference, Failure):
+            return context.fail(reference)
         questions = self.questions[:1] if self.options.examples else self.questions
         if self.options.rubric:
             questions = (f"{BY_RUBRIC}\n{self.options.rubric}\n",)
@@ -89,13 +83,13 @@ class Checklist:
             InputError, FatalModelError: as `Probe`.
         """
         context = JudgeContext(case, self.model, self.options, self.decider)
-        try:
-            criteria = _given_criteria(self.options.rubric) or await _write_criteria(context)
-            reference = await context.reference()
-        except FatalModelError:
-            raise
-        except (ModelError, BudgetError) as error:
-            return context.judgement([failure_of(error)] * len(case.candidates))
+        given = _given_criteria(self.options.rubric)
+        criteria = given or await attempt(_write_criteria(context))
+        if isinstance(criteria, Failure):
+            return context.fail(criteria)
+        reference = await attempt(context.reference())
+        if isinstance(reference, Failure):
+            return context.fail(reference)
         questions = [f"Is this true of the response: {text}" for text in criteria]
         outcomes = await _examine(context, questions, reference)
         return context.judgement(outcomes, criteria=criteria)
@@ -130,47 +124,27 @@ async def _examine(
     context: JudgeContext, questions: Sequence[str], reference: str
 ) -> list[EvaluationResult | Failure]:
     """A result for each candidate: by the questions, and the instruction's likelihood."""
-    probed = await _probe_all(context, questions, reference)
-    read = (
-        await read_likelihood(context)
-        if context.options.instruction_likelihood
-        else [None] * len(probed)
-    )
-    threshold = context.options.threshold
 
-    def conclude(
-        read: AnswerOdds | Failure, surprise: Surprise | Failure | None
-    ) -> EvaluationResult | Failure:
-        if isinstance(read, Failure):
-            return read
-        if isinstance(surprise, Failure):
-            return surprise
-        return _result(questions, read, surprise, threshold)
-
-    return [conclude(*pair) for pair in zip(probed, read, strict=True)]
-
-
-async def _probe_all(
-    context: JudgeContext, questions: Sequence[str], reference: str
-) -> list[AnswerOdds | Failure]:
-    """The log-odds of each question on each candidate."""
-
-    async def judge(candidate: int) -> AnswerOdds | Failure:
+    async def probe(candidate: int) -> AnswerOdds:
         shown = context.show(candidate, reference)
-        try:
-            if await context.decides():
-                state = show_state(context, shown)
-                return await context.decide_all(state, questions, (candidate,))
-            return await _probe(context, questions, candidate, shown)
-        except FatalModelError:
-            raise
-        except (ModelError, BudgetError) as error:
-            return failure_of(error)
+        if await context.decides():
+            state = show_state(context, shown)
+            return await context.decide_all(state, questions, (candidate,))
+        return await _probe(context, questions, candidate, shown)
 
-    return await gather_bounded(
-        [lambda j=j: judge(j) for j in range(len(context.case.candidates))],
-        context.options.concurrency,
-    )
+    probed = await context.each(range(len(context.case.candidates)), probe)
+    surprises: list[Surprise | Failure | None] = [None] * len(probed)
+    if context.options.instruction_likelihood:
+        surprises = list(await read_likelihood(context))
+    results: list[EvaluationResult | Failure] = []
+    for read, surprise in zip(probed, surprises, strict=True):
+        if isinstance(read, Failure):
+            results.append(read)
+        elif isinstance(surprise, Failure):
+            results.append(surprise)
+        else:
+            results.append(_result(context, questions, read, surprise))
+    return results
 
 
 def show_state(context: JudgeContext, shown: str) -> tuple[str, ...]:
@@ -193,17 +167,13 @@ async def _probe(
 
 
 def _result(
-    questions: Sequence[str], read: AnswerOdds, surprise: Surprise | None, threshold: float
+    context: JudgeContext, questions: Sequence[str], read: AnswerOdds, surprise: Surprise | None
 ) -> EvaluationResult:
     total = sum(read.log_odds) / len(read.log_odds) + (surprise.log_odds if surprise else 0.0)
-    score = probability(total)
     answers = dict(zip(questions, read.log_odds, strict=True))
     lines = [f"{text} {probability(v):.0%} yes" for text, v in answers.items()]
     metadata: dict[str, Any] = {"log_odds": total, "answers": answers, **read.told}
     if surprise:
         lines.append(surprise.feedback)
         metadata["surprise"] = asdict(surprise)
-    lines += say_cut(read.cut)
-    return EvaluationResult(
-        score=score, passed=score >= threshold, feedback="\n".join(lines), metadata=metadata
-    )
+    return context.result(probability(total), lines, read.cut, **metadata)

@@ -20,12 +20,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
+from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import (
     Case,
     EvaluationResult,
-    Failure,
-    failure_of,
     refuse_candidate_images,
 )
 from textevolve.judges.context import (
@@ -34,7 +32,6 @@ from textevolve.judges.context import (
     Judgement,
     Options,
     prompt,
-    say_cut,
 )
 from textevolve.llm.case_images import image_rules
 from textevolve.llm.choice_logprobs import probability
@@ -140,47 +137,35 @@ class StatementJudge:
         gold = None if self.check.answer == "response" else case.reference
         looked_at = [gold or text for text in case.candidates]
         distinct = tuple(dict.fromkeys(looked_at))
-        outcomes = await gather_bounded(
-            [lambda text=text: _examine(context, self.check, text) for text in distinct],
-            context.options.concurrency,
-        )
+        outcomes = await context.each(distinct, lambda text: _examine(context, self.check, text))
         found = dict(zip(distinct, outcomes, strict=True))
         return context.judgement([found[text] for text in looked_at])
 
 
-async def _examine(
-    context: JudgeContext, check: StatementCheck, answer: str
-) -> EvaluationResult | Failure:
-    """The result for one answer; a part that cannot be judged leaves it without a score."""
-    try:
-        parts = (
-            split_passages(context.case.context or "")
-            if check.part == "Passage"
-            else await _list_statements(context, answer)
-        )
-        read = await _probe_parts(context, check, answer, parts)
-    except FatalModelError:
-        raise
-    except (ModelError, BudgetError) as error:
-        return failure_of(error)
+async def _examine(context: JudgeContext, check: StatementCheck, answer: str) -> EvaluationResult:
+    """The result for one answer.
+
+    Raises:
+        ModelError, BudgetError: a part cannot be judged.
+    """
+    if check.part == "Passage":
+        parts = split_passages(context.case.context or "")
+    else:
+        parts = await _list_statements(context, answer)
+    read = await _probe_parts(context, check, answer, parts)
     shares = [probability(one) for one in read.log_odds]
     score = check.score(shares)
     lines = [f"{s:.0%} yes: {p}" for s, p in zip(shares, parts, strict=True)]
-    return EvaluationResult(
-        score=score,
-        passed=score >= context.options.threshold,
-        feedback="\n".join(lines + say_cut(read.cut)),
-        metadata={
-            "question": check.question,
-            "answers": {
-                f"{check.question} {part}": one
-                for part, one in zip(parts, read.log_odds, strict=True)
-            },
-            "yes": sum(share >= CLEAR for share in shares),
-            "parts": len(parts),
-            **read.told,
+    metadata = {
+        "question": check.question,
+        "answers": {
+            f"{check.question} {part}": one for part, one in zip(parts, read.log_odds, strict=True)
         },
-    )
+        "yes": sum(share >= CLEAR for share in shares),
+        "parts": len(parts),
+        **read.told,
+    }
+    return context.result(score, lines, read.cut, **metadata)
 
 
 def split_passages(context: str) -> tuple[str, ...]:

@@ -174,31 +174,22 @@ FlatColumns = dict[str, type]
 
 def find_columns(rows: Iterable[FlatRow]) -> FlatColumns:
     """The columns of all rows in the order in which they come up, and what each can hold: `int`,
-    `float`, `bool` or `str`, which is also for a column of several kinds, or of none."""
+    `float`, `bool` or `str`, which is also for a column of several kinds, of none, or of whole
+    numbers that the others could not hold exactly."""
     kinds: dict[str, set[type]] = {}
+    greatest: dict[str, int] = {}
     for row in rows:
         for name, value in flatten(row).items():
-            kinds.setdefault(name, set()).add(_kind(value))
-    return {name: _common(found - {type(None)}) for name, found in kinds.items()}
-
-
-def _kind(value: Scalar) -> type:
-    if type(value) is int and abs(value) > EXACT:
-        # In Parquet it is a text where the column has floats, or where 64 bits cannot hold it.
-        return _BigInt if -(2**63) <= value < 2**63 else str
-    return type(value)
-
-
-class _BigInt:
-    """The kind of a whole number that a column of floats could not hold exactly."""
-
-
-def _common(kinds: set[type]) -> type:
-    if len(kinds) == 1 and _BigInt not in kinds:
-        return next(iter(kinds))
-    if kinds and kinds <= {int, _BigInt}:
-        return int
-    return float if kinds == {int, float} else str
+            kinds.setdefault(name, set()).add(type(value))
+            if type(value) is int:
+                greatest[name] = max(greatest.get(name, 0), abs(value))
+    columns: FlatColumns = {}
+    for name, found in kinds.items():
+        held, size = found - {type(None)}, greatest.get(name, 0)
+        columns[name] = next(iter(held)) if len(held) == 1 and size < 2**63 else str
+        if held == {int, float} and size <= EXACT:
+            columns[name] = float
+    return columns
 
 
 def _cells(row: FlatRow, columns: FlatColumns) -> dict[str, Scalar]:

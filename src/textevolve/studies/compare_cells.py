@@ -18,9 +18,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import (
     AnswerError,
     BudgetError,
-    FatalModelError,
     InputError,
-    ModelError,
     TextEvolveError,
 )
 from textevolve.evaluation import (
@@ -30,14 +28,14 @@ from textevolve.evaluation import (
     Evaluator,
     Failure,
     Usage,
-    failure_of,
+    attempt,
     refer_to_images,
 )
 from textevolve.judge_specs import parse_evaluator, split_rules
 from textevolve.judges.context import Judgement
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.trace import TraceRecorder
-from textevolve.llm.model import Request
+from textevolve.llm.model import Request, Response
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.placeholders import check_spelling
 from textevolve.metrics.label_metrics import grade_output
@@ -170,39 +168,40 @@ async def _make(bench: Workbench, planned: Planned) -> Output:
     if request is None:
         return empty
     model = UsageMeter(bench.model_of(empty.model))
-    try:
-        if bench.seconds_left == 0:
-            raise BudgetError(TIME_IS_UP)
+
+    async def ask() -> Response:
+        _require_time(bench)
         response = await model(request)
         if not response.text.strip():
             raise AnswerError("the output is empty")
-    except FatalModelError:
-        raise
-    except (ModelError, BudgetError) as error:
-        return replace(empty, failure=failure_of(error), usage=model.usage)
-    return replace(
-        empty,
-        text=response.text,
-        cut=response.finish_reason == "length",
-        usage=model.usage,
-        seconds=model.seconds,
-    )
+        return response
+
+    response = await attempt(ask())
+    if isinstance(response, Failure):
+        return replace(empty, failure=response, usage=model.usage)
+    cut, spent = response.finish_reason == "length", model.usage
+    return replace(empty, text=response.text, cut=cut, usage=spent, seconds=model.seconds)
 
 
 async def _ask_chain(bench: Workbench, chain: Chain, planned: Planned) -> Output:
     empty, spent = planned.empty, TraceRecorder(chain.name, "chain")
-    try:
-        if bench.seconds_left == 0:
-            raise BudgetError(TIME_IS_UP)
+
+    async def ask() -> Response:
+        _require_time(bench)
         outputs, trace = await ask_chain(
             bench, chain, planned.values, empty.row, sample=empty.sample, spent=spent
         )
-        response = chain_response(chain, outputs, trace)
-    except FatalModelError:
-        raise
-    except (ModelError, BudgetError) as error:
-        return replace(empty, failure=failure_of(error), usage=spent.usage)
+        return chain_response(chain, outputs, trace)
+
+    response = await attempt(ask())
+    if isinstance(response, Failure):
+        return replace(empty, failure=response, usage=spent.usage)
     return replace(empty, text=response.text, usage=response.usage, seconds=response.seconds)
+
+
+def _require_time(bench: Workbench) -> None:
+    if bench.seconds_left == 0:
+        raise BudgetError(TIME_IS_UP)
 
 
 async def _judge(
@@ -218,16 +217,13 @@ async def _judge(
         images=output.images,
     )
     try:
-        found = await judge(case)
-    except FatalModelError:
-        raise
-    except (ModelError, BudgetError, InputError) as error:
-        return [failure_of(error)] * len(texts), Usage(), None
+        found = await attempt(judge(case), InputError)
     except TextEvolveError:
         raise
     except Exception as error:  # noqa: BLE001  the user's own evaluator, on any text
-        raised = Failure("failed", f"the evaluator raised {type(error).__name__}: {error}")
-        return [raised] * len(texts), Usage(), None
+        found = Failure("failed", f"the evaluator raised {type(error).__name__}: {error}")
+    if isinstance(found, Failure):
+        return [found] * len(texts), Usage(), None
     return found.result, found.usage, found
 
 

@@ -34,17 +34,15 @@ from textevolve.errors import (
     AnswerError,
     BudgetError,
     CapabilityError,
-    FatalModelError,
     InputError,
-    ModelError,
 )
-from textevolve.evaluation import Case, Evaluator, Failure, failure_of
+from textevolve.evaluation import Case, Evaluator, Failure, attempt
 from textevolve.events import RecordsExpected
 from textevolve.judges.judged import has_log_odds, ranks_of
 from textevolve.llm.catalogue import PROVIDER, locate
 from textevolve.llm.choice_logprobs import log_odds
 from textevolve.llm.hardware import describe_machine
-from textevolve.llm.model import Message, Model, Request, text_hash
+from textevolve.llm.model import Message, Model, Request, Response, text_hash
 from textevolve.llm.providers import known_providers, resolve
 from textevolve.reach import is_confined
 from textevolve.report import wording
@@ -391,19 +389,20 @@ async def _measure_speed(
         max_tokens=1,
         seed=0,
     )
-    try:
+
+    async def clock() -> tuple[Response, Response]:
         if bench.seconds_left == 0:
             raise BudgetError(TIME_IS_UP)
         read = await one.model(request)
-        wrote = await one.model(replace(request, max_tokens=spec.tokens))
-    except FatalModelError:
-        raise
-    except (ModelError, BudgetError) as error:
-        reads, writes = (replace(m, failure=failure_of(error)) for m in (reads, writes))
-    else:
-        tokens = read.usage.prompt_tokens - read.usage.cached_tokens
-        reads = replace(reads, tokens=tokens, seconds=read.seconds)
-        writes = replace(writes, tokens=wrote.usage.completion_tokens, seconds=wrote.seconds)
+        return read, await one.model(replace(request, max_tokens=spec.tokens))
+
+    timed = await attempt(clock())
+    if isinstance(timed, Failure):
+        return [replace(m, failure=timed) for m in (reads, writes)] if number else []
+    read, wrote = timed
+    tokens = read.usage.prompt_tokens - read.usage.cached_tokens
+    reads = replace(reads, tokens=tokens, seconds=read.seconds)
+    writes = replace(writes, tokens=wrote.usage.completion_tokens, seconds=wrote.seconds)
     return [reads, writes] if number else []
 
 
@@ -419,14 +418,10 @@ async def _measure(bench: Workbench, one: _Model, case: Case) -> Measurement:
     judged = case.parameters["measure"] == "judgement"
     measure = _judge if judged else _read_surprise
     blank = replace(one.blank, case=case.id, measure="judgement" if judged else "perplexity")
-    try:
-        if bench.seconds_left == 0:
-            raise BudgetError(TIME_IS_UP)
-        return await measure(one, case, blank)
-    except FatalModelError:
-        raise
-    except (ModelError, BudgetError) as error:
-        return replace(blank, failure=failure_of(error))
+    if bench.seconds_left == 0:
+        return replace(blank, failure=Failure("skipped", TIME_IS_UP))
+    measured = await attempt(measure(one, case, blank))
+    return replace(blank, failure=measured) if isinstance(measured, Failure) else measured
 
 
 async def _read_surprise(one: _Model, case: Case, blank: Measurement) -> Measurement:

@@ -321,8 +321,7 @@ def _scorers(found: Comparison, names: list[str]) -> Table:
 
 
 def _spending(found: Comparison) -> Table:
-    """Without the columns that tell nothing of any variant."""
-    columns = [
+    columns = (
         Column("variant"),
         Column("outputs", "count"),
         Column("without a score", "count"),
@@ -331,24 +330,15 @@ def _spending(found: Comparison) -> Table:
         Column("output tokens", "count"),
         Column("median time", "duration"),
         Column("cost", "money"),
-    ]
+    )
     rows: list[list[Cell]] = []
     for one in found.variants:
-        asked, used = one.usage.calls > 0, one.usage
-        spent = (used.prompt_tokens, used.completion_tokens, one.seconds, used.cost)
+        used = one.usage
+        tokens = (used.prompt_tokens, used.completion_tokens) if used.calls else (None, None)
         counts = (one.outputs, one.outputs - one.scored, one.cut)
-        rows.append([one.variant, *counts, *(spent if asked else (None, None, one.seconds, None))])
-    troubles = (2, 3)
-    told = [
-        n
-        for n in range(len(columns))
-        if any(row[n] is not None and (n not in troubles or row[n]) for row in rows)
-    ]
-    return Table(
-        "What the outputs took",
-        [columns[n] for n in told],
-        [[row[n] for n in told] for row in rows],
-    )
+        cost = used.cost if used.calls else None
+        rows.append([one.variant, *counts, *tokens, one.seconds, cost])
+    return Table("What the outputs took", columns, rows)
 
 
 def _listing(title: str, outputs: tuple[Output, ...], total: int = 0) -> Table:
