@@ -13,7 +13,7 @@ from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.loops.rules import FAILED_GATES, Hybrid, RulesJudgement, load_rules, parse_rules
 from textevolve.metrics.label_metrics import grade_output, open_metric
 from textevolve.texts import patterns
-from textevolve.texts.prose import LANGUAGES, reading_ease, split_words, tell_language
+from textevolve.texts.prose import LANGUAGES, tell_language
 from textevolve.texts.schema_check import check_schema, find_faults
 
 
@@ -72,13 +72,6 @@ PROSE = {
         ("{kind: language, language: en}", PROSE["en"], PROSE["de"], "seems to be 'de'"),
         ("{kind: language, language: de}", "Nein.", PROSE["ru"], "seems to be 'ru'"),
         (
-            "{kind: readability, min: 60}",
-            ENGLISH,
-            "Incomprehensible sesquipedalian verbiage.",
-            "now",
-        ),
-        ("{kind: readability, max: 60}", "Immeasurable reliability improvements.", ENGLISH, "now"),
-        (
             "{kind: json_schema, schema: {type: object}}",
             "{}",
             "[]",
@@ -106,21 +99,6 @@ def test_languages_are_told(language):
 @pytest.mark.parametrize("text", ["", "12 + 3", "Hello.", "Lorem ipsum dolor sit amet " * 6])
 def test_a_language_that_cannot_be_told_is_not_guessed(text):
     assert tell_language(text) is None
-
-
-def test_reading_ease_is_flesch():
-    assert split_words("Don't pay 3.5, o mother-in-law!") == [
-        "Don't",
-        "pay",
-        "3.5",
-        "o",
-        "mother-in-law",
-    ]
-    assert reading_ease("The cat sat on the mat.") == pytest.approx(206.835 - 1.015 * 6 - 84.6)
-    assert reading_ease("...") is None
-    assert (
-        reading_ease(ENGLISH) > 80 > 30 > reading_ease("Interdisciplinary considerations abound.")
-    )
 
 
 def test_scores_are_weighted_and_gates_hold_back():
@@ -187,7 +165,6 @@ async def test_many_candidates_are_judged_each_for_itself_and_tokens_may_be_coun
         ("rules:\n- {kind: keywords}", "give 'all', 'any' or 'none'"),
         ("rules:\n- {kind: keywords, all: ['']}", "a keyword is blank"),
         ("rules:\n- {kind: language, language: xx}", "no language 'xx'; there are: en"),
-        ("rules:\n- {kind: readability}", "give 'min', 'max' or both"),
         ("rules:\n- {kind: must, pattern: a, weight: 0}", "all weights are 0"),
         ("rules:\n- {kind: must, pattern: a, weight: -1}", "x.yaml:2: rules.0.must.weight"),
         ("rules:\n- &a {kind: must, pattern: a, name: n}\n- *a", "two rules have the name 'n'"),

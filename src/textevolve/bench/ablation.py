@@ -138,40 +138,29 @@ def _bound_difference(difference: Array, questions: int) -> tuple[float, float]:
     return gained.low - lost.high, gained.high - lost.low
 
 
-def say_payoff(found: Payoff, names: Mapping[str, str], *, equal_tokens: bool = False) -> str:
+def say_payoff(payoff: Payoff, names: Mapping[str, str], *, equal_tokens: bool = False) -> str:
     """The answer in one plain sentence; `names`: what judges are called in it."""
-    ours, theirs = map(_share, found.accuracy)
-    gap, ends = found.difference.value, found.difference.interval
+    gap, ends = payoff.difference.value, payoff.difference.interval
     figures = f"(difference {_points(gap)}, {_points(ends.low)} to {_points(ends.high)}"
-    figures += f", p {_p_value(found.p)})"
+    figures += f", p {payoff.p:.2g})"
     said = {
         "pays": f"the debate pays here {figures}",
         "does not pay": f"the debate does not pay here {figures}",
         "cannot be told": f"whether the debate pays here cannot be told {figures}",
-    }[found.answer]
-    if found.answer == "cannot be told" and not math.isnan(found.items_needed):
-        size = max(abs(gap), found.minimum_effect)
+    }[payoff.answer]
+    if payoff.answer == "cannot be told" and not math.isnan(payoff.items_needed):
+        size = max(abs(gap), payoff.minimum_effect)
         said += f"; a difference of {100 * size:.0f} points takes"
-        said += f" about {found.items_needed:,.0f} items to be found"
-    if not math.isnan(found.tokens):
+        said += f" about {payoff.items_needed:,.0f} items to be found"
+    if not math.isnan(payoff.tokens):
         each = "one verdict of the debate" if equal_tokens else "the debate"
-        said += f", and {each} took {found.tokens:.1f} times the tokens"
-    where = f"On these {found.items:,} items" if found.items > 1 else "On this one item"
-    if equal_tokens:
-        where += ", at equal tokens,"
-    judge, rival = (names.get(name, name) for name in (found.debate, found.rival))
+        said += f", and {each} took {payoff.tokens:.1f} times the tokens"
+    where = f"On these {payoff.items:,} items{', at equal tokens,' if equal_tokens else ''}"
+    judge, rival = (names.get(name, name) for name in (payoff.debate, payoff.rival))
+    ours, theirs = (f"{100 * figure.value:.0f} %" for figure in payoff.accuracy)
     return f"{where} {judge} was right in {ours} and {rival} in {theirs}: {said}."
-
-
-def _share(found: Statistic) -> str:
-    low, high = found.interval.low, found.interval.high
-    return f"{100 * found.value:.0f} % ({100 * low:.0f} to {100 * high:.0f})"
 
 
 def _points(share: float) -> str:
     rounded = round(100 * share)
     return f"{rounded:+d}" if rounded else "0"
-
-
-def _p_value(p: float) -> str:
-    return "below 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.1f}"

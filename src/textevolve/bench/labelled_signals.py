@@ -130,11 +130,8 @@ def gather_signals(
 
 def kind_of_labels(items: Iterable[Item]) -> Labels:
     """Ratings, as soon as an item's labels are neither a winner, nor votes, nor places."""
-    return (
-        "pairs"
-        if all(_is_comparison(item.human) for item in items if item.labelled)
-        else ("ratings")
-    )
+    comparisons = all(_is_comparison(item.human) for item in items if item.labelled)
+    return "pairs" if comparisons else "ratings"
 
 
 def _is_comparison(human: Sequence[float]) -> bool:

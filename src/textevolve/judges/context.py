@@ -362,10 +362,10 @@ class JudgeContext:
         )
 
     def result(
-        self, score: float, lines: Iterable[str], cut: int = 0, **metadata: Any
+        self, score: float, lines: Iterable[str], unseen: int = 0, /, **metadata: Any
     ) -> EvaluationResult:
-        """A result by the threshold. `cut`: characters that the model did not see."""
-        feedback = "\n".join([*lines, *say_cut(cut)])
+        """A result by the threshold. `unseen`: characters that the model did not see."""
+        feedback = "\n".join([*lines, *say_cut(unseen)])
         return EvaluationResult(score, score >= self.options.threshold, feedback, metadata)
 
     def fail(self, failure: Failure) -> Judgement:

@@ -25,7 +25,6 @@ from textevolve.reach import allowed_path
 from textevolve.texts.patterns import compile_pattern, is_found
 from textevolve.texts.prose import (
     LANGUAGES,
-    reading_ease,
     split_words,
     tell_language,
 )
@@ -233,33 +232,6 @@ class Language(_Rule):
         return self._broken(0.0, said)
 
 
-class Readability(_Rule):
-    """Flesch's reading ease (English; syllables are estimated) between `min` and `max`."""
-
-    kind: Literal["readability"]
-    min: float | None = None
-    max: float | None = None
-
-    @model_validator(mode="after")
-    def _something(self) -> Self:
-        if self.min is None and self.max is None:
-            raise ValueError("give 'min', 'max' or both; 60 is plain English, 30 is hard to read")
-        return self
-
-    def check(self, subject: RuleSubject) -> RuleFinding:
-        ease = reading_ease(subject.text)
-        if ease is None:
-            return self._broken(0.0, "Write a text of words.")
-        now = f"(Flesch reading ease now {ease:.0f})"
-        if self.min is not None and ease < self.min:
-            said = f"Use shorter sentences and shorter words, to at least {self.min:g} {now}."
-            return self._broken(max(0.0, 1 - (self.min - ease) / 100), said)
-        if self.max is not None and ease > self.max:
-            said = f"Use longer sentences and more exact words, to at most {self.max:g} {now}."
-            return self._broken(max(0.0, 1 - (ease - self.max) / 100), said)
-        return HELD
-
-
 class Call(_Rule):
     """A Python callable: an entry point of the group `textevolve.rules`, `module:function`, or
     `FILE.py:function` beside the rules file.
@@ -304,7 +276,7 @@ class Call(_Rule):
 
 
 Rule = Annotated[
-    Length | Pattern | JsonSchema | Keywords | Language | Readability | Call,
+    Length | Pattern | JsonSchema | Keywords | Language | Call,
     Field(discriminator="kind"),
 ]
 

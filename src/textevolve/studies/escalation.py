@@ -40,7 +40,6 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Cell, Column, Format, LineChart, Report, Table
 from textevolve.report.data import plain
 from textevolve.spec import option
-from textevolve.statistics.intervals import Statistic
 from textevolve.studies.cells import estimate, finite
 from textevolve.studies.labelled_items import (
     OneProfileSpec,
@@ -78,9 +77,9 @@ DEBATE = Names("the first round", "the whole debate", judges=False)
 
 def report_escalation(found: Escalated, names: Names) -> Report:
     facts = {
-        "Items": _say_items(found),
-        "First judge": f"{names.first}: {_right(found.first)}",
-        "Second judge": f"{names.second}: {_right(found.second)}",
+        "Items": f"{len(found.items):,}; {found.selection.items:,} of use, one a question",
+        "First judge": names.first,
+        "Second judge": names.second,
         "Used": f"{wording.count(found.usage.calls, 'call')}, {wording.spent(found.usage)}",
     }
     reasons = dict.fromkeys(one.failure.reason for one in found.items if one.failure)
@@ -88,22 +87,6 @@ def report_escalation(found: Escalated, names: Names) -> Report:
         facts["Missing"] = "\n".join(wording.shorten(r, 160) for r in list(reasons)[:REASONS])
     title = f"Where {names.first} may stand"
     return Report(title, explain_selection(found, names), list(_draw(found, names)), facts)
-
-
-def _say_items(found: Escalated) -> str:
-    number = len({one.item for one in found.items})
-    both = " in both orders" if len(found.items) > number else ""
-    return f"{number:,}{both}; {found.selection.items:,} of use, one a question"
-
-
-def _right(figure: Statistic) -> str:
-    found = estimate(figure)
-    ends = "" if found.low is None else f" ({_ends(found.low, found.high)})"
-    return f"right in {wording.percent(found.value, 1)}{ends}"
-
-
-def _ends(low: float | None, high: float | None) -> str:
-    return f"{wording.percent(low)} to {wording.percent(high)}"
 
 
 def explain_selection(found: Escalated, names: Names) -> str:

@@ -325,14 +325,6 @@ def _show_debate(result: DebateResult) -> Iterator[Block]:
         found = [(j, one) for j, one in enumerate(result.feedback) if _say_feedback(one)]
         for j, one in found:
             yield Texts(f"Feedback on {wording.letter(j)}", [(_weakest(one), _say_feedback(one))])
-    wrong = [
-        (failure.kind, _say_failed(result, failure, turns))
-        for failure, turns in debate_words.failures(result).items()
-    ]
-    if marks := _say_marks(result):
-        wrong.append(("sanitized", marks))
-    if wrong:
-        yield Table("What went wrong", (Column(""), Column("what")), wrong)
 
 
 def _texts(judged: Judged) -> Section:
@@ -370,7 +362,6 @@ def _scores(result: DebateResult) -> Iterator[Block]:
     if weights := result.profile.weights:
         said = ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
         yield Note(f"Weights: {said}; components that are left out have none.", "dim")
-    yield _spread(result)
     limit = None if result.profile.protocol == "independent" else result.profile.convergence
     rounds = [
         (f"round {r + 1}", Estimate(cv if math.isfinite(cv) else None))
@@ -411,19 +402,6 @@ def _table(result: DebateResult) -> Table:
         )
     stands_out = frozenset(best) if len(rows) > 1 else frozenset[int]()
     return Table("Scores", columns, rows, best=stands_out)
-
-
-def _spread(result: DebateResult) -> IntervalChart:
-    """Each candidate's score with one standard deviation over the agents to each side."""
-
-    def estimate(j: int) -> Estimate:
-        score, spread = float(result.scores[j]), float(result.spread[j])
-        if not math.isfinite(score + spread):
-            return Estimate(None)
-        return Estimate(score, max(0.0, score - spread), min(TOP, score + spread))
-
-    rows = [(wording.letter(j), estimate(j)) for j in range(len(result.case.candidates))]
-    return IntervalChart("s_norm, one standard deviation over agents to each side", rows, 0.0, TOP)
 
 
 def _swings(result: DebateResult) -> Table:

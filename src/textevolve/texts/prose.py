@@ -1,7 +1,6 @@
-"""Plain measures of prose that need no model: words, sentences, ease of reading, language.
+"""Plain measures of prose that need no model: words, sentences, language.
 
-They are estimates, and say so where they are used: syllables are counted by groups of vowels, and a
-language is told by its commonest words or its script.
+A language is estimated by its commonest words or its script.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ WORDS_TO_TELL = 20
 """Of fewer words than this a language with Latin letters is not told."""
 
 _WORD = re.compile(r"\w+(?:['’.,-]\w+)*")
-_SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++(?=\s|$)|\n\s*\n")
-_VOWELS = re.compile(r"[aeiouy]+")
 
 # The commonest words of each language that are words of few others.
 _COMMON: Mapping[str, frozenset[str]] = {
@@ -49,36 +46,10 @@ def split_words(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
-def count_sentences(text: str) -> int:
-    """Pieces between the marks that end a sentence; at least 1 where there is a word."""
-    return sum(bool(_WORD.search(piece)) for piece in _SENTENCE_END.split(text))
-
-
 def split_sentences(text: str) -> list[str]:
     """The sentences of a text, or its lines, with the marks that end them."""
     pieces = re.split(r"(?<=[.!?…])\s+|\s*\n\s*", text.strip())
     return [piece for piece in pieces if _WORD.search(piece)]
-
-
-def reading_ease(text: str) -> float | None:
-    """Flesch's reading ease, for English: 90 is very easy, 60 plain, 30 hard; None without words.
-
-    206.835 - 1.015 words / sentences - 84.6 syllables / words (R. Flesch, A new readability
-    yardstick, Journal of Applied Psychology 32, 1948), with syllables estimated.
-    """
-    words, sentences = split_words(text), count_sentences(text)
-    if not words or not sentences:
-        return None
-    syllables = sum(_count_syllables(word) for word in words)
-    return 206.835 - 1.015 * len(words) / sentences - 84.6 * syllables / len(words)
-
-
-def _count_syllables(word: str) -> int:
-    """Groups of vowels, less a silent e at the end."""
-    low = word.lower()
-    groups = len(_VOWELS.findall(low))
-    silent = low.endswith("e") and not low.endswith(("le", "ee", "ye")) and groups > 1
-    return max(1, groups - silent)
 
 
 def tell_language(text: str) -> str | None:
