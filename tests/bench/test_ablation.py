@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from textevolve.bench.ablation import first_round, say_payoff, weigh_debate
 from textevolve.bench.agreement import summarise
-from textevolve.bench.credit import TIED
-from textevolve.bench.disagreements import find_disagreements
 from textevolve.bench.items import Item, load_items
 from textevolve.bench.verdicts import Verdict, gather_outcomes, judge_items
 from textevolve.errors import InputError
@@ -19,6 +17,8 @@ from textevolve.evaluators import open_evaluator
 from textevolve.judge_specs import parse_evaluator
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import ScriptedServer
+from textevolve.report.blocks import Section
+from textevolve.studies import agreement_report
 
 NAN = float("nan")
 
@@ -217,7 +217,7 @@ def test_a_comparison_can_be_turned_around():
 # Disagreements
 
 
-def test_disagreements_are_listed_the_surest_first_and_limited():
+def test_disagreements_are_listed_the_surest_first_and_limited(monkeypatch):
     items = items_with(5)
     made = [
         Verdict("j", f"i{n}", order, scores)
@@ -228,14 +228,18 @@ def test_disagreements_are_listed_the_surest_first_and_limited():
     ]
     failure = Failure("failed", "no use")
     made.append(Verdict("j", "i4", "given", (None, None), failure=failure))
-    found = find_disagreements(items, made)
-    assert found.disputed == {"j": 3}
-    assert found.listed == {"j": ("i2", "i1", "i3")}
-    assert found.flips == {"j": 1}
-    assert [d.item.id for d in found.items] == ["i1", "i2", "i3"]
-    assert found.items[2].outcomes["j"].winner == TIED
-    assert found.items[2].outcomes["j"].flipped
-    short = find_disagreements(items, made, most=1)
-    assert (short.disputed, short.listed) == ({"j": 3}, {"j": ("i2",)})
+    first, *shown = disagreements(items, made)
+    assert first.title == "j: not as people say on 3 items"
+    assert [row[0] for row in first.blocks[0].rows] == ["i2", "i1", "i3"]
+    assert first.blocks[0].rows[2][2:4] == ("tie", "A as given, B reversed")
+    assert first.facts == {"Changed by the order": "1 item"}
+    assert [section.title.partition(":")[0] for section in shown] == ["i1", "i2", "i3"]
+    monkeypatch.setattr(agreement_report, "SHOWN", 1)
+    assert [row[0] for row in disagreements(items, made)[0].blocks[0].rows] == ["i2"]
     bare = [replace(item, human=(NAN, NAN)) for item in items]
-    assert find_disagreements(bare, made).listed == {"j": ("i3",)}
+    assert [row[0] for row in disagreements(bare, made)[0].blocks[0].rows] == ["i3"]
+
+
+def disagreements(items, verdicts):
+    blocks = agreement_report.draw_agreement(items, verdicts, {}, summarise(items, verdicts), None)
+    return [b for b in blocks if isinstance(b, Section) and b.title != "Reliability"]

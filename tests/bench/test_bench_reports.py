@@ -17,7 +17,6 @@ from textevolve.bench.card import (
     make_card,
 )
 from textevolve.bench.card_cases import FAMILIES, CardCase
-from textevolve.bench.disagreements import SHOWN
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict
 from textevolve.errors import AnswerError, InputError
@@ -26,6 +25,7 @@ from textevolve.report.blocks import Report
 from textevolve.report.html import write_html
 from textevolve.studies import agreement, robustness
 from textevolve.studies.agreement import AgreementSpec
+from textevolve.studies.agreement_report import SHOWN
 from textevolve.studies.labelled_items import ItemVerdict, as_case, item_of
 from textevolve.studies.robustness import RobustnessSpec, card_case_of
 from textevolve.studies.robustness import as_case as as_card_case

@@ -9,9 +9,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from textevolve.bench.agreement import AgreementSummary, JudgeComparison, JudgeSummary
-from textevolve.bench.disagreements import Disagreements, Disputed, find_disagreements
+from textevolve.bench.credit import winner_of
 from textevolve.bench.items import Item
-from textevolve.bench.verdicts import ORDERS, ItemOutcome, Verdict
+from textevolve.bench.verdicts import ORDERS, ItemOutcome, Verdict, gather_outcomes
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -23,8 +23,12 @@ from textevolve.report.blocks import (
     Table,
     Texts,
 )
+from textevolve.statistics.intervals import TIE
 from textevolve.studies.calibration_report import draw_calibrations
 from textevolve.studies.cells import estimate, finite
+
+SHOWN = 50
+"""Items that are listed for a judge."""
 
 
 def summary_sentence(summary: AgreementSummary) -> str:
@@ -114,7 +118,7 @@ def draw_agreement(
         yield _draw_parts(summary)
     if summary.comparisons:
         yield _draw_comparisons(summary)
-    yield from _draw_disagreements(find_disagreements(items, verdicts), summary)
+    yield from _draw_disagreements(items, verdicts, summary)
 
 
 def _draw_accuracy(summary: AgreementSummary) -> Table:
@@ -264,30 +268,54 @@ def _compare(pair: JudgeComparison) -> tuple[Cell, ...]:
     )
 
 
-def _draw_disagreements(found: Disagreements, summary: AgreementSummary) -> Iterator[Section]:
-    places = {disputed.item.id: n for n, disputed in enumerate(found.items, 1)}
-    by_id = {disputed.item.id: disputed for disputed in found.items}
+def _draw_disagreements(
+    items: Sequence[Item], verdicts: Sequence[Verdict], summary: AgreementSummary
+) -> Iterator[Section]:
+    """For each judge the items that it and people see differently (without labels: that it sees
+    differently in the two orders): those wrong altogether before those half right, and among them
+    the ones of which the judge is surest. Then every listed item with all verdicts."""
+    outcomes = gather_outcomes(items, verdicts)
+    places = {item.id: number for number, item in enumerate(items, 1)}
     what = "not as people say" if summary.labelled else "not the same in both orders"
-    for judge in summary.judges:
-        ids, number = found.listed[judge.name], found.disputed[judge.name]
-        if not ids:
+    listed: set[str] = set()
+    for name, of in outcomes.items():
+        disputed = [o for o in of.values() if _is_disputed(o, labelled=summary.labelled > 0)]
+        disputed.sort(key=lambda o: (o.credit if summary.labelled else 0.0, -_margin(o)))
+        if not disputed:
             continue
-        rows = [_dispute(by_id[id], judge.name) for id in ids]
-        note = f"Listed: {len(ids)} of them, the worst first. The JSON lines have all."
+        rows: list[tuple[str, ...]] = []
+        for outcome in disputed[:SHOWN]:
+            item = items[places[outcome.item] - 1]
+            chose = (_chose(_winner(item)), _chose(outcome.winner), _flip(outcome))
+            rows.append((item.id, *chose, wording.shorten(item.input, 90)))
+        listed |= {outcome.item for outcome in disputed[:SHOWN]}
+        note = f"Listed: {len(rows)} of them, the worst first. The JSON lines have all."
         columns = [Column(n) for n in ("item", "people", "judge", "order", "input")]
-        links = [f"item-{places[id]}" for id in ids]
-        table = Table("", columns, rows, note=note if len(ids) < number else "", links=links)
-        title = f"{judge.name}: {what} on {wording.count(number, 'item')}"
-        facts = {"Changed by the order": wording.count(found.flips[judge.name], "item")}
-        yield Section(title, [table], facts, folded=True)
-    for disputed in found.items:
-        yield _draw_item(disputed, places[disputed.item.id])
+        links = [f"item-{places[row[0]]}" for row in rows]
+        note = note if len(rows) < len(disputed) else ""
+        title = f"{name}: {what} on {wording.count(len(disputed), 'item')}"
+        flips = sum(outcome.flipped for outcome in of.values())
+        facts = {"Changed by the order": wording.count(flips, "item")}
+        yield Section(title, [Table("", columns, rows, note=note, links=links)], facts, folded=True)
+    failures = {(v.item, v.judge): v.failure.reason for v in verdicts if v.failure}
+    for item in items:
+        if item.id in listed:
+            of_item = {name: of[item.id] for name, of in outcomes.items()}
+            yield _draw_item(item, places[item.id], of_item, failures)
 
 
-def _dispute(disputed: Disputed, judge: str) -> tuple[str, ...]:
-    outcome = disputed.outcomes[judge]
-    chose = _chose(disputed.human), _chose(outcome.winner)
-    return (disputed.item.id, *chose, _flip(outcome), wording.shorten(disputed.item.input, 90))
+def _is_disputed(outcome: ItemOutcome, *, labelled: bool) -> bool:
+    return outcome.credit < 1 - TIE if labelled else outcome.flipped
+
+
+def _margin(outcome: ItemOutcome) -> float:
+    """How far the best candidate is ahead of the next."""
+    *_, second, first = (0.0, 0.0, *sorted(outcome.scores))
+    return first - second if len(outcome.scores) > 1 else 0.0
+
+
+def _winner(item: Item) -> int | None:
+    return winner_of(item.human) if item.labelled else None
 
 
 def _chose(winner: int | None) -> str:
@@ -304,26 +332,30 @@ def _flip(outcome: ItemOutcome) -> str:
     return f"{given} as given, {turned} reversed"
 
 
-def _draw_item(disputed: Disputed, number: int) -> Section:
-    item = disputed.item
+def _draw_item(
+    item: Item,
+    number: int,
+    outcomes: Mapping[str, ItemOutcome],
+    failures: Mapping[tuple[str, str], str],
+) -> Section:
     texts = [("Input", item.input)]
     for place, text in enumerate(item.candidates):
-        said = f"; people: {item.human[place]:.2f}" if item.labelled else ""
-        best = "; chosen by people" if disputed.human == place else ""
-        texts.append((f"{wording.letter(place)}{said}{best}", text))
+        label = f"; people: {item.human[place]:.2f}" if item.labelled else ""
+        best = "; chosen by people" if _winner(item) == place else ""
+        texts.append((f"{wording.letter(place)}{label}{best}", text))
     columns = [Column("judge"), Column("winner")]
     for place in range(len(item.candidates)):
         name = wording.letter(place)
         columns += [Column(f"{name}, as given", "number"), Column(f"{name}, reversed", "number")]
     columns += [Column("order"), Column("missing")]
     rows: list[tuple[Cell, ...]] = []
-    for name, outcome in disputed.outcomes.items():
+    for name, outcome in outcomes.items():
         scores = [
             outcome.means[order][place] if order in outcome.means else None
             for place in range(len(item.candidates))
             for order in ORDERS
         ]
-        missing = wording.shorten(disputed.failures.get(name, ""), 160)
+        missing = wording.shorten(failures.get((item.id, name), ""), 160)
         rows.append((name, _chose(outcome.winner), *scores, _flip(outcome), missing))
     note = "Scores are in a judge's own unit: log-odds where it has them, else from 0 to 1."
     title = f"{wording.shorten(item.id, 40)}: {wording.shorten(item.input, 100)}"
