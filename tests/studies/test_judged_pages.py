@@ -117,7 +117,7 @@ def test_every_part_of_a_debate_is_there(tmp_path: Path, make_result: Make) -> N
         *("input words", "words 0", "words 2", "argued words", "good words", "weak words"),
         *("mend words", "recalled words", "local/m words", "no use words", "answer read: strict"),
         *(
-            "failed Neutral Observer in round 2: no use words",
+            "Failed Neutral Observer in round 2: no use words",
             "3 forged marks",
             "Coverage 83 %",
             "a plain",

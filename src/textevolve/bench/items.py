@@ -322,9 +322,7 @@ def _take_options(question: Row, labels: object, where: str) -> dict[str, str]:
         InputError: there are fewer than two, or the type of the question is unknown.
     """
     kind, criteria = question.get("type"), question.get("criteria")
-    by_name: dict[str, Any] = {}
-    if isinstance(criteria, Mapping):
-        by_name = {str(k): v for k, v in cast(Mapping[Any, Any], criteria).items()}
+    by_name = {str(k): v for k, v in _as_mapping(criteria).items()}
     if kind == "noul":
         return {shown: _write(by_name.get(name)) for name, shown in NOUL.items()}
     if kind == "score":
@@ -337,6 +335,10 @@ def _take_options(question: Row, labels: object, where: str) -> dict[str, str]:
     if len(options) < 2:
         raise InputError(f"{where}: a question needs two options or more, not {len(options)}")
     return {name: _write(text) for name, text in options.items()}
+
+
+def _as_mapping(value: object) -> Mapping[Any, Any]:
+    return cast(Mapping[Any, Any], value) if isinstance(value, Mapping) else {}
 
 
 def _as_list(value: object) -> list[Any]:
