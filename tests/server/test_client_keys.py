@@ -21,7 +21,7 @@ from textevolve.server.errors import ApiError
 from textevolve.server.limits import UsageLimits, open_limits
 from textevolve.server.options import ServerOptions, find_client_key
 from textevolve.server.pages import runs
-from textevolve.store import Store, budgets, kinds
+from textevolve.store import Store, kinds
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeyLimits, KeySpec
 
@@ -183,7 +183,7 @@ async def test_a_namespace_has_its_tokens_of_a_day(resources):
             assert (refused.value.status, refused.value.code) == (429, "insufficient_quota")
             assert refused.value.retry_after <= 24 * 3600
         await limits.check_tokens(free)
-    assert resources.read(budgets.read_budget, "acme").used == 120
+    assert resources.read(stored_keys.read_budget, "acme").used == 120
     async with open_limits(resources) as limits:  # after a restart, too
         with pytest.raises(ApiError):
             await limits.check_tokens(bound)

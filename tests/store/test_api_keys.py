@@ -8,10 +8,9 @@ from contextlib import closing
 import pytest
 
 from textevolve.agents.resources import NamespaceSpec
-from textevolve.store import Store, budgets, kinds
+from textevolve.store import Store, kinds
 from textevolve.store import keys as stored_keys
-from textevolve.store.budgets import TokenBudget
-from textevolve.store.keys import KeyLimits, KeySpec
+from textevolve.store.keys import KeyLimits, KeySpec, TokenBudget
 
 
 @pytest.fixture
@@ -55,21 +54,21 @@ def test_a_session_lasts_until_it_is_over(resources):
 
 
 def test_tokens_of_a_day_are_added_up(resources):
-    assert resources.read(budgets.read_budget, "acme") == TokenBudget(10, 0)
+    assert resources.read(stored_keys.read_budget, "acme") == TokenBudget(10, 0)
     resources.note_usage({"acme": 4, "gone": 1}, {})
     resources.note_usage({"acme": 5}, {})
-    assert resources.read(budgets.read_budget, "acme") == TokenBudget(10, 9)
-    assert resources.read(budgets.read_budget, "gone") == TokenBudget()
+    assert resources.read(stored_keys.read_budget, "acme") == TokenBudget(10, 9)
+    assert resources.read(stored_keys.read_budget, "gone") == TokenBudget()
     resources.write(kinds.update, kinds.NAMESPACES, "", "acme", {"tokens_per_day": None})
-    assert resources.read(budgets.read_budget, "acme") == TokenBudget(None, 9)
+    assert resources.read(stored_keys.read_budget, "acme") == TokenBudget(None, 9)
     resources.write(kinds.delete, kinds.NAMESPACES, "", "acme")
     resources.write(
         kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme", tokens_per_day=10)
     )
-    assert resources.read(budgets.read_budget, "acme") == TokenBudget(10, 0)
+    assert resources.read(stored_keys.read_budget, "acme") == TokenBudget(10, 0)
 
 
 def test_yesterdays_tokens_are_not_todays(resources, monkeypatch):
     resources.note_usage({"acme": 9}, {})
-    monkeypatch.setattr("textevolve.store.budgets.utc_day", lambda: "2999-01-01")
-    assert resources.read(budgets.read_budget, "acme") == TokenBudget(10, 0)
+    monkeypatch.setattr("textevolve.store.keys.utc_day", lambda: "2999-01-01")
+    assert resources.read(stored_keys.read_budget, "acme") == TokenBudget(10, 0)

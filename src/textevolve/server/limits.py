@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from textevolve.errors import StoreError
 from textevolve.server.access import Caller
 from textevolve.server.errors import ApiError
-from textevolve.store import Store, budgets
-from textevolve.store.budgets import TokenBudget
+from textevolve.store import Store, keys
+from textevolve.store.keys import TokenBudget
 
 FLUSH_SECONDS = 1.0
 """How often usage is written down; so much of it is lost where the server is killed."""
@@ -136,7 +136,7 @@ class UsageLimits:
         now = time.monotonic()
         read_at, found = self._budgets.get(namespace, (0.0, TokenBudget()))
         if now - read_at > FLUSH_SECONDS:
-            found = await asyncio.to_thread(self.resources.read, budgets.read_budget, namespace)
+            found = await asyncio.to_thread(self.resources.read, keys.read_budget, namespace)
             self._budgets[namespace] = (now, found)
         return found
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel
-from sqlalchemy import Row, Select, func, insert, select, update
+from sqlalchemy import Row, Select, func, insert, select
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import ConflictError
@@ -28,11 +28,16 @@ from textevolve.store.dialects import database_time
 from textevolve.store.lease import process_identity, see_process
 from textevolve.store.resource_rows import (
     ResourceTable,
+    build,
     delete_where,
+    fetch_all,
+    fetch_one,
     insert_row,
+    mapping_of,
     namespace_id,
     require_row,
     update_row,
+    update_where,
 )
 from textevolve.store.tables import namespaces
 
@@ -110,9 +115,8 @@ def create_job(
     Raises:
         InputError: the name is taken, or a text cannot be kept.
     """
-    insert_row(connection, JOB, spec, namespace, {"paused": False, "spec": _dump(spec)})
-    made = get_job(connection, namespace, getattr(spec, "name"))  # noqa: B009
-    return _set_due(connection, made, next_due)
+    id = insert_row(connection, JOB, spec, namespace, {"paused": False, "spec": _dump(spec)})
+    return _set_due(connection, id, next_due)
 
 
 def update_job(
@@ -125,7 +129,7 @@ def update_job(
     """
     job = get_job(connection, namespace, getattr(spec, "name"))  # noqa: B009
     update_row(connection, JOB, job.id, spec=_dump(spec))
-    return _set_due(connection, get_job(connection, namespace, job.name), next_due)
+    return _set_due(connection, job.id, next_due)
 
 
 def get_job(connection: Connection, namespace: str, name: str) -> StoredJob:
@@ -133,17 +137,14 @@ def get_job(connection: Connection, namespace: str, name: str) -> StoredJob:
     Raises:
         InputError: it is not there.
     """
-    id = require_row(connection, JOB, name, namespace).id
-    row = connection.execute(_select().where(_jobs.c.id == id)).one()
-    return _read(row, database_time(connection))
+    return _get(connection, require_row(connection, JOB, name, namespace).id)
 
 
 def list_jobs(connection: Connection, namespace: str) -> list[StoredJob]:
     """All of a namespace, by name."""
-    own = _jobs.c.namespace_id == namespace_id(connection, namespace)
-    now = database_time(connection)
-    rows = connection.execute(_select().where(own).order_by(_jobs.c.name))
-    return [_read(row, now) for row in rows]
+    own, now = namespace_id(connection, namespace), database_time(connection)
+    query = _select().where(_jobs.c.namespace_id == own).order_by(_jobs.c.name)
+    return [_read(row, now) for row in connection.execute(query)]
 
 
 def delete_job(connection: Connection, namespace: str, name: str) -> None:
@@ -163,8 +164,7 @@ def pause_job(connection: Connection, namespace: str, name: str) -> StoredJob:
     Raises:
         InputError: it is not there.
     """
-    job = get_job(connection, namespace, name)
-    update_row(connection, JOB, job.id, paused=True)
+    update_row(connection, JOB, get_job(connection, namespace, name).id, paused=True)
     return get_job(connection, namespace, name)
 
 
@@ -178,7 +178,7 @@ def resume_job(connection: Connection, namespace: str, name: str, next_due: Next
     update_row(connection, JOB, job.id, paused=False)
     newest = _newest_run(connection, job.id)
     if job.paused and (newest is None or newest.ended is not None):
-        return _set_due(connection, job, next_due)
+        return _set_due(connection, job.id, next_due)
     return get_job(connection, namespace, name)
 
 
@@ -193,7 +193,7 @@ def hasten_job(connection: Connection, namespace: str, name: str) -> StoredJob:
         raise ConflictError(f"job {name}: is paused; resume it first")
     if job.working:
         raise ConflictError(f"job {name}: is in work already; its history shows how far it is")
-    return _set_due(connection, job, lambda _job, now: now)
+    return _set_due(connection, job.id, lambda _job, now: now)
 
 
 def list_job_runs(
@@ -209,8 +209,8 @@ def list_job_runs(
 
 def files_of_jobs(connection: Connection) -> set[str]:
     """Where the files lie that clients sent with their jobs, as `textevolve.jobs` notes it."""
-    specs = [json.loads(spec) for spec in connection.execute(select(_jobs.c.spec)).scalars()]
-    return {one["sent"]["files"] for one in specs if one.get("sent", {}).get("files")}
+    sent = [json.loads(row.spec).get("sent", {}) for row in fetch_all(connection, _jobs)]
+    return {each["files"] for each in sent if each.get("files")}
 
 
 # Work
@@ -248,11 +248,7 @@ def claim_job(connection: Connection, namespace: str, name: str, seconds: float)
     Raises:
         InputError: it is not there. ConflictError: somebody works on it.
     """
-    id = get_job(connection, namespace, name).id
-    row, now = (
-        connection.execute(_select().where(_jobs.c.id == id)).one(),
-        database_time(connection),
-    )
+    row, now = require_row(connection, JOB, name, namespace), database_time(connection)
     if not _is_free(row, now):
         raise ConflictError(
             f"job {name}: is in work by process {row.lease_pid} on {row.lease_host}; wait for it"
@@ -262,9 +258,8 @@ def claim_job(connection: Connection, namespace: str, name: str, seconds: float)
 
 def renew_claim(connection: Connection, claim: JobClaim, seconds: float) -> bool:
     """Have the job for so many seconds from now; False where it is another's by now, or gone."""
-    until = database_time(connection) + seconds
-    mine = update(_jobs).where(*_own(claim)).values(lease_until=until)
-    return connection.execute(mine).rowcount == 1
+    until = {"lease_until": database_time(connection) + seconds}
+    return update_where(connection, _jobs, until, **_own(claim)) == 1
 
 
 def note_job_run(connection: Connection, claim: JobClaim, run_id: str) -> None:
@@ -274,7 +269,7 @@ def note_job_run(connection: Connection, claim: JobClaim, run_id: str) -> None:
         ConflictError: the job is another's by now.
     """
     _require_own(connection, claim)
-    connection.execute(update(_runs).where(_runs.c.id == claim.run.id).values(run_id=run_id))
+    update_where(connection, _runs, {"run_id": run_id}, id=claim.run.id)
 
 
 def end_claim(
@@ -289,16 +284,16 @@ def end_claim(
     Raises:
         ConflictError: the job is another's by now.
     """
-    row, now = _require_own(connection, claim), database_time(connection)
-    due = next_due(_read(row, now), now)
-    end = update(_runs).where(_runs.c.id == claim.run.id)
-    connection.execute(end.values(status=status, detail=detail, ended=now))
-    connection.execute(update(_jobs).where(*_own(claim)).values(due=due, **_UNLEASED))
+    _require_own(connection, claim)
+    job, now = _get(connection, claim.job.id), database_time(connection)
+    end = {"status": status, "detail": detail, "ended": now}
+    update_where(connection, _runs, end, id=claim.run.id)
+    update_where(connection, _jobs, {"due": next_due(job, now), **_UNLEASED}, **_own(claim))
 
 
 def release_claim(connection: Connection, claim: JobClaim) -> None:
     """Give a job back in the middle of its work, which the next scheduler goes on with."""
-    connection.execute(update(_jobs).where(*_own(claim)).values(**_UNLEASED))
+    update_where(connection, _jobs, _UNLEASED, **_own(claim))
 
 
 def _claim(
@@ -307,10 +302,9 @@ def _claim(
     token, pid = secrets.token_hex(16), os.getpid()
     lease = {"lease_token": token, "lease_until": now + seconds, "lease_pid": pid}
     lease |= {"lease_host": socket.gethostname(), "lease_process": process_identity(pid)}
-    connection.execute(update(_jobs).where(_jobs.c.id == row.id).values(**lease))
+    update_where(connection, _jobs, lease, id=row.id)
     run = _take_up(connection, row, now, cause)
-    held = connection.execute(_select().where(_jobs.c.id == row.id)).one()
-    return JobClaim(_read(held, now), run, token)
+    return JobClaim(_get(connection, row.id), run, token)
 
 
 def _take_up(connection: Connection, row: Row[Any], now: float, cause: JobCause) -> StoredJobRun:
@@ -323,12 +317,11 @@ def _take_up(connection: Connection, row: Row[Any], now: float, cause: JobCause)
         if last.cause == cause == "schedule":
             return _read_run(last, working=True)
         stop = {"status": "stopped", "ended": now, "detail": "its process ended"}
-        connection.execute(update(_runs).where(_runs.c.id == last.id).values(**stop))
+        update_where(connection, _runs, stop, id=last.id)
     elif last is not None and last.status == "retrying" and cause == "schedule":
         values |= {"due": last.due, "attempt": last.attempt + 1, "run_id": last.run_id}
-    id = connection.execute(insert(_runs).values(**values).returning(_runs.c.id)).scalar_one()
-    made = connection.execute(select(_runs).where(_runs.c.id == id)).one()
-    return _read_run(made, working=True)
+    run = connection.execute(insert(_runs).values(values).returning(*_runs.c)).one()
+    return _read_run(run, working=True)
 
 
 def _newest_run(connection: Connection, job_id: str) -> Row[Any] | None:
@@ -341,17 +334,15 @@ def _select() -> Select[Any]:
     return select(_jobs, space).join(namespaces, namespaces.c.id == _jobs.c.namespace_id)
 
 
-def _own(claim: JobClaim) -> tuple[Any, Any]:
-    return _jobs.c.id == claim.job.id, _jobs.c.lease_token == claim.token
+def _own(claim: JobClaim) -> dict[str, str]:
+    return {"id": claim.job.id, "lease_token": claim.token}
 
 
-def _require_own(connection: Connection, claim: JobClaim) -> Row[Any]:
-    row = connection.execute(_select().where(*_own(claim))).one_or_none()
-    if row is None:
+def _require_own(connection: Connection, claim: JobClaim) -> None:
+    if fetch_one(connection, _jobs, **_own(claim)) is None:
         raise ConflictError(
             f"job {claim.job.name}: another scheduler has it by now, or it was removed"
         )
-    return row
 
 
 def _is_free(row: Row[Any], now: float) -> bool:
@@ -361,10 +352,15 @@ def _is_free(row: Row[Any], now: float) -> bool:
     return see_process(row.lease_host, row.lease_pid, row.lease_process) is False
 
 
-def _set_due(connection: Connection, job: StoredJob, next_due: NextDue) -> StoredJob:
-    due = next_due(job, database_time(connection))
-    connection.execute(update(_jobs).where(_jobs.c.id == job.id).values(due=due))
-    return get_job(connection, job.namespace, job.name)
+def _get(connection: Connection, id: str) -> StoredJob:
+    row = connection.execute(_select().where(_jobs.c.id == id)).one()
+    return _read(row, database_time(connection))
+
+
+def _set_due(connection: Connection, id: str, next_due: NextDue) -> StoredJob:
+    due = next_due(_get(connection, id), database_time(connection))
+    update_where(connection, _jobs, {"due": due}, id=id)
+    return _get(connection, id)
 
 
 def _dump(spec: BaseModel) -> str:
@@ -372,21 +368,12 @@ def _dump(spec: BaseModel) -> str:
 
 
 def _read(row: Row[Any], now: float) -> StoredJob:
-    return StoredJob(
-        id=row.id,
-        namespace=row.namespace,
-        name=row.name,
-        created=row.created,
-        updated=row.updated,
-        paused=row.paused,
-        due=row.due,
-        working=not _is_free(row, now),
-        spec={"name": row.name, **json.loads(row.spec)},
-    )
+    spec = {"name": row.name, **json.loads(row.spec)}
+    return build(StoredJob, {**mapping_of(row), "working": not _is_free(row, now), "spec": spec})
 
 
 def _read_run(row: Row[Any], *, working: bool) -> StoredJobRun:
-    values: dict[str, Any] = dict(row._mapping)  # pyright: ignore[reportPrivateUsage]  it is public
+    values = mapping_of(row)
     if row.ended is None and not working:
         values["status"] = "interrupted"
     return StoredJobRun(**values)

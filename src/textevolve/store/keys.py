@@ -1,4 +1,5 @@
-"""The keys of a server's clients, and the sessions of browsers that were begun with one.
+"""The keys of a server's clients, the sessions of browsers that were begun with one, and the tokens
+that namespaces may take.
 
 Functions of a connection. Neither a key nor a session's token is kept, only SHA-256 of it; what is
 kept of a key is what it may do, and until when.
@@ -6,22 +7,31 @@ kept of a key is what it may do, and until when.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
-import hmac
 import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, delete, insert
 from sqlalchemy.engine import Connection
 
 from textevolve.agents.resources import ResourceName
 from textevolve.errors import InputError
 from textevolve.spec import Frozen, option, suggest
-from textevolve.store.resource_rows import namespace_id
-from textevolve.store.tables import api_keys, browser_sessions
+from textevolve.store.dialects import insert_into
+from textevolve.store.resource_rows import (
+    build,
+    delete_where,
+    fetch_all,
+    fetch_one,
+    mapping_of,
+    namespace_id,
+    update_where,
+)
+from textevolve.store.tables import api_keys, browser_sessions, namespace_tokens, namespaces
 
 KeyScope: TypeAlias = Literal["read", "run", "label", "admin"]
 """`read`: runs, agents, memories. `run`: models, chats and studies, which cost money. `label`: say
@@ -97,22 +107,17 @@ def add_key(
 
 def list_keys(connection: Connection) -> list[StoredKey]:
     """All that ever were, the oldest first."""
-    query = select(api_keys).order_by(api_keys.c.created, api_keys.c.id)
-    return [_read(row) for row in connection.execute(query)]
+    return [_read(row) for row in fetch_all(connection, api_keys, "created", "id")]
 
 
 def find_key(connection: Connection, text: str) -> StoredKey | None:
     """The live key of this text; None where there is none."""
-    sent = digest(text)
-    row = connection.execute(select(api_keys).where(api_keys.c.hash == sent)).one_or_none()
-    if row is None or not hmac.compare_digest(row.hash, sent):
-        return None
-    return _alive(row)
+    return _alive(fetch_one(connection, api_keys, hash=digest(text)))
 
 
 def find_key_by_id(connection: Connection, id: str) -> StoredKey | None:
     """As long as it is live."""
-    return _alive(connection.execute(select(api_keys).where(api_keys.c.id == id)).one_or_none())
+    return _alive(fetch_one(connection, api_keys, id=id))
 
 
 def require_key(connection: Connection, name: str) -> StoredKey:
@@ -135,40 +140,34 @@ def revoke_key(connection: Connection, name: str) -> StoredKey:
     Raises:
         InputError: there is no such key.
     """
-    found = require_key(connection, name)
-    if found.revoked is None:
-        own = api_keys.c.id == found.id
-        connection.execute(update(api_keys).where(own).values(revoked=time.time()))
-        connection.execute(delete(browser_sessions).where(browser_sessions.c.key_id == found.id))
-    return require_key(connection, found.id)
+    key = require_key(connection, name)
+    update_where(connection, api_keys, {"revoked": time.time()}, id=key.id, revoked=None)
+    delete_where(connection, browser_sessions, key_id=key.id)
+    return require_key(connection, key.id)
 
 
 def note_used(connection: Connection, used: Mapping[str, float]) -> None:
     """When keys, by their ids, were last used."""
     for id, when in used.items():
-        connection.execute(update(api_keys).where(api_keys.c.id == id).values(used=when))
+        update_where(connection, api_keys, {"used": when}, id=id)
 
 
 def add_session(connection: Connection, token: str, key_id: str, expires: float) -> None:
     """A browser's session, by the token in its cookie. Those that are over are removed."""
-    now, table = time.time(), browser_sessions
-    connection.execute(delete(table).where(table.c.expires <= now))
+    now = time.time()
+    connection.execute(delete(browser_sessions).where(browser_sessions.c.expires <= now))
     row = {"hash": digest(token), "key_id": key_id, "created": now, "expires": expires}
-    connection.execute(insert(table).values(row))
+    connection.execute(insert(browser_sessions).values(row))
 
 
 def find_session(connection: Connection, token: str) -> str | None:
     """The id of the key that the session was begun with, while it lasts."""
-    table, sent = browser_sessions, digest(token)
-    row = connection.execute(select(table).where(table.c.hash == sent)).one_or_none()
-    if row is None or not hmac.compare_digest(row.hash, sent) or row.expires <= time.time():
-        return None
-    return row.key_id
+    row = fetch_one(connection, browser_sessions, hash=digest(token))
+    return row.key_id if row is not None and row.expires > time.time() else None
 
 
 def end_session(connection: Connection, token: str) -> None:
-    table = browser_sessions
-    connection.execute(delete(table).where(table.c.hash == digest(token)))
+    delete_where(connection, browser_sessions, hash=digest(token))
 
 
 def digest(text: str) -> bytes:
@@ -177,17 +176,43 @@ def digest(text: str) -> bytes:
 
 
 def _alive(row: Row[Any] | None) -> StoredKey | None:
-    found = None if row is None else _read(row)
-    return found if found is not None and found.live else None
+    return None if row is None or not (key := _read(row)).live else key
 
 
 def _read(row: Row[Any]) -> StoredKey:
-    return StoredKey(
-        row.id,
-        row.name,
-        KeySpec.model_validate_json(row.spec),
-        row.created,
-        row.expires,
-        row.revoked,
-        row.used,
-    )
+    return build(StoredKey, {**mapping_of(row), "spec": KeySpec.model_validate_json(row.spec)})
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBudget:
+    """`allowed`: tokens a day (of UTC) for a namespace; None: as many as it likes."""
+
+    allowed: int | None = None
+    used: int = 0
+
+
+def read_budget(connection: Connection, namespace: str) -> TokenBudget:
+    """Return today's budget, without a bound for a namespace that is not there."""
+    space = fetch_one(connection, namespaces, name=namespace)
+    if space is None:
+        return TokenBudget()
+    today = fetch_one(connection, namespace_tokens, namespace_id=space.id, day=utc_day())
+    return TokenBudget(space.tokens_per_day, 0 if today is None else today.tokens)
+
+
+def add_tokens(connection: Connection, spent: Mapping[str, int]) -> None:
+    """Add what models read and wrote, by the namespaces' names; of one that is gone it is not
+    kept."""
+    table = namespace_tokens
+    for name, tokens in spent.items():
+        if (space := fetch_one(connection, namespaces, name=name)) is not None:
+            row = {"namespace_id": space.id, "day": utc_day(), "tokens": tokens}
+            more = insert_into(connection, table).values(row)
+            more = more.on_conflict_do_update(
+                index_elements=["namespace_id", "day"], set_={"tokens": table.c.tokens + tokens}
+            )
+            connection.execute(more)
+
+
+def utc_day() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import Row, delete, func, insert, select
+from sqlalchemy import Row, func, insert, select
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import InputError
@@ -27,10 +27,10 @@ from textevolve.labelling.tasks import (
     check_note,
 )
 from textevolve.spec import suggest
-from textevolve.store.resource_rows import namespace_id
+from textevolve.store.memory_rows import chunks
+from textevolve.store.resource_rows import delete_where, fetch_all, fetch_one, namespace_id
 from textevolve.store.tables import labelling_items, labelling_tasks, labels, namespaces
 
-CHUNK = 500
 TASK_ID = "la_"
 """How the ids of tasks begin."""
 
@@ -45,22 +45,21 @@ def create_task(
     if not items:
         raise InputError(f"labelling task '{name}': there is nothing to label")
     space = namespace_id(connection, namespace)
-    table = labelling_tasks
-    taken = select(table.c.id).where(table.c.namespace_id == space, table.c.name == name)
-    if connection.execute(taken).first() is not None:
+    if fetch_one(connection, labelling_tasks, namespace_id=space, name=name) is not None:
         raise InputError(
             f"there is a labelling task '{name}' already; give another name, or delete it with:"
             f" textevolve labelling delete {name}"
         )
     id = f"{TASK_ID}{secrets.token_hex(16)}"
     row = {"id": id, "namespace_id": space, "name": name, "created": time.time()}
-    connection.execute(insert(table).values(**row, spec=_ascii(spec.model_dump(mode="json"))))
+    row["spec"] = _ascii(spec.model_dump(mode="json"))
+    connection.execute(insert(labelling_tasks).values(row))
     rows = [
         {"task_id": id, "position": position, "item": _ascii(asdict(item))}
         for position, item in enumerate(items)
     ]
-    for start in range(0, len(rows), CHUNK):
-        connection.execute(insert(labelling_items), rows[start : start + CHUNK])
+    for chunk in chunks(rows):
+        connection.execute(insert(labelling_items), chunk)
     return get_task(connection, id)
 
 
@@ -108,22 +107,18 @@ def _tasks() -> Any:
 
 
 def _read_task(connection: Connection, row: Row[Any]) -> StoredTask:
-    items, own = labelling_items, labels.c.task_id == row.id
-    number = select(func.count()).select_from(items).where(items.c.task_id == row.id)
-    done = (
-        select(labels.c.labeller, func.count())
-        .where(own)
-        .group_by(labels.c.labeller)
-        .order_by(labels.c.labeller)
-    )
+    items = select(func.count()).where(labelling_items.c.task_id == row.id)
+    number = func.count().label("number")
+    done = select(labels.c.labeller, number).where(labels.c.task_id == row.id)
+    by_labeller = done.group_by(labels.c.labeller).order_by(labels.c.labeller)
     return StoredTask(
         id=row.id,
         namespace=row.space,
         name=row.name,
         spec=TaskSpec(**json.loads(row.spec)),
         created=row.created,
-        positions=connection.execute(number).scalar_one(),
-        done={one[0]: one[1] for one in connection.execute(done)},
+        positions=connection.execute(items).scalar_one(),
+        done={each.labeller: each.number for each in connection.execute(by_labeller)},
     )
 
 
@@ -134,9 +129,8 @@ def read_task(connection: Connection, id: str) -> tuple[list[LabelItem], list[Gi
 
 def read_task_items(connection: Connection, task: str) -> list[LabelItem]:
     """All items in the order of their positions, which count from 0."""
-    table = labelling_items
-    query = select(table.c.item).where(table.c.task_id == task).order_by(table.c.position)
-    return [_read_item(one) for one in connection.execute(query).scalars()]
+    rows = fetch_all(connection, labelling_items, "position", task_id=task)
+    return [_read_item(row.item) for row in rows]
 
 
 def read_task_item(connection: Connection, task: str, position: int) -> LabelItem:
@@ -144,12 +138,10 @@ def read_task_item(connection: Connection, task: str, position: int) -> LabelIte
     Raises:
         InputError: the task has no such position.
     """
-    table = labelling_items
-    query = select(table.c.item).where(table.c.task_id == task, table.c.position == position)
-    found = connection.execute(query).scalar_one_or_none()
-    if found is None:
+    row = fetch_one(connection, labelling_items, task_id=task, position=position)
+    if row is None:
         raise InputError(f"the labelling task has no item {position}")
-    return _read_item(found)
+    return _read_item(row.item)
 
 
 def _read_item(text: str) -> LabelItem:
@@ -163,13 +155,11 @@ def _read_item(text: str) -> LabelItem:
 
 def read_labels(connection: Connection, task: str, labeller: str | None = None) -> list[GivenLabel]:
     """The labels of a task, or of one person, by position."""
-    query = select(labels).where(labels.c.task_id == task)
-    if labeller is not None:
-        query = query.where(labels.c.labeller == labeller)
-    found = connection.execute(query.order_by(labels.c.position, labels.c.labeller))
+    person = {} if labeller is None else {"labeller": labeller}
+    rows = fetch_all(connection, labels, "position", "labeller", task_id=task, **person)
     return [
         GivenLabel(row.position, row.labeller, created=row.created, **json.loads(row.label))
-        for row in found
+        for row in rows
     ]
 
 
@@ -196,24 +186,18 @@ def keep_label(connection: Connection, task: StoredTask, label: GivenLabel) -> G
 
 def drop_label(connection: Connection, task: str, position: int, labeller: str) -> bool:
     """Take a label back; whether there was one."""
-    table = labels
-    own = (table.c.task_id == task, table.c.position == position, table.c.labeller == labeller)
-    return connection.execute(delete(table).where(*own)).rowcount > 0
+    key = {"task_id": task, "position": position, "labeller": labeller}
+    return delete_where(connection, labels, **key) > 0
 
 
 def delete_task(connection: Connection, id: str) -> None:
     """Remove a task with its items and labels."""
-    for table, key in (
-        (labels, labels.c.task_id),
-        (labelling_items, labelling_items.c.task_id),
-        (labelling_tasks, labelling_tasks.c.id),
-    ):
-        connection.execute(delete(table).where(key == id))
+    for table in (labels, labelling_items):
+        delete_where(connection, table, task_id=id)
+    delete_where(connection, labelling_tasks, id=id)
 
 
 def delete_tasks_of(connection: Connection, namespace: str) -> None:
     """Remove all tasks of a namespace, by its id."""
-    table = labelling_tasks
-    query = select(table.c.id).where(table.c.namespace_id == namespace)
-    for id in connection.execute(query).scalars().all():
-        delete_task(connection, id)
+    for task in fetch_all(connection, labelling_tasks, namespace_id=namespace):
+        delete_task(connection, task.id)

@@ -22,7 +22,7 @@ from sqlalchemy.engine import Connection
 from textevolve.errors import ConflictError, StoreAwayError, StoreError
 from textevolve.evaluation import Case
 from textevolve.settings import StoreLocation
-from textevolve.store import budgets, jobs, journal, keys, kinds, lease, records, runs, served
+from textevolve.store import jobs, journal, keys, kinds, lease, records, runs, served
 from textevolve.store.database import Database, open_database
 from textevolve.store.documents import CHECK
 from textevolve.store.jobs import JobClaim
@@ -216,7 +216,7 @@ class Store:
         """Keep tokens by namespaces, and when keys were last used, by their ids."""
 
         def write(connection: Connection) -> None:
-            budgets.add_tokens(connection, tokens)
+            keys.add_tokens(connection, tokens)
             keys.note_used(connection, keys_used)
 
         self.write(write)

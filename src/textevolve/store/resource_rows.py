@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
-from sqlalchemy import Row, Select, Table, delete, insert, select, update
+from sqlalchemy import ColumnElement, Row, Select, Table, delete, insert, select, update
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import NotFoundError, TakenError
@@ -156,14 +156,37 @@ def refuse_taken(connection: Connection, kind: ResourceTable, name: str, namespa
 
 
 def update_row(connection: Connection, kind: ResourceTable, id: str, **values: Any) -> None:
-    table = kind.table
-    connection.execute(update(table).where(table.c.id == id).values(updated=time.time(), **values))
+    update_where(connection, kind.table, {"updated": time.time(), **values}, id=id)
+
+
+def fetch_all(
+    connection: Connection, table: Table, *order: str, **equal: Any
+) -> Sequence[Row[Any]]:
+    """Return the rows whose columns equal these values, ordered by the columns `order`."""
+    query = select(table).where(*_match(table, equal))
+    return connection.execute(query.order_by(*(table.c[name] for name in order))).all()
+
+
+def fetch_one(connection: Connection, table: Table, **equal: Any) -> Row[Any] | None:
+    """Return the row whose columns equal these values, None if there is none."""
+    return connection.execute(select(table).where(*_match(table, equal))).one_or_none()
+
+
+def update_where(
+    connection: Connection, table: Table, values: Mapping[str, Any], **equal: Any
+) -> int:
+    """Change the rows whose columns equal these values; return how many there were."""
+    query = update(table).where(*_match(table, equal)).values(values)
+    return connection.execute(query).rowcount
 
 
 def delete_where(connection: Connection, table: Table, **equal: Any) -> int:
-    """Remove the rows whose columns equal these values; how many there were."""
-    query = delete(table).where(*(table.c[name] == value for name, value in equal.items()))
-    return connection.execute(query).rowcount
+    """Remove the rows whose columns equal these values; return how many there were."""
+    return connection.execute(delete(table).where(*_match(table, equal))).rowcount
+
+
+def _match(table: Table, equal: Mapping[str, Any]) -> list[ColumnElement[bool]]:
+    return [table.c[name] == value for name, value in equal.items()]
 
 
 def mapping_of(row: Row[Any]) -> dict[str, Any]:
