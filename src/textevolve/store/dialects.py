@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from sqlalchemy import JSON, ColumnElement, LargeBinary, Table, Text, cast, func, literal
-from sqlalchemy import text as sql
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
@@ -155,20 +154,6 @@ def sweep_texts(connection: Connection) -> int:
         return connection.exec_driver_sql(_PARTS_POSTGRES).rowcount
     connection.exec_driver_sql(_PARTS)
     return connection.exec_driver_sql("SELECT changes()").scalar_one()
-
-
-def used_bytes(connection: Connection) -> int:
-    """Bytes of what is kept. PostgreSQL's are counted row by row: those of its files do not shrink
-    with a removal."""
-    if is_postgres(connection):
-        sizes = (
-            "SELECT coalesce(sum(length(body)), 0) FROM texts",
-            "SELECT coalesce(sum(length(request) + coalesce(length(response), 0)), 0) FROM calls",
-            "SELECT coalesce(sum(length(body)), 0) FROM cases",
-        )
-        return sum(int(connection.execute(sql(one)).scalar_one()) for one in sizes)
-    size, free = file_bytes(connection)
-    return size - free
 
 
 def file_bytes(connection: Connection) -> tuple[int, int]:

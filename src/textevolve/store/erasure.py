@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, TypeAlias
 
-from sqlalchemy import Table, bindparam, delete, select, update
+from sqlalchemy import Table
 from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection
 
@@ -37,6 +37,7 @@ from textevolve.store.documents import (
     unpack_json_bytes,
 )
 from textevolve.store.memory_search_sqlite import words_to_find
+from textevolve.store.resource_rows import delete_where, fetch_all, update_where
 
 ERASED = "[erased]"
 MARK = f'"{ERASED}"'
@@ -62,8 +63,6 @@ Losses: TypeAlias = Mapping[str, Mapping[str, int]]
 for those of no run."""
 Matcher: TypeAlias = Callable[[str], bool]
 
-FEW = 20
-"""Of how many words it is quicker to look for each than to take a text apart."""
 _ESCAPE = re.compile(r'\\+(?:u([0-9a-fA-F]{4})|[bfnrt"/\\])')
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
@@ -86,8 +85,8 @@ def _erase(connection: Connection, texts: Sequence[str], writes: bool) -> Losses
     def change(table: Table, row: Mapping[str, Any], cleaned: Mapping[str, Any]) -> bool:
         changed = {name: value for name, value in cleaned.items() if value != row[name]}
         if changed and writes:
-            same = [key == row[key.name] for key in row_keys(table)]
-            connection.execute(update(table).where(*same).values(changed))
+            same = {key.name: row[key.name] for key in row_keys(table)}
+            update_where(connection, table, changed, **same)
         return bool(changed)
 
     holding = {
@@ -97,8 +96,8 @@ def _erase(connection: Connection, texts: Sequence[str], writes: bool) -> Losses
     }
     for row in read_rows(connection, tables.calls):
         if change(tables.calls, row, _clean_call(row, holding, holds)):
-            reused = select(tables.reuses.c.run_id).where(tables.reuses.c.call_id == row["id"])
-            for run_id in (row["run_id"], *connection.execute(reused).scalars()):
+            reuses = fetch_all(connection, tables.reuses, call_id=row["id"])
+            for run_id in (row["run_id"], *(each.run_id for each in reuses)):
                 lost[run_id]["calls"] += 1
     for table, names in COLUMNS.items():
         for row in read_rows(connection, table):
@@ -107,8 +106,8 @@ def _erase(connection: Connection, texts: Sequence[str], writes: bool) -> Losses
                 run_id = row["id"] if of_run else row.get("run_id", "")
                 lost[run_id]["description" if of_run else table.name] += 1
     if writes and holding:
-        gone = delete(tables.texts).where(tables.texts.c.hash == bindparam("gone"))
-        connection.execute(gone, [{"gone": hash} for hash in holding])
+        for hash in holding:
+            delete_where(connection, tables.texts, hash=hash)
         body = text_to_bytes(ERASED)
         tombstone = {"hash": hash_bytes(ERASED), "size": len(body), "body": body}
         made = insert_into(connection, tables.texts).values(tombstone)
@@ -127,10 +126,6 @@ def _make_matcher(texts: Sequence[str]) -> Matcher:
         index[min(needle, key=counts.__getitem__)].append(f" {' '.join(needle)} ")
 
     def holds(text: str) -> bool:
-        if len(index) <= FEW and text.isascii() and "\\u" not in text:  # as most are
-            lower = text.lower()
-            if not any(word in lower for word in index):
-                return False
         words = [] if text.startswith("data:image/") else _list_words(text)
         rare = index.keys() & set(words)
         joined = f" {' '.join(words)} " if rare else ""

@@ -39,13 +39,13 @@ from textevolve.store.documents import (
     unpack,
     whole,
 )
+from textevolve.store.memory_rows import chunks
+from textevolve.store.resource_rows import build, mapping_of
 from textevolve.store.tables import batches
 from textevolve.store.writer import Writer
 
 PAGE = 200
 """How many calls are read at once."""
-MOST_VARIABLES = 500
-"""Values in one query."""
 LOOK_AGAIN = 0.25
 """Seconds between two looks for an answer that another process is asking for."""
 LONGEST_WAIT = 120.0
@@ -250,20 +250,16 @@ def find_calls(reader: Connection, run_id: str, text: str, most: int) -> list[St
     values = {"run": run_id, "n": most + 1}
     query = """SELECT id, parts FROM calls WHERE id IN (SELECT id FROM calls WHERE run_id = :run
         UNION ALL SELECT call_id FROM reuses WHERE run_id = :run) ORDER BY id LIMIT :n"""
-    parts = {id: set(split_hashes(found)) for id, found in reader.execute(sql(query), values)}
+    parts = {id: set(split_hashes(hashes)) for id, hashes in reader.execute(sql(query), values)}
     if len(parts) > most:
         return None
     holding = set[bytes]()
-    hashes = list(set[bytes]().union(*parts.values()) - _images(reader, run_id))
-    for start in range(0, len(hashes), MOST_VARIABLES):
-        said = _texts(reader, hashes[start : start + MOST_VARIABLES])
-        holding |= {hash for hash, one in said.items() if text in one}
-    wanted = [id for id, found in parts.items() if found & holding]
+    for hashes in chunks(set[bytes]().union(*parts.values()) - _images(reader, run_id)):
+        holding |= {hash for hash, body in _texts(reader, hashes).items() if text in body}
     calls: list[StoredCall] = []
-    for start in range(0, len(wanted), MOST_VARIABLES):
-        some = wanted[start : start + MOST_VARIABLES]
-        found = select(tables.calls).where(tables.calls.c.id.in_(some))
-        for row in reader.execute(found.order_by(tables.calls.c.id)).all():
+    for ids in chunks(id for id, hashes in parts.items() if hashes & holding):
+        query = select(tables.calls).where(tables.calls.c.id.in_(ids)).order_by(tables.calls.c.id)
+        for row in reader.execute(query):
             with whole(f"run {run_id}: call {row.id}"):
                 calls.append(_row_to_call(row, run_id))
     return calls
@@ -310,14 +306,12 @@ def _row_to_call(row: Row[Any], run_id: str) -> StoredCall:
 def read_request(reader: Connection, call: StoredCall) -> Request:
     """The request of a call with all its texts."""
     hashes = split_hashes(call.parts)
-    wanted = list(set(hashes))
     with whole(f"call {call.id}: a text"):
-        found = _texts(reader, wanted)
-    if len(found) < len(wanted):
-        missing = len(wanted) - len(found)
+        texts = _texts(reader, list(set(hashes)))
+    if missing := len(set(hashes)) - len(texts):
         raise StoreError(f"call {call.id}: {missing} of its texts are missing; {CHECK}")
     with whole(f"call {call.id}"):
-        return restore_request(call.document, [found[hash] for hash in hashes])
+        return restore_request(call.document, [texts[hash] for hash in hashes])
 
 
 def _texts(reader: Connection, hashes: list[bytes]) -> dict[bytes, str]:
@@ -326,9 +320,6 @@ def _texts(reader: Connection, hashes: list[bytes]) -> dict[bytes, str]:
     query = select(texts.hash, texts.size, texts.body).where(texts.hash.in_(hashes))
     rows = reader.execute(query).all()
     return {hash: bytes_to_text(unpack(body, size)) for hash, size, body in rows}
-
-
-_KEY_BYTES = 32
 
 
 class StoreLedger:
@@ -361,40 +352,17 @@ class StoreLedger:
 
 
 def keep_batch(connection: Connection, run_id: str, batch: KeptBatch) -> None:
-    values: dict[str, Any] = {
-        "mark": batch.mark,
-        "run_id": run_id,
-        "model": batch.model,
-        "created": batch.created,
-        "updated": time.time(),
-        "state": batch.state,
-        "file": batch.file,
-        "remote_id": batch.id,
-        "detail": batch.detail,
-        "keys": b"".join(map(bytes.fromhex, batch.keys)),
-    }
-    made = insert_into(connection, batches).values(values)
-    connection.execute(made.on_conflict_do_update(index_elements=["mark"], set_=values))
+    values = {name: getattr(batch, name) for name in ("mark", "model", "created", "state", "file")}
+    values |= {"run_id": run_id, "updated": time.time(), "remote_id": batch.id}
+    values |= {"detail": batch.detail, "keys": b"".join(map(bytes.fromhex, batch.keys))}
+    row = insert_into(connection, batches).values(values)
+    connection.execute(row.on_conflict_do_update(index_elements=["mark"], set_=values))
 
 
 def open_batches(connection: Connection, run_id: str) -> list[KeptBatch]:
     query = select(batches).where(batches.c.run_id == run_id, batches.c.state.in_(OPEN_STATES))
-    return [_batch(row) for row in connection.execute(query.order_by(batches.c.created))]
-
-
-def _batch(row: Row[Any]) -> KeptBatch:
-    return KeptBatch(
-        mark=row.mark,
-        model=row.model,
-        created=row.created,
-        keys=_split(row.keys),
-        state=row.state,
-        file=row.file,
-        id=row.remote_id,
-        detail=row.detail,
-    )
-
-
-def _split(keys: bytes) -> tuple[str, ...]:
-    places = range(0, len(keys), _KEY_BYTES)
-    return tuple(keys[place : place + _KEY_BYTES].hex() for place in places)
+    open_jobs: list[KeptBatch] = []
+    for row in connection.execute(query.order_by(batches.c.created)):
+        keys = tuple(key.hex() for key in split_hashes(row.keys))
+        open_jobs.append(build(KeptBatch, {**mapping_of(row), "keys": keys, "id": row.remote_id}))
+    return open_jobs

@@ -13,6 +13,7 @@ import os
 import secrets
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from sqlalchemy.engine import Connection, Row
 
 from textevolve.errors import BusyError, StoreError
 from textevolve.store.dialects import database_time
+from textevolve.store.resource_rows import fetch_one, update_where
 from textevolve.store.tables import records, runs
 
 BEAT_SECONDS = 10.0
@@ -35,51 +37,38 @@ def take(connection: Connection, run_id: str) -> str:
     Raises:
         StoreError: there is no such run. BusyError: a living process has it; names pid and host.
     """
-    row = connection.execute(select(runs).where(runs.c.id == run_id)).one_or_none()
+    row = fetch_one(connection, runs, id=run_id)
     if row is None:
         raise StoreError(f"run {run_id}: is not in this store; see `textevolve runs list`")
-    if is_held(connection, row.lease_host, row.lease_pid, row.lease_process, row.lease_heartbeat):
-        raise BusyError(
-            f"run {run_id}: is in work by process {row.lease_pid} on {row.lease_host}; "
-            "wait for it or stop it first"
-        )
-    found = select(exists().where(records.c.run_id == run_id))
-    whole = row.status == "finished" and connection.execute(found).scalar_one()
+    require_free(connection, row, "wait for it or stop it first")
+    stored = select(exists().where(records.c.run_id == run_id))
+    done = row.status == "finished" and connection.execute(stored).scalar_one()
     token, now, pid = secrets.token_hex(16), database_time(connection), os.getpid()
-    connection.execute(
-        update(runs)
-        .where(runs.c.id == run_id)
-        .values(
-            status="finished" if whole else "running",
-            updated=now,
-            lease_token=token,
-            lease_host=socket.gethostname(),
-            lease_pid=pid,
-            lease_process=process_identity(pid),
-            lease_heartbeat=now,
-        )
-    )
+    values = {"status": "finished" if done else "running", "updated": now, "lease_token": token}
+    values |= {"lease_host": socket.gethostname(), "lease_pid": pid, "lease_heartbeat": now}
+    values["lease_process"] = process_identity(pid)
+    update_where(connection, runs, values, id=run_id)
     return token
+
+
+def require_free(connection: Connection, row: Row[Any], advice: str) -> None:
+    """
+    Raises:
+        BusyError: a living process works on the run; names pid and host.
+    """
+    holder = (row.lease_host, row.lease_pid, row.lease_process, row.lease_heartbeat)
+    if is_held(connection, *holder):
+        raise BusyError(
+            f"run {row.id}: is in work by process {row.lease_pid} on {row.lease_host}; {advice}"
+        )
 
 
 def release(connection: Connection, token: str) -> None:
     """Give the lease back; a run that nobody has marked as finished or failed was interrupted."""
-    mine = runs.c.lease_token == token
-    connection.execute(
-        update(runs).where(mine, runs.c.status == "running").values(status="interrupted")
-    )
-    connection.execute(
-        update(runs)
-        .where(mine)
-        .values(
-            updated=database_time(connection),
-            lease_token=None,
-            lease_host=None,
-            lease_pid=None,
-            lease_process=None,
-            lease_heartbeat=None,
-        )
-    )
+    update_where(connection, runs, {"status": "interrupted"}, lease_token=token, status="running")
+    free = {column.name: None for column in runs.c if column.name.startswith("lease_")}
+    values = {**free, "updated": database_time(connection)}
+    update_where(connection, runs, values, lease_token=token)
 
 
 def renew(connection: Connection, tokens: Sequence[str]) -> set[str]:
@@ -95,7 +84,7 @@ def require(connection: Connection, run_id: str, token: str) -> None:
     Raises:
         BusyError: the lease is not this process's any more; says who has the run now.
     """
-    row = connection.execute(select(runs).where(runs.c.id == run_id)).one_or_none()
+    row = fetch_one(connection, runs, id=run_id)
     if row is None or row.lease_token != token:
         raise BusyError(f"run {run_id}: {_describe_holder(row)}; this process stops")
 
@@ -122,15 +111,16 @@ def is_held(
     heartbeat where it is on another machine, in the database's time."""
     if host is None or pid is None:
         return False
-    seen = see_process(host, pid, process)
-    if seen is not None:
-        return seen
+    alive = see_process(host, pid, process)
+    if alive is not None:
+        return alive
     return database_time(connection) - (heartbeat or 0.0) < STALE_SECONDS
 
 
 def see_process(host: str, pid: int, process: str | None) -> bool | None:
     """Whether a process lives; None where that cannot be seen from here."""
-    if process is not None and _same_machine(process, process_identity(os.getpid())):
+    own = process_identity(os.getpid())
+    if process is not None and own is not None and process.split()[:2] == own.split()[:2]:
         return process_identity(pid) == process
     if process is None and host == socket.gethostname() and not _exists(pid):
         return False
@@ -152,18 +142,13 @@ def process_identity(pid: int) -> str | None:
     return f"{boot} {namespace} {fields[18]}"
 
 
-def _same_machine(process: str, other: str | None) -> bool:
-    return other is not None and process.split()[:2] == other.split()[:2]
-
-
 def _exists(pid: int) -> bool:
     """Where there is no /proc; True where that cannot be asked either (Windows)."""
     if os.name != "posix":
         return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    with suppress(PermissionError):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
     return True

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from sqlalchemy import Select, delete, func, insert, select, update
+from sqlalchemy import Select, func, insert, select
 from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection, Row
 
 from textevolve.errors import BusyError, StoreError
 from textevolve.evaluation import Case, Usage
 from textevolve.store import lease
-from textevolve.store.dialects import IMAGES, insert_into, sweep_texts, used_bytes
+from textevolve.store.dialects import IMAGES, insert_into, sweep_texts
 from textevolve.store.documents import (
     bytes_to_text,
     dump_case,
@@ -35,7 +35,15 @@ from textevolve.store.documents import (
     whole,
 )
 from textevolve.store.documents import text_to_bytes as to_bytes
-from textevolve.store.tables import cases, runs, texts
+from textevolve.store.resource_rows import (
+    build,
+    delete_where,
+    fetch_all,
+    fetch_one,
+    mapping_of,
+    update_where,
+)
+from textevolve.store.tables import batches, cases, records, reuses, runs, served_runs, texts
 
 RunStatus = Literal["running", "finished", "interrupted", "failed"]
 
@@ -88,12 +96,11 @@ class RunTotals:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """What the removal of a run has freed; `bytes` are those of its calls and texts."""
+    """How many rows went with a run."""
 
     cases: int
     calls: int
     texts: int
-    bytes: int
 
 
 def create_run(
@@ -106,33 +113,25 @@ def create_run(
     taken = find_run(connection, fingerprint)
     if taken is not None:
         raise StoreError(f"run {taken.id}: is this very run; resume it instead")
-    now = time.time()
-    values: dict[str, Any] = {
-        "id": _new_id(connection),
-        "name": plain_text(name),
-        "fingerprint": fingerprint,
-        "created": now,
-        "updated": now,
-        "status": "interrupted",
-        "source": plain_text(source),
-        "spec": dump_json(dict(spec), "the description of a run"),
-    }
-    connection.execute(insert(runs).values(values))
-    return get_run(connection, values["id"])
+    id, now = _new_id(connection), time.time()
+    run = RunRecord(id, name, fingerprint, now, now, "interrupted", source, None, spec)
+    copy_run(connection, run)
+    return get_run(connection, id)
 
 
 def copy_run(connection: Connection, run: RunRecord) -> None:
+    """Store a run as it is, in place of an earlier one with its id."""
     values = {name: getattr(run, name) for name in RunRecord.__dataclass_fields__}
-    values |= {"spec": dump_json(dict(run.spec), "the description of a run")}
     values |= {"name": plain_text(run.name), "source": plain_text(run.source)}
-    connection.execute(delete(runs).where(runs.c.id == run.id))
+    values["spec"] = dump_json(dict(run.spec), "the description of a run")
+    delete_where(connection, runs, id=run.id)
     connection.execute(insert(runs).values(values))
 
 
 def respecify(connection: Connection, run_id: str, changed: Mapping[str, Any]) -> RunRecord:
     spec = {**get_run(connection, run_id).spec, **changed}
-    written = dump_json(spec, "the description of a run")
-    connection.execute(update(runs).where(runs.c.id == run_id).values(spec=written))
+    document = dump_json(spec, "the description of a run")
+    update_where(connection, runs, {"spec": document}, id=run_id)
     return get_run(connection, run_id)
 
 
@@ -141,12 +140,12 @@ def _new_id(connection: Connection) -> str:
     while True:
         letters = "".join(secrets.choice(_LETTERS) for _ in range(4))
         id = f"{time.strftime('%Y%m%d')}-{letters}"
-        if connection.execute(select(runs.c.id).where(runs.c.id == id)).first() is None:
+        if fetch_one(connection, runs, id=id) is None:
             return id
 
 
 def find_run(connection: Connection, fingerprint: str) -> RunRecord | None:
-    row = connection.execute(select(runs).where(runs.c.fingerprint == fingerprint)).one_or_none()
+    row = fetch_one(connection, runs, fingerprint=fingerprint)
     return None if row is None else _read_whole(connection, row)
 
 
@@ -227,39 +226,23 @@ def _read_whole(connection: Connection, row: Row[Any]) -> RunRecord:
         StoreError: the row is damaged.
     """
     with whole(f"run {row.id}"):
-        return _read_record(connection, row)
-
-
-def _read_record(connection: Connection, row: Row[Any]) -> RunRecord:
-    spec = check_fields(row._asdict())  # pyright: ignore[reportPrivateUsage]  it is public
-    status: RunStatus = row.status
-    if status == "running" and not lease.is_held(
-        connection, row.lease_host, row.lease_pid, row.lease_process, row.lease_heartbeat
-    ):
-        status = "interrupted"
-    return RunRecord(
-        id=row.id,
-        name=row.name,
-        fingerprint=row.fingerprint,
-        created=row.created,
-        updated=row.updated,
-        status=status,
-        source=row.source,
-        n_cases=row.n_cases,
-        spec=spec,
-    )
+        values = mapping_of(row)
+        values["spec"] = check_fields(values)
+        holder = (row.lease_host, row.lease_pid, row.lease_process, row.lease_heartbeat)
+        if row.status == "running" and not lease.is_held(connection, *holder):
+            values["status"] = "interrupted"
+        return build(RunRecord, values)
 
 
 def finish_run(connection: Connection, run_id: str, status: RunStatus) -> None:
-    change = update(runs).where(runs.c.id == run_id).values(status=status, updated=time.time())
-    if connection.execute(change).rowcount == 0:
+    values = {"status": status, "updated": time.time()}
+    if update_where(connection, runs, values, id=run_id) == 0:
         raise StoreError(f"run {run_id}: is not in this store; see `textevolve runs list`")
 
 
 def reopen_run(connection: Connection, run_id: str) -> None:
-    """A finished run that lacks something now is to be gone on with."""
-    mine = (runs.c.id == run_id) & (runs.c.status == "finished")
-    connection.execute(update(runs).where(mine).values(status="running"))
+    """Let a finished run that lacks something now be resumed."""
+    update_where(connection, runs, {"status": "running"}, id=run_id, status="finished")
 
 
 def settle_run(connection: Connection, run_id: str, fingerprint: str) -> RunRecord:
@@ -268,21 +251,18 @@ def settle_run(connection: Connection, run_id: str, fingerprint: str) -> RunReco
     One that lacks cases, since its store was damaged, gets those of the new one; and the new one's
     name, if it was given one.
     """
-    taken = find_run(connection, fingerprint)
+    run, taken = get_run(connection, run_id), find_run(connection, fingerprint)
     if taken is None or taken.id == run_id:
-        change = update(runs).where(runs.c.id == run_id).values(fingerprint=fingerprint)
-        connection.execute(change)
+        update_where(connection, runs, {"fingerprint": fingerprint}, id=run_id)
         return get_run(connection, run_id)
     if taken.n_cases is None:
-        number = get_run(connection, run_id).n_cases
-        connection.execute(delete(cases).where(cases.c.run_id == taken.id))
-        moved = update(cases).where(cases.c.run_id == run_id).values(run_id=taken.id)
-        connection.execute(moved)
-        connection.execute(update(runs).where(runs.c.id == taken.id).values(n_cases=number))
-    if name := get_run(connection, run_id).name:
-        connection.execute(update(runs).where(runs.c.id == taken.id).values(name=name))
-    connection.execute(delete(cases).where(cases.c.run_id == run_id))
-    connection.execute(delete(runs).where(runs.c.id == run_id))
+        delete_where(connection, cases, run_id=taken.id)
+        update_where(connection, cases, {"run_id": taken.id}, run_id=run_id)
+        update_where(connection, runs, {"n_cases": run.n_cases}, id=taken.id)
+    if run.name:
+        update_where(connection, runs, {"name": run.name}, id=taken.id)
+    delete_where(connection, cases, run_id=run_id)
+    delete_where(connection, runs, id=run_id)
     return get_run(connection, taken.id)
 
 
@@ -290,7 +270,7 @@ def start_cases(connection: Connection, run_id: str) -> None:
     """Make ready for the cases of a run; those of an attempt that was cut short are dropped."""
     if get_run(connection, run_id).n_cases is not None:
         raise StoreError(f"run {run_id}: has its cases already")
-    connection.execute(delete(cases).where(cases.c.run_id == run_id))
+    delete_where(connection, cases, run_id=run_id)
 
 
 def chunk_cases(run_id: str, source: Iterable[Case]) -> Iterator[list[dict[str, Any]]]:
@@ -325,9 +305,7 @@ def insert_cases(connection: Connection, rows: Sequence[dict[str, Any]]) -> None
 
 
 def end_cases(connection: Connection, run_id: str, count: int) -> None:
-    connection.execute(
-        update(runs).where(runs.c.id == run_id).values(n_cases=count, updated=time.time())
-    )
+    update_where(connection, runs, {"n_cases": count, "updated": time.time()}, id=run_id)
 
 
 def append_case(connection: Connection, run_id: str, case: Case) -> None:
@@ -361,8 +339,7 @@ def read_cases(connection: Connection, run_id: str, start: int) -> list[tuple[in
 
 def find_image(connection: Connection, key: bytes) -> str | None:
     """The data URL that is kept under a hash; None where there is none."""
-    query = select(texts.c.size, texts.c.body).where(texts.c.hash == key)
-    row = connection.execute(query).one_or_none()
+    row = fetch_one(connection, texts, hash=key)
     return None if row is None else bytes_to_text(unpack(row.body, row.size))
 
 
@@ -384,23 +361,14 @@ FROM calls WHERE
 
 def run_totals(connection: Connection, run_id: str) -> RunTotals:
     """What the run has spent and used; the sums are the database's."""
-    asked = {"run": run_id}
-    spent = connection.execute(sql(f"{_SUMS} run_id = :run"), asked).one()
-    found = sql(f"{_SUMS} id IN (SELECT call_id FROM reuses WHERE run_id = :run)")
-    reused = connection.execute(found, asked).one()
-    return RunTotals(_sum_usage(*spent[:7]), _sum_usage(*reused[:7]), failed=spent[7])
-
-
-def _sum_usage(
-    calls: int,
-    prompt: int,
-    cached: int,
-    answered: int,
-    cost: float | None,
-    unknown: int | None,
-    saved: float,
-) -> Usage:
-    return Usage(calls, prompt, cached, answered, cost, saved=None if unknown else saved)
+    totals: list[Usage] = []
+    failed = 0
+    for own in ("run_id = :run", "id IN (SELECT call_id FROM reuses WHERE run_id = :run)"):
+        row = connection.execute(sql(f"{_SUMS} {own}"), {"run": run_id}).one()
+        *counts, unknown, saved, failures = row
+        totals.append(Usage(*counts, saved=None if unknown else saved))
+        failed = failed or failures
+    return RunTotals(*totals, failed=failed)
 
 
 def busy_seconds(connection: Connection, run_id: str) -> float:
@@ -426,41 +394,26 @@ AND (run_id = :run OR NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = calls.run_i
 
 def delete_run(connection: Connection, run_id: str) -> Freed:
     """Remove the run. Raises BusyError while a living process works on it."""
-    this = {"run": run_id}
-    query = "SELECT lease_host, lease_pid, lease_process, lease_heartbeat FROM runs WHERE id = :run"
-    row = connection.execute(sql(query), this).one_or_none()
+    row = fetch_one(connection, runs, id=run_id)
     if row is None:
         raise StoreError(f"run {run_id}: is not in this store; see `textevolve runs list`")
-    if lease.is_held(connection, *row):
-        raise BusyError(f"run {run_id}: is in work by process {row[1]} on {row[0]}; stop it first")
-    _refuse_paid(connection, run_id)
-    before = used_bytes(connection)
+    lease.require_free(connection, row, "stop it first")
+    for job in fetch_all(connection, batches, run_id=run_id, state="submitted"):
+        raise BusyError(  # it is paid for, and nobody would know of it
+            f"run {run_id}: batch job {job.remote_id} is still open at its provider; end it first"
+            f" with: textevolve runs cancel-batch {run_id}"
+        )
+    this = {"run": run_id}
     query = "SELECT 1 FROM cases WHERE run_id = :run AND substr(body, 1, 1) = :mark LIMIT 1"
     images = connection.execute(sql(query), {**this, "mark": IMAGES}).one_or_none()
-    cases = _change(connection, "DELETE FROM cases WHERE run_id = :run", run_id)
-    _change(connection, "DELETE FROM records WHERE run_id = :run", run_id)
-    _change(connection, "DELETE FROM served_runs WHERE run_id = :run", run_id)
-    _change(connection, "DELETE FROM batches WHERE run_id = :run", run_id)
-    _change(connection, "DELETE FROM runs WHERE id = :run", run_id)
-    calls = _change(connection, _REMOVE_CALLS, run_id)
-    _change(connection, "DELETE FROM reuses WHERE run_id = :run", run_id)
-    texts = 0
+    removed = delete_where(connection, cases, run_id=run_id)
+    for table in (records, served_runs, batches):
+        delete_where(connection, table, run_id=run_id)
+    delete_where(connection, runs, id=run_id)
+    calls = connection.execute(sql(_REMOVE_CALLS), this).rowcount
+    delete_where(connection, reuses, run_id=run_id)
+    unused = 0
     if calls or images:
-        texts = sweep_texts(connection)
+        unused = sweep_texts(connection)
         connection.exec_driver_sql("UPDATE counters SET value = value + 1 WHERE name = 'sweeps'")
-    return Freed(cases, calls, texts, before - used_bytes(connection))
-
-
-def _refuse_paid(connection: Connection, run_id: str) -> None:
-    """A batch job that goes on at its provider is paid for, and nobody would know of it."""
-    query = "SELECT remote_id FROM batches WHERE run_id = :run AND state = 'submitted'"
-    job = connection.execute(sql(query), {"run": run_id}).scalar()
-    if job is not None:
-        raise BusyError(
-            f"run {run_id}: batch job {job} is still open at its provider; end it first with:"
-            f" textevolve runs cancel-batch {run_id}"
-        )
-
-
-def _change(connection: Connection, statement: str, run_id: str) -> int:
-    return connection.execute(sql(statement), {"run": run_id}).rowcount
+    return Freed(removed, calls, unused)
