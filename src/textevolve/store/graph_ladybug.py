@@ -21,25 +21,18 @@ from textevolve.errors import StoreError
 from textevolve.memory.record import Collection
 from textevolve.store.database import Database
 from textevolve.store.memories import StoredMemories
-from textevolve.store.memory_rows import Held, holds
+from textevolve.store.memory_rows import Held, holds, read_held
 from textevolve.store.tables import memories, mentions
 
 _SCHEMA = (
     "CREATE NODE TABLE IF NOT EXISTS Loaded(collection STRING PRIMARY KEY, version INT64)",
-    "CREATE NODE TABLE IF NOT EXISTS Memory(seq INT64 PRIMARY KEY, collection STRING, added INT64,"
-    " closed INT64, forgotten BOOLEAN, superseded_at DOUBLE, valid_from DOUBLE, valid_to DOUBLE,"
-    " trust DOUBLE)",
-    "CREATE NODE TABLE IF NOT EXISTS Entity(id STRING PRIMARY KEY, collection STRING, name STRING)",
+    "CREATE NODE TABLE IF NOT EXISTS Memory(seq INT64 PRIMARY KEY, collection STRING)",
+    "CREATE NODE TABLE IF NOT EXISTS Entity(id STRING PRIMARY KEY, collection STRING)",
     "CREATE REL TABLE IF NOT EXISTS Mentions(FROM Memory TO Entity)",
 )
-_COLUMNS = (
-    *("seq", "added", "closed", "forgotten", "superseded_at"),
-    *("valid_from", "valid_to", "trust"),
-)
-
 _STEP = """
     MATCH (a:Memory)-[:Mentions]->(:Entity)<-[:Mentions]-(m:Memory)
-    WHERE a.seq IN $reached AND {held} RETURN DISTINCT m.seq ORDER BY m.seq"""
+    WHERE a.seq IN $reached AND m.collection = $collection RETURN DISTINCT m.seq ORDER BY m.seq"""
 
 
 class LadybugGraph:
@@ -85,15 +78,15 @@ class LadybugGraph:
         with self._lock:
             try:
                 self._fill(connection, collection)
-                condition, values = _hold(held)
-                reached, newest, found = set(starts), list(starts), list[int]()
+                reached, newest, order = set(starts), list(starts), list[int]()
                 for _ in range(hops):
-                    given = {"reached": newest, "collection": collection.id, **values}
-                    step = self._ask(_STEP.format(held=condition), given)
-                    newest = [seq for (seq,) in step if seq not in reached]
-                    found += newest
+                    values = {"reached": newest, "collection": collection.id}
+                    step = [seq for (seq,) in self._ask(_STEP, values) if seq not in reached]
+                    current = read_held(connection, held, step)
+                    newest = [seq for seq in step if seq in current]
+                    order += newest
                     reached.update(newest)
-                return found
+                return order
             except RuntimeError as error:
                 raise self._explain(error) from error
 
@@ -107,24 +100,20 @@ class LadybugGraph:
         known = self._ask("MATCH (l:Loaded {collection: $id}) RETURN l.version", own)
         if known == [[collection.version]]:
             return
-        asked = select(*(memories.c[name] for name in _COLUMNS))
-        rows = connection.execute(asked.where(memories.c.collection_id == collection.id))
-        nodes = [dict(row) for row in rows.mappings()]
         pairs = select(mentions.c.seq, mentions.c.entity)
         named = connection.execute(pairs.where(mentions.c.collection_id == collection.id)).all()
         edges = [{"seq": seq, "id": f"{collection.id} {entity}"} for seq, entity in named]
+        nodes = [{"seq": seq} for seq in dict.fromkeys(edge["seq"] for edge in edges)]
         entities = [{"id": id} for id in dict.fromkeys(edge["id"] for edge in edges)]
-        filled = ", ".join(f"{name}: r.{name}" for name in _COLUMNS)
         self._graph.execute("BEGIN TRANSACTION")
         try:
             self._ask("MATCH (m:Memory {collection: $id}) DETACH DELETE m", own)
             self._ask("MATCH (e:Entity {collection: $id}) DETACH DELETE e", own)
-            if nodes:
-                made = f"UNWIND $rows AS r CREATE (:Memory {{collection: $id, {filled}}})"
-                self._ask(made, {"rows": nodes, **own})
             if edges:
-                made = "UNWIND $rows AS r CREATE (:Entity {collection: $id, id: r.id})"
-                self._ask(made, {"rows": entities, **own})
+                create = "UNWIND $rows AS r CREATE (:Memory {collection: $id, seq: r.seq})"
+                self._ask(create, {"rows": nodes, **own})
+                create = "UNWIND $rows AS r CREATE (:Entity {collection: $id, id: r.id})"
+                self._ask(create, {"rows": entities, **own})
                 self._ask(
                     "UNWIND $rows AS r MATCH (m:Memory {seq: r.seq}), (e:Entity {id: r.id})"
                     " CREATE (m)-[:Mentions]->(e)",
@@ -145,27 +134,6 @@ class LadybugGraph:
             f"graph {self.folder}: cannot be used ({said}); end the other process that uses it, or"
             " delete the folder, which is made again"
         )
-
-
-def _hold(held: Held) -> tuple[str, dict[str, Any]]:
-    """`memory_rows.holds` in Cypher."""
-    parts = [
-        "m.collection = $collection",
-        "(m.valid_from IS NULL OR m.valid_from <= $moment)",
-        "(m.valid_to IS NULL OR m.valid_to > $moment)",
-    ]
-    values: dict[str, Any] = {"moment": held.moment}
-    if held.version is not None:
-        parts += ["m.added <= $version", "(m.closed IS NULL OR m.closed > $version)"]
-        values["version"] = held.version
-    elif held.past:
-        parts += ["NOT m.forgotten", "(m.superseded_at IS NULL OR m.superseded_at > $moment)"]
-    else:
-        parts.append("m.closed IS NULL")
-    if held.least_trust > 0:
-        parts.append("m.trust >= $trust")
-        values["trust"] = held.least_trust
-    return " AND ".join(parts), values
 
 
 class LadybugMemories(StoredMemories):

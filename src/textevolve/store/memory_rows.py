@@ -205,6 +205,16 @@ def holds(held: Held) -> ColumnElement[bool]:
     return and_(*parts)
 
 
+def read_held(connection: Connection, held: Held, seqs: Iterable[int]) -> set[int]:
+    """Return those of the memories that are held."""
+    query = select(memories.c.seq).where(holds(held))
+    return {
+        seq
+        for chunk in chunks(seqs)
+        for seq in connection.execute(query.where(memories.c.seq.in_(chunk))).scalars()
+    }
+
+
 def in_version(version: int) -> ColumnElement[bool]:
     table = memories.c
     return and_(table.added <= version, or_(table.closed.is_(None), table.closed > version))

@@ -28,7 +28,7 @@ from sqlalchemy import ColumnElement, Integer, Text, column, func, select, table
 from sqlalchemy.engine import Connection
 
 from textevolve.memory.record import Collection, Vector
-from textevolve.store.memory_rows import Held, IndexEntry, chunks, cosines_with, holds
+from textevolve.store.memory_rows import Held, IndexEntry, cosines_with, holds, read_held
 from textevolve.store.tables import collections, embeddings, memories
 
 WORDS = "memory_words"
@@ -65,17 +65,13 @@ def find_near(
     if kept is None:
         return _compare_rows(connection, collection, held, embedding, limit)
     cosines = cosines_with(kept.vectors, embedding)
-    query = select(memories.c.seq).where(memories.c.collection_id == collection.id, holds(held))
+    near, current = list[tuple[int, float]](), set[int]()
     # Most memories are held, so that the nearest of all do; else all of them are gone through.
-    near = _rank(kept.seqs, cosines, 4 * limit)
-    current = {
-        seq
-        for chunk in chunks(seq for seq, _ in near)
-        for seq in connection.execute(query.where(memories.c.seq.in_(chunk))).scalars()
-    }
-    if len(current) < limit and len(near) < len(kept.seqs):
-        near = _rank(kept.seqs, cosines, len(kept.seqs))
-        current = set(connection.execute(query).scalars())
+    for most in (4 * limit, len(kept.seqs)):
+        near = _rank(kept.seqs, cosines, most)
+        current = read_held(connection, held, [seq for seq, _ in near])
+        if len(current) >= limit:
+            break
     return [each for each in near if each[0] in current][:limit]
 
 

@@ -9,12 +9,13 @@ are called inside a transaction.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import ColumnElement, delete, func, select
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Row
 
 from textevolve.store.dialects import insert_into
 from textevolve.store.documents import (
@@ -175,7 +176,7 @@ def newest_revision(connection: Connection, run_id: str) -> int:
 
 
 def _select(run_id: str) -> Any:
-    return select(*COLUMNS).where(records.c.run_id == run_id)
+    return select(records).where(records.c.run_id == run_id)
 
 
 def _ordered(query: Any, order: RecordOrder) -> Any:
@@ -191,35 +192,26 @@ def _read(connection: Connection, query: Any) -> list[Kept]:
     return [row_to_kept(row) for row in connection.execute(query)]
 
 
-COLUMNS = tuple(
-    records.c[name]
-    for name in (
-        *("run_id", "key", "position", "case_id", "score", "status"),
-        *("reason", "body", "variant", "passed", "revision"),
-    )
-)
-"""The columns that `row_to_kept` reads."""
 _COLUMN_OF = {"key": records.c.key, "case": records.c.case_id}
 
 
-def row_to_kept(row: Sequence[Any]) -> Kept:
+def row_to_kept(row: Row[Any]) -> Kept:
     """
     Raises:
         StoreError: it is damaged.
     """
-    run_id, key, position, case, score, status, reason, body, variant, passed, revision = row
-    with whole(f"run {run_id}: record {position}"):
+    with whole(f"run {row.run_id}: record {row.position}"):
         return Kept(
-            bytes_to_text(key),
-            position,
-            bytes_to_text(case),
-            score,
-            status,
-            bytes_to_text(reason),
-            unpack_json_bytes(body),
-            bytes_to_text(variant or b""),
-            passed,
-            revision or 0,
+            bytes_to_text(row.key),
+            row.position,
+            bytes_to_text(row.case_id),
+            row.score,
+            row.status,
+            bytes_to_text(row.reason),
+            unpack_json_bytes(row.body),
+            bytes_to_text(row.variant or b""),
+            row.passed,
+            row.revision or 0,
         )
 
 
@@ -244,55 +236,35 @@ def count_records(connection: Connection, run_id: str) -> Mapping[str, int]:
 
 
 def count_standing(connection: Connection, run_ids: Sequence[str]) -> dict[str, Standing]:
-    """How far some runs are, by their ids."""
-    groups = (records.c.run_id, records.c.variant, records.c.status, records.c.passed)
-    query = (
-        select(
-            *groups,
-            func.count(),
-            func.sum(records.c.score),
-            func.count(records.c.score),
-            func.min(records.c.position),
-        )
-        .where(records.c.run_id.in_(run_ids))
-        .group_by(*groups)
-    )
-    rows = connection.execute(query).all()
-    newest = dict[str, int]()
-    for run_id in run_ids:  # one look into the index for each
-        latest = select(func.max(records.c.revision)).where(records.c.run_id == run_id)
-        newest[run_id] = connection.execute(latest).scalar_one() or 0
+    """Return how far some runs are, by their ids."""
+    score, groups = records.c.score, (records.c.variant, records.c.status, records.c.passed)
+    sums = func.count().label("number"), func.sum(score).label("scores")
+    query = select(records.c.run_id, *groups, *sums, func.count(score).label("scored"))
+    query = query.where(records.c.run_id.in_(run_ids)).group_by(records.c.run_id, *groups)
+    rows = connection.execute(query.order_by(func.min(records.c.position))).all()
     return {
-        run_id: _sum_up([_Group(*row[1:]) for row in rows if row[0] == run_id], newest[run_id])
+        # The newest revision is one look into the index for each run.
+        run_id: _sum_up(
+            [row for row in rows if row.run_id == run_id], newest_revision(connection, run_id)
+        )
         for run_id in run_ids
     }
 
 
-class _Group(NamedTuple):
-    variant: bytes | None
-    status: str
-    passed: bool | None
-    number: int
-    scores: float | None
-    scored: int
-    first: int
+def _sum_up(groups: Sequence[Row[Any]], revision: int) -> Standing:
+    statuses, variants = Counter[str](), dict[str, list[Row[Any]]]()
+    for group in groups:
+        statuses[group.status] += group.number
+        variants.setdefault(bytes_to_text(group.variant or b""), []).append(group)
+    return Standing(statuses, {name: _score(own) for name, own in variants.items()}, revision)
 
 
-def _sum_up(groups: Sequence[_Group], revision: int) -> Standing:
-    statuses, variants = dict[str, int](), dict[str, list[_Group]]()
-    for one in sorted(groups, key=lambda group: group.first):
-        statuses[one.status] = statuses.get(one.status, 0) + one.number
-        variants.setdefault(bytes_to_text(one.variant or b""), []).append(one)
-    scores = {name: _score(own) for name, own in variants.items()}
-    return Standing(statuses, scores, revision)
-
-
-def _score(groups: Sequence[_Group]) -> VariantScore:
-    scored = sum(one.scored for one in groups)
-    passed = sum(one.number for one in groups if one.passed is True)
-    judged = passed + sum(one.number for one in groups if one.passed is False)
+def _score(groups: Sequence[Row[Any]]) -> VariantScore:
+    scored = sum(group.scored for group in groups)
+    passed = sum(group.number for group in groups if group.passed is True)
+    judged = passed + sum(group.number for group in groups if group.passed is False)
     return VariantScore(
-        sum(one.scores or 0.0 for one in groups) / scored if scored else None,
+        sum(group.scores or 0.0 for group in groups) / scored if scored else None,
         passed / judged if judged else None,
     )
 

@@ -272,7 +272,7 @@ class Store:
             BusyError: another process works on it.
         """
         token = self.change(lambda c: lease.take(c, run_id), run_id)
-        self._writer.hold_lease(run_id, token)
+        self._writer.leases[run_id] = token
         try:
             yield
         except BaseException:
@@ -288,7 +288,7 @@ class Store:
         Raises:
             BusyError: the lease that was taken here is another process's by now.
         """
-        token = self._writer.lease_of(run_id)
+        token = self._writer.leases.get(run_id)
 
         def fenced(connection: Connection) -> T:
             if token is not None:

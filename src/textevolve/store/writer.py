@@ -11,7 +11,7 @@ import asyncio
 import queue
 import threading
 import time
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -24,7 +24,7 @@ from textevolve.errors import BusyError, StoreAwayError, StoreError, TextEvolveE
 from textevolve.store import lease
 from textevolve.store.database import Database
 from textevolve.store.dialects import CALL_COLUMNS, GroupRows
-from textevolve.store.documents import HASH_BYTES, pack, text_to_bytes
+from textevolve.store.documents import pack, split_hashes, text_to_bytes
 
 GROUP_SIZE = 512
 """Most entries in one transaction."""
@@ -33,7 +33,7 @@ GROUP_SECONDS = 0.01
 """Commits begin at least this far apart: each costs time of its own, however quick the disk."""
 
 KNOWN_TEXTS = 16_384
-"""How many hashes of texts that are already stored a writer remembers, in some 200 bytes each."""
+"""About how many hashes of texts that are already stored a writer remembers, in 100 bytes each."""
 
 PARTS = CALL_COLUMNS.index("parts")
 """Where a row has the hashes of its texts, one after the other."""
@@ -47,7 +47,6 @@ class WrittenCall:
 
     row: tuple[Any, ...]
     texts: tuple[str, ...]
-    parts: bytes
     loop: asyncio.AbstractEventLoop
     done: asyncio.Future[None]
 
@@ -69,22 +68,18 @@ class WriteJob:
     done: Future[Any]
 
 
-class _Stop:
-    pass
-
-
 class Writer:
     """Owns the connection that writes, and the thread that uses it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._queue: queue.SimpleQueue[WrittenCall | Reuse | WriteJob | _Stop] = queue.SimpleQueue()
-        self._known: OrderedDict[bytes, None] = OrderedDict()
+        self._queue: queue.SimpleQueue[WrittenCall | Reuse | WriteJob | None] = queue.SimpleQueue()
+        self._known = set[bytes]()
         self._sweeps = -1
         self._failure: TextEvolveError | None = None
         self._closed = False
         self._gate = threading.Lock()
-        self._leases = dict[str, str]()
+        self.leases = dict[str, str]()  # tokens, by the runs whose leases were taken here
         self._lost = dict[str, BusyError]()
         self._owed = set[str]()
         self._last_commit = 0.0
@@ -98,7 +93,7 @@ class Writer:
         """Queue a row of `calls`; the future is done once it is durable."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
-        self._put(WrittenCall(row, texts, row[PARTS], loop, done))
+        self._put(WrittenCall(row, texts, loop, done))
         return done
 
     def submit_reuse(self, run_id: str, call_id: int) -> None:
@@ -115,13 +110,6 @@ class Writer:
         self._put(WriteJob(change, run_id, done))
         return done.result()
 
-    def hold_lease(self, run_id: str, token: str) -> None:
-        self._leases[run_id] = token
-
-    def lease_of(self, run_id: str) -> str | None:
-        """The token of the lease on a run, if it was taken here and not given back."""
-        return self._leases.get(run_id)
-
     def give_lease_back(self, run_id: str) -> None:
         """Where that cannot be done now, it is with a later heartbeat, lest a process that goes on
         living keeps the run from all others.
@@ -129,7 +117,7 @@ class Writer:
         Raises:
             StoreError: it cannot be written now.
         """
-        token = self._leases.pop(run_id)
+        token = self.leases.pop(run_id)
         self._lost.pop(run_id, None)
         try:
             self.run(lambda connection: lease.release(connection, token), run_id)
@@ -151,7 +139,7 @@ class Writer:
             if self._closed:
                 return
             self._closed = True
-            self._queue.put(_Stop())
+            self._queue.put(None)
         self._thread.join()
 
     def _put(self, item: WrittenCall | Reuse | WriteJob) -> None:
@@ -174,10 +162,10 @@ class Writer:
                 if isinstance(item, WriteJob):
                     self._do(item)
             self._beat()
-            if any(isinstance(item, _Stop) for item in items):
+            if any(item is None for item in items):
                 return
 
-    def _take_group(self) -> list[WrittenCall | Reuse | WriteJob | _Stop]:
+    def _take_group(self) -> list[WrittenCall | Reuse | WriteJob | None]:
         """All that waits, up to a group; nothing where a heartbeat is due first."""
         try:
             items = [self._queue.get(timeout=lease.BEAT_SECONDS)]
@@ -194,7 +182,7 @@ class Writer:
     def _write_group(self, calls: Sequence[WrittenCall], reuses: Sequence[Reuse]) -> None:
         failure = self._failure
         if failure is None:
-            added: dict[bytes, None] = {}
+            added = set[bytes]()
             try:
                 self._last_commit = time.monotonic()
                 self._database.insert(lambda sweeps: self._fill(calls, reuses, sweeps, added))
@@ -212,43 +200,28 @@ class Writer:
                 if fault == "store":
                     self._failure = failure
             else:
-                self._remember(added)
+                if len(self._known) > KNOWN_TEXTS:
+                    self._known.clear()
+                self._known |= added
         _wake(calls, failure)
 
     def _fill(
-        self,
-        calls: Sequence[WrittenCall],
-        reuses: Sequence[Reuse],
-        sweeps: int,
-        added: dict[bytes, None],
+        self, calls: Sequence[WrittenCall], reuses: Sequence[Reuse], sweeps: int, added: set[bytes]
     ) -> GroupRows:
-        """The rows of a group; `added` takes the hashes of the texts among them."""
+        """Return the rows of a group; `added` takes the hashes of the texts among them."""
         added.clear()
         if sweeps != self._sweeps:
             self._known.clear()
             self._sweeps = sweeps
-        texts = [row for call in calls for row in self._unknown(call.texts, call.parts, added)]
+        texts: list[tuple[bytes, int, bytes]] = []
+        for call in calls:
+            for digest, text in zip(split_hashes(call.row[PARTS]), call.texts, strict=True):
+                if digest not in self._known and digest not in added:
+                    added.add(digest)
+                    body = text_to_bytes(text)
+                    texts.append((digest, len(body), pack(body)))
         pairs = [(reuse.run_id, reuse.call_id) for reuse in reuses]
         return GroupRows(texts, [call.row for call in calls], pairs)
-
-    def _unknown(
-        self, texts: Iterable[str], digests: bytes, added: dict[bytes, None]
-    ) -> Iterable[tuple[bytes, int, bytes]]:
-        for n, text in enumerate(texts):
-            digest = digests[n * HASH_BYTES : (n + 1) * HASH_BYTES]
-            if digest in self._known:
-                self._known.move_to_end(digest)
-                continue
-            if digest not in added:
-                added[digest] = None
-                body = text_to_bytes(text)
-                yield digest, len(body), pack(body)
-
-    def _remember(self, added: dict[bytes, None]) -> None:
-        """Texts that are kept need not be written again."""
-        self._known.update(added)
-        while len(self._known) > KNOWN_TEXTS:
-            self._known.popitem(last=False)
 
     def _do(self, job: WriteJob) -> None:
         try:
@@ -262,13 +235,13 @@ class Writer:
         if now - self._last_beat < lease.BEAT_SECONDS:
             return
         self._last_beat = now
-        held, owed = dict(self._leases), set(self._owed)
+        held, owed = dict(self.leases), set(self._owed)
         if not (held or owed) or self._failure is not None:
             return
         with suppress(TextEvolveError):  # the next entry is told what is wrong
             lost = self._database.change(lambda connection: _renew(connection, held, owed), "")
             self._owed -= owed
-            self._lost |= {run: error for run, error in lost.items() if run in self._leases}
+            self._lost |= {run: error for run, error in lost.items() if run in self.leases}
 
 
 def _renew(
