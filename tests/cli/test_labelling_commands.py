@@ -151,7 +151,7 @@ def test_variants_of_a_comparison_are_labelled_against_each_other(cli, rows, kep
         (("rows.jsonl", *MAPPED[:4], "--kind", "pairs"), "no input has two texts"),
         (("nothing.csv",), "nothing.csv"),
         (("--run", "nothing"), "nothing"),
-        (("rows.jsonl", "--map", "input"), "NEW=OLD"),
+        (("rows.jsonl", "--map", "input"), "give NAME=VALUE"),
     ],
 )
 def test_what_cannot_be_labelled_is_refused(cli, rows, given, said):

@@ -3,8 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.labelling.order import GAP, is_swapped, plan_showings, show_to
-from textevolve.labelling.tasks import LabelItem, TaskSpec, turn
+from textevolve.labelling.tasks import (
+    GAP,
+    LabelItem,
+    TaskSpec,
+    is_swapped,
+    plan_showings,
+    show_to,
+    turn,
+)
 
 NAMES = st.text(min_size=1, max_size=20)
 SHARES = st.floats(0, 0.5)

@@ -87,12 +87,12 @@ def test_a_program_sends_its_cases(send):
     assert body["run"]["cases"] == [
         {
             "input": "2 + 2?",
-            "candidates": ["4"],
+            "candidates": ("4",),
             "id": "a",
             "parameters": {"rounds": 1},
             "reference": "4",
         },
-        {"input": "x", "candidates": ["y"], "id": "b"},
+        {"input": "x", "candidates": ("y",), "id": "b"},
     ]
 
 

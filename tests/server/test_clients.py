@@ -50,7 +50,11 @@ QUESTIONS = [
     {
         "type": "choice",
         "instructions": "Is it so?",
-        "choices": [{"value": True}, {"value": "true"}, {"value": False, "description": "not so"}],
+        "choices": [
+            {"value": True},
+            {"value": "unsure"},
+            {"value": False, "description": "not so"},
+        ],
     },
     {
         "type": "score",
@@ -71,8 +75,8 @@ def test_the_openai_package_reads_all_kinds_of_answers(serve):
     assert (right.type, right.name) == ("predicate", "right")
     assert 0 < right.probability < 1
     assert (so.type, so.name) == ("choice", None)
-    assert [one.value for one in so.probabilities] == [True, "true", False]
-    assert so.choice in (True, "true", False)
+    assert [one.value for one in so.probabilities] == [True, "unsure", False]
+    assert so.choice in (True, "unsure", False)
     assert (length.type, length.probabilities[1].label) == ("score", "long")
     assert length.score == pytest.approx(length.probabilities[1].probability)
     assert found.usage.total_tokens == found.usage.input_tokens + found.usage.output_tokens

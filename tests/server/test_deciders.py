@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.llm.decisions import choice, predicate, score
-from textevolve.server.decisions.confidence import choice_confidence, score_confidence
 from textevolve.server.decisions.deciders import DecidingJudge, describe_question, share_out, spread
+from textevolve.server.decisions.wires import choice_confidence, score_confidence
 
 shares = st.lists(st.floats(0.001, 1), min_size=2, max_size=12).map(
     lambda row: [one / sum(row) for one in row]

@@ -1,7 +1,6 @@
 """Images at a server: sent along, confined, shown on pages whose policy allows them, labelled."""
 
 import base64
-import json
 import re
 import time
 import urllib.parse
@@ -12,7 +11,7 @@ import pytest
 from made_images import SVG, png
 from textevolve.agents.resources import NamespaceSpec
 from textevolve.images import image_reference, image_url
-from textevolve.labelling.tasks import LabelItem, TaskSpec
+from textevolve.labelling.tasks import LabelItem, TaskSpec, show_to
 from textevolve.llm.testing import seen_images
 from textevolve.store import kinds
 from textevolve.store import labelling as stored_labels
@@ -144,11 +143,7 @@ def test_labelling_shows_pictures_each_beside_its_text(serve, kept):
         stored_labels.create_task, "default", "mine", TaskSpec(kind="pairs"), [item, hostile]
     )
     url = serve()
-    shown = ask_json(f"{url}/v1/labelling/{task.id}/items?labeller=Ann")
-    first = shown["data"][0]
-    assert first["images"] == [image_url(RED)]
-    pairs = list(zip(first["texts"], first["text_images"], strict=True))
-    assert sorted(pairs) == sorted([("(image)", [image_url(RED)]), ("(image)", [image_url(BLUE)])])
+    shown = show_to(task.id, TaskSpec(kind="pairs"), item, "Ann")
     opened = urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open
 
     def get(path, **form):
@@ -160,15 +155,12 @@ def test_labelling_shows_pictures_each_beside_its_text(serve, kept):
     token = re.search(r'name="csrf" (?:value|content)="([^"]*)"', get(f"/labelling/{task.id}"))
     text = get("/labelling/name", csrf=token[1], name="Ann", then=f"/labelling/{task.id}")
     images = re.findall(r'<img class="image" src="([^"]+)" alt="([^"]+)"', text)
-    beside = [url for own in first["text_images"] for url in own]
+    beside = [url for own in shown.text_images for url in own]
+    assert sorted(beside) == sorted([image_url(RED), image_url(BLUE)])
     assert [source for source, _ in images] == [image_url(RED), *beside]
     assert images[0][1].startswith("Image 1: png, 64 x 48")
     assert images[1][1].startswith("A, image 1: png")
     assert "<img" not in get(f"/labelling/{task.id}?item=1")
-
-
-def ask_json(url):
-    return json.loads(fetch(url)[1])
 
 
 def test_rows_to_label_name_no_file_of_the_server(serve, ask, home):

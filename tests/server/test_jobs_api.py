@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("apscheduler")
 
 from postgres_server import BOTH, address_of
-from textevolve.server.jobs_api import JobSpec, SentBy, describe_job
+from textevolve.jobs.job_report import describe_job
+from textevolve.jobs.job_spec import JobSpec, SentBy
 from textevolve.store import Store, open_store
 from textevolve.store import jobs as stored_jobs
 from textevolve.store import keys as stored_keys

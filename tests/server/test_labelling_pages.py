@@ -11,7 +11,7 @@ from http.cookiejar import CookieJar
 import pytest
 
 from textevolve.agents.resources import NamespaceSpec
-from textevolve.labelling.tasks import LabelItem, LabelQuestion, TaskSpec
+from textevolve.labelling.tasks import GivenLabel, LabelItem, LabelQuestion, TaskSpec
 from textevolve.store import keys as stored_keys
 from textevolve.store import kinds
 from textevolve.store import labelling as stored_labels
@@ -201,13 +201,15 @@ def test_a_task_of_several_questions_takes_an_answer_to_each(serve, kept):
     assert ann.text.count("checked") == 2
 
 
+def label(kept, task, name, answers, note=""):
+    for position, answer in enumerate(answers):
+        kept.write(stored_labels.keep_label, task, GivenLabel(position, name, answer, note))
+
+
 def test_agreement_is_shown_with_what_people_differ_on(serve, kept, task, ask):
     url = serve()
-    for name, answers in (("ann", ["first"] * 4), ("bob", ["first", "tie", "second", "skip"])):
-        for position, answer in enumerate(answers):
-            label = {"answer": answer, "labeller": name, "note": f"said {name}"}
-            path = f"{url}/v1/labelling/{task.id}/labels/{position}"
-            assert ask(path, label, method="PUT")[0] == 200
+    label(kept, task, "ann", ["first"] * 4)
+    label(kept, task, "bob", ["first", "tie", "second", "skip"], "said bob")
     ann = Person(url)
     assert ann.get(f"/labelling/{task.id}/agreement") == 200
     for said in ("Krippendorff", "Disputed", "said bob", "bench agreement labelling:default/mine"):
@@ -218,44 +220,30 @@ def test_agreement_is_shown_with_what_people_differ_on(serve, kept, task, ask):
     assert [one["name"] for one in found["people"]] == ["ann", "bob"]
 
 
-def test_the_api_makes_tasks_and_gives_items_blind_and_labels_whole(serve, ask):
+def test_the_api_makes_tasks_and_exports_labels(serve, kept, ask):
     url = serve()
     rows = [{"input": f"q{n}", "output_x": f"good {n}", "output_y": f"bad {n}"} for n in range(12)]
     status, made = ask(f"{url}/v1/labelling", {"name": "api", "rows": rows})
     assert (status, made["positions"], made["namespace"]) == (201, 13, "default")
-    items = f"{url}/v1/labelling/{made['id']}/items?labeller=ann"
-    _, found = ask(items + "&limit=100")
-    assert found["total"] == 13
-    assert {one["texts"][0][:3] for one in found["data"]} == {"goo", "bad"}
-    assert {*found["data"][0]} == {
-        *("position", "input", "texts", "context", "reference", "answer", "note")
-    }
-    for one in found["data"]:
-        better = "first" if one["texts"][0].startswith("good") else "second"
-        label = {"answer": better, "labeller": "ann"}
-        ask(f"{url}/v1/labelling/{made['id']}/labels/{one['position']}", label, method="PUT")
-    _, again = ask(items + "&limit=2&start=3")
-    assert [one["answer"] is not None for one in again["data"]] == [True, True]
-    assert again["labelled"] == 13
-    _, labels = ask(f"{url}/v1/labelling/{made['id']}/labels")
-    assert {one["answer"] for one in labels["data"]} == {"first"}
-    with urllib.request.urlopen(f"{url}/v1/labelling/{made['id']}/export") as response:
+    where = f"{url}/v1/labelling/{made['id']}"
+    assert "source" not in made["spec"]
+    label(kept, kept.read(stored_labels.get_task, made["id"]), "ann", ["first"] * 13)
+    assert ask(where)[1]["done"] == {"ann": 13}
+    with urllib.request.urlopen(f"{where}/export") as response:
         rows = [json.loads(line) for line in response.read().splitlines()]
     assert [one["scores"] for one in rows] == [[1.0, 0.0]] * 12
-    with urllib.request.urlopen(f"{url}/v1/labelling/{made['id']}/export?format=csv") as response:
+    with urllib.request.urlopen(f"{where}/export?format=csv") as response:
         assert response.read().startswith(b"id,input,candidate_1")
-    path = f"{url}/v1/labelling/{made['id']}/labels/0?labeller=ann"
-    assert ask(path, method="DELETE")[1]["deleted"] is True
-    assert [one["done"] for one in ask(f"{url}/v1/labelling")[1]["data"]] == [{"ann": 12}]
-    assert ask(f"{url}/v1/labelling/{made['id']}", method="DELETE")[0] == 200
-    assert ask(f"{url}/v1/labelling/{made['id']}")[0] == 404
+    with urllib.request.urlopen(f"{where}/export?each=true") as response:
+        assert len(response.read().splitlines()) == 13
+    assert [one["done"] for one in ask(f"{url}/v1/labelling")[1]["data"]] == [{"ann": 13}]
+    assert ask(where, method="DELETE")[0] == 200
+    assert ask(where)[0] == 404
 
 
 def test_a_study_at_the_server_measures_a_judge_on_labels(serve, kept, task, ask):
     url = serve()
-    for position in range(4):
-        path = f"{url}/v1/labelling/{task.id}/labels/{position}"
-        ask(path, {"answer": "first", "labeller": "ann"}, method="PUT")
+    label(kept, task, "ann", ["first"] * 4)
     given = {"kind": "agreement", "items": ["labelling:default/mine"], "judge": ["probe"]}
     status, run = ask(f"{url}/v1/studies", given)
     assert status == 201, run
@@ -281,7 +269,7 @@ def test_keys_label_under_their_own_name_and_see_no_more_than_they_may(serve, ke
             stored_keys.add_key, name, keys.KeySpec(scopes=scopes, namespaces=namespaces)
         )[1]
 
-    label = add("ann's key", "label", namespaces=("default",))
+    ann = add("ann's key", "label", namespaces=("default",))
     other = add("of another", "label", "read", namespaces=("other",))
     url = serve(keys=True)
     path = f"{url}/v1/labelling/{task.id}"
@@ -289,21 +277,23 @@ def test_keys_label_under_their_own_name_and_see_no_more_than_they_may(serve, ke
     def send(key, path, *body, **more):
         return ask(path, *body, Authorization=f"Bearer {key}", **more)
 
-    assert send(label, path)[0] == 200
+    assert send(ann, path)[0] == 200
     assert send(other, path)[0] == 404
     assert send(add("reader", "read"), path)[0] == 403
     assert send(other, f"{url}/v1/labelling")[1]["data"] == []
-    given = {"answer": "tie", "labeller": "bob"}
-    kept_label = send(label, f"{path}/labels/0", given, method="PUT")[1]
-    assert kept_label["labeller"] == "ann's key"
-    for part in ("/labels", "/export", "/agreement"):
-        codes = [send(key, path + part)[0] for key in (label, other)] + [ask(path + part)[0]]
+    for part in ("/export", "/agreement"):
+        codes = [send(key, path + part)[0] for key in (ann, other)] + [ask(path + part)[0]]
         assert codes == [403, 404, 401]
-    assert send(label, path, method="DELETE")[0] == 403
+    assert send(ann, path, method="DELETE")[0] == 403
     rows = [{"input": "q", "output": "t"}]
     elsewhere = {"name": "x", "rows": rows, "namespace": "other"}
     for made in ({"name": "x", "run": "last"}, elsewhere):
-        assert send(label, f"{url}/v1/labelling", made)[0] == 404
+        assert send(ann, f"{url}/v1/labelling", made)[0] == 404
+    page = f"{url}/labelling/{task.id}"
+    body = urllib.parse.urlencode({"item": 0, "answer": "tie"}).encode()
+    headers = {"Authorization": f"Bearer {ann}", "Origin": url}
+    with urllib.request.urlopen(urllib.request.Request(page, body, headers)):
+        pass
     assert kept.read(stored_labels.get_task, task.id).done == {"ann's key": 1}
 
 

@@ -10,15 +10,12 @@ import pytest
 from run_store import add_comparison, add_run, begin_run, judge, keep
 
 from pages import HOSTILE, Outline
+from textevolve.errors import NotFoundError
 from textevolve.evaluation import Usage
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request, Response, ToolCall, request_key
 from textevolve.server.access import Caller
-from textevolve.server.errors import ApiError
-from textevolve.server.options import ViewOptions
-from textevolve.server.pages.run_data import find_run
-from textevolve.server.state import ServerState
-from textevolve.settings import Settings
+from textevolve.server.studies.reading import find_seen
 from textevolve.store import open_store
 from textevolve.store.served import WantedRuns, find_runs
 from textevolve.store.tables import served_runs
@@ -199,15 +196,13 @@ def test_a_namespace_sees_its_own_runs_alone(store):
             connection.execute(served_runs.insert().values(row))
 
     store.change(serve_runs)
-    state = ServerState(ViewOptions(), Settings(), store, *[None] * 7)
     caller = Caller("k", "somebody", frozenset({"read"}), frozenset({"us"}))
-    assert find_run(state, caller, mine).id == mine
+    assert find_seen(store, caller, mine).run.id == mine
     said = set()
     for run in (theirs, nobodys, "nothing"):
-        with pytest.raises(ApiError) as refused:
-            find_run(state, caller, run)
-        assert refused.value.status == 404
-        said.add(refused.value.message.replace(run, "RUN"))
+        with pytest.raises(NotFoundError) as refused:
+            find_seen(store, caller, run)
+        said.add(str(refused.value).replace(run, "RUN"))
     assert said == {"no run 'RUN'"}
     wanted = WantedRuns(namespaces=caller.namespaces)
     found, total = store.read(find_runs, wanted, 0, 10)

@@ -133,7 +133,7 @@ def test_the_reach_goes_along_into_threads_and_tasks(confined):
 
 
 def test_callers_without_all_namespaces_see_their_runs_alone(home):
-    from textevolve.server.studies.reading import find_seen
+    from textevolve.server.studies.reading import find_study_run
 
     with open_store(home / "seen.db") as store:
         runs = [store.create_run({"kind": "evaluate"}, f"f{n}", "", "") for n in range(3)]
@@ -141,9 +141,9 @@ def test_callers_without_all_namespaces_see_their_runs_alone(home):
             store.serve_run(ServedRun(run.id, namespace, "", 0.0, "running", {}))
         some = Caller("k", "some", frozenset({"read"}), frozenset({"mine"}))
         everybody = Caller("", "all", frozenset({"read"}))
-        assert find_seen(store, some, runs[0].id).run.id == runs[0].id
+        assert find_study_run(store, some, runs[0].id).run.id == runs[0].id
         for hidden in (runs[1].id, runs[2].id, runs[0].id[:-1], "last", "", "x" * 999):
             with pytest.raises(Exception, match="no run"):
-                find_seen(store, some, hidden)
+                find_study_run(store, some, hidden)
         for run in runs:
-            assert find_seen(store, everybody, run.id).run.id == run.id
+            assert find_study_run(store, everybody, run.id).run.id == run.id

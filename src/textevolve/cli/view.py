@@ -1,4 +1,4 @@
-"""`textevolve view`: this machine's store in the browser, until its last tab is closed."""
+"""`textevolve view`: this machine's store in the browser, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def view(
 ) -> None:
     """Look at runs in the browser: their matrix, cases with transcripts and prompts, reports.
 
-    No model and no set-up is needed. Ends with Ctrl-C, or when the last tab is closed.
+    No model and no set-up is needed. Ends with Ctrl-C.
     """
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         raise SettingsError("pages need more packages: pip install 'textevolve[server]'")

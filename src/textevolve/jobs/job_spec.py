@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, WithJsonSchema, model_validator
 
 from textevolve.agents.resources import ResourceName
 from textevolve.errors import InputError
@@ -31,58 +31,33 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\s*")
 
 
-def _read_duration(given: Any) -> Any:
-    """Such as 6h, 1h30m or 45s; a number is one of seconds."""
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        seconds = float(given)
-    else:
-        text = str(given).strip().lower()
-        parts = _PART.findall(text)
-        if not parts or _PART.sub("", text):
-            raise ValueError(f"give a duration such as 30m, 6h or 1d12h, not '{given}'")
-        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+def _read_duration(text: Any) -> Any:
+    """Read a duration such as 6h, 1h30m or 45s; a number is one of seconds."""
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        text = f"{text}s"
+    parts = _PART.findall(str(text).strip().lower())
+    if not parts or _PART.sub("", str(text).strip().lower()):
+        raise ValueError(f"give a duration such as 30m, 6h or 1d12h, not '{text}'")
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if not 1 <= seconds <= 10 * 366 * 86400:
-        raise ValueError(f"a duration is from 1s to ten years, not '{given}'")
+        raise ValueError(f"a duration is from 1s to ten years, not '{text}'")
     return seconds
 
 
 def write_duration(seconds: float) -> str:
-    """As `Duration` reads it."""
-    parts, rest = list[str](), seconds
+    """Write a duration as `Duration` reads it."""
+    text = ""
     for unit, size in reversed(_UNITS.items()):
-        number = int(rest // size)
-        rest -= number * size
-        if unit == "s" and (number + rest or not parts):
-            parts.append(f"{number + rest:g}s")
-        elif number:
-            parts.append(f"{number}{unit}")
-    return "".join(parts)
+        number = seconds // size if unit != "s" else seconds
+        seconds -= number * size
+        text += f"{number:.15g}{unit}" if number or (unit == "s" and not text) else ""
+    return text
 
 
 Duration: TypeAlias = Annotated[
     float, BeforeValidator(_read_duration), WithJsonSchema({"type": ["string", "number"]})
 ]
 """Seconds; written as in 30m, 6h or 1d12h."""
-
-
-def _read_moment(given: Any) -> Any:
-    if isinstance(given, datetime):
-        return given
-    try:
-        return datetime.fromisoformat(str(given))
-    except ValueError:
-        raise ValueError(
-            f"give a date or a time such as 2026-03-01 or 2026-03-01T03:00, not '{given}'"
-        ) from None
-
-
-Moment: TypeAlias = Annotated[
-    datetime,
-    BeforeValidator(_read_moment),
-    PlainSerializer(datetime.isoformat, return_type=str),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
-]
-"""A time; without an offset it is one of the job's time zone."""
 
 
 class SentBy(Frozen):
@@ -117,8 +92,8 @@ class JobSpec(Frozen):
         None, "Or after how long it runs again, such as 30m, 6h or 1d.", metavar="DURATION"
     )
     zone: str = option("UTC", "The time zone of the times, such as Europe/Vienna.", metavar="ZONE")
-    start: Moment | None = option(None, "It does not run before this time.", metavar="TIME")
-    end: Moment | None = option(None, "It does not run after this time.", metavar="TIME")
+    start: datetime | None = option(None, "It does not run before this time.", metavar="TIME")
+    end: datetime | None = option(None, "It does not run after this time.", metavar="TIME")
     retries: int = option(0, "How often it is tried again where it fails.", ge=0, le=100)
     retry_wait: Duration = option(
         60.0, "How long to wait before that, such as 10m.", metavar="DURATION"

@@ -1,31 +1,85 @@
-"""Runs jobs when they are due, several at once, until it is cancelled. Any number of schedulers may
-work on the same store, on one machine or on several."""
+"""Runs jobs when they are due, several at once. Any number of schedulers may work on the same
+store, on one machine or on several.
+
+A scheduler holds a job by a lease. The run is noted with the job before anything is asked, so
+whoever takes the job over resumes that run. Whoever lost the lease stops; the driver's own lease
+keeps two processes from working on one run.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
+from dataclasses import dataclass
 
-from textevolve.errors import StoreError
-from textevolve.jobs.performing import JobDesk, perform_claim
+from textevolve.errors import BusyError, StoreError, TextEvolveError, public_message
+from textevolve.jobs.job_spec import SentBy, read_job
+from textevolve.jobs.schedules import next_due
+from textevolve.reach import Reach, confine
+from textevolve.report import wording
+from textevolve.settings import Settings
+from textevolve.store import Store
 from textevolve.store import jobs as stored_jobs
-from textevolve.store.jobs import JobClaim
+from textevolve.store.jobs import JobClaim, JobRunStatus, StoredJob
+from textevolve.store.runs import RunRecord
+from textevolve.store.served import ServedRun
+from textevolve.studies import driver
+from textevolve.studies.baseline import check_run, find_baseline
+from textevolve.studies.driver import Launch
+from textevolve.studies.gates import Gated
+from textevolve.studies.kinds import find_study
+from textevolve.studies.stored import read_stored
+from textevolve.studies.study import Row
+from textevolve.studies.study_file import read_study
 
 log = logging.getLogger("textevolve.jobs")
 
 AT_ONCE = 4
 """How many jobs one scheduler works on at the same time."""
 LOOK_SECONDS = 5.0
-"""How often it is looked for jobs that others have made, or left behind."""
+"""How often a scheduler looks for jobs that others have added, or left behind."""
+BUSY_SECONDS = 1.0
+"""How often it looks whether a run that another process works on is free."""
+LEASE_SECONDS = 60.0
+"""How long a job stays with a scheduler that is gone."""
+RENEWALS = 4
+"""How often a lease is renewed in that time."""
+
+
+@dataclass(frozen=True)
+class JobDesk:
+    """What jobs are run with. `reach_of`: limits what the runs of clients may reach; `account`:
+    limits them to the quota of their key and namespace. `announce`: is called with a line when a
+    job begins or ends."""
+
+    settings: Settings
+    resources: Store
+    store: Store
+    reach_of: Callable[[ServedRun], Reach]
+    announce: Callable[[str], None] = log.info
+    account: Callable[[ServedRun, Launch], Launch] = lambda _served, launch: launch
+    lease_seconds: float = LEASE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """`again`: whether another attempt may help."""
+
+    status: JobRunStatus
+    detail: str = ""
+    again: bool = False
 
 
 async def work_on_jobs(desk: JobDesk, at_once: int = AT_ONCE) -> None:
-    """Never returns. What is under way when it is cancelled is given back, to be gone on with."""
-    under_way, ended = set[asyncio.Task[None]](), asyncio.Event()
+    """Run jobs until this is cancelled; current jobs are then given back, to be resumed."""
+    running, ended = set[asyncio.Task[JobOutcome | None]](), asyncio.Event()
 
-    def note_end(task: asyncio.Task[None]) -> None:
-        under_way.discard(task)
+    def note_end(task: asyncio.Task[JobOutcome | None]) -> None:
+        running.discard(task)
         ended.set()
 
     try:
@@ -33,37 +87,230 @@ async def work_on_jobs(desk: JobDesk, at_once: int = AT_ONCE) -> None:
             ended.clear()
             wait = LOOK_SECONDS
             try:
-                while len(under_way) < at_once and (claim := await _claim(desk)) is not None:
+                while len(running) < at_once and (claim := await _claim(desk)) is not None:
                     task = asyncio.create_task(perform_claim(desk, claim))
-                    under_way.add(task)
+                    running.add(task)
                     task.add_done_callback(note_end)
-                wait = await _seconds_to_wait(desk, full=len(under_way) >= at_once)
+                due = await asyncio.to_thread(desk.resources.read, stored_jobs.seconds_to_next)
+                if due is not None and len(running) < at_once:
+                    wait = min(max(due, 0.05), LOOK_SECONDS)
             except StoreError as error:
                 log.warning("no jobs can be looked for: %s", error)
             with suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), wait)
     finally:
-        for task in under_way:
+        for task in running:
             task.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 async def _claim(desk: JobDesk) -> JobClaim | None:
-    """A job that is due; one that is claimed while this is cancelled is given back."""
-    asked = asyncio.ensure_future(
+    """Claim a job that is due, and give it back if this is cancelled meanwhile."""
+    claiming = asyncio.ensure_future(
         asyncio.to_thread(desk.resources.claim_due_job, desk.lease_seconds)
     )
     try:
-        return await asyncio.shield(asked)
+        return await asyncio.shield(claiming)
     except asyncio.CancelledError:
         with suppress(StoreError):
-            if (claim := await asked) is not None:
-                await asyncio.to_thread(desk.resources.write, stored_jobs.release_claim, claim)
+            if (claim := await claiming) is not None:
+                await asyncio.to_thread(_release, desk, claim)
         raise
 
 
-async def _seconds_to_wait(desk: JobDesk, *, full: bool) -> float:
-    seconds = (
-        None if full else await asyncio.to_thread(desk.resources.read, stored_jobs.seconds_to_next)
-    )
-    return LOOK_SECONDS if seconds is None else min(max(seconds, 0.05), LOOK_SECONDS)
+async def perform_claim(desk: JobDesk, claim: JobClaim) -> JobOutcome | None:
+    """Run a job and note its outcome; errors of the run are an outcome too. Return None if the
+    lease was lost; if this is cancelled, the job is given back."""
+    name, loop = f"{claim.job.namespace}/{claim.job.name}", asyncio.get_running_loop()
+    lost = threading.Event()
+    work = asyncio.create_task(_attempt(desk, claim))
+
+    def lose() -> None:
+        lost.set()
+        loop.call_soon_threadsafe(work.cancel)
+
+    desk.announce(f"job {name}: begins")
+    try:
+        with _keep_lease(desk, claim, lose):
+            outcome = await work
+            await asyncio.to_thread(_end_claim, desk, claim, outcome)
+        desk.announce(f"job {name}: {outcome.status}{outcome.detail and f': {outcome.detail}'}")
+        return outcome
+    except asyncio.CancelledError:
+        if not lost.is_set():
+            desk.announce(f"job {name}: is given back; the next scheduler goes on with it")
+            raise
+        desk.announce(f"job {name}: is not ours any more; stopped")
+    except StoreError as error:  # the lease is another's, or the database is away
+        desk.announce(f"job {name}: its end could not be noted: {error}")
+    finally:
+        await asyncio.shield(asyncio.to_thread(_release, desk, claim))
+    return None
+
+
+@contextmanager
+def _keep_lease(desk: JobDesk, claim: JobClaim, lose: Callable[[], None]) -> Generator[None]:
+    """Renew the lease of a job from a thread of its own. Another one calls `lose` when the lease
+    ends, since a database may not answer for a long time."""
+    seconds, ended = desk.lease_seconds, threading.Event()
+    until = time.monotonic() + seconds
+
+    def renew() -> None:
+        nonlocal until
+        while not ended.wait(seconds / RENEWALS):
+            now = time.monotonic()
+            with suppress(StoreError):  # the database may answer again before the lease ends
+                renewed = desk.resources.write(stored_jobs.renew_claim, claim, seconds)
+                until = now + seconds if renewed else now
+
+    def watch() -> None:
+        while not ended.wait(seconds / RENEWALS / 4):
+            if time.monotonic() >= until:
+                lose()
+                return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    threading.Thread(target=renew, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def _release(desk: JobDesk, claim: JobClaim) -> None:
+    with suppress(StoreError):  # then its lease ends by itself
+        desk.resources.write(stored_jobs.release_claim, claim)
+
+
+def _end_claim(desk: JobDesk, claim: JobClaim, outcome: JobOutcome) -> None:
+    """Note the outcome, and when the job is due next: a job run by hand stays due as it was.
+
+    Raises:
+        ConflictError: the job is another's by now.
+    """
+    spec = read_job(claim.job)
+    by_hand = claim.run.cause == "hand"
+    again = outcome.again and not by_hand and claim.run.attempt <= spec.retries
+
+    def due(job: StoredJob, now: float) -> float | None:
+        if by_hand:
+            return job.due
+        return now + spec.retry_wait if again else next_due(job, now)
+
+    status = "retrying" if again else outcome.status
+    desk.resources.write(stored_jobs.end_claim, claim, status, outcome.detail, due)
+
+
+def served_of(job: StoredJob, run_id: str = "") -> ServedRun:
+    """Return a job's run as one that belongs to the job's namespace. Servers leave it alone:
+    schedulers resume it."""
+    sent = read_job(job).sent or SentBy()
+    seen = None if sent.namespaces is None else list(sent.namespaces)
+    launch = {"name": job.name, "files": sent.files, "namespaces": seen}
+    return ServedRun(run_id, job.namespace, sent.key, time.time(), "limited", launch)
+
+
+def _confine(desk: JobDesk, job: StoredJob) -> AbstractContextManager[None]:
+    """Within the block a job that a client added reaches no more than that client may."""
+    return confine(desk.reach_of(served_of(job)) if read_job(job).sent else None)
+
+
+async def _attempt(desk: JobDesk, claim: JobClaim) -> JobOutcome:
+    try:
+        with _confine(desk, claim.job):
+            return await _perform(desk, claim, await _begin_run(desk, claim))
+    except TextEvolveError as error:
+        log.warning("job %s failed: %s", claim.job.name, error)
+        return JobOutcome("failed", public_message(error), again=True)
+    except Exception as error:
+        log.exception("job %s failed", claim.job.name)
+        return JobOutcome("failed", f"{type(error).__name__}: {error}", again=True)
+
+
+async def _begin_run(desk: JobDesk, claim: JobClaim) -> RunRecord:
+    """Return the run of a claim, noted with the job: the run of an earlier attempt if it can be
+    resumed, or a new one.
+
+    Raises:
+        TextEvolveError: the study cannot be run. ConflictError: the job is another's by now.
+    """
+    spec = read_job(claim.job)
+    earlier = await asyncio.to_thread(_find_earlier, desk, claim)
+    if earlier is not None:
+        return earlier
+    settings = spec.settings(desk.settings, claim.job.namespace)
+    study, own = read_study(spec.study)
+    stored = await driver.specify(study, own, settings)
+    if spec.fresh:
+        stored = stored.model_copy(update={"fresh": f"{claim.job.id} {claim.run.due!r}"})
+    if settings.namespace != desk.settings.namespace:  # there the same study is another run
+        described = {**stored.described, "namespace": settings.namespace}
+        stored = stored.model_copy(update={"described": described})
+
+    def register() -> RunRecord:
+        cases = driver.read_cases(study, own, settings.store, settings)
+        launch = spec.launch(claim.job.namespace)
+        run = driver.register_run(desk.store, study, stored, cases, launch)
+        desk.resources.write(stored_jobs.note_job_run, claim, run.id)
+        if desk.store.get_served(run.id) is None:
+            desk.store.serve_run(served_of(claim.job, run.id))
+        return run
+
+    return await asyncio.to_thread(register)
+
+
+def _find_earlier(desk: JobDesk, claim: JobClaim) -> RunRecord | None:
+    """Return the run of an earlier attempt; None if there is none, if it was removed, or if it
+    cannot be resumed since prompts or files behind its judges have changed."""
+    if not claim.run.run_id:
+        return None
+    with suppress(StoreError):
+        run = desk.store.get_run(claim.run.run_id)
+        stored = read_stored(run)
+        driver.refuse_changed(run, find_study(stored.kind), stored, {})
+        desk.resources.write(stored_jobs.note_job_run, claim, run.id)
+        return run
+    return None
+
+
+async def _perform(desk: JobDesk, claim: JobClaim, run: RunRecord) -> JobOutcome:
+    spec = read_job(claim.job)
+    settings = spec.settings(desk.settings, claim.job.namespace)
+    study = find_study(read_stored(run).kind)
+    known = run.status == "finished" and not claim.run.run_id
+    baseline = await asyncio.to_thread(find_baseline, desk.store, run, spec.gates, settings)
+    launch, rows = spec.launch(claim.job.namespace), dict[str, Row]()
+    if spec.sent is not None:
+        launch = desk.account(served_of(claim.job, run.id), launch)
+    while True:
+        # Another process may work on the run, such as a scheduler that is about to stop.
+        while (await asyncio.to_thread(desk.store.get_run, run.id)).status == "running":  # noqa: ASYNC110
+            await asyncio.sleep(BUSY_SECONDS)
+        try:
+            async with aclosing(driver.perform(desk.store, run, settings, launch)) as records:
+                async for record in records:
+                    row = study.row(record)
+                    rows[row.key] = row
+            break
+        except BusyError:  # another process was faster
+            await asyncio.sleep(BUSY_SECONDS)
+    gated = await asyncio.to_thread(check_run, desk.store, run, rows.values(), spec.gates, baseline)
+    return judge_outcome(rows.values(), gated, known=known)
+
+
+def judge_outcome(rows: Iterable[Row], gated: Gated, *, known: bool) -> JobOutcome:
+    """Return the outcome of a run. `known`: it was finished before, so nothing was asked."""
+    unscored = [row for row in rows if row.status != "scored"]
+    again = any(row.status == "failed" for row in unscored)
+    details = [str(gate) for gate in gated.outcomes if not gate.holds]
+    status: JobRunStatus = "gated" if details else "finished"
+    if unscored:
+        number = wording.count(len(unscored), "record")
+        reason = wording.shorten(unscored[0].reason, 200)
+        status = status if gated.outcomes else "incomplete"
+        details.append(f"{number} without a score ({reason})")
+    elif known and not details:
+        details.append("nothing new: the same run as before")
+    return JobOutcome(status, "; ".join(details), again and status != "finished")

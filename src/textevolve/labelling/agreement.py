@@ -1,15 +1,14 @@
-"""How far people agree: with each other, with themselves, and with the judge of the run that the
-texts come from; and whether the place of a text decides.
+"""How far people agree: with each other, with themselves, and with the judge of the labelled run.
 
-Second showings count for consistency and position preference alone; everywhere else it is the
-first label of a person that counts. What was skipped is missing, not a class.
+Repeated showings count for consistency and position preference alone; everything else uses a
+person's first label. A skipped item is missing data, not a class.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -24,24 +23,20 @@ from textevolve.labelling.tasks import (
     GivenLabel,
     LabelItem,
     TaskSpec,
-    first_labels,
-    levels_of,
+    classes_of,
+    scores_of,
     turn,
-    value_of,
 )
-from textevolve.statistics.agreement import alpha_of, kappa_of
+from textevolve.statistics.agreement import alpha_of
 from textevolve.statistics.clusters import cluster_share
-from textevolve.statistics.intervals import Array, Statistic, bootstrap_interval
-
-MOST_PEOPLE = 8
-"""Of how many people each two are set side by side."""
+from textevolve.statistics.intervals import Statistic, bootstrap_interval
 
 
 @dataclass(frozen=True, slots=True)
 class LabellerFigures:
-    """One person. `labelled` and `skipped`: of all showings. `consistency`: how often the second
-    answer to the same item was the first one, of `repeats`. `first`: how often whatever stood first
-    was chosen, ties apart; of pairs. `others`: how often an answer was another person's, too."""
+    """One person. `labelled` and `skipped`: of all showings. `consistency`: the share of repeated
+    items, `repeats` in number, with the same answer. `first`: the share of pairs in which the text
+    shown first was chosen, ties apart. `others`: the share of answers that another person gave."""
 
     name: str
     labelled: int
@@ -54,33 +49,22 @@ class LabellerFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class TwoPeople:
-    """Two people over the `items` that both have labelled."""
-
-    first: str
-    second: str
-    items: int
-    same: Statistic
-    kappa: Statistic
-
-
-@dataclass(frozen=True, slots=True)
-class BesideJudge:
-    """What the run's own judge said, beside the majority of people. Of single texts: it passed so
-    many that people failed, and failed so many that they passed."""
+class JudgeFigures:
+    """The run's own judge compared with the majority of people. `false_passes`: single texts that
+    it passed and people failed; `false_fails`: the other way round."""
 
     items: int
     same: Statistic
-    kappa: Statistic
     false_passes: int = 0
     false_fails: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PeopleAgreement:
-    """`labelled`: items that somebody has labelled; `shared`: that two or more have. `same`: how
-    often two answers to one item are the same; `alpha`: Krippendorff's, beyond chance. `disputed`:
-    places of items on which people differ. `wins`: how often each variant was chosen."""
+    """`labelled`: items with a label; `shared`: those with labels of two people or more. `same`:
+    the share of equal answers among each two to one item; `alpha`: Krippendorff's. `disputed`:
+    places of items on which people differ. `wins`: the mean score of each variant, and its number
+    of items."""
 
     items: int
     labelled: int
@@ -88,153 +72,111 @@ class PeopleAgreement:
     same: Statistic
     alpha: Statistic
     people: tuple[LabellerFigures, ...]
-    pairs: tuple[TwoPeople, ...]
     disputed: tuple[int, ...]
-    judge: BesideJudge | None = None
+    judge: JudgeFigures | None = None
     wins: Mapping[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
-    """Something that several people put into one of the same classes: an item, or one question on
-    it. `group`: units of one group are not independent."""
+class Unit:
+    """A question on an item, with the class that each person put it into. Units of one `group` are
+    not independent."""
 
     place: int
     group: str
-    said: Mapping[str, int]
+    classes: Mapping[str, int]
 
 
 def agree(
     spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel], seed: int = 0
 ) -> PeopleAgreement:
-    """All figures of a task; `labels` are in the order of their positions."""
-    firsts = first_labels(items, labels)
-    units = list(_make_units(spec, items, firsts))
-    names = list(dict.fromkeys(one.labeller for one in labels))
-    shared = [unit for unit in units if len(unit.said) > 1]
-    pairs = combinations(names[:MOST_PEOPLE], 2)
+    """Compute all figures of a task; `labels` are in the order of their positions."""
+    labelled = labels_by_item(items, labels)
+    units = [unit for item, given in labelled for unit in _units_of(item, given)]
+    shared = [unit for unit in units if len(unit.classes) > 1]
+    names = list(dict.fromkeys(label.labeller for label in labels))
     return PeopleAgreement(
-        items=sum(not item.again for item in items),
+        items=len(labelled),
         labelled=len({unit.place for unit in units}),
         shared=len({unit.place for unit in shared}),
-        same=_same_answers(shared),
+        same=_share_of_equal_answers(shared),
         alpha=_alpha(spec, shared, seed),
-        people=tuple(_describe(spec, items, labels, shared, name) for name in names),
-        pairs=tuple(_compare(spec, units, a, b, seed) for a, b in pairs),
-        disputed=tuple(dict.fromkeys(u.place for u in shared if len(set(u.said.values())) > 1)),
-        judge=_beside_judge(spec, items, firsts, seed),
-        wins=_count_wins(spec, items, firsts),
+        people=tuple(_describe_labeller(items, labels, shared, name) for name in names),
+        disputed=tuple(dict.fromkeys(u.place for u in shared if len(set(u.classes.values())) > 1)),
+        judge=_compare_judge(spec, labelled),
+        wins=_count_wins(spec, labelled),
     )
 
 
-def _make_units(
-    spec: TaskSpec, items: Sequence[LabelItem], labels: Iterable[GivenLabel]
-) -> Iterable[_Unit]:
-    said: defaultdict[tuple[int, int], dict[str, int]] = defaultdict(dict)
+def labels_by_item(
+    items: Sequence[LabelItem], labels: Iterable[GivenLabel]
+) -> list[tuple[LabelItem, list[GivenLabel]]]:
+    """Return the items in their order, each with the labels of its first showing."""
+    by_position: defaultdict[int, list[GivenLabel]] = defaultdict(list)
     for label in labels:
-        for question, chosen in enumerate(classes_of(spec, label.answer)):
-            said[label.position, question][label.labeller] = chosen
-    for (position, _), answers in sorted(said.items()):
-        item = items[position]
-        yield _Unit(item.place, item.group or item.input, answers)
+        by_position[label.position].append(label)
+    return [(item, by_position[n]) for n, item in enumerate(items) if not item.again]
 
 
-def classes_of(spec: TaskSpec, answer: str) -> list[int]:
-    """The class of an answer for each question; none where it was skipped."""
-    if spec.kind == "pairs":
-        return [] if answer == SKIP else [CHOICES.index(answer)]
-    return levels_of(answer)
+def mean_scores(spec: TaskSpec, labels: Iterable[GivenLabel]) -> tuple[float, ...]:
+    """Return the mean score that people give to each text of an item; none if all skipped it."""
+    scores = [scores for label in labels if (scores := scores_of(spec, label.answer))]
+    return tuple(sum(column) / len(scores) for column in zip(*scores, strict=True))
 
 
-def _classes(spec: TaskSpec) -> int:
-    levels = [len(question.levels) for question in spec.questions]
-    return max(levels) if spec.kind == "single" else len(CHOICES)
+def _units_of(item: LabelItem, labels: Iterable[GivenLabel]) -> list[Unit]:
+    by_question: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for label in labels:
+        for question, chosen in enumerate(classes_of(label.answer)):
+            by_question[question][label.labeller] = chosen
+    return [Unit(item.place, item.group or item.input, one) for one in by_question.values()]
 
 
-def _same_answers(units: Sequence[_Unit]) -> Statistic:
-    found = [
-        (unit.group, float(a == b))
-        for unit in units
-        for a, b in combinations(unit.said.values(), 2)
-    ]
-    return cluster_share([same for _, same in found], [group for group, _ in found])
+def _share_of_equal_answers(units: Iterable[Unit], name: str | None = None) -> Statistic:
+    """Compare each two answers to a unit; with `name` only those of one person with others'."""
+    equal, groups = list[float](), list[str]()
+    for unit in units:
+        for (first, a), (second, b) in combinations(unit.classes.items(), 2):
+            if name is None or name in (first, second):
+                equal.append(float(a == b))
+                groups.append(unit.group)
+    return cluster_share(equal, groups)
 
 
-def _alpha(spec: TaskSpec, units: Sequence[_Unit], seed: int) -> Statistic:
-    classes = _classes(spec)
-    places = np.arange(classes, dtype=np.float64)
-    ordered = spec.kind == "single" and classes > 2
-    gaps = np.abs(places[:, None] - places[None, :])
-    distance = gaps**2 if ordered else np.sign(gaps)
-    tables = np.zeros((len(units), classes, classes))
-    for table, unit in zip(tables, units, strict=True):
-        values = list(unit.said.values())
-        for n, one in enumerate(values):
-            for m, other in enumerate(values):
-                table[one, other] += (n != m) / (len(values) - 1)
-    return _bootstrap(tables, lambda sums: alpha_of(sums, distance), [u.group for u in units], seed)
-
-
-def _bootstrap(
-    tables: Array, measure: Callable[[Array], Array], groups: Sequence[str], seed: int
-) -> Statistic:
-    """A figure of a table of two by classes, summed over items (items, classes, classes)."""
-    if not len(tables):
+def _alpha(spec: TaskSpec, units: Sequence[Unit], seed: int) -> Statistic:
+    """Compute Krippendorff's alpha: of squared differences for levels, else nominal."""
+    if not units:
         return Statistic()
-    shape = tables.shape[1:]
+    levels = max((len(question.levels) for question in spec.questions), default=len(CHOICES))
+    places = np.arange(levels, dtype=np.float64)
+    gaps = np.abs(places[:, None] - places[None, :])
+    distance = gaps**2 if spec.kind == "single" else np.sign(gaps)
+    tables = np.zeros((len(units), levels, levels))
+    for table, unit in zip(tables, units, strict=True):
+        for a, b in combinations(unit.classes.values(), 2):
+            table[a, b] += 1 / (len(unit.classes) - 1)
+            table[b, a] += 1 / (len(unit.classes) - 1)
     interval = bootstrap_interval(
-        tables.reshape(len(tables), -1),
-        lambda sums: measure(sums.reshape(*sums.shape[:-1], *shape)),
-        groups,
+        tables.reshape(len(units), -1),
+        lambda sums: alpha_of(sums.reshape(*sums.shape[:-1], levels, levels), distance),
+        [unit.group for unit in units],
         seed=seed,
         bounds=(-1, 1),
     )
-    return Statistic(float(measure(tables.sum(axis=0))), interval)
+    return Statistic(float(alpha_of(tables.sum(axis=0), distance)), interval)
 
 
-def _table_of(first: int, second: int, classes: int) -> Array:
-    table = np.zeros((classes, classes))
-    table[first, second] = 1
-    return table
-
-
-def _kappa(found: Sequence[tuple[int, int, str]], classes: int, seed: int) -> Statistic:
-    """Of two raters' classes of each item, with its group."""
-    tables = np.array([_table_of(a, b, classes) for a, b, _ in found])
-    return _bootstrap(tables, kappa_of, [group for _, _, group in found], seed)
-
-
-def _compare(
-    spec: TaskSpec, units: Sequence[_Unit], first: str, second: str, seed: int
-) -> TwoPeople:
-    both = [unit for unit in units if {first, second} <= unit.said.keys()]
-    found = [(unit.said[first], unit.said[second], unit.group) for unit in both]
-    same = cluster_share([float(a == b) for a, b, _ in found], [group for *_, group in found])
-    kappa = _kappa(found, _classes(spec), seed)
-    return TwoPeople(first, second, len({unit.place for unit in both}), same, kappa)
-
-
-def _describe(
-    spec: TaskSpec,
-    items: Sequence[LabelItem],
-    labels: Sequence[GivenLabel],
-    shared: Sequence[_Unit],
-    name: str,
+def _describe_labeller(
+    items: Sequence[LabelItem], labels: Sequence[GivenLabel], shared: Sequence[Unit], name: str
 ) -> LabellerFigures:
-    own = [one for one in labels if one.labeller == name]
-    answered = [one for one in own if one.answer != SKIP]
-    firsts = {items[o.position].place: o.answer for o in answered if not items[o.position].again}
-    agains = {items[o.position].place: o.answer for o in answered if items[o.position].again}
-    twice = [float(firsts[place] == agains[place]) for place in agains if place in firsts]
-    shown = [turn(one.answer, swapped=one.swapped) for one in answered]
-    decided = [float(one == FIRST) for one in shown if one in (FIRST, SECOND)]
-    others = [
-        (unit.group, float(answer == unit.said[name]))
-        for unit in shared
-        if name in unit.said
-        for who, answer in unit.said.items()
-        if who != name
-    ]
+    own = [label for label in labels if label.labeller == name]
+    answered = [label for label in own if label.answer != SKIP]
+    firsts, repeats = dict[int, str](), dict[int, str]()
+    for label in answered:
+        item = items[label.position]
+        (repeats if item.again else firsts)[item.place] = label.answer
+    twice = [float(firsts[place] == repeats[place]) for place in repeats if place in firsts]
+    shown = [turn(label.answer, swapped=label.swapped) for label in answered]
     return LabellerFigures(
         name=name,
         labelled=len(answered),
@@ -242,81 +184,46 @@ def _describe(
         ties=shown.count(TIE) / len(shown) if shown else math.nan,
         repeats=len(twice),
         consistency=cluster_share(twice),
-        first=cluster_share(decided),
-        others=cluster_share([same for _, same in others], [group for group, _ in others]),
+        first=cluster_share([float(side == FIRST) for side in shown if side in (FIRST, SECOND)]),
+        others=_share_of_equal_answers(shared, name),
     )
 
 
-def vote(spec: TaskSpec, answers: Sequence[str]) -> tuple[float, ...] | None:
-    """What people say of an item together, the mean of what each says: of a pair a number for each
-    text that sum to 1, of a single text one in [0, 1]; None where all skipped it."""
-    if spec.kind == "pairs":
-        given = [{FIRST: 1.0, SECOND: 0.0, TIE: 0.5}[one] for one in answers if one != SKIP]
-        return (sum(given) / len(given), 1 - sum(given) / len(given)) if given else None
-    values = [value for one in answers if (value := value_of(spec, one)) is not None]
-    return (sum(values) / len(values),) if values else None
-
-
-def gather_answers(
-    items: Sequence[LabelItem], labels: Iterable[GivenLabel]
-) -> list[tuple[LabelItem, list[GivenLabel]]]:
-    """The items in their order, each with the first labels of all who labelled it."""
-    found: defaultdict[int, list[GivenLabel]] = defaultdict(list)
-    for label in labels:
-        found[label.position].append(label)
-    return [(item, found[n]) for n, item in enumerate(items) if not item.again]
-
-
-def _beside_judge(
-    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel], seed: int
-) -> BesideJudge | None:
-    found: list[tuple[int, int, str]] = []
-    for item, given in gather_answers(items, labels):
-        people = vote(spec, [one.answer for one in given])
-        judged = _choose(item.scores) if spec.kind == "pairs" else _first_verdict(item.passed)
-        if people is None or judged is None:
+def _compare_judge(
+    spec: TaskSpec, labelled: Iterable[tuple[LabelItem, list[GivenLabel]]]
+) -> JudgeFigures | None:
+    """Compare which side the judge and the majority take: of a pair the better text, of a single
+    text pass or fail, where an even vote takes none."""
+    sides, groups = list[tuple[int, int]](), list[str]()
+    for item, labels in labelled:
+        judge = _side(item.scores if spec.kind == "pairs" else item.passed)
+        people = _side(mean_scores(spec, labels))
+        if judge is None or people is None or (spec.kind == "single" and not people):
             continue
-        own = _choose(people) if spec.kind == "pairs" else _side(people[0])
-        if own is not None:
-            found.append((judged, own, item.group or item.input))
-    if not found:
+        sides.append((judge, people))
+        groups.append(item.group or item.input)
+    if not sides:
         return None
-    counted = Counter((judge, own) for judge, own, _ in found)
-    return BesideJudge(
-        items=len(found),
-        same=cluster_share([float(a == b) for a, b, _ in found], [group for *_, group in found]),
-        kappa=_kappa(found, len(CHOICES) if spec.kind == "pairs" else 2, seed),
-        false_passes=counted[1, 0] if spec.kind == "single" else 0,
-        false_fails=counted[0, 1] if spec.kind == "single" else 0,
-    )
+    same = cluster_share([float(judge == people) for judge, people in sides], groups)
+    if spec.kind == "pairs":
+        return JudgeFigures(len(sides), same)
+    return JudgeFigures(len(sides), same, sides.count((1, -1)), sides.count((-1, 1)))
 
 
-def _choose(scores: Sequence[float | None]) -> int | None:
-    """Which of `CHOICES` two numbers make; None where one is missing."""
-    known = [one for one in scores if one is not None]
-    if len(known) < 2:
+def _side(scores: Sequence[float | None]) -> int | None:
+    """Return the sign of the first score against the second, or against one half."""
+    first, second = (*scores, 0.5)[:2] if scores else (None, None)
+    if first is None or second is None:
         return None
-    gap = known[0] - known[1]
-    return CHOICES.index(TIE) if abs(gap) < 1e-9 else int(gap < 0)
-
-
-def _first_verdict(passed: Sequence[bool | None]) -> int | None:
-    return None if not passed or passed[0] is None else int(passed[0])
-
-
-def _side(value: float) -> int | None:
-    """Above one half people pass it, below they fail it; None where they are even."""
-    return None if value == 0.5 else int(value > 0.5)
+    gap = first - second
+    return 0 if abs(gap) < 1e-9 else (1 if gap > 0 else -1)
 
 
 def _count_wins(
-    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel]
+    spec: TaskSpec, labelled: Iterable[tuple[LabelItem, list[GivenLabel]]]
 ) -> dict[str, tuple[float, int]]:
-    """Of each variant its mean, over so many items."""
-    found: defaultdict[str, list[float]] = defaultdict(list)
-    for item, given in gather_answers(items, labels):
-        people = vote(spec, [one.answer for one in given])
-        if people is not None and item.variants:
-            for variant, value in zip(item.variants, people, strict=True):
-                found[variant].append(value)
-    return {name: (sum(values) / len(values), len(values)) for name, values in found.items()}
+    by_variant: defaultdict[str, list[float]] = defaultdict(list)
+    for item, labels in labelled:
+        for variant, score in zip(item.variants, mean_scores(spec, labels), strict=False):
+            by_variant[variant].append(score)
+    return {name: (sum(scores) / len(scores), len(scores)) for name, scores in by_variant.items()}

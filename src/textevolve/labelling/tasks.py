@@ -1,13 +1,16 @@
-"""A labelling task: what people are shown, what they may answer, and what they answered.
+"""A labelling task: the items that people see, the answers that a task allows, and the labels.
 
-Items hold what is never shown to those who label, too: which variant wrote a text, and what a
-judge said of it. Who shows an item takes a `ShownItem` of it, which has none of that.
+Items also hold what labellers never see: which variant wrote a text, and how a judge scored it. A
+`ShownItem` is the part of an item that one person sees. The order of the texts of a pair follows
+from the task, the item and the person alone, so a page that is opened twice shows the same.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from random import Random
 from typing import Literal, TypeAlias
 
 from textevolve.errors import InputError
@@ -18,22 +21,24 @@ TaskKind: TypeAlias = Literal["pairs", "single"]
 
 FIRST, SECOND, TIE, SKIP = "first", "second", "tie", "skip"
 CHOICES = (FIRST, SECOND, TIE)
-"""What may be said of a pair, of the texts as the item has them; a task of single texts has the
-levels of its questions. Either may be skipped."""
+"""The answers to a pair; a task of single texts has the levels of its questions. Either may be
+skipped."""
 LONGEST_NOTE = 4000
 LONGEST_NAME = 60
+GAP = 10
+"""Items between the two showings of a repeated item, if there are enough."""
 
 
 class LabelQuestion(Frozen):
-    """What is asked about a single text. `levels`: the answers, the lowest first."""
+    """A question about a single text. `levels`: the answers, the lowest first."""
 
     text: str = option("", "What is asked; empty: whether it is good.")
     levels: tuple[str, ...] = option(("fail", "pass"), "The answers, the lowest first.")
 
 
 class TaskSpec(Frozen):
-    """What a task is, apart from its items. `questions`: of single texts. `source`: where its items
-    come from, for people."""
+    """A task without its items. `questions`: of single texts. `source`: the origin of its items,
+    for people."""
 
     kind: TaskKind
     questions: tuple[LabelQuestion, ...] = ()
@@ -43,11 +48,11 @@ class TaskSpec(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class LabelItem:
-    """What is labelled: a text, or a pair, with what it is about.
+    """A text or a pair to be labelled, with its input.
 
-    `place`: its number among the items, from 0 on; `again`: it is shown a second time, which tells
-    how far a person agrees with themselves. `candidates`: the texts' numbers in their case, from 1
-    on. Of texts of a run: `variants` wrote them, and its judge said `scores` and `passed` of them.
+    `place`: its number among the items, from 0 on; `again`: it is a second showing, which measures
+    how consistent a person is. `candidates`: the texts' numbers in their case, from 1 on. Texts of
+    a run have the `variants` that wrote them, and the `scores` and `passed` of its judge.
     `images`: those of the input, as data URLs; `text_images`: those of each text, or empty.
     """
 
@@ -69,9 +74,22 @@ class LabelItem:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownItem:
+    """The part of an item that one person sees."""
+
+    input: str
+    texts: tuple[str, ...]
+    context: str | None
+    reference: str | None
+    swapped: bool
+    images: tuple[str, ...] = ()
+    text_images: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class GivenLabel:
-    """What one person said of the item at a position of the task. `answer`: one of `CHOICES`, or
-    the levels that were chosen, from 0 on, with commas between them; or `SKIP`. `swapped`: the
+    """The label that one person gave to the item at a position of the task. `answer`: one of
+    `CHOICES`, or the chosen levels, from 0 on, separated by commas; or `SKIP`. `swapped`: the
     second text stood first. `created`: seconds since 1970."""
 
     position: int
@@ -84,8 +102,8 @@ class GivenLabel:
 
 @dataclass(frozen=True, slots=True)
 class StoredTask:
-    """A task as it is kept. `positions`: how many items there are to label, second showings among
-    them. `done`: how many of them each person has labelled."""
+    """A task in the store. `positions`: the number of showings, repetitions included. `done`: how
+    many of them each person has labelled."""
 
     id: str
     namespace: str
@@ -96,33 +114,71 @@ class StoredTask:
     done: dict[str, int]
 
 
+def plan_showings(items: Sequence[LabelItem], share: float, seed: int) -> list[LabelItem]:
+    """Return the items in their order, with a share of them repeated."""
+    early = range(len(items) - GAP) if len(items) > GAP else range(len(items) // 2)
+    repeated = set(Random(seed).sample(early, min(len(early), round(len(items) * share))))
+    gap = min(GAP, len(items) - len(early))
+    showings: list[LabelItem] = []
+    for place, item in enumerate(items):
+        showings.append(replace(item, place=place))
+        if place - gap in repeated:
+            showings.append(replace(items[place - gap], place=place - gap, again=True))
+    return showings
+
+
+def is_swapped(task: str, item: LabelItem, labeller: str) -> bool:
+    """Return whether the second text stands first. Of each two neighbours it does in one, drawn for
+    each person; so over the first items neither side leads by more than one. A repetition is the
+    other way round."""
+    drawn = hashlib.sha256(f"{task}\n{item.place // 2}\n{labeller}".encode()).digest()[0]
+    return bool((drawn ^ item.place ^ item.again) & 1)
+
+
+def show_to(task: str, spec: TaskSpec, item: LabelItem, labeller: str) -> ShownItem:
+    """Return the item as this person sees it."""
+    swapped = spec.kind == "pairs" and is_swapped(task, item, labeller)
+    step = -1 if swapped else 1
+    return ShownItem(
+        input=item.input,
+        texts=item.texts[::step],
+        context=item.context,
+        reference=item.reference,
+        swapped=swapped,
+        images=item.images,
+        text_images=item.text_images[::step],
+    )
+
+
+def turn(answer: str, *, swapped: bool) -> str:
+    """Translate an answer between the order shown and the order of the item."""
+    return {FIRST: SECOND, SECOND: FIRST}.get(answer, answer) if swapped else answer
+
+
 def check_answer(spec: TaskSpec, answer: str) -> str:
-    """The answer, which must be one of those that the task has.
+    """Return the answer if the task has it.
 
     Raises:
-        InputError: it is none; says what there is.
+        InputError: it has not; names the answers.
     """
-    if answer == SKIP:
+    if answer == SKIP or (spec.kind == "pairs" and answer in CHOICES):
         return answer
     if spec.kind == "pairs":
-        if answer not in CHOICES:
-            raise InputError(f"the answer must be {', '.join(CHOICES)} or {SKIP}")
-        return answer
-    given = answer.split(",")
-    most = [len(question.levels) for question in spec.questions]
-    whole = len(given) == len(most) and all(
-        one in map(str, range(levels)) for one, levels in zip(given, most, strict=True)
-    )
-    if not whole:
-        wanted = ",".join(f"0-{levels - 1}" for levels in most)
-        raise InputError(f"the answer must be {SKIP} or a level for each question: {wanted}")
+        raise InputError(f"the answer must be {', '.join(CHOICES)} or {SKIP}")
+    levels = answer.split(",")
+    counts = [len(question.levels) for question in spec.questions]
+    if len(levels) != len(counts) or any(
+        level not in map(str, range(count)) for level, count in zip(levels, counts, strict=True)
+    ):
+        allowed = ",".join(f"0-{count - 1}" for count in counts)
+        raise InputError(f"the answer must be {SKIP} or a level for each question: {allowed}")
     return answer
 
 
 def check_labeller(name: str) -> str:
     """
     Raises:
-        InputError: it is no name that can be shown.
+        InputError: the name cannot be shown.
     """
     name = " ".join(name.split())
     check_text("the name", name)
@@ -142,38 +198,31 @@ def check_note(note: str) -> str:
     return note
 
 
-def turn(answer: str, *, swapped: bool) -> str:
-    """An answer about texts as they were shown, about the texts as the item has them; or back."""
-    other = {FIRST: SECOND, SECOND: FIRST}
-    return other.get(answer, answer) if swapped else answer
+def classes_of(answer: str) -> list[int]:
+    """Return the class of an answer to each question; none if it was skipped."""
+    if answer in CHOICES:
+        return [CHOICES.index(answer)]
+    return [] if answer == SKIP else [int(level) for level in answer.split(",")]
 
 
-def levels_of(answer: str) -> list[int]:
-    """The levels that were chosen of a single text; none where it was skipped."""
-    return [] if answer in (SKIP, *CHOICES) else [int(one) for one in answer.split(",")]
-
-
-def value_of(spec: TaskSpec, answer: str) -> float | None:
-    """How good a text is by an answer, in [0, 1]: the mean over its questions; None if skipped."""
-    chosen = levels_of(answer)
-    if not chosen:
-        return None
+def scores_of(spec: TaskSpec, answer: str) -> tuple[float, ...]:
+    """Return the score in [0, 1] that an answer gives to each text; none if it was skipped. A pair
+    shares 1; a single text has the mean of its questions."""
+    classes = classes_of(answer)
+    if not classes:
+        return ()
+    if spec.kind == "pairs":
+        return ((1.0, 0.0), (0.0, 1.0), (0.5, 0.5))[classes[0]]
     tops = [len(question.levels) - 1 for question in spec.questions]
-    return sum(one / top for one, top in zip(chosen, tops, strict=True)) / len(chosen)
+    return (sum(n / top for n, top in zip(classes, tops, strict=True)) / len(classes),)
 
 
-def say_answer(spec: TaskSpec, answer: str) -> str:
-    """An answer in words."""
-    chosen = levels_of(answer)
-    if not chosen:
+def describe_answer(spec: TaskSpec, answer: str) -> str:
+    """Return an answer in words."""
+    if answer in (*CHOICES, SKIP):
         return answer
-    named = [question.levels[one] for question, one in zip(spec.questions, chosen, strict=True)]
+    pairs = zip(spec.questions, classes_of(answer), strict=True)
+    named = [(question.text, question.levels[level]) for question, level in pairs]
     if len(named) == 1:
-        return named[0]
-    texts = [question.text for question in spec.questions]
-    return "; ".join(f"{text}: {one}" for text, one in zip(texts, named, strict=True))
-
-
-def first_labels(items: Sequence[LabelItem], labels: Sequence[GivenLabel]) -> list[GivenLabel]:
-    """Those of first showings."""
-    return [one for one in labels if not items[one.position].again]
+        return named[0][1]
+    return "; ".join(f"{text}: {level}" for text, level in named)

@@ -35,8 +35,8 @@ HERE = "none"
 """In place of an address: this machine, whatever the settings say."""
 QUIET = 60.0
 """Seconds after which a stream of events counts as broken: a server says something every 15."""
-LARGEST_LINE = 64 * 2**20
-"""Bytes of one event."""
+LARGEST_EVENT = 64 * 2**20
+"""Bytes."""
 FIRST_WAIT, LONGEST_WAIT, PATIENCE = 0.5, 15.0, 600.0
 """Seconds between attempts to connect again, and after which no more are made."""
 
@@ -123,17 +123,17 @@ class Connection:
         Raises:
             UnavailableError: the server has not come back for ten minutes; else as of `ask`.
         """
-        last, attempt, since = "", 0, asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        last, attempt, since = "", 0, loop.time()
         while True:
             try:
                 async with aclosing(self._events(path, last)) as events:
                     async for event in events:
-                        last, attempt = event.id or last, 0
-                        since = asyncio.get_running_loop().time()
+                        last, attempt, since = event.id or last, 0, loop.time()
                         yield event
                 raise UnavailableError(f"{self.address}: the events broke off")
             except UnavailableError as error:
-                if asyncio.get_running_loop().time() - since > PATIENCE:
+                if loop.time() - since > PATIENCE:
                     raise
                 attempt += 1
                 wait = error.retry_after or min(LONGEST_WAIT, FIRST_WAIT * 2 ** (attempt - 1))
@@ -142,28 +142,22 @@ class Connection:
 
     async def _events(self, path: str, last: str) -> AsyncGenerator[ServerEvent]:
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
-        name, id, data, rest = "", "", list[str](), b""
+        rest = b""
         answer = await self._http.begin("GET", self._url(path, {}), extra=headers, quiet=QUIET)
         async with aclosing(answer.parts()) as parts:
             async for part in parts:
                 rest += part
+                if len(rest) > LARGEST_EVENT:
+                    raise StoreError(f"{self.address}: an event is larger than 64 MiB")
                 if answer.status != 200:
                     continue
-                if len(rest) > LARGEST_LINE:
-                    raise StoreError(f"{self.address}: an event is larger than 64 MiB")
-                *lines, rest = rest.split(b"\n")
-                for line in lines:
-                    field, _, value = line.decode("utf-8", "replace").rstrip("\r").partition(":")
-                    value = value.removeprefix(" ")
-                    if field == "event":
-                        name = value
-                    elif field == "id":
-                        id = value
-                    elif field == "data":
-                        data.append(value)
-                    elif not field and not value and data:
-                        yield ServerEvent(name, id, json.loads("\n".join(data)))
-                        name, id, data = "", "", []
+                *blocks, rest = rest.split(b"\n\n")
+                for block in blocks:
+                    lines = block.decode("utf-8", "replace").split("\n")
+                    fields = {line.partition(": ")[0]: line.partition(": ")[2] for line in lines}
+                    if "data" in fields:
+                        data = json.loads(fields["data"])
+                        yield ServerEvent(fields.get("event", ""), fields.get("id", ""), data)
         if answer.status != 200:
             raise self._refusal(answer.status, rest)
 

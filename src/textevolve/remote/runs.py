@@ -13,7 +13,7 @@ from typing import Any
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import FatalModelError, InputError, NotFoundError, StoreError
 from textevolve.evaluation import Case
-from textevolve.events import CallFinished, Listener
+from textevolve.events import CallFinished
 from textevolve.remote.connection import Connection, find_server, part
 from textevolve.remote.mirror import MirrorStore, kept_of, told_usage
 from textevolve.remote.sending import write_study
@@ -169,33 +169,42 @@ class RemoteServer:
             FatalModelError: no call of it could succeed. StoreError: it was cancelled, and no store
                 tells so.
         """
-        study, heard = find_study(told.kind), _Heard(launch.listener, told)
+        study, path = find_study(told.kind), f"{RUNS}/{part(told.id)}/events"
         keeper = None if store is None else RecordKeeper(study, store, told.id)
-        path = f"{RUNS}/{part(told.id)}/events"
+        spent = {False: told_usage(told.spent), True: told_usage(told.reused)}
         last: WireStatus | None = None
-        seen, left = dict[str, Row](), dict[str, Any]()
+        seen, skipped = dict[str, Row](), dict[str, Any]()
+
+        def report(progress: RunProgress) -> None:
+            """Report new usage as calls of this program would."""
+            for replayed, total in ((False, progress.spent), (True, progress.reused)):
+                new = told_usage(total) - spent[replayed]
+                if new.calls > 0:
+                    spent[replayed] = told_usage(total)
+                    launch.listener(CallFinished(told.model, new, 0.0, replayed))
+
         async with Connection(self.address, self.settings) as server:
             try:
                 async with aclosing(server.listen(path, launch.listener)) as events:
                     async for event in events:
-                        if event.name == "record":
-                            record = study.decode(kept_of(WireRecord(**event.data)).body)
-                            if keeper is not None:
-                                await keeper.add(record)
-                            row = study.row(record)
-                            left.pop(row.key, None)
-                            if row.status == "skipped":  # unless the server goes on with it
-                                left[row.key] = record
-                            elif again or seen.get(row.key) != row:
-                                seen[row.key] = row
-                                yield record
-                        elif event.name == "progress":
-                            heard.tell(RunProgress(**event.data))
+                        if event.name == "progress":
+                            report(RunProgress(**event.data))
                         elif event.name == "status":
                             last = WireStatus(**event.data)
                             if last.status in ENDED:
                                 break
-                for record in left.values():
+                        elif event.name == "record":
+                            record = study.decode(kept_of(WireRecord(**event.data)).body)
+                            if keeper is not None:
+                                await keeper.add(record)
+                            row = study.row(record)
+                            skipped.pop(row.key, None)
+                            if row.status == "skipped":  # unless the server goes on with it
+                                skipped[row.key] = record
+                            elif again or seen.get(row.key) != row:
+                                seen[row.key] = row
+                                yield record
+                for record in skipped.values():
                     yield record
             finally:
                 if keeper is not None:
@@ -241,21 +250,3 @@ async def _get(server: Connection, run_id: str) -> RunDetail:
 def _limits(limits: Limits) -> dict[str, Any]:
     given = {"cost": limits.cost, "tokens": limits.tokens, "calls": limits.calls}
     return {name: value for name, value in given.items() if value is not None}
-
-
-class _Heard:
-    """Tells a listener what a run has used since it was begun or gone on with, as calls of its own
-    would."""
-
-    def __init__(self, listener: Listener, told: RunDetail) -> None:
-        self._listener = listener
-        self._model = told.model
-        self._before = {False: told_usage(told.spent), True: told_usage(told.reused)}
-
-    def tell(self, progress: RunProgress) -> None:
-        for replayed, told in ((False, progress.spent), (True, progress.reused)):
-            now, before = told_usage(told), self._before[replayed]
-            if now.calls <= before.calls:
-                continue
-            self._before[replayed] = now
-            self._listener(CallFinished(self._model, now - before, 0.0, replayed))

@@ -17,7 +17,7 @@ from textevolve.evaluation import Case
 from textevolve.judge_specs import describe_judge
 from textevolve.llm.chains.chain_file import ENDINGS, load_chain
 from textevolve.reach import is_file, note_files
-from textevolve.remote.wire import MOST_FILES
+from textevolve.remote.wire import MOST_FILES, CasePart
 from textevolve.rows import STANDARD_INPUT, read_text
 from textevolve.rows.hub import PREFIX
 from textevolve.settings import Settings
@@ -77,16 +77,17 @@ def _read_here(study: AnyStudy, spec: StudySpec, *, reads_cases: bool) -> None:
 
 
 def _renamed_input(spec: StudySpec) -> StudySpec:
-    fields = [n for n, f in type(spec).model_fields.items() if noted_of(f).get("reads")]
+    """Replace standard input by the name of a file that is sent."""
     changed: dict[str, Any] = {}
-    for name in fields:
+    for name, field in type(spec).model_fields.items():
         value = getattr(spec, name)
+        if not noted_of(field).get("reads"):
+            continue
         if value == STANDARD_INPUT:
             changed[name] = SPOOLED
-        elif isinstance(value, tuple) and STANDARD_INPUT in value:
-            changed[name] = tuple(
-                SPOOLED if one == STANDARD_INPUT else one for one in cast(tuple[str, ...], value)
-            )
+        elif isinstance(value, tuple):
+            files = cast("tuple[str, ...]", value)
+            changed[name] = tuple(SPOOLED if one == STANDARD_INPUT else one for one in files)
     return spec.model_copy(update=changed)
 
 
@@ -102,7 +103,6 @@ def _content(name: str) -> str | dict[str, str]:
 
 
 def _case_data(case: Case) -> dict[str, Any]:
-    found = {"input": case.input, "candidates": list(case.candidates), "id": case.id}
-    optional = {"parameters": dict(case.parameters), "reference": case.reference}
-    optional |= {"images": case.images, "candidate_images": case.candidate_images}
-    return {**found, **{n: v for n, v in {**optional, "context": case.context}.items() if v}}
+    fields = {name: getattr(case, name) for name in CasePart.model_fields}
+    required = ("input", "candidates", "id")
+    return {name: value for name, value in fields.items() if value or name in required}

@@ -164,11 +164,3 @@ class WireStatus(Frozen):
 
     status: StudyStatus
     reason: str
-
-
-class KindPart(Frozen):
-    """A kind of study. `schema_`: the JSON schema of its specification."""
-
-    kind: str
-    description: str
-    schema_: Mapping[str, Any] = Field(alias="schema")

@@ -84,7 +84,6 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
         "rows": [{"input": "What is 2 + 2?", "candidates": ["4", "It is 5."]}],
         "kind": "pairs",
     },
-    "/v1/labelling/{id}/labels/{position}": {"answer": "first", "note": "The other is wrong."},
     "/v1/namespaces/{namespace}/jobs": {
         "name": "nightly",
         "cron": "0 3 * * *",

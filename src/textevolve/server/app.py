@@ -13,7 +13,7 @@ from starlette.staticfiles import StaticFiles
 
 import textevolve
 from textevolve.errors import SettingsError, TextEvolveError
-from textevolve.server import memories_api, resources_api
+from textevolve.server import labelling_api, memories_api, resources_api
 from textevolve.server.api_document import document_api
 from textevolve.server.decisions import api as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
@@ -21,7 +21,6 @@ from textevolve.server.errors import ApiError, as_api_error, respond
 from textevolve.server.guard import Guard
 from textevolve.server.jobs_api import open_scheduler
 from textevolve.server.jobs_api import router as jobs_router
-from textevolve.server.labelling import api as labelling_api
 from textevolve.server.limits import open_limits
 from textevolve.server.openai import api as openai_api
 from textevolve.server.openai.relaying import Relays
@@ -80,9 +79,8 @@ def create_app(
     app.mount("/static", StaticFiles(packages=[("textevolve.server.pages", "static")]))
     app.add_api_route("/health", _say_healthy)
     document_api(app)
-    app.add_exception_handler(RequestValidationError, _refuse_invalid)
-    app.add_exception_handler(HTTPException, _refuse_http)
-    for kind in (ApiError, TextEvolveError, RecursionError):
+    refused = (RequestValidationError, HTTPException, ApiError, TextEvolveError, RecursionError)
+    for kind in refused:
         app.add_exception_handler(kind, _refuse)
     app.add_middleware(Guard, options=options, key=key, refuse=_say_error)
     return app
@@ -147,23 +145,16 @@ async def _say_healthy() -> Response:
     return respond({"status": "ok", "version": textevolve.__version__})
 
 
-async def _refuse_invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return refuse(request, error)
-
-
-async def _refuse_http(request: Request, error: Exception) -> Response:
-    """No such path, a method that it does not have, a body that cannot be read."""
-    assert isinstance(error, HTTPException)
-    codes = {404: "not_found", 405: "method_not_allowed"}
-    code = codes.get(error.status_code, "invalid_request")
+async def _refuse(request: Request, error: Exception) -> Response:
+    if isinstance(error, RequestValidationError):
+        return refuse(request, error)
+    if not isinstance(error, HTTPException):
+        return _say_error(request, error)
+    # No such path, a method that it does not have, a body that cannot be read.
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
     response = refuse(request, ApiError(error.status_code, code, str(error.detail)))
     response.headers.update(error.headers or {})
     return response
-
-
-async def _refuse(request: Request, error: Exception) -> Response:
-    return _say_error(request, error)
 
 
 def _say_error(request: Request, error: Exception) -> Response:

@@ -24,7 +24,6 @@ from textevolve.errors import (
     MismatchError,
     ModelError,
     NotFoundError,
-    RejectedError,
     SettingsError,
     StoreAwayError,
     StoreError,
@@ -42,6 +41,16 @@ TOO_LONG = "max_tokens_exceeded"
 ERRORS_SHOWN = 20
 log = logging.getLogger("textevolve.server")
 
+_STATUSES: tuple[tuple[tuple[type[Exception], ...], int, str], ...] = (
+    ((BudgetError,), 429, "insufficient_quota"),
+    ((TooLongError,), 400, TOO_LONG),
+    ((ModelError,), 502, "upstream_error"),
+    ((NotFoundError,), 404, "not_found"),
+    ((TakenError, ConflictError, BusyError, MismatchError), 409, "conflict"),
+    ((InputError,), 400, INVALID),
+    ((SettingsError, StoreError), 503, "server_unavailable"),
+)
+"""The status and the code of an error; the first that fits."""
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _OPENAI_CODES = {TOO_LONG: "context_length_exceeded", "authentication_error": "invalid_api_key"}
 
@@ -66,35 +75,23 @@ class ApiError(Exception):
 
 def as_api_error(error: Exception) -> ApiError:
     """What a client is told of an error of ours, with the status that fits its cause."""
-    said = public_message(error)
-    match error:
-        case ApiError():
-            return error
-        case BudgetError():
-            return ApiError(429, "insufficient_quota", said)
-        case UnavailableError(status=429):
-            return ApiError(429, "rate_limit_exceeded", said, retry_after=error.retry_after)
-        case UnavailableError():
-            return ApiError(503, "upstream_unavailable", said, retry_after=error.retry_after)
-        case TooLongError():
-            return ApiError(400, TOO_LONG, said)
-        case RejectedError() | ModelError():
-            return ApiError(502, "upstream_error", said)
-        case NotFoundError():
-            return ApiError(404, "not_found", said)
-        case TakenError() | ConflictError() | BusyError() | MismatchError():
-            return ApiError(409, "conflict", said)
-        case InputError():
-            return ApiError(400, INVALID, said)
-        case RecursionError():
-            return ApiError(400, INVALID, "the JSON is nested too deeply")
-        case StoreAwayError():
-            log.warning("the store cannot be used: %s", error)
-            return ApiError(503, "server_unavailable", said, retry_after=5)
-        case SettingsError() | StoreError():
-            return ApiError(503, "server_unavailable", said)
-        case _:
-            return ApiError(500, "internal_error", "the server failed; its log says why")
+    message = public_message(error)
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, StoreAwayError):
+        log.warning("the store cannot be used: %s", error)
+        return ApiError(503, "server_unavailable", message, retry_after=5)
+    if isinstance(error, UnavailableError):
+        status, code = 503, "upstream_unavailable"
+        if error.status == 429:
+            status, code = 429, "rate_limit_exceeded"
+        return ApiError(status, code, message, retry_after=error.retry_after)
+    for kinds, status, code in _STATUSES:
+        if isinstance(error, kinds):
+            return ApiError(status, code, message)
+    if isinstance(error, RecursionError):
+        return ApiError(400, INVALID, "the JSON is nested too deeply")
+    return ApiError(500, "internal_error", "the server failed; its log says why")
 
 
 def no_model(name: str) -> ApiError:
@@ -113,25 +110,30 @@ def respond_error(path: str, error: ApiError) -> Response:
     if path == SYSTEM_ONE and error.code == INVALID:
         fault = {"loc": ["body"], "msg": error.message, "type": "value_error"}
         return respond({"detail": [fault]}, 422)
-    system_one = {"detail": {"error_type": error.code, "message": error.message}}
-    openai = openai_error(error)
+    body: dict[str, Any] = {"detail": {"error_type": error.code, "message": error.message}}
+    if path.startswith("/v1/") and path not in (SYSTEM_ONE, MODELS):
+        body = openai_error(error)
+    elif path != SYSTEM_ONE:  # clients of both APIs
+        body |= openai_error(error)
     wait = error.retry_after
     headers = {} if wait is None else {"retry-after": str(math.ceil(wait))}
-    return respond(_choose_shape(path, system_one, openai), error.status, **headers)
+    return respond(body, error.status, **headers)
 
 
 def respond_invalid(path: str, error: RequestValidationError) -> Response:
-    """What is wrong with the body of a request, and where; not what stood there, which may be
+    """Describe the faults of a request's body with their places; not what stood there, which may be
     long and is the client's own."""
-    found = [_describe_fault(one) for one in error.errors()[:ERRORS_SHOWN]]
-    first = found[0]
-    where = ".".join(str(part) for part in first["loc"][1:])
-    message = f"{where}: {first['msg']}" if where else first["msg"]
-    openai = _openai_shape(400, message, where or None, INVALID)
-    if path == SYSTEM_ONE:
-        return respond({"detail": found}, 422)
-    other = {"detail": {"error_type": INVALID, "message": message}}
-    return respond(_choose_shape(path, other, openai), 400)
+    if path != SYSTEM_ONE:
+        return respond_error(path, invalid_error(error))
+    faults = [_describe_fault(fault) for fault in error.errors()[:ERRORS_SHOWN]]
+    return respond({"detail": faults}, 422)
+
+
+def invalid_error(error: RequestValidationError) -> ApiError:
+    fault = _describe_fault(error.errors()[0])
+    where = ".".join(str(part) for part in fault["loc"][1:])
+    message = f"{where}: {fault['msg']}" if where else fault["msg"]
+    return ApiError(400, INVALID, message, param=where or None)
 
 
 def _describe_fault(fault: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,17 +145,13 @@ def _describe_fault(fault: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def openai_error(error: ApiError) -> dict[str, Any]:
-    """The error in OpenAI's shape."""
-    return _openai_shape(error.status, error.message, error.param, error.code)
-
-
-def _openai_shape(status: int, message: str, param: str | None, code: str) -> dict[str, Any]:
-    kind = "server_error" if status >= 500 else _OPENAI_TYPES.get(status, "invalid_request_error")
-    code = _OPENAI_CODES.get(code, code)
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
-
-
-def _choose_shape(path: str, system_one: dict[str, Any], openai: dict[str, Any]) -> dict[str, Any]:
-    if path == SYSTEM_ONE:
-        return system_one
-    return openai if path.startswith("/v1/") and path != MODELS else {**system_one, **openai}
+    """Return the error in OpenAI's shape."""
+    kind = _OPENAI_TYPES.get(error.status, "invalid_request_error")
+    return {
+        "error": {
+            "message": error.message,
+            "type": "server_error" if error.status >= 500 else kind,
+            "param": error.param,
+            "code": _OPENAI_CODES.get(error.code, error.code),
+        }
+    }

@@ -1,4 +1,4 @@
-"""Shows this machine's store in a browser, until its last tab is closed."""
+"""Shows this machine's store in a browser, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import webbrowser
 from collections.abc import Callable
 
 from textevolve.server.app import create_app
-from textevolve.server.listening import bind, make_server, serve_until, url_of
+from textevolve.server.listening import bind, listen, url_of
 from textevolve.server.options import ViewOptions
-from textevolve.server.pages.tabs import watch_tabs
 from textevolve.settings import Settings
 
 
@@ -29,6 +28,4 @@ def show_pages(
             webbrowser.open(address)
 
     app = create_app(ViewOptions(port=port), settings, None, open_browser)
-    server = make_server(app)
-    watch_tabs(app, lambda: setattr(server, "should_exit", True))
-    serve_until(server, app, listener)
+    listen(app, listener)

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Row, func, insert, select
 from sqlalchemy.engine import Connection
 
-from textevolve.errors import InputError
+from textevolve.errors import InputError, NotFoundError
 from textevolve.labelling.tasks import (
     GivenLabel,
     LabelItem,
@@ -85,11 +85,11 @@ def find_task(connection: Connection, namespace: str, name: str) -> StoredTask:
 def get_task(connection: Connection, id: str) -> StoredTask:
     """
     Raises:
-        InputError: there is none of this id.
+        NotFoundError: there is none of this id.
     """
     row = connection.execute(_tasks().where(labelling_tasks.c.id == id)).one_or_none()
     if row is None:
-        raise InputError("there is no such labelling task")
+        raise NotFoundError("there is no such labelling task")
     return _read_task(connection, row)
 
 
@@ -136,11 +136,11 @@ def read_task_items(connection: Connection, task: str) -> list[LabelItem]:
 def read_task_item(connection: Connection, task: str, position: int) -> LabelItem:
     """
     Raises:
-        InputError: the task has no such position.
+        NotFoundError: the task has no such position.
     """
     row = fetch_one(connection, labelling_items, task_id=task, position=position)
     if row is None:
-        raise InputError(f"the labelling task has no item {position}")
+        raise NotFoundError(f"the labelling task has no item {position}")
     return _read_item(row.item)
 
 

@@ -9,18 +9,8 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from textevolve.llm.decisions import Question
 from textevolve.server.access import Caller, needs
-from textevolve.server.decisions.openai_decisions import (
-    DecisionRequest,
-    read_decision_questions,
-    state_of,
-    write_decision,
-)
 from textevolve.server.decisions.serving import Answered, refuse_unanswered
-from textevolve.server.decisions.system_one import (
-    SystemOneRequest,
-    read_questions,
-    write_system_one,
-)
+from textevolve.server.decisions.wires import DecisionRequest, SystemOneRequest
 from textevolve.server.errors import DECISIONS, SYSTEM_ONE, respond
 from textevolve.server.state import server_of
 
@@ -41,17 +31,15 @@ async def _answer(
 @router.post(SYSTEM_ONE)
 async def answer_system_one(asked: SystemOneRequest, request: Request, caller: Asking) -> Response:
     """Answer typed questions about a state, as TypeSafe's System One does."""
-    questions = read_questions(asked)
-    answered = await _answer(request, caller, asked.model, asked.state, questions)
+    answered = await _answer(request, caller, asked.model, asked.state, asked.read())
     refuse_unanswered(answered)
-    return respond(write_system_one(asked, questions, answered))
+    return respond(asked.write(answered))
 
 
 @router.post(DECISIONS)
 async def answer_decisions(asked: DecisionRequest, request: Request, caller: Asking) -> Response:
     """Answer typed questions about an input, as OpenAI's Decisions API does."""
-    questions = read_decision_questions(asked)
-    answered = await _answer(request, caller, asked.model, state_of(asked), questions)
+    answered = await _answer(request, caller, asked.model, asked.state, asked.read())
     if answered.spending.causes:  # else the model itself has refused, which has a form here
         refuse_unanswered(answered)
-    return respond(write_decision(asked, questions, answered))
+    return respond(asked.write(answered))

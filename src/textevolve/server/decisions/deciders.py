@@ -6,10 +6,9 @@ other state whole; the question is its rubric where it takes one.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from textevolve.engine.local import gather_bounded
@@ -22,9 +21,7 @@ from textevolve.llm.decisions import (
     Decision,
     Question,
     decide,
-    predicate,
 )
-from textevolve.llm.emulation import MOST_OPTIONS, wire_of
 from textevolve.llm.model import Model
 from textevolve.server.decisions.spending import note_cause
 from textevolve.server.decisions.states import read_state, state_text
@@ -40,36 +37,12 @@ class Decider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DecidingModel:
-    """A model, asked by the verb `decide`. A choice among more options than a chat model can be
-    asked at once is made of a predicate for each: the softmax of their log-odds."""
+    """A model, asked by the verb `decide`."""
 
     model: Model
 
     async def __call__(self, state: object, questions: Sequence[Question], /) -> Decision:
-        most = MOST_OPTIONS if await wire_of(self.model) is None else math.inf
-        parts = {q.name: split(q) if len(q.options) > most else [q] for q in questions}
-        asked = [part for several in parts.values() for part in several]
-        decision = await decide(self.model, state_text(state), asked)
-        found = decision.answers
-        joined = {
-            name: found[name] if name in found else join([found[part.name] for part in several])
-            for name, several in parts.items()
-        }
-        return replace(decision, answers=joined)
-
-
-def split(question: Question) -> list[Question]:
-    """A choice as predicates, one for each option."""
-    return [
-        predicate(f"{question.name}.{n}", f"{question.instructions}\nThe answer is: {told}")
-        for n, told in enumerate([one.text for one in question.options], 1)
-    ]
-
-
-def join(answers: Sequence[Answer | Failure]) -> Answer | Failure:
-    """The answer to a choice by those to its predicates; a failure where one of them is."""
-    failure = next((one for one in answers if isinstance(one, Failure)), None)
-    return failure or _answer_of([one.log_odds for one in answers if isinstance(one, Answer)])
+        return await decide(self.model, state_text(state), questions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,17 +137,12 @@ def spread(score: float, options: int) -> Answer:
 
 
 def share_out(results: Sequence[EvaluationResult | Failure]) -> Answer | Failure:
-    """Probabilities of candidates: the softmax of their log-odds, or of those of their scores
-    where a judge gives none. One that has no score leaves the whole without an answer."""
-    scored = [one for one in results if isinstance(one, EvaluationResult)]
-    if failure := next((one for one in results if isinstance(one, Failure)), None):
-        return failure
-    given = [one.metadata.get("log_odds") for one in scored]
-    odds = [one for one in given if isinstance(one, float)]
-    if len(odds) < len(scored):
-        odds = [log_odds(one.score) for one in scored]
-    return _answer_of(odds)
-
-
-def _answer_of(odds: Sequence[float]) -> Answer:
+    """Return probabilities of candidates: the softmax of their log-odds, or of those of their
+    scores if a judge gives none. A candidate without a score leaves the whole without an answer."""
+    odds: list[float] = []
+    for result in results:
+        if isinstance(result, Failure):
+            return result
+        given = result.metadata.get("log_odds")
+        odds.append(given if isinstance(given, float) else log_odds(result.score))
     return Answer(tuple(round(share, 12) for share in softmax(odds)))

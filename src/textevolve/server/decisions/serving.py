@@ -81,13 +81,15 @@ class Serving:
         with self.place(), spending() as spent:
             try:
                 async with self.in_time():
-                    served, decider = await self._find(name)
+                    decider = await self.find(name)
+                    if decider is None:
+                        raise no_model(name)
                     decision = await decider(state, questions)
             except asyncio.CancelledError:
                 raise ApiError(503, "server_unavailable", "the server is ending") from None
             except TextEvolveError as error:
                 raise as_api_error(error) from error
-        return Answered(served, decision, spent)
+        return Answered(self.aliases.get(name, name), decision, spent)
 
     @asynccontextmanager
     async def in_time(self) -> AsyncGenerator[None]:
@@ -102,33 +104,21 @@ class Serving:
         except TimeoutError:
             if not limit.expired():
                 raise
-            said = f"not answered within the time limit of {self.options.time_limit:g} s"
-            raise ApiError(504, "timeout", said) from None
+            limit_text = f"the time limit of {self.options.time_limit:g} s"
+            raise ApiError(504, "timeout", f"not answered within {limit_text}") from None
 
-    async def find_model(self, name: str) -> str | None:
-        """The full spec of a model that is served by this name; None where none is."""
+    async def find(self, name: str) -> Decider | None:
+        """Return the model or the judge that is served by this name; with --any it is opened."""
         served = self.aliases.get(name, name)
-        decider = self.deciders.get(served)
-        if isinstance(decider, DecidingModel):
-            return decider.model.name
-        if decider is not None or not self.options.any or served.startswith(JUDGE):
-            return None
+        if served in self.deciders or not self.options.any:
+            return self.deciders.get(served)
         try:
-            return (await choose_model(self.bench.settings, served))[0]
-        except SettingsError:
+            if served.startswith(JUDGE):
+                return open_judge(served.removeprefix(JUDGE), self.judges)
+            spec, _ = await choose_model(self.bench.settings, served)
+            return DecidingModel(self.bench.model_of(spec))
+        except (InputError, SettingsError):
             return None
-
-    def find_judge(self, name: str) -> DecidingJudge | None:
-        """The judge that is served by this name.
-
-        Raises:
-            InputError: any is served, and there is no such judge.
-        """
-        served = self.aliases.get(name, name)
-        found = self.deciders.get(served)
-        if found is None and self.options.any and served.startswith(JUDGE):
-            return open_judge(served.removeprefix(JUDGE), self.judges)
-        return found if isinstance(found, DecidingJudge) else None
 
     @contextmanager
     def place(self) -> Generator[None]:
@@ -145,23 +135,6 @@ class Serving:
             yield
         finally:
             self.in_flight -= 1
-
-    async def _find(self, name: str) -> tuple[str, Decider]:
-        served = self.aliases.get(name, name)
-        if served in self.deciders:
-            return served, self.deciders[served]
-        if self.options.any:
-            try:
-                return served, await self._open_any(served)
-            except (InputError, SettingsError) as error:
-                raise no_model(name) from error
-        raise no_model(name)
-
-    async def _open_any(self, name: str) -> Decider:
-        if name.startswith(JUDGE):
-            return open_judge(name.removeprefix(JUDGE), self.judges)
-        spec, _ = await choose_model(self.bench.settings, name)
-        return DecidingModel(self.bench.model_of(spec))
 
 
 def refuse_unanswered(answered: Answered) -> None:
@@ -186,8 +159,8 @@ def failure_error(failure: Failure, spent: RequestSpending) -> ApiError:
 
 @asynccontextmanager
 async def open_serving(options: ServerOptions, settings: Settings) -> AsyncGenerator[Serving]:
-    """Opens what is to be served. What is asked is kept as a run of its own, and what the journal
-    knows is not asked again.
+    """Open what is to be served. Calls are stored as a run of their own, and calls that the journal
+    knows are not made again.
 
     Raises:
         InputError: a judge or an alias cannot be used.
@@ -199,15 +172,14 @@ async def open_serving(options: ServerOptions, settings: Settings) -> AsyncGener
             yield _lay_out(options, bench, {})
         return
     setting, models = await _choose_models(options, settings)
-    spec = {
-        "judges": list(options.judge),
-        "models": list(setting.models),
-        "model": setting.model,
-        "today": setting.today,
-    }
     opened = open_standing_run(
         "server",
-        spec,
+        {
+            "judges": list(options.judge),
+            "models": list(setting.models),
+            "model": setting.model,
+            "today": setting.today,
+        },
         setting,
         settings,
         source="HTTP",
@@ -219,13 +191,12 @@ async def open_serving(options: ServerOptions, settings: Settings) -> AsyncGener
 
 
 def _refuse(name: str) -> Model:
-    raise ApiError(
-        404, "model_not_found", f"{name}: nothing is asked here; start `textevolve serve` for that"
-    )
+    reason = "nothing is asked here; start `textevolve serve` for that"
+    raise ApiError(404, "model_not_found", f"{name}: {reason}")
 
 
 class _NoJournal:
-    """Where nothing is asked nothing is kept."""
+    """The journal of a server that asks nothing."""
 
     async def find(self, key: str) -> Response | None:
         return None
@@ -237,15 +208,13 @@ class _NoJournal:
 async def _choose_models(
     options: ServerOptions, settings: Settings
 ) -> tuple[Setting, Mapping[str, str]]:
-    """Which model serves where a judge names none, and the full spec of each by its served name."""
-    models: dict[str, str] = {}
-    for name in options.model:
-        models[name], _ = await choose_model(settings, name)
+    """Return the model of judges that name none, and the full spec of each model by its name."""
+    models = {name: (await choose_model(settings, name))[0] for name in options.model}
     for judge in options.judge:
-        describe_judge(judge)  # its files are read, so that what is wrong with them is said now
-    asked = [name for judge in options.judge for name in judge_models(judge, None)]
+        describe_judge(judge)  # its files are read, so that their faults are told now
+    judged = [name for judge in options.judge for name in judge_models(judge, None)]
     first = next(iter(models.values()), "")
-    needed = None in asked or options.any
+    needed = None in judged or options.any
     if not first and (needed or not options.judge):
         try:
             first, _ = await choose_model(settings, None)
@@ -254,7 +223,7 @@ async def _choose_models(
             if needed:
                 raise
             log.warning("no model is served: %s", error)  # pages and agents can do without
-    named = tuple(dict.fromkeys([*models.values(), *(name or first for name in asked)]))
+    named = tuple(dict.fromkeys([*models.values(), *(name or first for name in judged)]))
     return Setting(first, named, today()), models
 
 
@@ -274,8 +243,7 @@ def _lay_out(options: ServerOptions, bench: Workbench, models: Mapping[str, str]
         deciders[name] = deciders[spec] = DecidingModel(bench.model_of(spec))
     check_aliases(options.alias, deciders)
     first = next(iter(deciders), None)
-    defaults = dict.fromkeys(DEFAULT_ALIASES, first) if first else {}
-    aliases = {**defaults, **options.alias}
+    aliases = {**(dict.fromkeys(DEFAULT_ALIASES, first) if first else {}), **options.alias}
     return Serving(options, bench, judges, deciders, aliases)
 
 

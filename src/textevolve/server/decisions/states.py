@@ -15,8 +15,8 @@ from typing import Any, cast
 from textevolve.texts.chats import ASSISTANT, Chat, read_chat, write_chat
 from textevolve.texts.columns import find_roles, join_passages
 
-WRAPPERS = ("test_case",)
-"""Under which clients put the fields of a case; DeepEval does."""
+WRAPPER = "test_case"
+"""The field in which DeepEval's client sends a case."""
 TURNS = ("turns",)
 """Where a conversation stands beside the names of `find_roles`; DeepEval's."""
 
@@ -77,51 +77,36 @@ def _read_chat(chat: Chat) -> ReadState | None:
     return ReadState(write_chat((chat[-1],)), write_chat(chat[:-1]))
 
 
-def _read_fields(given: Mapping[str, Any]) -> ReadState | None:
-    fields = _unwrap(given)
+def _read_fields(fields: Mapping[str, Any]) -> ReadState | None:
+    """Read a case from its fields; None if they have no single output."""
+    inner = fields.get(WRAPPER)
+    if isinstance(inner, Mapping):
+        outer = {name: value for name, value in fields.items() if name != WRAPPER}
+        fields = {**cast("Mapping[str, Any]", inner), **outer}
     roles = find_roles(tuple(fields))
-    inputs = [name for name in (*roles.inputs, *roles.chats, *TURNS) if fields.get(name)]
-    read: ReadState | None = None
+    filled = {name: value for name, value in fields.items() if value not in (None, "", [], {})}
+    inputs = [name for name in (*roles.inputs, *roles.chats, *TURNS) if name in filled]
     if len(roles.outputs) == 1 and fields.get(roles.outputs[0]) is not None:
-        told = (roles.instruction, *inputs[:1]) if roles.instruction else inputs[:1]
-        named = [name for name in dict.fromkeys(told) if fields.get(name)]
-        taken = {*named, roles.outputs[0]}
-        told_text = "\n\n".join(_text(fields[name]) for name in named)
-        read = ReadState(_text(fields[roles.outputs[0]]), told_text or None)
+        output = _text(fields[roles.outputs[0]])
+        asking = dict.fromkeys((roles.instruction, *inputs[:1]))
+        texts = [_text(filled[name]) for name in asking if name in filled]
+        used = {*asking, roles.outputs[0]}
     else:
-        chats = ((name, read_chat(fields[name])) for name in inputs)
-        name, chat = next(((n, c) for n, c in chats if c is not None), ("", None))
-        read, taken = _read_chat(chat) if chat is not None else None, {name}
-    return read and _complete(read, fields, taken)
-
-
-def _unwrap(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fields of a case, wherever they stand."""
-    fields = dict(given)
-    for name in WRAPPERS:
-        if isinstance(inner := fields.get(name), Mapping):
-            del fields[name]
-            fields |= {k: v for k, v in cast("Mapping[str, Any]", inner).items() if k not in fields}
-    return fields
-
-
-def _complete(read: ReadState, fields: Mapping[str, Any], taken: set[str]) -> ReadState:
-    """With the reference and the context, and whatever else is told, behind the input."""
-    roles = find_roles(tuple(fields))
-    reference = next((n for n in roles.references if fields.get(n) and n not in taken), "")
-    context = next((n for n in roles.contexts if _passages(fields.get(n))), "")
-    known = {*taken, reference, context, *roles.ids}
-    rest = [
-        f"{name}: {_text(value)}"
-        for name, value in fields.items()
-        if name not in known and value not in (None, "", [], {})
-    ]
-    told = "\n\n".join(filter(None, (read.input, *rest)))
+        chats = ((name, read_chat(filled[name])) for name in inputs)
+        name, chat = next(((name, chat) for name, chat in chats if chat is not None), ("", None))
+        exchange = _read_chat(chat) if chat is not None else None
+        if exchange is None:
+            return None
+        output, texts, used = exchange.output, [exchange.input or ""], {name}
+    reference = next((n for n in roles.references if n in filled and n not in used), "")
+    context = next((n for n in roles.contexts if _passages(filled.get(n))), "")
+    known = {*used, reference, context, *roles.ids}
+    texts += [f"{name}: {_text(value)}" for name, value in filled.items() if name not in known]
     return ReadState(
-        output=read.output,
-        input=told or None,
-        reference=_text(fields[reference]) if reference else None,
-        context=_passages(fields[context]) if context else None,
+        output,
+        "\n\n".join(filter(None, texts)) or None,
+        _text(filled[reference]) if reference else None,
+        _passages(filled[context]) if context else None,
     )
 
 
@@ -130,7 +115,7 @@ def _passages(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    """A field as text: a chat by its turns, a list of texts as passages, else JSON."""
+    """Return a field as text: a chat by its turns, a list of texts as passages, else JSON."""
     if isinstance(value, str):
         return value
     if (chat := read_chat(value)) is not None:

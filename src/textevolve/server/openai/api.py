@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from textevolve.errors import InputError
 from textevolve.server.access import Caller, caller_of, needs
-from textevolve.server.decisions.deciders import DecidingJudge
+from textevolve.server.decisions.deciders import DecidingJudge, DecidingModel
 from textevolve.server.decisions.serving import JUDGE, Serving
 from textevolve.server.errors import no_model, respond
 from textevolve.server.openai.agents import answer_as_agent, is_agent
@@ -48,11 +47,13 @@ async def find_answer(
         ApiError: nothing that the caller sees has this name, or the body is not for it.
     """
     name: str = body["model"]
-    if (spec := await server.serving.find_model(name)) is not None:
-        return RelayedAnswer(server.relays, spec, body, await _charge(server, caller))
-    if (judge := _find_judge(server, name)) is not None:
+    decider = await server.serving.find(name)
+    if isinstance(decider, DecidingModel):
+        spec, note = decider.model.name, await _charge(server, caller)
+        return RelayedAnswer(server.relays, spec, body, note)
+    if isinstance(decider, DecidingJudge):
         asked, note = read_own_request(body, JUDGES_CANNOT), await _charge(server, caller)
-        return OwnAnswer(name, answer_as_judge(server.serving, judge, asked, note))
+        return OwnAnswer(name, answer_as_judge(server.serving, decider, asked, note))
     if await is_agent(server, caller, name):
         asked = read_own_request(body)
         note = await _charge(server, caller, name.partition("/")[0])
@@ -64,13 +65,6 @@ async def _charge(server: ServerState, caller: Caller, namespace: str = "") -> N
     """Notes what a caller spends who may spend something."""
     await server.limits.check_tokens(caller, namespace)
     return lambda tokens: server.limits.note_tokens(caller, tokens, namespace)
-
-
-def _find_judge(server: ServerState, name: str) -> DecidingJudge | None:
-    try:
-        return server.serving.find_judge(name)
-    except InputError:
-        return None
 
 
 async def list_names(server: ServerState, caller: Caller) -> list[str]:
@@ -167,13 +161,13 @@ async def create_embeddings(request: Request, caller: RunCaller) -> Response:
     body = await read_json_body(request)
 
     async def make() -> Response:
-        spec = await server.serving.find_model(body["model"])
-        if spec is None:
+        decider = await server.serving.find(body["model"])
+        if not isinstance(decider, DecidingModel):
             raise no_model(body["model"])
         async with server.serving.in_time():
             await server.limits.check_tokens(caller)
             note = partial(server.limits.note_tokens, caller)
-            return respond(await embed_for(server, spec, body, note))
+            return respond(await embed_for(server, decider.model, body, note))
 
     return _answer(server, caller, body, make)
 

@@ -13,6 +13,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.evaluation import check_text
 from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.embeddings import embed
+from textevolve.llm.model import Model
 from textevolve.llm.wire import Embeddings
 from textevolve.server.decisions.spending import spending
 from textevolve.server.errors import INVALID, ApiError
@@ -38,7 +39,7 @@ class EmbeddingRequest(BaseModel):
 
 
 async def embed_for(
-    server: ServerState, spec: str, body: JsonObject, note: NoteTokens
+    server: ServerState, model: Model, body: JsonObject, note: NoteTokens
 ) -> JsonObject:
     """The answer to a request for embeddings; `note` hears of the tokens.
 
@@ -46,10 +47,10 @@ async def embed_for(
         ApiError: the request cannot be used, or vectors have other dimensions than asked for.
     """
     asked = read_shape(EmbeddingRequest, body)
-    if embedder_of(spec) is not None:
-        vectors, tokens = await _embed_here(server, spec, asked, note)
+    if embedder_of(model.name) is not None:
+        vectors, tokens = await _embed_here(model, asked, note)
     else:
-        vectors, tokens = await _embed_there(server, spec, asked, note)
+        vectors, tokens = await _embed_there(server, model.name, asked, note)
     for vector in vectors:
         if asked.dimensions not in (None, len(vector)):
             said = f"embeddings of {asked.model} have {len(vector)} dimensions"
@@ -73,7 +74,7 @@ def _inputs(asked: EmbeddingRequest) -> list[Any]:
 
 
 async def _embed_here(
-    server: ServerState, spec: str, asked: EmbeddingRequest, note: NoteTokens
+    model: Model, asked: EmbeddingRequest, note: NoteTokens
 ) -> tuple[Sequence[Sequence[float]], int]:
     """By a model inside this process; what was computed before comes from the journal."""
     texts = _inputs(asked)
@@ -82,7 +83,6 @@ async def _embed_here(
             said = "send texts, not tokens; in LangChain: check_embedding_ctx_length=False"
             raise ApiError(400, INVALID, said, param="input")
         check_text("the input", text)
-    model = server.serving.bench.model_of(spec)
     with spending(note) as spent:
         calls = [lambda text=text: embed(model, text) for text in texts]
         vectors = await gather_bounded(calls, AT_ONCE)

@@ -35,8 +35,6 @@ from textevolve.wiring import allow_calls
 
 log = logging.getLogger("textevolve.server")
 
-KEPT_EVERY = 0.25
-"""Seconds after which it is written down what calls took."""
 PASSED_ON = (400, 404, 409, 413, 422, 429)
 """Refusals that are about the request, which the client is told with their status."""
 CHATS = "/chat/completions"
@@ -51,8 +49,7 @@ class Relays:
     _relays: dict[str, Relay] = field(default_factory=dict[str, Relay])
     _allowances: dict[str, Allowance] = field(default_factory=dict[str, Allowance])
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _entries: list[JournalEntry] = field(default_factory=list[JournalEntry])
-    _keeping: asyncio.Task[None] | None = None
+    _writes: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     async def find(self, spec: str) -> Relay:
         """
@@ -108,29 +105,19 @@ class Relays:
                 self._keep(_entry(spec, path, usage, failed, started, seconds))
 
     def _keep(self, entry: JournalEntry) -> None:
-        """Written down with others of the same moment: each write hands over to another thread,
-        which all streams would wait for."""
-        self._entries.append(entry)
-        if self._keeping is None or self._keeping.done():
-            self._keeping = asyncio.create_task(self._write())
+        """Write an entry to the journal, without the client waiting for it."""
+        write = asyncio.create_task(self._write(entry))
+        self._writes.add(write)
+        write.add_done_callback(self._writes.discard)
 
-    async def _write(self) -> None:
-        await asyncio.sleep(KEPT_EVERY)
-        await self.flush()
-
-    async def flush(self) -> None:
-        """Write down what calls took since the last time."""
-        entries, self._entries = self._entries, []
+    async def _write(self, entry: JournalEntry) -> None:
         try:
-            await asyncio.gather(*map(self.serving.bench.journal.append, entries))
+            await self.serving.bench.journal.append(entry)
         except StoreError as error:
-            log.error("what %d calls took could not be kept: %s", len(entries), error)
+            log.error("the usage of a call could not be stored: %s", error)
 
     async def aclose(self) -> None:
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
-        await self.flush()
+        await asyncio.gather(*self._writes)
 
 
 def _size_of(body: Mapping[str, Any]) -> tuple[int, int | None]:

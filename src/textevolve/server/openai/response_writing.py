@@ -8,83 +8,42 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from textevolve.evaluation import Usage
+from textevolve.llm.reported_usage import ReportedUsage, usage_of
+from textevolve.llm.wire import CompletionChunk, SentToolCall
 from textevolve.server.errors import ApiError
 from textevolve.server.openai.completions import Answering, JsonObject
 from textevolve.server.openai.responses import ResponsesRequest
 from textevolve.server.openai.streams import event_of
 
 
-class _Called(BaseModel):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class _ToolCall(BaseModel):
-    index: int | None = None
-    id: str | None = None
-    function: _Called = _Called()
-
-
-class _Said(BaseModel):
-    content: str | None = None
-    refusal: str | None = None
-    tool_calls: list[_ToolCall] | None = None
-
-
-class _Choice(BaseModel):
-    message: _Said = _Said()
-    delta: _Said | None = None
-    finish_reason: str | None = None
-
-
-class _PromptDetails(BaseModel):
-    cached_tokens: int | None = None
-
-
-class _AnswerDetails(BaseModel):
-    reasoning_tokens: int | None = None
-
-
-class _Usage(BaseModel):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    prompt_tokens_details: _PromptDetails | None = None
-    completion_tokens_details: _AnswerDetails | None = None
-
-
-class _Completion(BaseModel):
-    """A chat completion, or a chunk of one."""
-
-    model: str | None = None
-    choices: list[_Choice] = []
-    usage: _Usage | None = None
-    metadata: dict[str, str] | None = None
-
-
-def _read(said: JsonObject) -> _Completion:
+def _read(completion: JsonObject) -> CompletionChunk:
+    """Read a chat completion, or a chunk of one."""
     try:
-        return _Completion.model_validate(said)
+        return CompletionChunk.model_validate(completion)
     except ValidationError:
         message = "the model's endpoint answered what it should not"
         raise ApiError(502, "upstream_error", message) from None
 
 
 def write_response(asked: ResponsesRequest, completion: JsonObject) -> JsonObject:
-    """The response that a chat completion makes.
+    """Return the response that a chat completion makes.
 
     Raises:
         ApiError: it is none.
     """
-    read = _read(completion)
-    choice = next(iter(read.choices), _Choice())
-    message, output = choice.message, list[JsonObject]()
-    if message.content or not message.tool_calls:
-        output.append(_message_item(message.content or "", message.refusal))
-    output += [_call_item(call) for call in message.tool_calls or ()]
+    read, output = _read(completion), list[JsonObject]()
+    choice = next(iter(read.choices), None)
+    message = choice and choice.delta
+    calls = (message and message.tool_calls) or []
+    if read.text or not calls:
+        output.append(_message_item(read.text, message and message.refusal))
+    output += [_call_item(call) for call in calls]
     head = _head(asked, read.model or asked.model)
-    return _ended(head, output, choice.finish_reason, read.usage, read.metadata)
+    reason = choice and choice.finish_reason
+    return _ended(head, output, reason, read.usage, completion.get("metadata"))
 
 
 def _head(asked: ResponsesRequest, model: str) -> JsonObject:
@@ -118,8 +77,8 @@ def _ended(
     head: JsonObject,
     output: list[JsonObject],
     reason: str | None,
-    usage: _Usage | None,
-    metadata: dict[str, str] | None,
+    usage: ReportedUsage | None,
+    metadata: object,
 ) -> JsonObject:
     cut = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(reason or "")
     return {
@@ -127,22 +86,19 @@ def _ended(
         "status": "incomplete" if cut else "completed",
         "incomplete_details": {"reason": cut} if cut else None,
         "output": output,
-        "usage": usage and _write_usage(usage),
-        "metadata": {**head["metadata"], **(metadata or {})},
+        "usage": usage and _write_usage(usage_of(usage, None)),
+        "metadata": head["metadata"] | (metadata if isinstance(metadata, dict) else {}),
     }
 
 
-def _write_usage(usage: _Usage) -> JsonObject:
-    details, thought = usage.prompt_tokens_details, usage.completion_tokens_details
+def _write_usage(usage: Usage) -> JsonObject:
+    details = {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0}
     return {
         "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {
-            "cached_tokens": (details and details.cached_tokens) or 0,
-            "cache_write_tokens": 0,
-        },
+        "input_tokens_details": details,
         "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": (thought and thought.reasoning_tokens) or 0},
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.tokens,
     }
 
 
@@ -161,14 +117,14 @@ def _message_item(text: str, refusal: str | None = None) -> JsonObject:
     }
 
 
-def _call_item(call: _ToolCall) -> JsonObject:
+def _call_item(call: SentToolCall) -> JsonObject:
     return {
         "id": f"fc_{secrets.token_hex(16)}",
         "type": "function_call",
         "status": "completed",
         "call_id": call.id or f"call_{secrets.token_hex(12)}",
-        "name": call.function.name or "",
-        "arguments": call.function.arguments or "",
+        "name": call.function.name,
+        "arguments": call.function.arguments,
     }
 
 
@@ -186,6 +142,11 @@ class _Writer:
         name = f"response.{kind}"
         return event_of({"type": name, "sequence_number": self._number, **more}, name)
 
+    def begin(self) -> Iterator[bytes]:
+        if self._number < 0:
+            yield self.event("created", response=self.head)
+            yield self.event("in_progress", response=self.head)
+
     def text(self, delta: str) -> Iterator[bytes]:
         if self._open is None or self.output[self._open]["type"] != "message":
             yield from self.close()
@@ -197,12 +158,11 @@ class _Writer:
         where = self._at(part=True)
         yield self.event("output_text.delta", delta=delta, logprobs=[], **where)
 
-    def call(self, call: _ToolCall) -> Iterator[bytes]:
+    def call(self, call: SentToolCall) -> Iterator[bytes]:
         place = call.index or 0
         if place not in self._calls:
             yield from self.close()
-            named = call.model_copy(update={"function": _Called(name=call.function.name)})
-            item = {**_call_item(named), "status": "in_progress"}
+            item = {**_call_item(call), "status": "in_progress", "arguments": ""}
             self._calls[place] = len(self.output)
             yield from self._add(item, dict(item))
         if arguments := call.function.arguments:
@@ -244,19 +204,19 @@ async def write_events(asked: ResponsesRequest, answer: Answering) -> AsyncGener
     Raises:
         ApiError: what comes is no stream of a chat completion.
     """
-    writer, begun = _Writer(_head(asked, asked.model)), False
-    reason, usage, metadata = None, None, None
+    writer = _Writer(_head(asked, asked.model))
+    reason: str | None = None
+    usage: ReportedUsage | None = None
+    metadata: object = None
     async with aclosing(answer.chunks()) as chunks:
         async for chunk in chunks:
             read = _read(chunk)
-            if not begun:
-                begun = True
-                for kind in ("created", "in_progress"):
-                    yield writer.event(kind, response=writer.head)
-            usage, metadata = read.usage or usage, read.metadata or metadata
+            for event in writer.begin():
+                yield event
+            usage, metadata = read.usage or usage, chunk.get("metadata") or metadata
             for choice in read.choices[:1]:
                 reason = choice.finish_reason or reason
-                for event in _told(writer, choice.delta or choice.message):
+                for event in _write_delta(writer, read.text, choice.delta):
                     yield event
     for event in (*(() if writer.output else writer.text("")), *writer.close()):
         yield event
@@ -264,8 +224,10 @@ async def write_events(asked: ResponsesRequest, answer: Answering) -> AsyncGener
     yield writer.event(whole["status"], response=whole)
 
 
-def _told(writer: _Writer, said: _Said) -> Iterator[bytes]:
-    if text := said.content or said.refusal:
-        yield from writer.text(text)
-    for call in said.tool_calls or ():
+def _write_delta(writer: _Writer, text: str, delta: Any) -> Iterator[bytes]:
+    if delta is None:
+        return
+    if text or delta.refusal:
+        yield from writer.text(text or delta.refusal)
+    for call in delta.tool_calls or ():
         yield from writer.call(call)

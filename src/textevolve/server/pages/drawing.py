@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qs
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from jinja2 import Environment
 from markupsafe import Markup
@@ -23,7 +23,7 @@ from textevolve.report.html import draw_blocks, open_templates
 from textevolve.report.images import say_image, source_of
 from textevolve.report.matrices import main_score, say_entry
 from textevolve.server.access import THIS_MACHINE
-from textevolve.server.errors import ApiError, respond_error, respond_invalid
+from textevolve.server.errors import ApiError, invalid_error, respond_error, respond_invalid
 
 SECTIONS = (
     ("runs", "Runs"),
@@ -92,7 +92,6 @@ def draw_stream(request: Request, template: str, **values: Any) -> Iterator[byte
 
 def _shared(request: Request) -> dict[str, Any]:
     """What every template knows."""
-    app: FastAPI | None = request.scope.get("app")
     return {
         "request": request,
         "path": request.url.path,
@@ -100,19 +99,18 @@ def _shared(request: Request) -> dict[str, Any]:
         "sections": SECTIONS,
         "version": textevolve.__version__,
         "csrf": request.scope.get("textevolve.csrf", ""),
-        "tabs": getattr(app and app.state, "tabs", None) is not None,
     }
 
 
 def refuse(request: Request, error: ApiError | RequestValidationError) -> Response:
-    """What went wrong: a page for a browser, and JSON below /v1 and for programs."""
-    if not _wants_page(request):
-        path = request.url.path
-        found = respond_error if isinstance(error, ApiError) else respond_invalid
-        return found(path, error)  # pyright: ignore[reportArgumentType]
+    """Answer with an error: a page for a browser, and JSON below /v1 and for programs."""
+    wants_page = _wants_page(request)
     if isinstance(error, RequestValidationError):
-        first = error.errors()[0]
-        error = ApiError(400, "invalid_request", f"{first['loc'][-1]}: {first['msg']}")
+        if not wants_page:
+            return respond_invalid(request.url.path, error)
+        error = invalid_error(error)
+    if not wants_page:
+        return respond_error(request.url.path, error)
     title = TITLES.get(error.status, "This did not work")
     return draw(request, "error.html", error.status, title=title, message=error.message)
 

@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
-import yaml
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
-from textevolve.errors import TextEvolveError
+from textevolve.jobs.job_report import write_job_yaml
 from textevolve.jobs.job_spec import read_job
-from textevolve.jobs.schedules import describe_schedule, next_due
-from textevolve.server.access import check_namespace
+from textevolve.jobs.schedules import describe_schedule
+from textevolve.server.jobs_api import JobAction, act_on_job, check_seen
 from textevolve.server.pages.agents import Owner
 from textevolve.server.pages.drawing import Page, draw
 from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import server_of
-from textevolve.store import Store
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import StoredJob, StoredJobRun
 
 JOBS = 100
 """Jobs on one page."""
-TIMES = 50
-"""Times of one job on one page."""
-
-JobAction: TypeAlias = Literal["pause", "resume", "run", "remove"]
+RUNS = 50
+"""Runs of one job on one page."""
 
 router = APIRouter()
 
 
 @dataclass(frozen=True, slots=True)
 class ShownJob:
-    """`schedule`: in words, or what is wrong with it; `last`: the newest time that it ran."""
+    """`last`: its newest run."""
 
     stored: StoredJob
-    schedule: str
     last: StoredJobRun | None = None
 
     @property
@@ -48,81 +41,58 @@ class ShownJob:
 
     @property
     def kind(self) -> str:
-        return str(self.stored.spec.get("study", {}).get("kind", ""))
+        return str(self.stored.spec["study"].get("kind", ""))
 
     @property
-    def state(self) -> str:
-        if self.stored.working:
-            return "running"
-        return "paused" if self.stored.paused else ""
+    def schedule(self) -> str:
+        return describe_schedule(read_job(self.stored))
 
 
 @router.get("/jobs")
-async def show_jobs(request: Request, caller: RunReader, page: int = 1) -> Response:
+def show_jobs(request: Request, caller: RunReader, page: int = 1) -> Response:
     resources = server_of(request).resources
-
-    def read() -> tuple[Page, list[ShownJob]]:
-        names = [one for one in resources.namespace_names() if caller.sees(one)]
-        found = [job for name in names for job in resources.read(stored_jobs.list_jobs, name)]
-        shown = Page(request, max(1, page), JOBS, len(found))
-        return shown, [_show(resources, one) for one in found[shown.start :][:JOBS]]
-
-    shown, jobs = await asyncio.to_thread(read)
-    return draw(request, "jobs.html", jobs=jobs, page=shown)
-
-
-def _show(resources: Store, job: StoredJob) -> ShownJob:
-    newest = resources.read(stored_jobs.list_job_runs, job, limit=1)
-    return ShownJob(job, _schedule(job), newest[0] if newest else None)
+    names = [name for name in resources.namespace_names() if caller.sees(name)]
+    jobs = [job for name in names for job in resources.read(stored_jobs.list_jobs, name)]
+    part = Page(request, max(1, page), JOBS, len(jobs))
+    shown: list[ShownJob] = []
+    for job in jobs[part.start :][:JOBS]:
+        newest = resources.read(stored_jobs.list_job_runs, job, 1)
+        shown.append(ShownJob(job, newest[0] if newest else None))
+    return draw(request, "jobs.html", jobs=shown, page=part)
 
 
-def _schedule(job: StoredJob) -> str:
-    try:
-        return describe_schedule(read_job(job))
-    except TextEvolveError as error:  # a later version wrote it
-        return f"cannot be read: {error}"
-
-
-@router.get("/jobs/{namespace}/{name}")
-async def show_job(
+@router.get("/jobs/{namespace}/{name}", dependencies=[Depends(check_seen)])
+def show_job(
     request: Request, caller: RunReader, namespace: str, name: str, before: int | None = None
 ) -> Response:
-    """`before`: only what is older than the time with this number."""
-    check_namespace(caller, namespace)
+    """`before`: only runs older than this one."""
     resources = server_of(request).resources
-
-    def read() -> tuple[StoredJob, Sequence[StoredJobRun]]:
-        job = resources.read(stored_jobs.get_job, namespace, name)
-        return job, resources.read(stored_jobs.list_job_runs, job, TIMES + 1, before)
-
-    job, times = await asyncio.to_thread(read)
-    older = f"before={times[TIMES - 1].id}" if len(times) > TIMES else ""
-    spec = {name: value for name, value in job.spec.items() if name != "sent"}
+    job = resources.read(stored_jobs.get_job, namespace, name)
+    runs = resources.read(stored_jobs.list_job_runs, job, RUNS + 1, before)
     return draw(
         request,
         "job.html",
-        job=ShownJob(job, _schedule(job)),
-        written=yaml.safe_dump(spec, sort_keys=False, allow_unicode=True),
-        times=times[:TIMES],
+        job=ShownJob(job),
+        written=write_job_yaml(job),
+        times=runs[:RUNS],
         before=before,
-        older=older,
+        older=f"before={runs[RUNS - 1].id}" if len(runs) > RUNS else "",
         zone=time.strftime("%Z"),
     )
 
 
-@router.post("/jobs/{namespace}/{name}/{action}")
-async def change_job(
-    request: Request, caller: Owner, namespace: str, name: str, action: JobAction
+@router.post("/jobs/{namespace}/{name}/{action}", dependencies=[Depends(check_seen)])
+def change_job(
+    request: Request,
+    caller: Owner,
+    namespace: str,
+    name: str,
+    action: JobAction | Literal["remove"],
 ) -> Response:
     """`run` makes it due now, for the next scheduler that looks."""
-    check_namespace(caller, namespace)
     resources = server_of(request).resources
-    work: dict[JobAction, Callable[[], object]] = {
-        "pause": lambda: resources.write(stored_jobs.pause_job, namespace, name),
-        "resume": lambda: resources.write(stored_jobs.resume_job, namespace, name, next_due),
-        "run": lambda: resources.write(stored_jobs.hasten_job, namespace, name),
-        "remove": lambda: resources.write(stored_jobs.delete_job, namespace, name),
-    }
-    await asyncio.to_thread(work[action])
-    where = "/jobs" if action == "remove" else f"/jobs/{namespace}/{name}"
-    return RedirectResponse(where, 303)
+    if action == "remove":
+        resources.write(stored_jobs.delete_job, namespace, name)
+        return RedirectResponse("/jobs", 303)
+    act_on_job(resources, namespace, name, action)
+    return RedirectResponse(f"/jobs/{namespace}/{name}", 303)

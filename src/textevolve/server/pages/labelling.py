@@ -1,161 +1,178 @@
 """Labelling in a browser: the tasks, one item at a time, and how far people agree.
 
-Each answer is a form that is sent and kept before the next item is shown, so that it works without
-a script; `static/labelling.js` adds keys. A person is the key's name, or is asked for a name once.
+Each answer is a form that is stored before the next item is shown, so it works without a script;
+`static/labelling.js` adds keys. A labeller is the name of the caller's key, or gives a name once.
+Nothing that is shown says where a text comes from: no id, no variant, no score.
 """
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote, unquote
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
-from textevolve.errors import InputError
-from textevolve.labelling.tasks import CHOICES, SKIP, StoredTask, check_labeller
-from textevolve.server.access import Caller, needs
-from textevolve.server.errors import ApiError
-from textevolve.server.labelling.answers import (
-    Desk,
+from textevolve.errors import InputError, NotFoundError
+from textevolve.labelling.tasks import (
+    CHOICES,
+    SKIP,
+    GivenLabel,
+    ShownItem,
+    StoredTask,
+    check_labeller,
+    show_to,
+    turn,
+)
+from textevolve.server.access import Caller
+from textevolve.server.labelling_api import (
+    Labeller,
+    Reader,
     find_visible_task,
     list_visible_tasks,
-    open_desk_of,
 )
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.state import server_of
+from textevolve.store import Store
 from textevolve.store import labelling as stored_labels
 from textevolve.studies.labelling import report_task
 
 router = APIRouter(prefix="/labelling")
 
-_Labels = Annotated[Caller, Depends(needs("label"))]
-_Reads = Annotated[Caller, Depends(needs("read"))]
+Form = Annotated[dict[str, str], Depends(read_form)]
 COOKIE = "labeller"
 COOKIE_SECONDS = 365 * 86_400
 SEE_OTHER = 303
 
 
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A task and one person's labels of it, by position."""
+
+    resources: Store
+    task: StoredTask
+    labeller: str
+    labels: Mapping[int, GivenLabel]
+
+    def next_after(self, position: int) -> int | None:
+        """Return the next position without a label, from there on and then from the beginning."""
+        places = [*range(position + 1, self.task.positions), *range(position + 1)]
+        return next((place for place in places if place not in self.labels), None)
+
+    def show(self, position: int) -> ShownItem:
+        item = self.resources.read(stored_labels.read_task_item, self.task.id, position)
+        return show_to(self.task.id, self.task.spec, item, self.labeller)
+
+
 @router.get("")
-async def show_tasks(request: Request, caller: _Labels) -> Response:
-    tasks = await list_visible_tasks(server_of(request), caller)
-    return draw(request, "labelling.html", tasks=tasks, name=_name_of(request, caller))
+def show_tasks(request: Request, caller: Labeller) -> Response:
+    tasks = list_visible_tasks(request, caller)
+    return draw(request, "labelling.html", tasks=tasks, name=_labeller_of(request, caller))
 
 
 @router.post("/name")
-async def take_name(request: Request, caller: _Labels) -> Response:
-    """Keep who labels here. An empty name asks anew."""
-    form = await read_form(request)
-    given = form.get("name", "").strip()
-    aim = form.get("then", "")
-    aim = aim if aim.startswith("/labelling/") and "\\" not in aim else "/labelling"
-    answer = RedirectResponse(aim, SEE_OTHER)
-    if not given:
-        answer.delete_cookie(COOKIE, path="/labelling")
-        return answer
+def take_name(request: Request, caller: Labeller, form: Form) -> Response:
+    """Store the labeller's name in a cookie; an empty name removes it."""
+    target, name = form.get("then", ""), form.get("name", "").strip()
+    target = target if target.startswith("/labelling/") and "\\" not in target else "/labelling"
+    response = RedirectResponse(target, SEE_OTHER)
+    if not name:
+        response.delete_cookie(COOKIE, path="/labelling")
+        return response
     try:
-        name = check_labeller(given)
+        value = quote(check_labeller(name), safe="")
     except InputError as error:
-        return draw(request, "labelling_name.html", 400, then=aim, said=str(error), name=given)
-    secure = request.url.scheme == "https"
-    answer.set_cookie(
+        return draw(request, "labelling_name.html", 400, then=target, said=str(error), name=name)
+    response.set_cookie(
         COOKIE,
-        quote(name, safe=""),
+        value,
         max_age=COOKIE_SECONDS,
         path="/labelling",
-        secure=secure,
+        secure=request.url.scheme == "https",
         httponly=True,
         samesite="strict",
     )
-    return answer
+    return response
 
 
 @router.get("/{id}")
-async def show_item(
-    id: str, request: Request, caller: _Labels, item: int | None = None
-) -> Response:
-    """The item that is asked for, or the next without a label."""
-    task = await find_visible_task(server_of(request), caller, id)
-    name = _name_of(request, caller)
-    if not name:
+def show_item(id: str, request: Request, caller: Labeller, item: int | None = None) -> Response:
+    """Show the item at a position, or the next without a label."""
+    desk = _open(request, caller, id)
+    if not desk.labeller:
         return draw(request, "labelling_name.html", then=f"/labelling/{id}", said="", name="")
-    desk = await open_desk_of(server_of(request), task, name)
     position = desk.next_after(-1) if item is None else item
     if position is None:
-        return draw(request, "labelling_done.html", task=task, desk=desk)
+        return draw(request, "labelling_done.html", task=desk.task, desk=desk)
+    label = desk.labels.get(position)
     return draw(
         request,
         "labelling_item.html",
-        task=task,
+        task=desk.task,
         desk=desk,
         position=position,
-        showing=await desk.show(position),
-        answer=desk.shown_answer(position),
-        note=desk.labels[position].note if position in desk.labels else "",
+        showing=desk.show(position),
+        answer=turn(label.answer, swapped=label.swapped) if label else "",
+        note=label.note if label else "",
     )
 
 
 @router.post("/{id}")
-async def take_answer(id: str, request: Request, caller: _Labels) -> Response:
-    """Keep an answer, and go to the next item without one."""
-    desk = await _open(request, caller, id)
-    if desk is None:
+def take_answer(id: str, request: Request, caller: Labeller, form: Form) -> Response:
+    """Store an answer about the texts as shown, and go to the next item without one."""
+    desk = _open(request, caller, id)
+    if not desk.labeller:
         return RedirectResponse(f"/labelling/{id}", SEE_OTHER)
-    form = await read_form(request)
-    position = _read_position(form.get("item", ""), desk.task)
-    await desk.answer(position, _read_answer(form, desk.task), form.get("note", ""))
-    aim = desk.next_after(position)
-    again = f"?item={aim}" if aim is not None and aim != position else ""
-    return RedirectResponse(f"/labelling/{id}{again}", SEE_OTHER)
+    digits, answer = form.get("item", ""), form.get("answer", "")
+    if not (digits.isascii() and digits.isdigit() and int(digits[:9]) < desk.task.positions):
+        raise NotFoundError("the labelling task has no such item")
+    questions = range(len(desk.task.spec.questions))
+    if len(questions) > 1 and answer not in (SKIP, *CHOICES):
+        answer = ",".join(form.get(f"q{n}", "") for n in questions)
+    position = int(digits)
+    swapped = desk.show(position).swapped
+    answer = turn(answer, swapped=swapped)
+    label = GivenLabel(position, desk.labeller, answer, form.get("note", ""), swapped)
+    desk.resources.write(stored_labels.keep_label, desk.task, label)
+    following = desk.next_after(position)
+    query = f"?item={following}" if following is not None and following != position else ""
+    return RedirectResponse(f"/labelling/{id}{query}", SEE_OTHER)
 
 
 @router.post("/{id}/undo")
-async def undo_answer(id: str, request: Request, caller: _Labels) -> Response:
-    """Take back what was said last, and show it again."""
-    desk = await _open(request, caller, id)
-    latest = desk.latest if desk is not None else None
-    if desk is None or latest is None:
+def undo_answer(id: str, request: Request, caller: Labeller) -> Response:
+    """Take back the last answer, and show its item again."""
+    desk = _open(request, caller, id)
+    latest = max(desk.labels.values(), key=lambda label: label.created, default=None)
+    if latest is None:
         return RedirectResponse(f"/labelling/{id}", SEE_OTHER)
-    await desk.take_back(latest.position)
-    return RedirectResponse(f"/labelling/{id}?item={latest.position}", SEE_OTHER)
+    position = latest.position
+    desk.resources.write(stored_labels.drop_label, desk.task.id, position, desk.labeller)
+    return RedirectResponse(f"/labelling/{id}?item={position}", SEE_OTHER)
 
 
 @router.get("/{id}/agreement")
-async def show_agreement(id: str, request: Request, caller: _Reads) -> Response:
-    state = server_of(request)
-    task = await find_visible_task(state, caller, id)
-    items, labels = await asyncio.to_thread(state.resources.read, stored_labels.read_task, task.id)
-    report = await asyncio.to_thread(report_task, task, items, labels)
+def show_agreement(id: str, request: Request, caller: Reader) -> Response:
+    task = find_visible_task(request, caller, id)
+    items, labels = server_of(request).resources.read(stored_labels.read_task, task.id)
+    report = report_task(task, items, labels)
     return draw(request, "labelling_agreement.html", task=task, report=report)
 
 
-async def _open(request: Request, caller: Caller, id: str) -> Desk | None:
-    """None where nobody has said who labels."""
-    state = server_of(request)
-    task = await find_visible_task(state, caller, id)
-    name = _name_of(request, caller)
-    return await open_desk_of(state, task, name) if name else None
+def _open(request: Request, caller: Caller, id: str) -> Desk:
+    """Open a task for the labeller; nobody, whose name is empty, has labelled nothing."""
+    task = find_visible_task(request, caller, id)
+    name, resources = _labeller_of(request, caller), server_of(request).resources
+    labels = resources.read(stored_labels.read_labels, task.id, name)
+    return Desk(resources, task, name, {label.position: label for label in labels})
 
 
-def _name_of(request: Request, caller: Caller) -> str:
-    """Who labels: the key's name, or the one that was given here; empty where none was."""
-    given = caller.name if caller.key else unquote(request.cookies.get(COOKIE, ""))
+def _labeller_of(request: Request, caller: Caller) -> str:
+    """Return the name of the caller's key, or the name in the cookie, or nothing."""
+    name = caller.name if caller.key else unquote(request.cookies.get(COOKIE, ""))
     try:
-        return check_labeller(given)
+        return check_labeller(name)
     except InputError:
         return ""
-
-
-def _read_position(given: str, task: StoredTask) -> int:
-    if given.isascii() and given.isdigit() and int(given[:9]) < task.positions:
-        return int(given)
-    raise ApiError(404, "not_found", "the labelling task has no such item")
-
-
-def _read_answer(form: dict[str, str], task: StoredTask) -> str:
-    """The button that was pressed, or a choice for each question."""
-    given = form.get("answer", "")
-    if given in (SKIP, *CHOICES) or len(task.spec.questions) < 2:
-        return given
-    return ",".join(form.get(f"q{n}", "") for n in range(len(task.spec.questions)))

@@ -13,16 +13,12 @@ from textevolve.server.pages import (
     labelling,
     login,
     memories,
-    run,
     runs,
 )
 
 router = APIRouter()
-router.include_router(login.router)
-router.include_router(runs.router)
-router.include_router(run.router)
-for one in (agents, memories, chat, jobs, cards, labelling):
-    router.include_router(one.router)
+for pages in (login, runs, agents, memories, chat, jobs, cards, labelling):
+    router.include_router(pages.router)
 
 
 @router.get("/")

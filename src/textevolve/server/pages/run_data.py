@@ -6,17 +6,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Annotated, Any, Literal, cast
 
-from textevolve.errors import InputError, MismatchError, StoreAwayError, StoreError
+from pydantic import BaseModel, Field, StringConstraints, model_validator
+
+from textevolve.errors import (
+    InputError,
+    MismatchError,
+    NotFoundError,
+)
 from textevolve.llm.model import Request as ModelRequest
 from textevolve.report.blocks import Block, MatrixRow, Section
 from textevolve.report.images import put_images
 from textevolve.server.access import Caller
-from textevolve.server.errors import ApiError
 from textevolve.server.state import ServerState
+from textevolve.server.studies.reading import find_seen
 from textevolve.store import records
 from textevolve.store.journal import StoredCall
 from textevolve.store.records import By, Found, Kept, RecordOrder, Standing
@@ -36,8 +42,6 @@ CALLS = 20
 MOST_SEARCHED_CALLS = 20_000
 LEAST_TOLD = 8
 """Characters of an input that tell whose call it is; a shorter one stands in many prompts."""
-
-ShowChoice: TypeAlias = Literal["", "failed", "passed", "not-passed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,37 +65,15 @@ class OpenedRun:
         return self.run.name or self.run.id
 
 
-def find_run(state: ServerState, caller: Caller, which: str) -> RunRecord:
-    """
-    Raises:
-        ApiError: there is none, or the caller does not see it. StoreAwayError: the store cannot be
-            read.
-    """
-    try:
-        run = state.store.get_run(which)
-    except StoreAwayError:
-        raise
-    except StoreError as error:
-        said = f"no run '{which}'" if caller.namespaces is not None else str(error)
-        raise ApiError(404, "not_found", said) from None
-    if caller.namespaces is not None:
-        served = state.store.get_served(run.id)
-        if served is None or not caller.sees(served.namespace):
-            raise ApiError(404, "not_found", f"no run '{which}'")
-    return run
-
-
 def open_run(state: ServerState, caller: Caller, which: str) -> OpenedRun:
     """
     Raises:
-        ApiError: as `find_run`.
+        NotFoundError: as `find_seen`.
     """
-    run = find_run(state, caller, which)
-    store = state.store
+    seen = find_seen(state.store, caller, which)
+    run, whose = seen.run, seen.served and seen.served.namespace
     kind, model = str(run.spec.get("kind", "")), str(run.spec.get("model", ""))
-    served = store.get_served(run.id)
-    whose = None if served is None else served.namespace
-    standing = store.read(records.count_standing, [run.id])[run.id]
+    standing = state.store.read(records.count_standing, [run.id])[run.id]
     try:
         stored = read_stored(run)
         study = find_study(kind)
@@ -104,18 +86,22 @@ def open_run(state: ServerState, caller: Caller, which: str) -> OpenedRun:
     return OpenedRun(run, whose, kind, model, study, spec, standing, variants, by)
 
 
-@dataclass(frozen=True, slots=True)
-class RowsQuery:
-    """What a run's page is asked for, as it stands in its address. `start`: the row from which on
-    a search goes on."""
+class RowsQuery(BaseModel):
+    """The query of a run's page. `start`: the row from which on a search goes on."""
 
-    q: str = ""
-    show: ShowChoice = ""
+    q: Annotated[str, StringConstraints(strip_whitespace=True, max_length=1000)] = ""
+    show: Literal["", "failed", "passed", "not-passed"] = ""
     below: float | None = None
     variant: str = ""
     sort: RecordOrder = "position"
-    page: int = 1
-    start: int = 0
+    page: int = Field(1, ge=1, lt=2**62)
+    start: int = Field(0, ge=0, lt=2**62)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_empty(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Drop the empty fields of a form."""
+        return {name: value for name, value in fields.items() if value != ""}
 
     @property
     def wanted(self) -> Found:
@@ -124,47 +110,8 @@ class RowsQuery:
         return Found(statuses, self.below, variant=self.variant or None, passed=passed)
 
     @property
-    def fields(self) -> dict[str, str]:
-        """Those that are not as they are by themselves, for an address."""
-        plain = RowsQuery()
-        pairs = {name: getattr(self, name) for name in self.__slots__}
-        return {n: str(v) for n, v in pairs.items() if v != getattr(plain, n)}
-
-
-def read_query(given: Mapping[str, str]) -> RowsQuery:
-    """
-    Raises:
-        ApiError: a field is not such as the page has.
-    """
-    try:
-        return RowsQuery(
-            q=given.get("q", "").strip()[:1000],
-            show=_one_of(ShowChoice, given.get("show", "")),
-            below=float(given["below"].replace(",", ".")) if given.get("below") else None,
-            variant=given.get("variant", ""),
-            sort=_one_of(RecordOrder, given.get("sort") or "position"),
-            page=read_whole(given, "page", 1),
-            start=read_whole(given, "start", 0),
-        )
-    except ValueError as error:
-        raise ApiError(400, "invalid_request", f"the address cannot be read: {error}") from None
-
-
-def _one_of(kind: Any, value: str) -> Any:
-    if value not in get_args(kind):
-        raise ValueError(f"'{value}' is none of {', '.join(filter(None, get_args(kind)))}")
-    return value
-
-
-def read_whole(given: Mapping[str, str], name: str, least: int) -> int:
-    """
-    Raises:
-        ValueError: it is no whole number from `least` on that a database could have.
-    """
-    number = int(given.get(name) or least)
-    if not least <= number < 2**62:
-        raise ValueError(f"{name} must be {least} or more")
-    return number
+    def fields(self) -> dict[str, Any]:
+        return self.model_dump(exclude_defaults=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +167,15 @@ def _search(
     until = time.monotonic() + SEARCH_SECONDS
     found: list[list[Kept]] = []
     at = query.start
-    contains = _matcher(query.q)
+    text = query.q.lower()
+    spelled = [json.dumps(query.q, ensure_ascii=plain)[1:-1].lower() for plain in (True, False)]
     while True:
         some = (query.wanted, by, query.sort, at, SEARCHED_AT_ONCE)
         keys = store.read(records.find_rows, run.id, *some)
         rows = store.read(records.read_rows, run.id, by, keys)
         for kept in rows.values():
             at += 1
-            if any(contains(one) for one in kept):
+            if any(_contains(one, text, spelled) for one in kept):
                 found.append(kept)
                 if len(found) == ROWS:
                     return found, at
@@ -237,37 +185,26 @@ def _search(
             return found, at
 
 
-def _matcher(text: str) -> Any:
-    """Whether a text stands in a record, in any case: in its id, its reason or any text in it."""
-    wanted = text.lower()
-    # Most records are told apart by their bytes, since reading their JSON takes far longer.
-    spelled = {json.dumps(text, ensure_ascii=plain)[1:-1].lower() for plain in (True, False)}
-
-    def contains(kept: Kept) -> bool:
-        if wanted in f"{kept.case}\n{kept.key}\n{kept.reason}".lower():
-            return True
-        body = kept.body.decode("utf-8", "surrogatepass").lower()
-        if not any(one in body for one in spelled):
-            return False
-        return any(wanted in one.lower() for one in _texts(json.loads(kept.body)))
-
-    return contains
+def _contains(kept: Kept, text: str, spelled: Iterable[str]) -> bool:
+    """Return whether a text, in lower case, stands in a record: in its id, its reason or any text
+    in it. `spelled`: the text as JSON; most records are told apart by their bytes, since parsing
+    takes far longer."""
+    if text in f"{kept.case}\n{kept.key}\n{kept.reason}".lower():
+        return True
+    body = kept.body.decode("utf-8", "surrogatepass").lower()
+    if not any(one in body for one in spelled):
+        return False
+    return any(text in one.lower() for one in _texts(json.loads(kept.body)))
 
 
-def _texts(value: object) -> Iterator[str]:
-    """All texts in a JSON value, without the names of fields."""
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in a JSON value, without the names of fields."""
     if isinstance(value, str):
         yield value
-        if value[:1] in ("{", "["):  # a record within a record, such as the debate of a comparison
-            try:
-                yield from _texts(json.loads(value))
-            except ValueError:
-                return
     elif isinstance(value, Mapping):
-        for one in cast(Mapping[str, object], value).values():
-            yield from _texts(one)
+        yield from _texts(list(cast("Mapping[str, Any]", value).values()))
     elif isinstance(value, list):
-        for one in cast(list[object], value):
+        for one in cast("list[Any]", value):
             yield from _texts(one)
 
 
@@ -294,7 +231,7 @@ def read_case(store: Store, opened: OpenedRun, number: int) -> CaseView:
     kept = store.read(records.read_place, run.id, number - 1, opened.by)
     if not kept or opened.study is None:
         why = opened.why or f"run {run.id} has no record of case {number}, or none yet"
-        raise ApiError(404, "not_found", why)
+        raise NotFoundError(why)
     places = [one.position for one in kept]
     before, after = store.read(records.find_neighbours, run.id, min(places), max(places))
     groups = [kept] if opened.by == "case" else [[one] for one in kept]
@@ -336,17 +273,13 @@ class CallsPage:
     after: int | None
 
 
-def read_calls(
-    store: Store, run_id: str, after: int, inputs: Sequence[str] | None = None
-) -> CallsPage:
-    """The next calls of a run, or of a case of it: those that were sent its input. Where that does
-    not tell them apart they are those of the run."""
-    told = [text.strip() for text in inputs or () if len(text.strip()) >= LEAST_TOLD]
-    of_case = None
-    if told and inputs is not None and len(told) == len(inputs):
-        of_case = store.find_calls(run_id, told[0], MOST_SEARCHED_CALLS)
-    calls = of_case or store.page_calls(run_id, after)
-    calls = [call for call in calls if call.id > after]
+def read_calls(store: Store, run_id: str, after: int, inputs: Sequence[str] = ()) -> CallsPage:
+    """Read the next calls of a run, or of a case of it: those that were sent its input; if that is
+    too short to tell them apart, those of the run."""
+    texts = [text.strip() for text in inputs]
+    long = bool(texts) and all(len(text) >= LEAST_TOLD for text in texts)
+    of_case = store.find_calls(run_id, texts[0], MOST_SEARCHED_CALLS) if long else None
+    calls = [call for call in of_case or store.page_calls(run_id, after) if call.id > after]
     shown = [ShownCall(call, store.read_request(call)) for call in calls[:CALLS]]
-    more = calls[CALLS - 1].id if len(calls) > CALLS else None
-    return CallsPage(shown, bool(of_case), more)
+    following = calls[CALLS - 1].id if len(calls) > CALLS else None
+    return CallsPage(shown, bool(of_case), following)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from textevolve.errors import InputError
@@ -109,45 +109,26 @@ async def begin(server: ServerState, asked: AskedStudy) -> tuple[RunRecord, int]
     """
     began = time.time()
     with confine(reach_of(asked.served, server.options, server.runner.settings, server.store)):
-        objects: dict[str, object] = {}
-        stored = await driver.specify(asked.study, asked.spec, asked.settings, objects)
-        stored = _of_namespace(stored, asked, server)
+        stored = await driver.specify(asked.study, asked.spec, asked.settings, {})
+        if asked.served.namespace != server.settings.namespace:  # there it is another run
+            described = {**stored.described, "namespace": asked.served.namespace}
+            stored = stored.model_copy(update={"described": described})
         run = await asyncio.to_thread(_register, server, asked, stored)
-    if run.status == "finished":
-        await asyncio.to_thread(_adopt, server, asked, run)
+    served, store = replace(asked.served, run_id=run.id), server.store
+    if run.status == "finished":  # one that the command line has finished is the client's now, too
+        if await asyncio.to_thread(store.get_served, run.id) is None:
+            await asyncio.to_thread(store.serve_run, served)
         return run, 200
     if not await server.runner.is_busy(run.id):
-        await asyncio.to_thread(_keep, server, asked, run)
+        await asyncio.to_thread(store.serve_run, served)
         server.runner.submit(run.id)
     return run, 201 if run.created >= began else 202
-
-
-def _of_namespace(stored: StoredSpec, asked: AskedStudy, server: ServerState) -> StoredSpec:
-    """The same study in another namespace is another run; in that of the settings it is the one
-    that the command line makes."""
-    if asked.served.namespace == server.settings.namespace:
-        return stored
-    described = {**stored.described, "namespace": asked.served.namespace}
-    return stored.model_copy(update={"described": described})
 
 
 def _register(server: ServerState, asked: AskedStudy, stored: StoredSpec) -> RunRecord:
     cases = _read_cases(server, asked)
     launch = Launch(name=asked.part.name, source="HTTP")
     return driver.register_run(server.store, asked.study, stored, cases, launch)
-
-
-def _keep(server: ServerState, asked: AskedStudy, run: RunRecord) -> None:
-    made = asked.served
-    server.store.serve_run(
-        ServedRun(run.id, made.namespace, made.key_id, made.created, "running", made.launch)
-    )
-
-
-def _adopt(server: ServerState, asked: AskedStudy, run: RunRecord) -> None:
-    """A run that the command line has finished is the client's from now on, too."""
-    if server.store.get_served(run.id) is None:
-        _keep(server, asked, run)
 
 
 async def estimate(server: ServerState, asked: AskedStudy) -> dict[str, Any]:
@@ -182,13 +163,7 @@ def _read_case(sent: CasePart) -> Case:
 async def resume(server: ServerState, caller: Caller, served: ServedRun, part: ResumePart) -> None:
     """Go on with a run as the caller's, by other limits where they are given."""
     changed = part.model_dump(mode="json", exclude_none=True) | _standing(server, caller)
-    again = ServedRun(
-        served.run_id,
-        served.namespace,
-        caller.key,
-        served.created,
-        "running",
-        {**served.launch, **changed},
-    )
+    launch = {**served.launch, **changed}
+    again = replace(served, key_id=caller.key, wanted="running", launch=launch, reason="")
     await asyncio.to_thread(server.store.serve_run, again)
     server.runner.submit(served.run_id)

@@ -12,7 +12,6 @@ import asyncio
 import json
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,7 +19,14 @@ from typing import Any
 
 from textevolve.errors import TextEvolveError
 from textevolve.evaluation import Usage
-from textevolve.remote.wire import ENDED, RunProgress, StudyStatus, WireStatus, WireUsage
+from textevolve.remote.wire import (
+    ENDED,
+    RunProgress,
+    StudyStatus,
+    WireRecord,
+    WireStatus,
+    WireUsage,
+)
 from textevolve.store import RunRecord, Store
 from textevolve.store.records import Kept
 from textevolve.store.served import ServedRun
@@ -30,10 +36,8 @@ LOOK_SECONDS = 0.5
 SPARING = 20
 """What is summed up for `progress` waits so many times as long as the last sum took."""
 PAGE_RECORDS = 100
-KEPT_BYTES = 8 * 2**20
-"""Of pages that stay in memory, of all runs together."""
-READS = 4
-"""Pages that are read at once."""
+KEPT_PAGES = 8
+"""The newest pages of a run that stay in memory."""
 QUIET_SECONDS = 15.0
 """After which a line is sent to a watcher to whom nothing was to be told."""
 
@@ -63,6 +67,9 @@ class Watched:
     gone: bool = False
     summed: tuple[float, float] = (0.0, 0.0)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    pages: dict[int, asyncio.Task[FeedPage]] = field(
+        default_factory=dict[int, asyncio.Task[FeedPage]]
+    )
 
     def tell(self) -> None:
         before, self.changed = self.changed, asyncio.Event()
@@ -78,22 +85,10 @@ class Feed:
     ending: bool = False
     reads: int = 0
     _watched: dict[str, Watched] = field(default_factory=dict[str, Watched])
-    _pages: OrderedDict[tuple[str, int], FeedPage] = field(
-        default_factory=OrderedDict[tuple[str, int], FeedPage]
-    )
-    _kept: int = 0
-    _reading: dict[tuple[str, int], asyncio.Task[FeedPage]] = field(
-        default_factory=dict[tuple[str, int], asyncio.Task[FeedPage]]
-    )
-
-    def __post_init__(self) -> None:
-        self._places = asyncio.Semaphore(READS)
 
     async def watch(self, run_id: str, after: int = 0) -> AsyncGenerator[bytes]:
         """The events of a run behind a revision, until it has ended or the server does."""
-        watched = self._watched.get(run_id)
-        if watched is None:
-            watched = self._watched[run_id] = Watched()
+        watched = self._watched.setdefault(run_id, Watched())
         watched.watchers += 1
         try:
             if not watched.status:
@@ -114,7 +109,7 @@ class Feed:
                 yield news
             told = now
             if after < watched.newest:
-                page = await self._page(run_id, after)
+                page = await self._page(run_id, watched, after)
                 after = page.last
                 yield page.body
             elif ended:  # all records were sent
@@ -126,27 +121,20 @@ class Feed:
                 except TimeoutError:
                     yield b": nothing new\n\n"
 
-    async def _page(self, run_id: str, after: int) -> FeedPage:
-        """The next events behind a revision, of which there are some."""
-        key = run_id, after
-        if (page := self._pages.get(key)) is not None:
-            self._pages.move_to_end(key)
-            return page
-        task = self._reading.get(key)
+    async def _page(self, run_id: str, watched: Watched, after: int) -> FeedPage:
+        """Return the next events behind a revision, read once for all who stand there."""
+        task = watched.pages.get(after)
         if task is None:
-            task = self._reading[key] = asyncio.create_task(self._read(run_id, after))
-            task.add_done_callback(lambda _task: self._reading.pop(key, None))
-        return await asyncio.shield(task)
-
-    async def _read(self, run_id: str, after: int) -> FeedPage:
-        async with self._places:
             self.reads += 1
-            page = await asyncio.to_thread(self._read_page, run_id, after)
-        self._pages[run_id, after] = page
-        self._kept += len(page.body)
-        while self._kept > KEPT_BYTES and len(self._pages) > 1:
-            self._kept -= len(self._pages.popitem(last=False)[1].body)
-        return page
+            reading = asyncio.to_thread(self._read_page, run_id, after)
+            task = watched.pages[after] = asyncio.create_task(reading)
+            if len(watched.pages) > KEPT_PAGES:
+                del watched.pages[next(iter(watched.pages))]
+        try:
+            return await asyncio.shield(task)
+        except TextEvolveError:
+            watched.pages.pop(after, None)
+            raise
 
     def _read_page(self, run_id: str, after: int) -> FeedPage:
         found = self.store.read_changes(run_id, after, PAGE_RECORDS)
@@ -219,14 +207,7 @@ def progress_of(store: Store, run: RunRecord) -> RunProgress:
 
 
 def wire_usage(usage: Usage) -> WireUsage:
-    return WireUsage(
-        calls=usage.calls,
-        prompt_tokens=usage.prompt_tokens,
-        cached_tokens=usage.cached_tokens,
-        completion_tokens=usage.completion_tokens,
-        cost=usage.cost,
-        saved=usage.saved,
-    )
+    return WireUsage(**{name: getattr(usage, name) for name in WireUsage.model_fields})
 
 
 def encode_event(name: str, data: Any, id: int | None = None) -> bytes:
@@ -245,15 +226,5 @@ def record_json(kept: Kept) -> bytes:
     body = kept.body
     if b"NaN" in body or b"Infinity" in body or b"\n" in body or b"\r" in body:
         body = json.dumps(json.loads(body, parse_constant=str)).encode()
-    told = {
-        "key": kept.key,
-        "position": kept.position,
-        "case": kept.case,
-        "variant": kept.variant,
-        "score": kept.score,
-        "status": kept.status,
-        "passed": kept.passed,
-        "reason": kept.reason,
-        "revision": kept.revision,
-    }
-    return json.dumps(told).encode()[:-1] + b', "record": ' + body + b"}"
+    fields = {name: getattr(kept, name) for name in WireRecord.model_fields if name != "record"}
+    return json.dumps(fields).encode()[:-1] + b', "record": ' + body + b"}"

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Literal, TypeAlias, cast
 
-from textevolve.errors import InputError, StoreAwayError, StoreError
+from textevolve.errors import InputError, NotFoundError, StoreAwayError, StoreError
 from textevolve.reach import confine
-from textevolve.remote.wire import RunDetail, RunSummary, StudyStatus, WireLimits
+from textevolve.remote.wire import RunDetail, StudyStatus, WireLimits
 from textevolve.server.access import Caller
 from textevolve.server.errors import ApiError
 from textevolve.server.state import ServerState
@@ -49,27 +49,35 @@ class Seen:
     served: ServedRun | None
 
 
-def find_seen(store: Store, caller: Caller, run_id: str) -> Seen:
-    """A run by its whole id.
+def find_seen(store: Store, caller: Caller, which: str) -> Seen:
+    """Find a run by its id, the start of its id, or its name.
 
     Raises:
-        ApiError: there is none that the caller sees. StoreAwayError: the store cannot be read.
+        NotFoundError: there is none that the caller sees. StoreAwayError: the store cannot be read.
     """
+    missing = NotFoundError(f"no run '{which[:60]}'")
     try:
-        run: RunRecord | None = store.get_run(run_id)
+        run = store.get_run(which)
     except StoreAwayError:
         raise
     except StoreError:
-        run = None
-    served = None if run is None else store.get_served(run.id)
-    seen = caller.namespaces is None or (served is not None and caller.sees(served.namespace))
-    if run is None or run.id != run_id or not seen or run.spec.get("kind") in STANDING:
-        raise ApiError(404, "not_found", f"no run '{run_id[:60]}'")
+        raise missing from None
+    served = store.get_served(run.id)
+    if caller.namespaces is not None and (served is None or not caller.sees(served.namespace)):
+        raise missing
     return Seen(run, served)
 
 
-def summarize_run(runner: Runner, run: RunRecord, served: ServedRun | None) -> RunSummary:
-    return RunSummary(**_summary(runner, run, served))
+def find_study_run(store: Store, caller: Caller, run_id: str) -> Seen:
+    """Find the run of a study by its whole id.
+
+    Raises:
+        NotFoundError: as `find_seen`.
+    """
+    seen = find_seen(store, caller, run_id)
+    if seen.run.id != run_id or seen.run.spec.get("kind") in STANDING:
+        raise NotFoundError(f"no run '{run_id[:60]}'")
+    return seen
 
 
 def _summary(runner: Runner, run: RunRecord, served: ServedRun | None) -> dict[str, Any]:
@@ -115,7 +123,7 @@ class RunFilter:
     """Which runs are listed; empty: whatever it is."""
 
     kind: str = ""
-    status: StudyStatus | Literal[""] = ""
+    status: StudyStatus | None = None
     text: str = ""
     namespace: str = ""
 
@@ -134,14 +142,14 @@ def list_page(
             run.spec.get("kind") not in STANDING
             and wanted.kind in ("", run.spec.get("kind"))
             and wanted.text.lower() in f"{run.id} {run.name}".lower()
-            and wanted.status in ("", server.runner.status_of(run, served)[0])
+            and wanted.status in (None, server.runner.status_of(run, served)[0])
         )
 
     place = cast("tuple[float, str] | None", after)
     found = server.store.list_chosen(seen, place, choose, limit + 1)
     shown = found[:limit]
     more = write_cursor(shown[-1][0].created, shown[-1][0].id) if len(found) > limit else None
-    data = [summarize_run(server.runner, *one).model_dump() for one in shown]
+    data = [_summary(server.runner, run, served) for run, served in shown]
     return {"data": data, "next": more}
 
 
@@ -170,14 +178,12 @@ def read_cursor(cursor: str, *kinds: type | tuple[type, ...]) -> tuple[Any, ...]
     if not cursor:
         return None
     try:
-        found = json.loads(base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
-    except (binascii.Error, ValueError, RecursionError):
-        found = None
-    given = cast("list[Any]", found) if isinstance(found, list) else []
-    pairs = zip(given, kinds, strict=False)
-    if len(given) != len(kinds) or not all(isinstance(one, kind) for one, kind in pairs):
-        raise InputError("cursor: is none that a page ended with")
-    return tuple(given)
+        place = json.loads(base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
+        if len(place) == len(kinds) and all(map(isinstance, place, kinds)):
+            return tuple(place)
+    except (binascii.Error, ValueError, TypeError, RecursionError):
+        pass
+    raise InputError("cursor: is none that a page ended with")
 
 
 def write_report(
@@ -193,9 +199,12 @@ def write_report(
     check_format(study, ending, turns=turns)
     if not store.count_records(run.id):
         raise ApiError(409, "no_records", f"run {run.id} has no records yet")
+    reach = None  # the specification of a run that was made without a server is the operator's own
+    if seen.served is not None:
+        reach = reach_of(seen.served, server.options, server.runner.settings, store)
     target = cast("IO[bytes]", tempfile.SpooledTemporaryFile(SPOOLED))  # noqa: SIM115  is sent
     try:
-        with confine(_reach(server, seen)):
+        with confine(reach):
             records = read_records(store, run)
             write_output(study, store, run, records, ending, target, turns=turns)
         target.seek(0)
@@ -203,13 +212,6 @@ def write_report(
         target.close()
         raise
     return target
-
-
-def _reach(server: ServerState, seen: Seen) -> Any:
-    """Of a run that was made without a server its specification is the operator's own."""
-    if seen.served is None:
-        return None
-    return reach_of(seen.served, server.options, server.runner.settings, server.store)
 
 
 def read_chunks(file: IO[bytes]) -> Iterator[bytes]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -36,8 +35,6 @@ DRAIN_SECONDS = 30.0
 """How long calls that are in flight may take when the server ends."""
 LOOK_SECONDS = 1.0
 """How often it is looked whether a run was cancelled, or another process has let go of it."""
-MOST_OUTAGES = 5
-"""How often a run is gone on with by itself after the store was away."""
 ENDING = "the server is ending, and goes on with it at its next start"
 
 log = logging.getLogger("textevolve.server")
@@ -54,7 +51,6 @@ class Runner:
     ending: bool = False
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]])
     _begun: set[str] = field(default_factory=set[str])
-    _outages: Counter[str] = field(default_factory=Counter[str])
 
     def __post_init__(self) -> None:
         self._files = files_folder(self.store.location)
@@ -93,11 +89,12 @@ class Runner:
         return run_id in self._tasks
 
     async def is_busy(self, run_id: str) -> bool:
-        """The same, but that the end of work is waited for which is not to go on."""
+        """The same, after work that does not go on has come to its end."""
         task = self._tasks.get(run_id)
         if task is not None:
             served = await asyncio.to_thread(self.store.get_served, run_id)
-            if served is None or served.wanted != "running":
+            run = await asyncio.to_thread(self.store.get_run, run_id)
+            if served is None or served.wanted != "running" or run.status == "finished":
                 await asyncio.wait([task])
         return self.works_on(run_id)
 
@@ -185,8 +182,7 @@ class Runner:
                 await asyncio.sleep(LOOK_SECONDS)
         except TextEvolveError as error:
             log.warning("run %s failed: %s", run_id, error)
-            self._outages[run_id] += isinstance(error, StoreAwayError)
-            if not isinstance(error, StoreAwayError) or self._outages[run_id] > MOST_OUTAGES:
+            if not isinstance(error, StoreAwayError):  # else it is taken up when the store is back
                 await self._note_failure(run_id, public_message(error))
         except Exception:
             log.exception("run %s failed", run_id)
