@@ -44,11 +44,7 @@ class Identities:
             return OPERATOR
         if not text.startswith(PREFIX):
             return None
-
-        def find() -> StoredKey | None:
-            return resources.read(stored_keys.find_key, text)
-
-        return await self._look_up(text, find)
+        return await self._look_up(text, lambda: resources.read(stored_keys.find_key, text))
 
     async def of_session(self, resources: Store, token: str) -> Caller | None:
         """Whom a browser's session stands for; None where it is over."""

@@ -52,7 +52,7 @@ def state_text(state: object) -> str:
 
 def read_state(state: object) -> ReadState:
     """The case that a state is. One that has no single output is judged whole."""
-    found = state.messages if isinstance(state, Conversation) else _parse(state)
+    found = state.messages if isinstance(state, Conversation) else parse_json(state)
     if (chat := read_chat(found)) is not None:
         return _read_chat(chat) or ReadState(write_chat(chat))
     if isinstance(found, Mapping):
@@ -60,7 +60,7 @@ def read_state(state: object) -> ReadState:
     return ReadState(state_text(state))
 
 
-def _parse(state: object) -> object:
+def parse_json(state: object) -> object:
     """The object or list that a text is the JSON of; some clients send their states so."""
     if not isinstance(state, str) or not state.lstrip().startswith(("{", "[")):
         return state

@@ -10,7 +10,13 @@ from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
 from textevolve.server.decisions.deciders import DecidingJudge
 from textevolve.server.decisions.serving import Serving, failure_error
 from textevolve.server.decisions.spending import spending
-from textevolve.server.decisions.states import Conversation, ReadState, read_state, state_text
+from textevolve.server.decisions.states import (
+    Conversation,
+    ReadState,
+    parse_json,
+    read_state,
+    state_text,
+)
 from textevolve.server.errors import INVALID, ApiError
 from textevolve.server.openai.completions import AnswerEnd, NoteTokens
 from textevolve.server.openai.requests import OwnRequest, text_of
@@ -31,8 +37,8 @@ def read_case(asked: OwnRequest, judge: DecidingJudge) -> tuple[Case, str]:
         {"role": one.role, "content": text} for one, text in zip(asked.messages, texts, strict=True)
     ]
     rubric = (asked.metadata or {}).get("rubric", "")
-    given = _parse((asked.metadata or {}).get(CANDIDATES))
-    last = _parse(texts[-1]) if turns[-1]["role"] == "user" else None
+    given = parse_json((asked.metadata or {}).get(CANDIDATES))
+    last = parse_json(texts[-1]) if turns[-1]["role"] == "user" else None
     if given is not None:
         told = state_text(Conversation(tuple(turns)))
         case = Case(told, _read_candidates(given, "metadata.candidates"))
@@ -50,15 +56,6 @@ def read_case(asked: OwnRequest, judge: DecidingJudge) -> tuple[Case, str]:
             raise ApiError(400, INVALID, said, param="messages")
     check_case(case)
     return case, rubric
-
-
-def _parse(text: str | None) -> object:
-    if not text or not text.lstrip().startswith(("{", "[")):
-        return text or None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _read_candidates(given: object, where: str) -> tuple[str, ...]:

@@ -83,18 +83,13 @@ class EventResponse(Response):
                 await send(start)
                 async for part in parts:
                     await send({"type": "http.response.body", "body": part, "more_body": True})
-        except (TextEvolveError, ApiError) as error:
-            await _send_error(send, as_api_error(error))
         except Exception as error:
-            log.error("%s failed in the middle of a stream", scope["path"], exc_info=error)
-            await _send_error(send, as_api_error(error))
+            if not isinstance(error, TextEvolveError | ApiError):
+                log.error("%s failed in the middle of a stream", scope["path"], exc_info=error)
+            # A part of an event may have been sent before.
+            body = b"\n\n" + event_of(openai_error(as_api_error(error)))
+            await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _send_error(send: Send, error: ApiError) -> None:
-    # A part of an event may have been sent before.
-    body = b"\n\n" + event_of(openai_error(error))
-    await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
 def event_of(data: Mapping[str, Any], name: str = "") -> bytes:

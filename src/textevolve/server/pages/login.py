@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from textevolve.server.access import caller_of
-from textevolve.server.browser import make_cookie, read_cookie
+from textevolve.server.browser import cookie_name, make_cookie
 from textevolve.server.identity import SESSION_SECONDS, Identities
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.state import server_of
@@ -37,7 +37,7 @@ async def log_in(request: Request) -> Response:
 
 @router.post("/logout")
 async def log_out(request: Request) -> Response:
-    token = read_cookie(request.scope, _raw_headers(request), "session")
+    token = request.cookies.get(cookie_name(request.scope, "session"), "")
     if token:
         await _identities(request).end_session(server_of(request).resources, token)
     answer = _go_to("/login")
@@ -47,10 +47,6 @@ async def log_out(request: Request) -> Response:
 
 def _identities(request: Request) -> Identities:
     return request.scope["textevolve.identities"]
-
-
-def _raw_headers(request: Request) -> dict[str, bytes]:
-    return {name.decode("latin-1"): value for name, value in request.scope["headers"]}
 
 
 def _go_to(path: str) -> Response:
