@@ -27,10 +27,10 @@ from textevolve.llm.testing import ScriptedServer
 
 
 def test_a_spec_is_read():
-    assert parse_evaluator("pairwise+rules+comparisons=sorted@http://h:1/v1#m") == EvaluatorSpec(
+    assert parse_evaluator("pairwise+rules+seed=3@http://h:1/v1#m") == EvaluatorSpec(
         name="pairwise",
         rules=True,
-        parameters={"comparisons": "sorted"},
+        parameters={"seed": "3"},
         model="http://h:1/v1#m",
     )
     assert parse_evaluator("reference").reference

@@ -91,8 +91,7 @@ def open_evaluator(
             concurrency=concurrency,
             today=today or this_day(),
         )
-    options, comparisons = read_options(spec, concurrency)
-    options = replace(options, rubric=read_rubric(spec, rubric))
+    options = replace(read_options(spec, concurrency), rubric=read_rubric(spec, rubric))
     if spec.name == EMBEDDING:
         return EmbeddingSimilarity(model_of(asked), options)
     decider = None if spec.decider is None else model_of(spec.decider)
@@ -106,9 +105,9 @@ def open_evaluator(
     if spec.choice:
         judge = DecideChoice
     elif spec.pairwise:
-        judge = partial(Pairwise, comparisons=comparisons, ask=choose_between)
+        judge = partial(Pairwise, ask=choose_between)
     elif spec.is_relative:
-        judge = partial(Pairwise, comparisons=comparisons)
+        judge = Pairwise
     return judge(model=model_of(asked), options=options)
 
 

@@ -29,7 +29,7 @@ pairwise, probe, checklist and decide; `examples` (few-shot) one of probe, refer
 `instruction-likelihood` one of probe, reference and checklist. `rubric=FILE` is one of each but
 instruction-likelihood: what to judge by, in place of the question, the criteria or the components
 that are shipped. `NAME=VALUE` sets a parameter of the profile (`rounds=1`, `readout=decide`,
-`decider=local/julia-1`), `comparisons=sorted` of pairwise, `words=40` where the likelihood of the
+`decider=local/julia-1`), `words=40` where the likelihood of the
 instruction is read, or `decider=MODEL` of checklist and of those that take a text apart: the model
 that judges what the judge's own model wrote down.
 
@@ -59,7 +59,6 @@ from textevolve.judges.packages import (
     installed_judges,
     load_judge,
 )
-from textevolve.judges.pairwise import Comparisons
 from textevolve.judges.shipped_rubrics import expand_rubric, is_rubric_name
 from textevolve.judges.statements import CHECKS
 from textevolve.loops.rules import load_rules
@@ -320,8 +319,8 @@ def with_rubric(profile: Profile, rubric: str) -> Profile:
     return override(profile, {"components": (component,)})
 
 
-def read_options(spec: EvaluatorSpec, concurrency: int = 64) -> tuple[Options, Comparisons]:
-    """The options of a judge that does not debate, and which pairs are compared."""
+def read_options(spec: EvaluatorSpec, concurrency: int = 64) -> Options:
+    """The options of a judge that does not debate."""
     parameters = {name: value for name, value in spec.parameters.items() if name != RUBRIC}
     options = Options(
         rules=spec.rules,
@@ -344,14 +343,9 @@ def read_options(spec: EvaluatorSpec, concurrency: int = 64) -> tuple[Options, C
         if words < 0:
             raise InputError(f"words must be 0 or more, not {words}")
         options = replace(options, words=words)
-    comparisons: str = "all"
-    if spec.is_relative and not spec.choice:
-        comparisons = parameters.pop("comparisons", "all")
-        if comparisons not in ("all", "sorted"):
-            raise InputError(f"comparisons must be all or sorted, not '{comparisons}'")
     if parameters:
         raise InputError(f"judge {spec.name}: no parameter '{next(iter(parameters))}'")
-    return options, comparisons
+    return options
 
 
 def read_profile(spec: EvaluatorSpec, rubric: str = "") -> Profile:

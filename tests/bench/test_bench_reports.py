@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import pytest
 
 from textevolve.bench.agreement import summarise
-from textevolve.bench.card import (
-    Card,
+from textevolve.bench.card import Card, make_card
+from textevolve.bench.card_cases import (
+    FAMILIES,
     CardAnswer,
+    CardCase,
     CardJudgement,
     CardQuestion,
     CardRefusal,
-    make_card,
 )
-from textevolve.bench.card_cases import FAMILIES, CardCase
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict
 from textevolve.errors import AnswerError, InputError

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from textevolve.bench.card import Card, CardAnswer, find_winner, make_card, plan_questions
+from textevolve.bench.card import Card, make_card
 from textevolve.bench.card_cases import (
     FAMILIES,
+    CardAnswer,
     CardCase,
     digest_cases,
+    find_winner,
     load_cases,
     parse_cases,
+    plan_questions,
     shipped_cases,
 )
 from textevolve.debate.profile import load_profile, override

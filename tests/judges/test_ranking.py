@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import optimize
 
 from textevolve.errors import InputError
-from textevolve.judges.ranking import bradley_terry, mean_wins, sort_candidates
+from textevolve.judges.ranking import bradley_terry, mean_wins
 
 NAN = math.nan
 few = settings(max_examples=min(40, settings().max_examples))
@@ -68,12 +68,3 @@ def test_strengths_are_found_again_from_exact_shares_of_wins(strengths):
     shares = mean_wins(found)
     assert ((shares >= 0) & (shares <= 1)).all()
     assert shares.mean() == pytest.approx(0.5)
-
-
-@given(st.permutations(range(7)))
-async def test_the_sort_puts_the_best_first(worth):
-    async def beats(a, b):
-        return worth[a] > worth[b]
-
-    ranked = await sort_candidates(len(worth), beats)
-    assert [worth[c] for c in ranked] == sorted(worth, reverse=True)

@@ -170,7 +170,7 @@ async def test_many_candidates_are_judged_each_for_itself_and_tokens_may_be_coun
         ("rules:\n- &a {kind: must, pattern: a, name: n}\n- *a", "two rules have the name 'n'"),
         ("rules:\n- kind: json_schema\n  schema: {typ: a}", "x.yaml:2: schema: the keyword 'typ'"),
         ("rules:\n- {kind: json_schema, file: no.json}", "no.json: cannot be read"),
-        ("rules:\n- {kind: call, function: nobody}", "no rule 'nobody' is installed"),
+        ("rules:\n- {kind: call, function: nobody}", "nobody"),
         ("rules:\n- {kind: call, function: 'no_such:f'}", "cannot be loaded"),
         ("rules:\n- {kind: call, function: '.here:f'}", "cannot be loaded (TypeError: "),
         ("rules:\n- {kind: call, function: 'json:nothing'}", "is no plain function"),
@@ -225,23 +225,6 @@ def test_a_file_brings_its_schema_and_its_own_functions(tmp_path):
         assert reason in broken.reason
     with pytest.raises(InputError, match="cannot be read"):
         load_rules(tmp_path / "none.yaml")
-
-
-def test_an_installed_rule_is_found_by_its_name(monkeypatch):
-    from textevolve.loops import rule_kinds
-
-    class Entry:
-        name = "polite"
-
-        def load(self):
-            return lambda text: EvaluationResult(float("please" in text), True, "- Say please.")
-
-    monkeypatch.setattr(
-        rule_kinds, "entry_points", lambda group: [Entry()] * (group == rule_kinds.GROUP)
-    )
-    rule = "{kind: call, function: polite}"
-    assert judge(rule, "please").passed
-    assert judge(rule, "now").feedback == "- Say please."
 
 
 # Patterns that may take for ever

@@ -2,25 +2,23 @@
 
 The log-odds are averaged over the orders, so that a liking for a letter or a place cancels. How a
 pair is asked is given: `ask_letters` reads two letters, `decide.choose_between` has it decided.
-More candidates than two: all pairs, or a sort, and Bradley-Terry scores.
+More candidates than two: all pairs, and Bradley-Terry scores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, attempt
 from textevolve.judges.context import AnswerOdds, JudgeContext, Judgement, Options, prompt
-from textevolve.judges.ranking import all_pairs, bradley_terry, mean_wins, sort_candidates
+from textevolve.judges.ranking import all_pairs, bradley_terry, mean_wins
 from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.model import Model
-
-Comparisons = Literal["all", "sorted"]
 
 AskPair: TypeAlias = Callable[[JudgeContext, str, int, int], Awaitable[AnswerOdds]]
 """The log-odds of the first of two candidates, by their numbers, against the second; the text is
@@ -43,13 +41,12 @@ async def ask_letters(context: JudgeContext, reference: str, first: int, second:
 class Pairwise:
     """Compares candidates two at a time, each pair in both orders: two calls of `ask` a pair.
 
-    `comparisons`: `all` pairs, or those that a sort needs. The score of a candidate is its expected
-    share of wins against the others: with two candidates, the probability of being the better one.
+    The score of a candidate is its expected share of wins against the others: with two candidates,
+    the probability of being the better one.
     """
 
     model: Model
     options: Options = field(default_factory=Options)
-    comparisons: Comparisons = "all"
     ask: AskPair = ask_letters
 
     async def __call__(self, case: Case, /) -> Judgement:
@@ -66,11 +63,8 @@ class Pairwise:
         if isinstance(reference, Failure):
             return context.fail(reference)
         table = _Comparisons(context, self.ask, reference)
-        if self.comparisons == "all":
-            await table.compare_all()
-            return table.judgement()
-        order = await attempt(sort_candidates(len(case.candidates), table.beats))
-        return context.fail(order) if isinstance(order, Failure) else table.judgement()
+        await table.compare_all()
+        return table.judgement()
 
 
 def ask_better(rubric: str) -> str:
@@ -99,17 +93,11 @@ class _Comparisons:
             if isinstance(outcome, Failure):
                 self.failures[pair] = outcome
 
-    async def beats(self, a: int, b: int) -> bool:
-        await self.compare(min(a, b), max(a, b))
-        mean = sum(self.asked[min(a, b), max(a, b)])
-        return mean > 0 if a < b else mean < 0
-
     async def compare(self, a: int, b: int) -> None:
-        if (a, b) not in self.asked:
-            forward = await self.ask(self.context, self.reference, a, b)
-            back = await self.ask(self.context, self.reference, b, a)
-            self.readings[a, b] = (forward, back)
-            self.asked[a, b] = (forward.log_odds[0], -back.log_odds[0])
+        forward = await self.ask(self.context, self.reference, a, b)
+        back = await self.ask(self.context, self.reference, b, a)
+        self.readings[a, b] = (forward, back)
+        self.asked[a, b] = (forward.log_odds[0], -back.log_odds[0])
 
     def judgement(self) -> Judgement:
         context = self.context

@@ -5,12 +5,13 @@ Pure arithmetic; `pairwise.py` asks the model.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
 
 from textevolve.errors import InputError
+from textevolve.statistics.regression import logistic
 from textevolve.statistics.resampling import Array
 
 PRIOR = 0.1
@@ -60,7 +61,7 @@ def strength_errors(tables: Array, strengths: Array, prior: float = PRIOR) -> Ar
     if rows < 2:
         return np.full(size, np.nan, dtype=np.float64)
     wins = counts.sum(axis=0)
-    chance = _logistic(strengths[:, None] - strengths[None, :])
+    chance = logistic(strengths[:, None] - strengths[None, :])
     games = counts + np.swapaxes(counts, 1, 2)
     scores = counts.sum(axis=2) - (games * chance).sum(axis=2)
     bread = np.linalg.inv(_slopes(strengths, wins, prior)[1])
@@ -76,8 +77,8 @@ def strength_errors(tables: Array, strengths: Array, prior: float = PRIOR) -> Ar
 def _slopes(logs: Array, wins: Array, prior: float) -> tuple[Array, Array]:
     """Gradient (k,) of the log-likelihood and its negative second derivative (k, k)."""
     games = wins + wins.T
-    chance = _logistic(logs[:, None] - logs[None, :])
-    alone = _logistic(logs)
+    chance = logistic(logs[:, None] - logs[None, :])
+    alone = logistic(logs)
     gradient = wins.sum(axis=1) - (games * chance).sum(axis=1) + prior * (1 - 2 * alone)
     weight = games * chance * (1 - chance)
     curvature = np.diag(weight.sum(axis=1) + 2 * prior * alone * (1 - alone)) - weight
@@ -99,29 +100,8 @@ def _log_likelihood(logs: Array, wins: Array, prior: float) -> float:
     return float(between - prior * (np.logaddexp(0.0, logs) + np.logaddexp(0.0, -logs)).sum())
 
 
-def _logistic(x: Array) -> Array:
-    return np.asarray(0.5 * (1 + np.tanh(x / 2)))
-
-
 def all_pairs(count: int) -> tuple[tuple[int, int], ...]:
     return tuple(combinations(range(count), 2))
-
-
-async def sort_candidates(
-    count: int, beats: Callable[[int, int], Awaitable[bool]]
-) -> tuple[int, ...]:
-    """The candidates from best to worst by binary insertion: about n log2 n comparisons."""
-    ranked: list[int] = []
-    for candidate in range(count):
-        low, high = 0, len(ranked)
-        while low < high:
-            middle = (low + high) // 2
-            if await beats(candidate, ranked[middle]):
-                high = middle
-            else:
-                low = middle + 1
-        ranked.insert(low, candidate)
-    return tuple(ranked)
 
 
 def mean_wins(strengths: Sequence[float] | Array) -> Array:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -29,10 +28,7 @@ from textevolve.texts.prose import (
     tell_language,
 )
 from textevolve.texts.schema_check import check_schema, find_faults
-from textevolve.user_code import check_function, load_function, load_point
-
-GROUP = "textevolve.rules"
-"""The entry point group of packages that bring rules."""
+from textevolve.user_code import load_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +229,7 @@ class Language(_Rule):
 
 
 class Call(_Rule):
-    """A Python callable: an entry point of the group `textevolve.rules`, `module:function`, or
-    `FILE.py:function` beside the rules file.
+    """A Python callable: `module:function`, or `FILE.py:function` next to the rules file.
 
     It is called with the text, and with the input where it takes a second argument. It returns
     whether the rule holds, a score in [0, 1], what is to be changed as text (nothing where it
@@ -251,7 +246,7 @@ class Call(_Rule):
         Raises:
             InputError: there is none.
         """
-        self._found = find_callable(self.function, folder)
+        self._found = load_function(self.function, folder)
 
     def check(self, subject: RuleSubject) -> RuleFinding:
         assert self._found is not None
@@ -279,22 +274,6 @@ Rule = Annotated[
     Length | Pattern | JsonSchema | Keywords | Language | Call,
     Field(discriminator="kind"),
 ]
-
-
-def find_callable(name: str, folder: Path) -> Callable[..., object]:
-    """
-    Raises:
-        InputError: no such module, file, function or entry point.
-    """
-    if ":" in name:
-        return load_function(name, folder)
-    found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
-    if not found:
-        raise InputError(
-            f"no rule '{name}' is installed in the group {GROUP}; give module:function,"
-            " or FILE.py:function"
-        )
-    return check_function(name, load_point(found[0]))
 
 
 @lru_cache(maxsize=256)

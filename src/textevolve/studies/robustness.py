@@ -14,20 +14,25 @@ from textevolve.bench.card import (
     MARGIN,
     SEEDS,
     Card,
-    CardAnswer,
     CardExample,
-    CardJudgement,
-    CardRefusal,
     Check,
     Rate,
-    ask_all,
     check_plan,
     explain_card,
-    find_winner,
-    plan_questions,
     sum_up_card,
 )
-from textevolve.bench.card_cases import OWN_FIELDS, CardCase, load_cases, shipped_cases
+from textevolve.bench.card_cases import (
+    OWN_FIELDS,
+    CardAnswer,
+    CardCase,
+    CardJudgement,
+    CardRefusal,
+    ask_all,
+    find_winner,
+    load_cases,
+    plan_questions,
+    shipped_cases,
+)
 from textevolve.evaluation import Case, Failure
 from textevolve.events import RecordsExpected
 from textevolve.judge_specs import with_model
