@@ -78,21 +78,6 @@ async def test_the_score_of_a_pair_is_the_chance_of_being_better():
     assert [result.score for result in made.result] == pytest.approx([9 / 13, 4 / 13], abs=1e-6)
 
 
-async def test_a_sort_asks_for_fewer_comparisons_than_all_pairs():
-    texts = tuple(f"{name}." for name in ("One", "Two", "Three", "Four", "Five", "Six"))
-    case = Case("Count.", texts)
-    worth = {text: 0.1 + 0.1 * n for n, text in enumerate(texts)}
-
-    def script(body, _number):
-        one, other = (worth[text] for text in shown(body))
-        return Answer(yes=one / (one + other))
-
-    made, asked = await judge(Pairwise, case, script, comparisons="sorted")
-    scores = [result.score for result in made.result]
-    assert scores == sorted(scores)
-    assert len(asked) < 2 * 15
-
-
 async def test_criteria_are_written_for_the_input_and_probed():
     def script(body, _number):
         if body.get("max_tokens") != 1:

@@ -31,7 +31,6 @@ from textevolve.loops.guidance import (
     Guided,
     answer_guided,
 )
-from textevolve.loops.rule_kinds import find_callable
 from textevolve.memory.cue import Cue, Memory, Recall
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Section, Table, Texts
@@ -46,7 +45,7 @@ from textevolve.studies.study import (
     last_record,
     row_status,
 )
-from textevolve.user_code import OWN, call_function, own_object
+from textevolve.user_code import OWN, call_function, load_function, own_object
 from textevolve.wiring import Workbench
 
 
@@ -101,7 +100,7 @@ class GuideSpec(GuidancePlan, StudySpec):
     def _usable(self) -> GuideSpec:
         read_profile(self)
         if self.recall is not None and not self.recall.startswith(OWN):
-            find_callable(self.recall, Path())
+            load_function(self.recall, Path())
         return self
 
 
@@ -190,7 +189,7 @@ def _open_recall(spec: GuideSpec, bench: Workbench) -> Recall:
         return bench.recall
     if spec.recall.startswith(OWN):
         return cast(Recall, own_object(spec.recall, bench.objects))
-    function = find_callable(spec.recall, Path())
+    function = load_function(spec.recall, Path())
 
     async def recall(cue: Cue, /) -> tuple[Memory, ...]:
         return tuple(cast("Iterable[Memory]", await call_function(function, cue)))

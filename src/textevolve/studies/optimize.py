@@ -32,7 +32,6 @@ from textevolve.loops.optimization import (
     OptimizationPlan,
     optimize_text,
 )
-from textevolve.loops.rule_kinds import find_callable
 from textevolve.loops.scoring import as_generator
 from textevolve.reach import is_file
 from textevolve.report import wording
@@ -64,7 +63,7 @@ from textevolve.studies.study import (
     write_json,
 )
 from textevolve.texts.columns import find_roles, is_text_column
-from textevolve.user_code import OWN, own_object
+from textevolve.user_code import OWN, load_function, own_object
 from textevolve.wiring import Mode, Workbench
 
 DEFAULT_JUDGE = "single"
@@ -111,7 +110,7 @@ class OptimizeSpec(OptimizationPlan, MappedSpec):
         for judge in judges_of(self):
             check_absolute(judge)
         if self.generator is not None and not self.generator.startswith(OWN):
-            find_callable(self.generator, Path())
+            load_function(self.generator, Path())
         return self
 
 
@@ -240,7 +239,7 @@ def _open_generator(spec: OptimizeSpec, bench: Workbench) -> Generator:
         return _write_twice(generator) if bench.mode == "longest" else generator
     if spec.generator.startswith(OWN):
         return as_generator(cast("Generator", own_object(spec.generator, bench.objects)))
-    return as_generator(find_callable(spec.generator, Path()))
+    return as_generator(load_function(spec.generator, Path()))
 
 
 def _write_twice(generator: Generator) -> Generator:
