@@ -154,7 +154,6 @@ def test_check(cli, model):
         "system message": True,
         "generation prompt": True,
         "BOS": False,
-        "order": True,
         "tools": True,
     }
 

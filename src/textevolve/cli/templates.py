@@ -230,8 +230,7 @@ def _read(text: str, name: str, came_from: str | None) -> tuple[ChatFile, bool]:
     if not known:
         raise InputError(f"{name}: in none of the known formats; name one with --from")
     parsed = parse_chat(chat_format(known[0]), text)
-    tools = [dict(tool) for tool in parsed.tools] or None
-    return ChatFile([dict(m) for m in parsed.messages], tools), parsed.add_generation_prompt
+    return ChatFile([dict(m) for m in parsed.messages], None), parsed.add_generation_prompt
 
 
 def _infer(model: ModelTemplate) -> Inference:

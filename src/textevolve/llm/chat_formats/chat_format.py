@@ -271,11 +271,6 @@ def _set_apart(format: ChatFormat, talk: Sequence[dict[str, Any]]) -> None:
             first["content"] = JOINER + first["content"].lstrip()
 
 
-def undo_set_apart(text: str) -> str:
-    """A question behind declarations as it was."""
-    return text[1:] if text.startswith(JOINER) and _LIKE_A_TOOL.match(text) else text
-
-
 def to_jinja(format: ChatFormat) -> str:
     """The source of a Jinja chat template that renders what `render_chat` renders with markers kept
     and refuses what it refuses. Breaking up markers inside texts is beyond a template."""

@@ -2,8 +2,8 @@
 is read off.
 
 Found out by comparing texts, never by names. An unknown format is read off by probes, texts that
-nobody writes, which show the markers around them. What they leave open (trimming, order, thoughts,
-tools) is chosen by a fixed list of conversations that template and description both render; on
+nobody writes, which show the markers around them. What they leave open (trimming, order, thoughts)
+is chosen by a fixed list of conversations that template and description both render; on
 which of them the two are equal is said with the description.
 """
 
@@ -97,7 +97,7 @@ def detect_prompt(text: str) -> tuple[str, ...]:
         # A text without any marker could be the system prompt of a format that marks none.
         if any(message["role"] == "user" for message in parsed.messages):
             asks = parsed.add_generation_prompt
-            again = _render(format, parsed.messages, asks, parsed.tools)
+            again = _render(format, parsed.messages, asks)
             same = _without(again, format.bos) == _without(text, format.bos)
             length = sum(len(message["content"]) for message in parsed.messages)
             readings.append((same, length, name))
@@ -105,14 +105,10 @@ def detect_prompt(text: str) -> tuple[str, ...]:
     return tuple(name for same, _, name in sorted(readings) if same is best)
 
 
-def _render(
-    format: ChatFormat, messages: Sequence[Mapping[str, Any]], asks: bool, tools: Any = None
-) -> str | None:
+def _render(format: ChatFormat, messages: Sequence[Mapping[str, Any]], asks: bool) -> str | None:
     """The text with markers kept, as a template writes it; None where it is refused."""
     try:
-        return render_chat(
-            format, messages, tools=tools, add_generation_prompt=asks, on_marker="keep"
-        )
+        return render_chat(format, messages, add_generation_prompt=asks, on_marker="keep")
     except InputError:
         return None
 
@@ -133,7 +129,6 @@ class SampleChat:
 
     messages: Sequence[Mapping[str, Any]]
     prompt: bool
-    tools: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +155,6 @@ class Inference:
         return all(difference.got is None for difference in self.differences)
 
 
-_TOOLS = tuple(
-    {
-        "type": "function",
-        "function": {"name": name, "description": text, "parameters": {"type": "object"}},
-    }
-    for name, text in (("look_up", "Looks é up"), ("count2", "Counts"))
-)
-
-
 def _sample_chats() -> Iterator[SampleChat]:
     kind, thought = "Be kind.", "<think>t</think>\n\nz"
     asides: tuple[str | None, ...] = (None, kind, " s \n", "")
@@ -193,21 +179,8 @@ def _sample_chats() -> Iterator[SampleChat]:
     yield SampleChat([*talk("Hi", "Ha"), *talk("Why?", system=kind)], True)
 
 
-def _tool_chats(raw: bool) -> Iterator[SampleChat]:
-    """Declarations, a call and its result; `raw`: with the arguments as JSON."""
-    call = {"name": "look_up", "arguments": '{"a": "é"}' if raw else {"a": "é"}}
-    calls = [{"id": "Zq1234567", "type": "function", "function": call}]
-    asks = {"role": "assistant", "content": "", "tool_calls": calls}
-    result = {"role": "tool", "content": "r", "tool_call_id": "Zq1234567"}
-    for system in (None, "Be kind."):
-        question = talk(_TIDES[0], system=system)
-        yield SampleChat(question, True, _TOOLS)
-        yield SampleChat([*question, asks, result], True, _TOOLS)
-    yield SampleChat([*question, asks, result, {"role": "assistant", "content": "Done."}], False)
-
-
 _SAMPLES = tuple(_sample_chats())
-"""What a description is chosen by; it is compared on these, and on conversations with tools."""
+"""What a description is chosen by, and compared on."""
 
 
 @dataclass(slots=True)
@@ -219,17 +192,15 @@ class _Template:
     error: str = ""
     no_tools: list[Any] | None = None
 
-    def ask(
-        self, messages: Sequence[Mapping[str, Any]], prompt: bool = False, tools: Any = None
-    ) -> str | None:
+    def ask(self, messages: Sequence[Mapping[str, Any]], prompt: bool = False) -> str | None:
         """The text; None where it refuses, with the reason in `error`."""
-        key = repr((messages, prompt, tools))
+        key = repr((messages, prompt))
         if key not in self.answers:
             self.answers[key] = None
             try:
                 text: Any = self.render(
                     [dict(message) for message in messages],
-                    tools=list(tools) if tools else self.no_tools,
+                    tools=self.no_tools,
                     add_generation_prompt=prompt,
                 )
             except Exception as error:  # noqa: BLE001  a stranger's template may raise anything
@@ -252,12 +223,10 @@ class _Template:
             parts.append(before)
         return None if text is None else [*parts, text]
 
-    def differences(
-        self, format: ChatFormat, samples: Sequence[SampleChat] = _SAMPLES
-    ) -> Iterator[RenderDifference]:
-        for sample in samples:
-            expected = self.ask(sample.messages, sample.prompt, sample.tools)
-            text = _render(format, sample.messages, sample.prompt, sample.tools)
+    def differences(self, format: ChatFormat) -> Iterator[RenderDifference]:
+        for sample in _SAMPLES:
+            expected = self.ask(sample.messages, sample.prompt)
+            text = _render(format, sample.messages, sample.prompt)
             if expected != text:
                 yield RenderDifference(sample, expected, text)
 
@@ -293,12 +262,10 @@ def infer_format(
             break
     if best[1] is None:
         raise InputError("the template's markers follow no rule that a format here can have")
-    format = _with_tools(template, best[1])
+    format = best[1]
     marker = find_marker(format.assistant.after, format.markers)
     format = changed(format, stop=tuple(dict.fromkeys(filter(None, (marker, eos)))))
-    raw = format.tools is not None and format.tools.raw_arguments
-    samples = (*_SAMPLES, *_tool_chats(raw))
-    return Inference(format, len(samples), tuple(template.differences(format, samples)))
+    return Inference(format, len(_SAMPLES), tuple(template.differences(format)))
 
 
 _PROBES = ("Zqua", "Zqaa", "Zqub", "Zqab", "Zquc")
@@ -443,17 +410,4 @@ def _refine(template: _Template, format: ChatFormat) -> ChatFormat:
                 if wrong < least:
                     better, least = other, wrong
             format = better or format
-    return format
-
-
-def _with_tools(template: _Template, format: ChatFormat) -> ChatFormat:
-    """The format with the known way of writing tools that the template follows, if any."""
-    for tools in dict.fromkeys(one.tools for one in CHAT_FORMATS.values() if one.tools):
-        samples = list(_tool_chats(tools.raw_arguments))
-        texts = [template.ask(one.messages, one.prompt, one.tools) or "" for one in samples]
-        other = changed(format, tools=tools)
-        if any("look_up" in text for text in texts) and all(
-            difference.got is None for difference in template.differences(other, samples)
-        ):
-            return other
     return format

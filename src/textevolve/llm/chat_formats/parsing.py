@@ -2,12 +2,12 @@
 
 What `render_chat` wrote is read to the letter: markers inside texts were broken up there, so none
 can be taken for a change of speaker, and they are whole again here. A system message inside a
-user's turn that no marker sets apart stays part of that turn.
+user's turn that no marker sets apart stays part of that turn. Calls of tools and their results are
+not read: markers of theirs are refused, and what has no marker is text.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,32 +18,25 @@ from textevolve.errors import InputError
 from textevolve.llm.chat_formats.chat_format import (
     ChatFormat,
     SystemTurn,
-    ToolFormat,
     closing_of,
-    pieces,
     render_chat,
-    undo_set_apart,
 )
 from textevolve.llm.chat_formats.conversation import (
     OnMarker,
-    as_json,
     find_marker,
-    make_call,
     make_message,
     unbreak,
 )
 
 _SHOWN = 40
-_DECODER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedChat:
-    """A conversation as it was read: messages and tools of the protocol, and whether the text ends
-    with the prompt for the next answer."""
+    """A conversation as it was read: messages of the protocol, and whether the text ends with the
+    prompt for the next answer."""
 
     messages: tuple[dict[str, Any], ...]
-    tools: tuple[dict[str, Any], ...] = ()
     add_generation_prompt: bool = False
 
 
@@ -66,7 +59,7 @@ def parse_chat(format: ChatFormat, text: str) -> ParsedChat:
         reader.read_turn()
     if not reader.messages:
         raise reader.wrong("a turn")
-    return ParsedChat(tuple(reader.messages), tuple(reader.declared), asks)
+    return ParsedChat(tuple(reader.messages), asks)
 
 
 def convert(
@@ -84,7 +77,6 @@ def convert(
     return render_chat(
         target,
         parsed.messages[1:] if is_default else parsed.messages,
-        tools=parsed.tools or None,
         add_generation_prompt=parsed.add_generation_prompt,
         on_marker=on_marker,
     )
@@ -98,20 +90,15 @@ class _Reader:
     text: str
     at: int = 0
     messages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    declared: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-
-    @cached_property
-    def tools(self) -> ToolFormat:
-        return self.format.tools or ToolFormat()
 
     @property
     def last(self) -> str:
         """The role of the last message."""
         return self.messages[-1]["role"] if self.messages else ""
 
-    def add(self, role: str, text: str, **more: Any) -> None:
+    def add(self, role: str, text: str) -> None:
         """Add a message, whose text is whole again."""
-        self.messages.append(make_message(role, self.whole(text), **more))
+        self.messages.append(make_message(role, self.whole(text)))
 
     def take(self, literal: str) -> bool:
         """Pass over a fixed text, if it stands here."""
@@ -145,26 +132,13 @@ class _Reader:
     @cached_property
     def openings(self) -> list[tuple[str, str, Callable[[], None]]]:
         """The texts that open turns, the longest first, each with the role and how it is read."""
-        format, tools = self.format, self.tools
-        assistant, system = format.assistant.before, format.system
-        before_calls = assistant if tools.assistant_before is None else tools.assistant_before
+        format, system = self.format, self.format.system
         openings: list[tuple[str, str, Callable[[], None]]] = [
             (format.user.before, "user", self.read_user),
-            (assistant, "assistant", partial(self.read_assistant, assistant)),
+            (format.assistant.before, "assistant", self.read_assistant),
         ]
         if system is not None and system.later and system.before:
             openings.append((system.before, "system", partial(self.read_later_system, system)))
-        if tools.call:
-            read_calls = partial(self.read_assistant, before_calls)
-            openings.append((before_calls + tools.calls_before, "assistant", read_calls))
-        if tools.result:
-            begin = tools.results_before + pieces(tools.result)[0]
-            openings.append((begin, "tool", self.read_results))
-        if tools.placement == "last-user":
-            openings.append((tools.before, "user", self.read_declared_user))
-        if tools.answer_before is not None:
-            read_answer = partial(self.read_assistant, tools.answer_before)
-            openings.append((tools.answer_before, "answer", read_answer))
         return sorted(openings, key=lambda opening: -len(opening[0]))
 
     def until(self, after: str) -> str:
@@ -173,7 +147,7 @@ class _Reader:
         end = re.escape(after)
         if not self.is_marked(after):
             format = self.format
-            closings = {closing_of(format, role, True) for role in ("user", "assistant", "tool")}
+            closings = {closing_of(format, role, True) for role in ("user", "assistant")}
             ends = [re.escape(text) + r"\Z" for text in {*closings, format.ending, ""}]
             openings = (opening for opening, _, _ in self.openings if self.is_marked(opening))
             ends += [re.escape(format.separator + opening) for opening in openings]
@@ -189,14 +163,13 @@ class _Reader:
         """Whether the text ends here with a prompt for an answer; None where it goes on."""
         rest = self.text[self.at :]
         prompt = closing_of(self.format, self.last, True)
-        if rest == prompt and (prompt or self.last in ("user", "tool")):
+        if rest == prompt and (prompt or self.last == "user"):
             return True
         return False if rest == self.format.ending else None
 
     def read_turn(self) -> None:
         for opening, role, read in self.openings:
-            answers = self.last in ("user", "tool") or self.is_marked(opening)
-            fits = {"answer": self.last == "tool", "assistant": answers}.get(role, True)
+            fits = role != "assistant" or self.last == "user" or self.is_marked(opening)
             if fits and self.text.startswith(opening, self.at):
                 read()
                 return
@@ -204,23 +177,13 @@ class _Reader:
         raise self.wrong(known)
 
     def read_system(self, system: SystemTurn) -> None:
-        """Read a system message that begins the text, with declarations of tools at its end."""
+        """Read a system message that begins the text."""
         marked = [opening for opening, _, _ in self.openings if self.is_marked(opening)]
         opens_turn = not system.before and self.text.startswith(tuple(marked), self.at)
         if opens_turn or not self.take(system.before):
             return
-        self.take(self.tools.system_mark)
         self.require(system.preamble)
-        start = self.at
         text = self.until(system.after)
-        if self.tools.placement == "system":
-            begin, end = text.rfind(self.tools.before), self.at
-            if begin >= 0 and text.endswith(self.tools.after):
-                self.at = start + begin
-                self.read_declarations()
-                text, self.at = text[:begin].removesuffix(self.tools.joint), end
-                if begin == 0:
-                    return
         if text or system.before or system.after or self.format.separator:
             self.add("system", text)
 
@@ -228,32 +191,9 @@ class _Reader:
         self.require(system.before)
         self.add("system", self.until(system.after))
 
-    def read_declarations(self) -> None:
-        self.require(self.tools.before)
-        while True:
-            try:
-                tool, self.at = _DECODER.raw_decode(self.text, self.at)
-            except ValueError as error:
-                raise self.wrong(f"a tool's definition as JSON ({error})") from error
-            self.declared.append(json.loads(self.whole(as_json(tool))))
-            if not self.text.startswith(self.tools.separator + "{", self.at):
-                break
-            self.at += len(self.tools.separator)
-        self.require(self.tools.after)
-
-    def read_declared_user(self) -> None:
-        self.read_declarations()
-        self.read_user()
-
     def read_user(self) -> None:
-        user, tools, system = self.format.user, self.tools, self.format.system
+        user, system = self.format.user, self.format.system
         self.require(user.before)
-        is_first = all(message["role"] != "user" for message in self.messages)
-        declares = tools.placement == "first-user" and is_first
-        if declares and self.text.startswith(tools.before, self.at):
-            self.read_declarations()
-            self.add("user", undo_set_apart(self.until(user.after)))
-            return
         is_set_apart = system is not None and system.inside and self.is_marked(system.before)
         if system is not None and is_set_apart and self.take(system.before):
             after = system.after.rstrip()
@@ -265,65 +205,10 @@ class _Reader:
             self.take(system.after.removeprefix(after))
         self.add("user", self.until(user.after))
 
-    def read_assistant(self, opening: str) -> None:
-        self.require(opening)
-        tools, thoughts = self.tools, self.format.thoughts
-        text = self.until(self.format.assistant.after)
-        begin = text.find(tools.calls_before + pieces(tools.call)[0]) if tools.call else -1
-        calls = self._read_calls(text[begin:]) if begin >= 0 else []
-        if calls:
-            text = text[:begin].removesuffix(tools.text_joint)
-        elif thoughts is not None and thoughts.wrap:  # where there is none, an empty one is written
+    def read_assistant(self) -> None:
+        assistant, thoughts = self.format.assistant, self.format.thoughts
+        self.require(assistant.before)
+        text = self.until(assistant.after)
+        if thoughts is not None and thoughts.wrap:  # where there is none, an empty one is written
             text = text.removeprefix(f"{thoughts.opening}\n\n{thoughts.closing}\n\n")
-        self.add("assistant", text, calls=calls)
-
-    def _read_calls(self, text: str) -> list[dict[str, Any]]:
-        """The calls, if the text is nothing else."""
-        tools, parts = self.tools, pieces(self.tools.call)
-        end, at = len(text) - len(tools.calls_after), len(tools.calls_before)
-        calls: list[dict[str, Any]] = []
-        try:
-            while at < end:
-                values = {"name": "", "arguments": "{}", "id": ""}
-                at = _pass(text, at, tools.calls_separator if calls else "")
-                for fixed, name, then in zip(parts[::2], parts[1::2], parts[2::2], strict=False):
-                    start = at = _pass(text, at, fixed)
-                    if name == "arguments" and not tools.raw_arguments:
-                        at = _DECODER.raw_decode(text, at)[1]
-                    else:
-                        at = text.index(then, at)
-                    values[name] = text[start:at]
-                at = _pass(text, at, parts[-1])
-                arguments = self.whole(values["arguments"])
-                calls.append(make_call(values["name"], arguments, values["id"]))
-        except ValueError:  # something else stands there
-            return []
-        return calls if text[at:] == tools.calls_after else []
-
-    def read_results(self) -> None:
-        tools = self.tools
-        kinds = {"content": "(.*?)", "json": r'("(?:[^"\\]|\\.)*")', "id": '([^"<\\s]*)'}
-        parts = pieces(tools.result)
-        source = "".join(re.escape(p) if n % 2 == 0 else kinds[p] for n, p in enumerate(parts))
-        pattern = re.compile(source, re.DOTALL)
-        self.take(tools.results_before)
-        while result := pattern.match(self.text, self.at):
-            values = dict(zip(parts[1::2], result.groups(), strict=True))
-            text = values["content"] if "content" in values else json.loads(values["json"])
-            self.add("tool", text, answers=self.whole(values.get("id", "")))
-            self.at = result.end()
-            if not tools.results_before and not tools.results_after:
-                return
-            self.take(tools.results_separator)
-        self.require(tools.results_after)
-
-
-def _pass(text: str, at: int, fixed: str) -> int:
-    """The place behind a fixed text.
-
-    Raises:
-        ValueError: it does not stand here.
-    """
-    if not text.startswith(fixed, at):
-        raise ValueError
-    return at + len(fixed)
+        self.add("assistant", text)
