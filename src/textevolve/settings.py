@@ -86,7 +86,7 @@ ends (`cache_control`), or by a key that requests with the same beginning share
 (`prompt_cache_key`)."""
 
 
-BatchWire: TypeAlias = Literal["openai", "together", "mistral", "none"]
+BatchWire: TypeAlias = Literal["openai", "none"]
 """How a provider takes batch jobs: by OpenAI's protocol, by one of the others, or not at all."""
 
 

@@ -29,9 +29,9 @@ def world(home):
     """Makes a world with a server; `faults` by the number of the job."""
     with contextlib.ExitStack() as stack:
 
-        def make(faults=None, script=None, seconds=0.03, wire="openai", most=None, **options):
+        def make(faults=None, script=None, seconds=0.03, most=None, **options):
             wrong = (faults or {}).get
-            batches = ScriptedBatches(seconds, wrong, wire, most)
+            batches = ScriptedBatches(seconds, wrong, most)
             server = stack.enter_context(ScriptedServer(script, batches=batches))
             return BatchWorld(server, **options)
 
@@ -58,16 +58,6 @@ def test_all_calls_that_wait_become_one_job_with_the_answers_of_plain_calls(worl
     polled = [event for event in one.heard if isinstance(event, BatchPolled)]
     assert polled[-1].status == ""
     assert polled[-1].done == 9
-
-
-@pytest.mark.parametrize("wire", ["openai", "together", "mistral"])
-def test_each_dialect_gives_answers_and_finds_a_job_again(world, wire):
-    one = world({1: BatchFault.CREATED_UNSAID}, wire=wire)
-    provider = Provider(base_url=one.server.url, keyless=True, batches=wire)
-    one.name = "own/m"
-    found = asyncio.run(one.ask(NINE, providers={"own": provider}))
-    answers(found)
-    assert len(one.jobs) == 1
 
 
 @pytest.mark.parametrize(

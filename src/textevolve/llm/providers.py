@@ -376,8 +376,7 @@ PROVIDERS: Mapping[str, Provider] = {
         default_model="mistral-small-latest",
         decisions="none",
         prompt_cache="key",
-        batches="mistral",
-        batch_discount=0.5,
+        batches="none",
     ),
     "deepseek": Provider(
         base_url="https://api.deepseek.com/v1",
@@ -401,7 +400,7 @@ PROVIDERS: Mapping[str, Provider] = {
         base_url="https://api.together.ai/v1",
         key_env="TOGETHER_API_KEY",
         decisions="none",
-        batches="together",
+        batches="none",
     ),
     "fireworks": Provider(
         base_url="https://api.fireworks.ai/inference/v1",

@@ -38,7 +38,6 @@ from textevolve.llm.batches.ledger import (
     batch_price,
 )
 from textevolve.llm.batches.service import (
-    DIALECTS,
     AnsweredLine,
     BatchService,
     RemoteBatch,
@@ -417,7 +416,6 @@ class Submissions:
     """The operations on the jobs of one model."""
 
     name: str
-    model: str
     service: BatchService
     ledger: BatchLedger
     options: Batches
@@ -473,7 +471,7 @@ class Submissions:
         """The job that was made; where that is not known, it is looked for before the next try."""
         kept, window = job.kept, self.options.window
         try:
-            return await self.service.create(kept.file, kept.mark, self.model, path, window)
+            return await self.service.create(kept.file, kept.mark, path, window)
         except (UnavailableError, RejectedError) as error:
             failed = error
         if _FULL.search(str(failed)):
@@ -583,15 +581,13 @@ async def forget_job(kept: KeptBatch, means: BatchMeans) -> str:
 
 
 async def _open_submissions(spec: str, means: BatchMeans) -> tuple[OpenAIClient, Submissions]:
-    settings, endpoint = means.settings, resolve(spec, means.settings)
+    settings = means.settings
     client = connect(
-        replace(endpoint, spec=spec),
+        replace(resolve(spec, settings), spec=spec),
         settings.timeouts,
         settings.largest_answer,
         price_of=batch_price,
     )
     await means.stack.enter_async_context(client)
-    service = BatchService(spec, client.base_url, client.http, DIALECTS[endpoint.batches])
-    return client, Submissions(
-        spec, endpoint.model, service, means.ledger, settings.batches, means.listener
-    )
+    service = BatchService(spec, client.base_url, client.http)
+    return client, Submissions(spec, service, means.ledger, settings.batches, means.listener)

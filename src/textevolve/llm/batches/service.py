@@ -1,7 +1,7 @@
-"""The batch APIs of providers: files, jobs, and the lines of results. One call is one attempt.
+"""The batch API of OpenAI and those who have it, too: files, jobs, and the lines of results. One
+call is one attempt.
 
-All of them take a JSONL file and a job over it, and give files with a line for each request; how
-they differ is a `BatchDialect`.
+It takes a JSONL file and a job over it, and gives files with a line for each request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import (
     AfterValidator,
-    AliasChoices,
     BaseModel,
     BeforeValidator,
     Field,
@@ -31,7 +30,6 @@ from textevolve.llm.connections import Http
 from textevolve.llm.refusals import read_refusal
 from textevolve.llm.reported_usage import READABLE, KnownCount, KnownText
 from textevolve.llm.wire import encode
-from textevolve.settings import BatchWire
 
 LONGEST_LINE = 64 * 2**20
 """Bytes of one line of results."""
@@ -56,29 +54,37 @@ class AnsweredLine:
 class BatchService:
     """Each call raises what a call of a model raises: `UnavailableError` is worth another try."""
 
-    def __init__(self, name: str, base_url: str, http: Http, dialect: BatchDialect) -> None:
+    def __init__(self, name: str, base_url: str, http: Http) -> None:
         self.name = name
-        self._base_url, self._http, self._dialect = base_url, http, dialect
+        self._base_url, self._http = base_url, http
 
     async def upload(self, file: str, lines: bytes | bytearray) -> str:
         """The name that the endpoint gives to the file."""
         boundary = secrets.token_hex(16)
-        body = _multipart(boundary, self._dialect.fields(file), file, lines)
+        body = _multipart(boundary, file, lines)
         headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
-        url = URL(self._base_url + self._dialect.upload)
+        url = URL(f"{self._base_url}/files")
         try:
             async with asyncio.timeout(300.0 + len(body) / SLOWEST):
                 found = await self._exchange("POST", url, body, headers, unbounded=True)
         except TimeoutError:
             found = None
-        if (name := read_name(found)) is None:
+        names = _names(cast("dict[str, Any]", found).get("id") if isinstance(found, dict) else None)
+        if not names:
             raise UnavailableError(f"{self.name}: the file was not taken in time, or has no name")
-        return name
+        return names[0]
 
-    async def create(self, file: str, mark: str, model: str, path: str, hours: int) -> RemoteBatch:
+    async def create(self, file: str, mark: str, path: str, hours: int) -> RemoteBatch:
+        """Create a job over a file whose lines ask a path, and may take so many hours."""
+        window = f"{hours // 24}d" if hours > 24 and hours % 24 == 0 else f"{hours}h"
+        body = {
+            "endpoint": f"/v1{path}",
+            "input_file_id": file,
+            "completion_window": window,
+            "metadata": {"textevolve": mark},
+        }
         headers = {"Idempotency-Key": mark}
-        body = encode(self._dialect.body(file, mark, model, path, hours))
-        return self._job(await self._exchange("POST", self._jobs(), body, headers))
+        return self._job(await self._exchange("POST", self._jobs(), encode(body), headers))
 
     async def get(self, id: str) -> RemoteBatch:
         return self._job(await self._exchange("GET", self._jobs(id)))
@@ -91,19 +97,19 @@ class BatchService:
 
     async def find(self, mark: str, file: str, since: float) -> RemoteBatch | None:
         """The job that has this mark, or was made of this file, of those created after `since`."""
-        last = ""
-        for page in range(MOST_PAGES):
-            url = self._jobs().with_query(self._dialect.page(page, last))
-            found = await self._exchange("GET", url)
-            jobs = read_page(found)
+        last: dict[str, str] = {}
+        for _ in range(MOST_PAGES):
+            url = self._jobs().with_query({"limit": "100", **last})
+            found: Any = await self._exchange("GET", url)
+            listed = found.get("data") if isinstance(found, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            jobs = [job for job in map(read_remote, cast("list[Any]", listed or [])) if job]
             for job in jobs:
                 if job.mark == mark or file in job.inputs:
                     return job
-            more = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
             old = [job for job in jobs if job.created is not None and job.created < since]
-            if not jobs or old or jobs[-1].id == last or more.get("has_more") is False:
+            if not jobs or old or jobs[-1].id == last.get("after"):
                 return None
-            last = jobs[-1].id
+            last = {"after": jobs[-1].id}
         return None
 
     async def lines(self, file: str) -> AsyncGenerator[AnsweredLine | None]:
@@ -130,7 +136,7 @@ class BatchService:
         return read_line(self._http.without_key(bytes(line)))
 
     def _jobs(self, path: str = "") -> URL:
-        return URL(f"{self._base_url}{self._dialect.jobs}" + (f"/{path}" if path else ""))
+        return URL(f"{self._base_url}/batches" + (f"/{path}" if path else ""))
 
     def _job(self, found: Any) -> RemoteBatch:
         if (job := read_remote(found)) is None:
@@ -204,31 +210,17 @@ _UNASKED = re.compile(r"batch_(expired|cancell?ed)")
 _STATUS = re.compile(r"\b[45]\d\d\b")
 
 
-def _multipart(
-    boundary: str, fields: Mapping[str, str], name: str, content: bytes | bytearray
-) -> bytes:
-    parts = [
-        f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'
-        for key, value in fields.items()
-    ]
-    parts.append(
+def _multipart(boundary: str, name: str, content: bytes | bytearray) -> bytes:
+    head = (
+        f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
         f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
         "Content-Type: application/jsonl\r\n\r\n"
     )
-    return b"".join(("".join(parts).encode(), content, f"\r\n--{boundary}--\r\n".encode()))
+    return b"".join((head.encode(), content, f"\r\n--{boundary}--\r\n".encode()))
 
 
 RemoteState: TypeAlias = Literal["running", "completed", "failed", "expired", "cancelled"]
-
-_STATES: Mapping[str, RemoteState] = {
-    "completed": "completed",
-    "success": "completed",
-    "failed": "failed",
-    "expired": "expired",
-    "timeout_exceeded": "expired",
-    "cancelled": "cancelled",
-}
-"""Of other words (validating, queued, in_progress, cancelling, ...) the job is still under way."""
+"""Of other words (validating, in_progress, finalizing, ...) a job is still under way."""
 
 _ID = re.compile(r"[\w.:-]{1,200}")
 
@@ -270,28 +262,23 @@ class _Metadata(BaseModel):
 
 
 class RemoteBatch(BaseModel):
-    """A job as the endpoint reports it, under whichever names. `status` is its own word for
-    `state`. `done`: requests that have an outcome, of `total`. `mark`: that of `KeptBatch`."""
+    """A job as the endpoint reports it. `status` is its own word for `state`. `done`: requests that
+    have an outcome, of `total`. `mark`: that of `KeptBatch`."""
 
     id: Annotated[str, Field(pattern=rf"^{_ID.pattern}$")]
     status: Annotated[str, AfterValidator(str.lower)]
-    inputs: _Names = Field([], validation_alias=AliasChoices("input_file_id", "input_files"))
-    output: _Names = Field([], validation_alias=AliasChoices("output_file_id", "output_file"))
-    failed: _Names = Field([], validation_alias=AliasChoices("error_file_id", "error_file"))
+    inputs: _Names = Field([], validation_alias="input_file_id")
+    output: _Names = Field([], validation_alias="output_file_id")
+    failed: _Names = Field([], validation_alias="error_file_id")
     counts: Annotated[_Counts | None, READABLE] = Field(None, validation_alias="request_counts")
-    completed_requests: KnownCount = None
-    total_requests: KnownCount = None
     metadata: Annotated[_Metadata | None, READABLE] = None
     created: Annotated[float | None, READABLE] = Field(None, validation_alias="created_at")
-    errors: Annotated[
-        list[JobError],
-        BeforeValidator(_errors),
-        Field(validation_alias=AliasChoices("errors", "error")),
-    ] = []
+    errors: Annotated[list[JobError], BeforeValidator(_errors)] = []
 
     @property
     def state(self) -> RemoteState:
-        return _STATES.get(self.status, "running")
+        known = self.status in ("completed", "failed", "expired", "cancelled")
+        return cast(RemoteState, self.status) if known else "running"
 
     @property
     def outputs(self) -> list[str]:
@@ -300,76 +287,19 @@ class RemoteBatch(BaseModel):
     @property
     def done(self) -> int:
         counts = self.counts or _Counts()
-        return (counts.completed or 0) + (counts.failed or 0) or self.completed_requests or 0
+        return (counts.completed or 0) + (counts.failed or 0)
 
     @property
     def total(self) -> int:
-        return (self.counts and self.counts.total) or self.total_requests or 0
+        return (self.counts and self.counts.total) or 0
 
     @property
     def mark(self) -> str:
         return (self.metadata and self.metadata.textevolve) or ""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchDialect:
-    """A provider's batch API. `upload`: the path for files, with `purpose`; `jobs`: the path of
-    jobs. `single`: a job is of one file and has a window, else of a list of files with a model and
-    a number of hours. `marks`: it keeps metadata. `named`: an upload says its name and type.
-    """
-
-    upload: str = "/files"
-    purpose: str = "batch"
-    jobs: str = "/batches"
-    single: bool = True
-    marks: bool = True
-    named: bool = False
-
-    def fields(self, file: str) -> Mapping[str, str]:
-        """The fields of an upload beside the file."""
-        more = {"file_name": file, "file_type": "jsonl"} if self.named else {}
-        return {"purpose": self.purpose, **more}
-
-    def body(self, file: str, mark: str, model: str, path: str, hours: int) -> dict[str, Any]:
-        """The body that creates a job. `path`: that of its lines, such as /chat/completions;
-        `hours`: the most that it may take."""
-        body: dict[str, Any] = {"endpoint": f"/v1{path}"}
-        if self.single:
-            window = f"{hours // 24}d" if hours > 24 and hours % 24 == 0 else f"{hours}h"
-            body |= {"input_file_id": file, "completion_window": window}
-        else:
-            body |= {"input_files": [file], "model": model, "timeout_hours": hours}
-        return body | {"metadata": {"textevolve": mark}} if self.marks else body
-
-    def page(self, number: int, last: str) -> Mapping[str, str]:
-        """The query of a page of the list, by its number and the last id of the page before."""
-        if not self.single:
-            return {"page": str(number), "page_size": "100"}
-        return {"limit": "100"} | ({"after": last} if last else {})
-
-
-DIALECTS: Mapping[BatchWire, BatchDialect] = {
-    "openai": BatchDialect(),
-    "together": BatchDialect(upload="/files/upload", purpose="batch-api", marks=False, named=True),
-    "mistral": BatchDialect(jobs="/batch/jobs", single=False),
-}
-
-
 def read_remote(value: Any) -> RemoteBatch | None:
     """A job out of what an endpoint says of it; None where it cannot be read."""
-    with suppress(ValidationError, AttributeError):
-        return RemoteBatch.model_validate(value.get("job", value))
+    with suppress(ValidationError):
+        return RemoteBatch.model_validate(value)
     return None
-
-
-def read_name(value: Any) -> str | None:
-    """The name of an uploaded file."""
-    with suppress(AttributeError):
-        return next(iter(_names(value.get("data", value).get("id"))), None)
-    return None
-
-
-def read_page(value: Any) -> list[RemoteBatch]:
-    """The jobs of one page of a list; those that cannot be read are left out."""
-    jobs: Any = cast("dict[str, Any]", value).get("data") if isinstance(value, dict) else value
-    return [job for job in map(read_remote, jobs or ()) if job is not None]

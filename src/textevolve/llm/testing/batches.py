@@ -18,7 +18,6 @@ from urllib.parse import parse_qs
 from pydantic_core import to_json
 
 from textevolve.llm.testing.answers import Answer
-from textevolve.settings import BatchWire
 
 
 class BatchFault(StrEnum):
@@ -54,22 +53,6 @@ HALVES = (BatchFault.EXPIRED, BatchFault.CANCELLED)
 Faults = Callable[[int], BatchFault | None]
 """From the number of a job (from 1) to how it goes wrong."""
 
-_WORDS: Mapping[BatchWire, Mapping[str, str]] = {
-    "openai": {},
-    "together": {
-        name: name.upper()
-        for name in ("in_progress", "completed", "failed", "expired", "cancelled", "validating")
-    },
-    "mistral": {
-        "validating": "QUEUED",
-        "in_progress": "RUNNING",
-        "completed": "SUCCESS",
-        "failed": "FAILED",
-        "expired": "TIMEOUT_EXCEEDED",
-        "cancelled": "CANCELLED",
-    },
-}
-
 
 @dataclass
 class ScriptedJob:
@@ -94,11 +77,10 @@ class ScriptedJob:
 @dataclass
 class ScriptedBatches:
     """`seconds`: for which a job is under way. `faults`: as a function of the job's number.
-    `wire`: whose API it is. `most`: requests that may wait at once; more are a full queue."""
+    `most`: requests that may wait at once; more are a full queue."""
 
     seconds: float = 0.05
     faults: Faults = lambda _: None
-    wire: BatchWire = "openai"
     most: int | None = None
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
     jobs: dict[str, ScriptedJob] = field(default_factory=dict[str, ScriptedJob])
@@ -117,17 +99,16 @@ class ScriptedBatches:
         """None where the path is none of this API. `ask`: what answers one line."""
         path, _, query = path.partition("?")
         path = path.removeprefix("/v1")
-        jobs = "/batch/jobs" if self.wire == "mistral" else "/batches"
-        if path == ("/files/upload" if self.wire == "together" else "/files"):
+        if path == "/files":
             return self._upload(headers, body) if method == "POST" else None
         if path.startswith("/files/"):
             return self._file(method, path.removeprefix("/files/"))
-        if path == jobs:
+        if path == "/batches":
             if method == "GET":
                 return self._list(query)
             return self._create(json.loads(body), ask)
-        if path.startswith(f"{jobs}/"):
-            return self._job(method, path.removeprefix(f"{jobs}/"))
+        if path.startswith("/batches/"):
+            return self._job(method, path.removeprefix("/batches/"))
         return None
 
     def _upload(self, headers: Mapping[str, str], body: bytes) -> Answer:
@@ -172,7 +153,7 @@ class ScriptedBatches:
         fault = self.faults(self.submissions)
         if fault is BatchFault.QUEUE_FULL_AT_SUBMIT:
             return _error("Enqueued token limit reached", 429)
-        name = said.get("input_file_id") or (said.get("input_files") or [""])[0]
+        name = said.get("input_file_id") or ""
         content = self.files.get(name)
         if content is None:
             return _error(f"no such file: {name}", 400)
@@ -196,8 +177,7 @@ class ScriptedBatches:
             self._answer_lines(job, lines, ask)
         if fault is BatchFault.CREATED_UNSAID:
             return _error("something broke", 500)
-        told = self._tell(job)
-        return _said({"job": told} if self.wire == "together" else told)
+        return _said(self._tell(job))
 
     def _answer_lines(
         self,
@@ -249,17 +229,12 @@ class ScriptedBatches:
         return _said(self._tell(job))
 
     def _list(self, query: str) -> Answer:
-        asked = parse_qs(query)
         jobs = list(self.jobs.values())[::-1]
-        after = asked.get("after", [""])[0]
+        after = parse_qs(query).get("after", [""])[0]
         ids = [job.id for job in jobs]
-        first = ids.index(after) + 1 if after in ids else 100 * int(asked.get("page", ["0"])[0])
+        first = ids.index(after) + 1 if after in ids else 0
         shown = [self._tell(job) for job in jobs[first : first + 100]]
-        return _said(
-            shown
-            if self.wire == "together"
-            else {"data": shown, "has_more": first + 100 < len(jobs)}
-        )
+        return _said({"data": shown, "has_more": first + 100 < len(jobs)})
 
     def _tell(self, job: ScriptedJob) -> dict[str, Any]:
         over = time.time() >= job.ends
@@ -268,16 +243,12 @@ class ScriptedBatches:
         told: dict[str, Any] = {
             "id": job.id,
             "object": "batch",
-            "status": _WORDS[self.wire].get(status, status),
+            "status": status,
             "created_at": int(job.created),
         }
         told |= {"metadata": job.said["metadata"]} if "metadata" in job.said else {}
         done = job.done if over else int(part * job.total)
         output, failed = (job.output or None, job.failed or None) if over else (None, None)
-        if self.wire == "mistral":
-            counts = {"total_requests": job.total, "completed_requests": done + job.wrong}
-            files = {"input_files": [job.input], "output_file": output, "error_file": failed}
-            return {**told, **counts, **files, "errors": job.errors}
         counts = {"total": job.total, "completed": done, "failed": job.wrong if over else 0}
         files = {"input_file_id": job.input, "output_file_id": output, "error_file_id": failed}
         return {**told, **files, "request_counts": counts, "errors": {"data": job.errors}}
