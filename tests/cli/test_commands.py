@@ -488,8 +488,6 @@ def test_doctor_tells_what_an_endpoint_can_do(cli, server, model):
     assert {k: v["value"] for k, v in row["capabilities"].items()} == {
         "JSON schema": True,
         "log-probabilities": True,
-        "seed": True,
-        "prefix cache": True,
         "decisions": True,
         "chat template": None,
     }

@@ -74,8 +74,6 @@ async def test_an_able_endpoint(client: OpenAIClient) -> None:
     assert found.models == ("scripted",)
     assert found.findings["JSON schema"].value
     assert found.findings["log-probabilities"].value
-    assert found.findings["seed"].value
-    assert found.findings["prefix cache"].value
     assert found.refused == ()
 
 
@@ -114,8 +112,6 @@ async def test_an_endpoint_that_can_little(server: ScriptedServer, client: OpenA
     assert found.answers.value
     assert found.findings["JSON schema"].value is False
     assert found.findings["log-probabilities"].value is False
-    assert found.findings["seed"].value is False
-    assert found.findings["prefix cache"].value is None
     assert found.refused == ("response_format",)
 
 

@@ -157,7 +157,7 @@ class EndpointCapabilities:
 
 
 async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
-    """Asks at most ten short questions. What the endpoint refuses is a finding, not an error."""
+    """Asks at most six short questions. What the endpoint refuses is a finding, not an error."""
     if isinstance(client, MiniLM):
         return await _probe_embedder(client, ())
     names: list[str] = []
@@ -223,28 +223,6 @@ async def _probe_logprobs(client: OpenAIClient, _findings: Findings) -> Finding:
     return Finding(True, f"{len(answer.logprobs[0].top)} alternatives a token")
 
 
-async def _probe_seed(client: OpenAIClient, _findings: Findings) -> Finding:
-    """The same question twice with one seed, at a temperature where two answers would differ."""
-    request = replace(_question("Write a line of a poem."), temperature=1.0, seed=7)
-    first, second = await client(request), await client(request)
-    if "seed" in client.refused:
-        return Finding(False, "the endpoint refuses a seed")
-    if not first.text:
-        return Finding(None, why_without_text(first))
-    same = first.text == second.text
-    return Finding(same, "two answers with one seed " + ("are the same" if same else "differ"))
-
-
-async def _probe_prefix_cache(client: OpenAIClient, _findings: Findings) -> Finding:
-    """Two prompts that share a long beginning: are cached tokens reported with the second?"""
-    shared = " ".join(f"Item {number} is of no importance." for number in range(60))
-    await client(_question(f"{shared} Say one."))
-    usage = (await client(_question(f"{shared} Say two."))).usage
-    if not usage.cached_tokens:
-        return Finding(None, "no cached tokens are reported for a prompt of this length")
-    return Finding(True, f"{usage.cached_tokens} of {usage.prompt_tokens} prompt tokens cached")
-
-
 async def _probe_chat_template(client: OpenAIClient, _findings: Findings) -> Finding:
     """Whether the server's chat template keeps the system message and writes BOS once."""
     template = await check_server(client.ask_natively)
@@ -266,8 +244,6 @@ async def _probe_decisions(client: OpenAIClient, findings: Findings) -> Finding:
 PROBES: Mapping[str, Callable[[OpenAIClient, Findings], Awaitable[Finding]]] = {
     "JSON schema": _probe_schema,
     "log-probabilities": _probe_logprobs,
-    "seed": _probe_seed,
-    "prefix cache": _probe_prefix_cache,
     "chat template": _probe_chat_template,
     "decisions": _probe_decisions,
 }

@@ -12,7 +12,6 @@ import os
 import secrets
 import socket
 import stat
-import subprocess
 import sys
 import threading
 import urllib.request
@@ -191,9 +190,8 @@ def _start(module: ModuleType, key: _Key) -> _Shared:
     try:
         native = module.Server(params)
     except (RuntimeError, MemoryError) as error:
-        reason = _ask_reason(weights) or str(error)
         raise SettingsError(
-            f"{weights}: llama.cpp cannot load these weights: {reason}; fetch them again or choose"
+            f"{weights}: llama.cpp cannot load these weights: {error}; fetch them again or choose"
             " another model"
         ) from error
     shared = _Shared(key, native, native.listening_address, api_key, os.getpid())
@@ -232,31 +230,6 @@ def _plan_memory(weights: Path, slots: int, context: int) -> int:
             " is free: lower local.slots or local.context, or take a smaller model"
         )
     return max(SMALLEST_PROMPT_CACHE, min(LARGEST_PROMPT_CACHE, (available - needed) // 2))
-
-
-_PROBE = """
-import sys, xllamacpp
-params = xllamacpp.CommonParams()
-params.model.path, params.n_ctx, params.verbosity = sys.argv[1], 512, 1
-params.fit_params = params.warmup = False
-try:
-    xllamacpp.Server(params)
-except RuntimeError:
-    pass
-"""
-
-
-def _ask_reason(weights: Path) -> str | None:
-    """Why llama.cpp refused: it says so only in its log, so it is asked again in a process whose
-    log can be read without touching the log of this one."""
-    command = [sys.executable, "-c", _PROBE, str(weights)]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    mark = "error loading model: "
-    lines = done.stderr.decode("utf-8", "replace").splitlines()
-    return next((line.split(mark, 1)[1] for line in lines if mark in line), None)
 
 
 def _cut_connections(port: int) -> None:
