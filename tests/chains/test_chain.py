@@ -170,15 +170,6 @@ async def test_attempts_are_further_samples_and_end(run):
     with pytest.raises(AnswerError, match=r"step 'a': the answer cannot be read: invalid literal"):
         await run(Chain("c", ask("a", "x", parse=number, attempts=3)))
     assert tried == ["X", "X", "X"]
-    calls = []
-
-    def flaky(x):
-        calls.append(x)
-        if len(calls) < 3:
-            raise OSError("no line")
-        return x
-
-    assert await run(Chain("c", call("a", flaky, attempts=3)), x=1) == {"a": 1}
 
 
 async def test_cancelling_cancels_the_inner_call(run):

@@ -81,7 +81,7 @@ def _branch(step: ChainStep, chain: Chain) -> Branch:
         notes = [f"each {step.item} of {step.over}", f"gathers {step.take}"]
     elif step.kind == "together":
         notes = ["side by side"]
-    if isinstance(step, ModelStep | CallStep) and step.attempts > 1:
+    if isinstance(step, ModelStep) and step.attempts > 1:
         notes.append(f"up to {wording.count(step.attempts, 'attempt')}")
     return Branch(name, ", ".join(notes), children=inner)
 

@@ -164,14 +164,13 @@ class _CallSpec(Frozen):
     call: str
     function: str
     inputs: str | list[str] | dict[str, str] | None = None
-    attempts: int = Field(default=1, ge=1)
 
     def build(self, reader: _Reader, _place: _Place) -> ChainStep:
         is_file = self.function.lower().endswith(ENDINGS)
         function = (load_chain if is_file else load_object)(self.function, reader.folder)
         if function is None:
             raise InputError(f"{self.function}: there is nothing of that name")
-        return call(self.call, function, inputs=self.inputs, attempts=self.attempts)
+        return call(self.call, function, inputs=self.inputs)
 
 
 class _BranchSpec(Frozen):
@@ -191,7 +190,6 @@ class _EachSpec(Frozen):
     steps: Any
     item: str = "item"
     take: str | None = None
-    concurrency: int | None = Field(default=None, ge=1)
 
     def build(self, reader: _Reader, place: _Place) -> ChainStep:
         more = self.model_dump(exclude={"each", "steps"})

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 from pydantic import BaseModel
 
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import AnswerError, CapabilityError, InputError, TextEvolveError
+from textevolve.errors import AnswerError, CapabilityError, InputError
 from textevolve.evaluation import mend_texts
 from textevolve.llm.chains.callables import Callee, hash_source, return_type, take_callee
 from textevolve.llm.chains.chat_template import (
@@ -276,14 +276,12 @@ class CallStep(ChainStep):
     Attributes:
         arguments: The value for each argument, by name; a single name if that value is the only
             argument; None for the callee's own names.
-        attempts: How often at most it is called if its own code raises an error.
     """
 
     kind: ClassVar[str] = "call"
 
     callee: Callee
     arguments: Mapping[str, str] | str | None = None
-    attempts: int = 1
 
     @property
     def needs(self) -> Iterable[str]:
@@ -300,7 +298,7 @@ class CallStep(ChainStep):
             "into": self.into,
             "calls": self.callee.describe(),
             "arguments": dict(arguments) if isinstance(arguments, Mapping) else arguments,
-            "attempts": self.attempts,
+            "attempts": 1,  # as in descriptions of before
         }
 
     async def run(self, known: Mapping[str, Any], scope: StepScope) -> Mapping[str, Any]:
@@ -310,13 +308,6 @@ class CallStep(ChainStep):
                 f"step '{self.name}': what {callee.name} may ask cannot be known beforehand"
             )
         arguments = _collect_arguments(callee, self.arguments, known)
-        for _ in range(1, self.attempts):
-            try:
-                return {self.into: await callee.call(arguments)}
-            except TextEvolveError:
-                raise
-            except Exception:  # noqa: BLE001  the last attempt raises what it will
-                continue
         return {self.into: await callee.call(arguments)}
 
 
@@ -334,21 +325,21 @@ def _collect_arguments(
 
 @dataclass(frozen=True, kw_only=True)
 class BranchStep(ChainStep):
-    """Run the steps of one case, chosen by the text of a value or by a function of values.
-    `has_default`: the last lane is that of all other values."""
+    """Run the steps of one case, chosen by the text of a value. `has_default`: the last lane is
+    that of all other values."""
 
     kind: ClassVar[str] = "branch"
 
-    on: str | Callee
+    on: str
     has_default: bool = False
 
     @property
     def name(self) -> str:
-        return self.on if isinstance(self.on, str) else self.on.name
+        return self.on
 
     @property
     def needs(self) -> Iterable[str]:
-        return [self.on] if isinstance(self.on, str) else self.on.takes or ()
+        return [self.on]
 
     @property
     def cases(self) -> dict[str, Lane]:
@@ -364,7 +355,7 @@ class BranchStep(ChainStep):
 
     def describe(self) -> dict[str, Any]:
         return {
-            "branch": self.on if isinstance(self.on, str) else self.on.describe(),
+            "branch": self.on,
             "cases": {key: _describe_lane(lane) for key, lane in self.cases.items()},
             "otherwise": _describe_lane(self.lanes[-1][1]) if self.has_default else None,
         }
@@ -375,11 +366,7 @@ class BranchStep(ChainStep):
             return await _run_lane(min(lanes, key=_count_model_steps), known, scope)
         if scope.context.rehearsed == "longest":
             return [await _run_lane(lane, known, scope) for lane in lanes][-1]
-        if isinstance(self.on, str):
-            value = find_value(self.on, known)
-        else:
-            value = await self.on.call(_collect_arguments(self.on, None, known))
-        scope.recorder.note = key = case_key(value)
+        scope.recorder.note = key = case_key(find_value(self.on, known))
         lane = self.cases.get(key, lanes[-1] if self.has_default else None)
         if lane is None:
             there = ", ".join(self.cases)
@@ -405,7 +392,6 @@ class EachStep(ChainStep):
     over: str
     item: str
     take: str
-    concurrency: int | None = None
 
     @property
     def needs(self) -> Iterable[str]:
@@ -437,8 +423,7 @@ class EachStep(ChainStep):
                 ]
 
         pieces = [partial(work, number, item) for number, item in enumerate(items, 1)]
-        concurrency = self.concurrency or scope.context.concurrency
-        return {self.into: await gather_bounded(pieces, concurrency)}
+        return {self.into: await gather_bounded(pieces, scope.context.concurrency)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -513,7 +498,6 @@ def call(
     function: object,
     *,
     inputs: Mapping[str, str] | Iterable[str] | str | None = None,
-    attempts: int = 1,
 ) -> CallStep:
     """Call something: what it gives is the value `into`.
 
@@ -524,7 +508,7 @@ def call(
     Raises:
         InputError: it cannot be called, or does not say what it takes.
     """
-    _check(into, attempts)
+    _check(into)
     callee = take_callee(function)
     arguments = inputs
     if inputs is not None and not isinstance(inputs, str | Mapping):
@@ -545,14 +529,12 @@ def call(
     if problem:
         raise InputError(f"step '{into}': {problem}")
     named = cast("Mapping[str, str] | str | None", arguments)
-    return CallStep(into=into, callee=callee, arguments=named, attempts=attempts)
+    return CallStep(into=into, callee=callee, arguments=named)
 
 
-def branch(
-    on: str | Callable[..., Any], cases: Mapping[Any, Steps], *, otherwise: Steps | None = None
-) -> BranchStep:
-    """Run the steps of the case for a value. `on`: its name, or a function of values by
-    their names. Values are compared as texts, true and false as such.
+def branch(on: str, cases: Mapping[Any, Steps], *, otherwise: Steps | None = None) -> BranchStep:
+    """Run the steps of the case for a value. `on`: its name. Values are compared as texts, true and
+    false as such.
 
     Raises:
         InputError: there is no case.
@@ -562,8 +544,7 @@ def branch(
     lanes = [(case_key(key), as_steps(steps)) for key, steps in cases.items()]
     if otherwise is not None:
         lanes.append(("otherwise", as_steps(otherwise)))
-    chooser = on if isinstance(on, str) else take_callee(on)
-    return BranchStep(on=chooser, lanes=tuple(lanes), has_default=otherwise is not None)
+    return BranchStep(on=on, lanes=tuple(lanes), has_default=otherwise is not None)
 
 
 def each(
@@ -573,12 +554,11 @@ def each(
     steps: Steps,
     item: str = "item",
     take: str | None = None,
-    concurrency: int | None = None,
 ) -> EachStep:
     """The steps for each item of the list `over`, side by side; what they make is a list, too.
 
     `item`: what an item is called in the steps. `take`: which value of theirs is gathered; the
-    last one's. `concurrency`: how many items are worked on at once.
+    last one's.
 
     Raises:
         InputError: there are no steps.
@@ -592,7 +572,6 @@ def each(
         item=item,
         lanes=(("", lane),),
         take=take or last_name(lane),
-        concurrency=concurrency,
     )
 
 
