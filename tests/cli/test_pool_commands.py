@@ -30,27 +30,15 @@ def test_a_pool_judges_and_its_members_are_kept_with_the_calls(cli, home, server
 
 def test_the_health_of_members(cli, home, server):
     settings_of(home, (server.url, 2), ("http://127.0.0.1:9/v1", 1))
-    done = cli("models", "pools", "--json")
-    rows = json.loads(done.out)
-    assert done.code == 0
-    assert [(row["pool"], row["weight"], row["answers"]) for row in rows] == [
-        ("pool/duo", 2.0, True),
-        ("pool/duo", 1.0, False),
-    ]
-    assert "cannot connect" in rows[1]["note"]
-    assert "healthy: it answers" in cli("models", "pools").out
     done = cli("doctor", "pool/duo", "--json")
     report = json.loads(done.out)
     assert [(row["why"], row["answers"]) for row in report["models"]] == [
         ("member of pool/duo", True),
         ("member of pool/duo", False),
     ]
+    assert "cannot connect" in report["models"][1]["note"]
     assert list(report["pools"]) == ["duo"]
     assert done.code == 1  # one of them does not answer
-
-
-def test_without_pools(cli):
-    assert "no pools in the settings" in cli("models", "pools").out
 
 
 def test_a_pool_that_is_none_is_said_before_anything_is_asked(cli, home, server):

@@ -182,12 +182,11 @@ COMMANDS: Mapping[str, Lazy] = {
     "keys": Lazy("keys", "Make, list and revoke keys of a server's clients."),
     "models": Lazy(
         "",
-        "List, fetch, check and quantise local models; show pools.",
+        "List, fetch, check and quantise local models.",
         below={
             "list": Lazy("models:list_models", "Show the local models that are known."),
             "pull": Lazy("models:pull", "Fetch weights and check their hash."),
             "check": Lazy("models:check", "Hash weights anew and compare with the catalogue."),
-            "pools": Lazy("models:pools", "Show pools with their members, and which answer now."),
             "quantize": Lazy("quantize:quantize", "Make files of weights with fewer bits."),
             "compare-quants": Lazy("study:compare-quants", "Measure what quantisation costs."),
         },

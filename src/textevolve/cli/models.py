@@ -1,8 +1,7 @@
-"""`textevolve models list|pull|check|pools`: local weights, how their download is drawn, pools."""
+"""`textevolve models list|pull|check`: local weights, and how their download is drawn."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,8 +12,7 @@ import typer
 
 from textevolve.errors import FatalModelError
 from textevolve.llm import weights
-from textevolve.llm.discovery import check_members
-from textevolve.llm.providers import LOCAL, POOL, PROVIDERS, resolve
+from textevolve.llm.providers import LOCAL, PROVIDERS
 from textevolve.llm.weight_sources import Progress, ReportProgress
 from textevolve.settings import read_settings
 
@@ -71,27 +69,6 @@ def check(
             f"damaged: {', '.join(damaged)}; `textevolve models pull {' '.join(damaged)}` fetches"
             " what is needed again"
         )
-
-
-def pools(
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON list.")] = False,
-) -> None:
-    """Show the pools of the settings with their members, and which of those answer now."""
-    settings, _ = read_settings()
-    found: list[dict[str, Any]] = []
-    for name, pool in settings.pools.items():
-        checked = asyncio.run(check_members(resolve(f"{POOL}/{name}", settings)))
-        for said, health in zip(pool.members, checked, strict=True):
-            found.append({"pool": f"{POOL}/{name}", "weight": said.weight, **asdict(health)})
-    if as_json:
-        typer.echo(json.dumps(found, indent=2))
-    for row in [] if as_json else found:
-        sign = {True: "healthy", False: "down", None: "unknown"}[row["answers"]]
-        typer.echo(
-            f"{row['pool']}  {row['model']}  weight {row['weight']:g}  {sign}: {row['note']}"
-        )
-    if not found and not as_json:
-        typer.echo("no pools in the settings; docs/pools.md says how to make one")
 
 
 def _as_json(row: weights.WeightsRow) -> dict[str, Any]:

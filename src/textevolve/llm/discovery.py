@@ -22,7 +22,7 @@ from textevolve.llm.decisions import decision_request, find_wire_request, load_w
 from textevolve.llm.embeddings import probe_dimension
 from textevolve.llm.minilm import MiniLM
 from textevolve.llm.model import Message, Model, Request
-from textevolve.llm.providers import LOCAL, PROVIDERS, Endpoint, known_providers
+from textevolve.llm.providers import LOCAL, PROVIDERS, known_providers
 from textevolve.llm.reasoning import why_without_text
 from textevolve.settings import Provider, Settings, Timeouts, today
 
@@ -35,7 +35,6 @@ DIGIT = (
 )
 SERVERS = ("ollama", "vllm", "llamacpp", "lmstudio")
 QUICK = Timeouts(connect=0.3, read=0.3, total=0.3)
-UNHURRIED = Timeouts(connect=5.0, read=10.0, total=15.0)
 SHUTDOWN_NEAR = 90
 """Days before a model's shutdown from which on the user is warned."""
 NOT_FOR_CHAT = ("embed", "rerank", "whisper", "bge-", "minilm")
@@ -91,36 +90,6 @@ async def _ask_servers(known: Mapping[str, Provider]) -> list[tuple[str, list[st
         return name, []
 
     return list(await asyncio.gather(*(ask(name) for name in SERVERS)))
-
-
-@dataclass(frozen=True, slots=True)
-class MemberHealth:
-    """A member of a pool as it was found. `answers`: None where it is only known when it is
-    used."""
-
-    model: str
-    answers: bool | None
-    note: str
-
-
-async def check_members(pool: Endpoint) -> list[MemberHealth]:
-    """Asks each endpoint of a pool for the list of its models, which costs nothing."""
-    from textevolve.llm.client import connect
-
-    async def check(one: Endpoint) -> MemberHealth:
-        if one.is_local:
-            return MemberHealth(one.spec, None, "local weights; started when it is used")
-        async with connect(one, UNHURRIED) as client:
-            try:
-                listed = await client.models()
-            except ModelError as error:
-                return MemberHealth(one.spec, False, str(error))
-        known = one.model in listed or not listed
-        note = "it answers" if known else f"it answers, but does not list {one.model}"
-        note += describe_shutdown(client.shutdown_date)
-        return MemberHealth(one.spec, True, note)
-
-    return list(await asyncio.gather(*(check(one) for one in pool.members)))
 
 
 def describe_shutdown(day: str) -> str:
