@@ -108,7 +108,7 @@ async def test_of_a_long_text_the_beginning_is_read_and_that_is_said(
 async def test_odd_texts_have_an_embedding(model: MiniLM, text: str):
     response = await model(asked(text))
     assert response.usage.prompt_tokens >= 2
-    assert response.finish_reason == ("length" if len(text) > minilm.LAST_LOOK else "stop")
+    assert response.finish_reason == ("length" if len(text) > minilm.LONGEST else "stop")
 
 
 async def test_who_gives_up_leaves_the_others_alone(model: MiniLM):

@@ -168,7 +168,7 @@ COMMANDS: Mapping[str, Lazy] = {
         below={
             "list": Lazy("templates:list_formats", "List the formats that are known."),
             "show": Lazy("templates:show", "Show the markers and rules of one."),
-            "detect": Lazy("templates:detect", "Say which format a template or a prompt is in."),
+            "detect": Lazy("templates:detect", "Say which format a prompt is in."),
             "convert": Lazy("templates:convert", "Write a prompt or a conversation in a format."),
             "render": Lazy("templates:render", "Print a conversation as a model reads it."),
             "check": Lazy("templates:check", "Say what is wrong with a model's template."),

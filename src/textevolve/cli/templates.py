@@ -20,7 +20,6 @@ from textevolve.llm.chat_formats.detection import (
     Inference,
     detect_prompt,
     infer_format,
-    match_formats,
 )
 from textevolve.llm.chat_formats.parsing import parse_chat
 from textevolve.llm.chat_formats.served_template import TemplateFinding
@@ -74,36 +73,21 @@ def show(
 
 
 def detect(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE", help="A model's file or folder, or a rendered prompt; - for stdin."
-        ),
-    ],
+    source: Annotated[str, typer.Argument(metavar="FILE", help="A rendered prompt; - for stdin.")],
     as_json: options.Json = False,
 ) -> None:
-    """Say which known format a template writes, or a rendered prompt is in, the likeliest first.
+    """Say which known formats a rendered prompt is in, the likeliest first.
 
-    Exit codes: 0 one was found; 1 none.
+    Exit codes: 0 one was found; 1 none. Of a model's file `templates check` says it.
     """
     if is_model_file(source):
-        model = read_chat_template(source)
-        matches = match_formats(model.open().render, model.bos_token)
-        found = [match.name for match in matches if match.exact or len(matches) == 1]
-        rows = [asdict(match) for match in matches]
-        lines = [
-            f"{match.name}: {match.same} of {match.of} conversations are the same"
-            + (" but for BOS" if match.but_bos else "")
-            for match in matches
-        ]
-    else:
-        found = list(detect_prompt(read_text(source)))
-        rows, lines = [{"name": name} for name in found], found
+        raise InputError(f"{source}: is a model's file: textevolve templates check {source}")
+    names = detect_prompt(read_text(source))
     if as_json:
-        _print_json(rows)
+        _print_json([{"name": name} for name in names])
     else:
-        typer.echo("\n".join(lines) or "none of the known formats")
-    raise typer.Exit(0 if found else FAILED)
+        typer.echo("\n".join(names) or "none of the known formats")
+    raise typer.Exit(0 if names else FAILED)
 
 
 def convert(

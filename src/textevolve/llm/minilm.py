@@ -37,9 +37,8 @@ IN_FLIGHT = 256
 """Calls that are worth having under way, so that texts of equal length meet."""
 TOGETHER = 32
 """Texts that are computed at once, at most."""
-FIRST_LOOK, LAST_LOOK = 4096, 262_144
-"""Characters of a long text that are looked at first, which are nearly always more than is read,
-and at last: behind them nothing is read of a text that is blank until there."""
+LONGEST = 65_536
+"""Characters of a text that are looked at: far more than is read."""
 
 Tokens = Sequence[int]
 Vectors = npt.NDArray[np.float32]
@@ -120,15 +119,11 @@ class MiniLM:
 
     def _read(self, text: str) -> tuple[Tokens, int]:
         """The tokens of the part that is read, and how many characters that part has."""
-        text = mend_text(text)
-        look = FIRST_LOOK
-        while True:
-            encoded = self._tokenizer.encode(text[:look])
-            if encoded.overflowing:
-                return encoded.ids, encoded.offsets[-2][1]  # the last is the mark of the end
-            if look >= min(len(text), LAST_LOOK):
-                return encoded.ids, min(look, len(text))
-            look *= 8
+        text = mend_text(text)[:LONGEST]
+        encoded = self._tokenizer.encode(text)
+        if encoded.overflowing:
+            return encoded.ids, encoded.offsets[-2][1]  # the last is the mark of the end
+        return encoded.ids, len(text)
 
     def _tell_cut(self, characters: int, read: int) -> None:
         if not self._told:
