@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from textevolve.errors import SettingsError
 
@@ -96,16 +96,6 @@ class Weights(WeightsFile):
     dimension: int | None = Field(default=None, ge=1)
     context: int | None = Field(default=None, ge=64)
     tokenizer: WeightsFile | None = None
-
-    @model_validator(mode="after")
-    def _whole(self) -> Weights:
-        wanted = ".gguf" if self.dimension is None else ".onnx"
-        if not self.file.endswith(wanted):
-            raise ValueError(f"{self.name}: the file must be a {wanted} file")
-        embeds = self.dimension is not None
-        if embeds != (self.tokenizer is not None) or (embeds and self.context is None):
-            raise ValueError(f"{self.name}: what embeds has a dimension, a context and a tokenizer")
-        return self
 
     @property
     def embeds(self) -> bool:

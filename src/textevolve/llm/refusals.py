@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from time import time
 from typing import Any, cast
 
@@ -22,7 +21,7 @@ from textevolve.errors import (
     TooLongError,
     UnavailableError,
 )
-from textevolve.llm.limiting import sum_spans
+from textevolve.llm.limiting import read_reset, sum_spans
 from textevolve.llm.model import Request
 from textevolve.llm.providers import Endpoint
 
@@ -158,16 +157,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         headers.get(name) or headers.get(f"llm_provider-{name}")
         for name in ("retry-after-ms", "retry-after")
     )
-    try:
-        if milliseconds is not None:
-            return max(0.0, float(milliseconds) / 1000)
-        return None if said is None else max(0.0, float(said))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(said or "").timestamp() - time())
-    except (ValueError, OverflowError):
-        return None
+    wait = read_reset(milliseconds or "", 0.0)
+    return read_reset(said or "", time()) if wait is None else wait / 1000
 
 
 def _wait_in(message: str) -> float | None:

@@ -224,19 +224,10 @@ def branch_of(trace: StepTrace) -> Branch:
 
 def _steps(found: ChainRuns) -> Table:
     """All rows together, step by step; items of a map as one."""
-    sums = dict[str, list[StepTrace]]()
-
-    def gather(trace: StepTrace, path: str) -> None:
-        place = f"{path}/{trace.name}" if path else trace.name
-        if trace.kind == "item":
-            place = path
-        else:
-            sums.setdefault(place, []).append(trace)
-        for one in trace.steps:
-            gather(one, place)
-
+    steps = dict[str, list[StepTrace]]()
     for made in found.runs:
-        gather(made.trace, "")
+        for path, trace in _walk(made.trace):
+            steps.setdefault(path, []).append(trace)
     columns = (
         Column("step"),
         Column("kind"),
@@ -256,9 +247,17 @@ def _steps(found: ChainRuns) -> Table:
             sum(one.usage.tokens for one in traces),
             sum(one.seconds for one in traces) / len(traces),
         )
-        for path, traces in sums.items()
+        for path, traces in steps.items()
     ]
     return Table("Steps", columns, rows)
+
+
+def _walk(trace: StepTrace, path: str = "") -> Iterator[tuple[str, StepTrace]]:
+    if trace.kind != "item":
+        path = f"{path}/{trace.name}" if path else trace.name
+        yield path, trace
+    for inner in trace.steps:
+        yield from _walk(inner, path)
 
 
 def data(_spec: ChainSpec, found: ChainRuns) -> Mapping[str, Any]:
