@@ -313,7 +313,7 @@ def test_why_llama_refuses_is_said(tmp_path: Path, smollm: Path, capfd: pytest.C
     file = tmp_path / "cut.gguf"
     with smollm.open("rb") as whole:
         file.write_bytes(whole.read(50_000_000))
-    with pytest.raises(SettingsError, match="they are damaged, or of a kind.*fetch them again"):
+    with pytest.raises(SettingsError, match=r"they are damaged, or of a kind.*fetch them again"):
         serve(file, SMALL)
     assert capfd.readouterr() == ("", "")
 

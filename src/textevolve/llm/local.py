@@ -191,8 +191,8 @@ def _start(module: ModuleType, key: _Key) -> _Shared:
         native = module.Server(params)
     except (RuntimeError, MemoryError) as error:
         raise SettingsError(
-            f"{weights}: llama.cpp cannot load these weights ({error}): they are damaged, or of a kind"
-            " that it does not know; fetch them again or choose another model"
+            f"{weights}: llama.cpp cannot load these weights ({error}): they are damaged, or of a"
+            " kind that it does not know; fetch them again or choose another model"
         ) from error
     shared = _Shared(key, native, native.listening_address, api_key, os.getpid())
     _await_first_answer(shared)
