@@ -12,14 +12,12 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from textevolve.errors import InputError, NotFoundError
-from textevolve.events import CallFinished, Event
 from textevolve.jobs.job_report import describe_job, describe_job_run
 from textevolve.jobs.job_spec import JobSpec, SentBy, read_job, write_job_study
 from textevolve.jobs.scheduler import JobDesk, served_of, work_on_jobs
@@ -35,7 +33,6 @@ from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import StoredJob
 from textevolve.store.served import ServedRun
 from textevolve.studies import driver
-from textevolve.studies.driver import Launch
 from textevolve.studies.study_file import read_study
 
 
@@ -66,7 +63,7 @@ async def open_scheduler(server: ServerState) -> AsyncGenerator[None]:
         server.store,
         partial(_reach_of, server),
         log.info,
-        partial(_account, server),
+        server.runner.accounts.limit,
     )
     work = asyncio.create_task(work_on_jobs(desk), name="jobs")
     try:
@@ -79,17 +76,6 @@ async def open_scheduler(server: ServerState) -> AsyncGenerator[None]:
 
 def _reach_of(server: ServerState, served: ServedRun) -> Reach:
     return reach_of(served, server.options, server.runner.settings, server.store)
-
-
-def _account(server: ServerState, served: ServedRun, launch: Launch) -> Launch:
-    """Limit a run to the quota of its key and its namespace."""
-    accounts = server.runner.accounts
-
-    def hear(event: Event) -> None:
-        if isinstance(event, CallFinished) and not event.replayed:
-            accounts.note(served, event.usage.tokens)
-
-    return replace(launch, listener=hear, halt=partial(accounts.ask, served))
 
 
 @router.get("")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from textevolve.errors import StoreError
+from textevolve.events import CallFinished, Event
 from textevolve.server.access import THIS_MACHINE, Caller, caller_by_key
 from textevolve.server.errors import ApiError
 from textevolve.server.identity import OPERATOR
@@ -14,6 +16,7 @@ from textevolve.server.limits import UsageLimits
 from textevolve.store import Store
 from textevolve.store import keys as stored_keys
 from textevolve.store.served import ServedRun
+from textevolve.studies.driver import Launch
 
 KEY_SECONDS = 5.0
 """How long after its end a key's studies may still ask."""
@@ -47,10 +50,15 @@ class Accounts:
             return await self.ask(served)
         return ""
 
-    def note(self, served: ServedRun, tokens: int) -> None:
-        """What a call of the study took."""
-        _, caller = self._callers.get(served.key_id, (0.0, THIS_MACHINE))
-        self.limits.note_tokens(caller, tokens, served.namespace)
+    def limit(self, served: ServedRun, launch: Launch) -> Launch:
+        """Limit a run to the quota of its key and its namespace."""
+
+        def hear(event: Event) -> None:
+            if isinstance(event, CallFinished) and not event.replayed:
+                _, caller = self._callers.get(served.key_id, (0.0, THIS_MACHINE))
+                self.limits.note_tokens(caller, event.usage.tokens, served.namespace)
+
+        return replace(launch, listener=hear, halt=partial(self.ask, served))
 
     async def _caller(self, key_id: str) -> Caller | None:
         if key_id in (THIS_MACHINE.key, OPERATOR.key):

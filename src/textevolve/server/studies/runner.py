@@ -15,7 +15,6 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from textevolve.errors import BusyError, StoreAwayError, StoreError, TextEvolveError, public_message
-from textevolve.events import CallFinished, Event
 from textevolve.reach import confine
 from textevolve.remote.wire import Base64File, StudyStatus, WireLimits
 from textevolve.server.options import ServerOptions
@@ -233,22 +232,19 @@ class Runner:
         totals = self.store.run_totals(served.run_id)
         spent = replace(totals.spent, calls=totals.spent.calls + totals.failed)
 
-        def hear(event: Event) -> None:
-            if isinstance(event, CallFinished) and not event.replayed:
-                self.accounts.note(served, event.usage.tokens)
-
-        async def halt() -> str:
-            why = await self.accounts.ask(served)
-            return ENDING if self.ending else why
-
-        return Launch(
+        launch = Launch(
             name=served.launch.get("name", ""),
             source="HTTP",
             limits=Limits(limits.cost, limits.tokens, limits.calls, spent),
             time_limit=served.launch.get("time_limit"),
-            listener=hear,
-            halt=halt,
         )
+        limited = self.accounts.limit(served, launch)
+
+        async def halt() -> str:
+            reason = await limited.halt()
+            return ENDING if self.ending else reason
+
+        return replace(limited, halt=halt)
 
     def _note_limit(self, run_id: str) -> None:
         skipped = self.store.read_records(run_id, Found(statuses=("skipped",)), limit=1)

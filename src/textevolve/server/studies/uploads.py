@@ -85,12 +85,10 @@ def _place(contents: Mapping[str, bytes]) -> dict[Path, bytes]:
     placed: dict[Path, bytes] = {}
     for name, content in contents.items():
         path = stored_name(name)
-        if not path.parts or len(name.encode()) > LONGEST_NAME:
+        if not path.parts or len(name.encode()) > LONGEST_NAME or path in placed:
             raise InputError(
-                f"run.files: '{name:.60}': give a name of at most {LONGEST_NAME} bytes"
+                f"run.files: '{name:.60}': give a name of at most {LONGEST_NAME} bytes, each once"
             )
-        if path in placed:
-            raise InputError(f"run.files: '{name}' is there twice")
         placed[path] = content
     for path in placed:
         if any(parent in placed for parent in path.parents):
