@@ -377,13 +377,17 @@ def _as_message(item: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"no item of an input has the type {other!r:.40}")
 
 
+def _fields_of(part: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", part) if isinstance(part, Mapping) else {}
+
+
 def _as_content(content: object) -> object:
     """Return the parts of a message, with JSON and refusals as text."""
     if not isinstance(content, list):
         return content
     parts: list[object] = []
     for part in cast("list[object]", content):
-        fields = cast("dict[str, Any]", part) if isinstance(part, dict) else {}
+        fields = _fields_of(part)
         match fields.get("type"):
             case "input_json":
                 parts.append({"type": "text", "text": state_text(fields.get("data"))})
