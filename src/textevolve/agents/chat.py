@@ -357,7 +357,7 @@ class AgentChat:
         if not self.session:
             self.session = await self.parts.keeper.begin(title_of(text))
 
-    async def say(self, text: str) -> AsyncGenerator[ChatEvent]:
+    def say(self, text: str) -> AsyncGenerator[ChatEvent]:
         """Say something, and be answered. The message is stored before the model is asked; the last
         one once more, if it has no answer, is not stored again. If the events are not read to their
         end, what was written so far is stored as interrupted.
@@ -367,26 +367,15 @@ class AgentChat:
             ConflictError: somebody else has gone on with the session.
             ModelError, BudgetError: no answer came; the message stays, and `answer` asks again.
         """
-        with self._turn():
-            await self.begin(text)
-            if not (self.unanswered and self.messages[-1].text == text):
-                await self._keep("user", text, MessageDetails())
-            async with aclosing(self._answer()) as events:
-                async for event in events:
-                    yield event
+        return self._take_turn(text)
 
-    async def answer(self) -> AsyncGenerator[ChatEvent]:
+    def answer(self) -> AsyncGenerator[ChatEvent]:
         """Answer what has no answer yet. As `say`.
 
         Raises:
             InputError: there is nothing to be answered.
         """
-        with self._turn():
-            if not self.unanswered:
-                raise InputError("there is no message without an answer")
-            async with aclosing(self._answer()) as events:
-                async for event in events:
-                    yield event
+        return self._take_turn(None)
 
     def stop(self) -> None:
         """End the turn that is under way, if there is one; its events come to their end."""
@@ -409,16 +398,27 @@ class AgentChat:
         if self.learning:
             await asyncio.wait(self.learning)
 
-    @contextmanager
-    def _turn(self) -> Generator[None]:
+    async def _take_turn(self, text: str | None) -> AsyncGenerator[ChatEvent]:
         if self._busy:
             raise InputError("an answer is being written; wait for it, or stop it")
         self._busy = True
         try:
             with self.parts.quiet.broken():
-                yield
+                await self._take_message(text)
+                async with aclosing(self._answer()) as events:
+                    async for event in events:
+                        yield event
         finally:
             self._busy = False
+
+    async def _take_message(self, text: str | None) -> None:
+        if text is None:
+            if not self.unanswered:
+                raise InputError("there is no message without an answer")
+            return
+        await self.begin(text)
+        if not (self.unanswered and self.messages[-1].text == text):
+            await self._keep("user", text, MessageDetails())
 
     async def _answer(self) -> AsyncGenerator[ChatEvent]:
         """The model is asked in a task of its own, which `stop` cancels."""

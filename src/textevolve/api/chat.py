@@ -6,10 +6,9 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, TypeAlias, TypedDict, Unpack
 
 from textevolve.agents.chat import AgentChat, ChatAnswer, ChatEvent, Learned
 from textevolve.agents.session import SessionMessage
@@ -41,21 +40,8 @@ class ChatKeywords(TypedDict, total=False):
     listener: Listener
 
 
-@dataclass(frozen=True, slots=True)
-class ChatLaunch:
-    """How a chat is begun; `source`: from where."""
-
-    options: ChatOptions
-    settings: Settings
-    limits: Limits = Limits()
-    listener: Listener = silence
-    source: str = "Python"
-
-    async def open(self) -> AbstractAsyncContextManager[AgentChat]:
-        plan = await plan_chat(ChatRequest(options=self.options), self.settings)
-        return open_chat_run(
-            plan, self.settings, source=self.source, limits=self.limits, listener=self.listener
-        )
+OpenRun: TypeAlias = Callable[[], AbstractAsyncContextManager[AgentChat]]
+"""Opens a chat, whose calls are stored as a run."""
 
 
 @asynccontextmanager
@@ -68,7 +54,7 @@ async def aopen_chat(agent: str, **how: Unpack[ChatKeywords]) -> AsyncGenerator[
         InputError: there is no such agent or session. SettingsError: no model can be had as asked.
         StoreError: the store cannot be used.
     """
-    async with await _read(agent, how).open() as chat:
+    async with _read(agent, how)() as chat:
         yield chat
         await chat.finish()
 
@@ -78,30 +64,39 @@ def open_chat(agent: str, **how: Unpack[ChatKeywords]) -> OpenChat:
     return OpenChat(_read(agent, how))
 
 
-def _read(agent: str, how: ChatKeywords) -> ChatLaunch:
+def _read(agent: str, how: ChatKeywords) -> OpenRun:
     keywords: dict[str, Any] = {**how}
     store, settings = keywords.pop("store", None), keywords.pop("settings", None)
-    limits, listener = keywords.pop("limits", None), keywords.pop("listener", silence)
+    limits = take_limits(keywords.pop("limits", None))
+    listener = keywords.pop("listener", silence)
     settings = settings or read_settings({"store": store})[0]
     if store is not None:
         settings = settings.model_copy(update={"store": store_location(store)})
-    options = ChatOptions(agent=agent, **keywords)
-    return ChatLaunch(options, settings, take_limits(limits), listener)
+    request = ChatRequest(options=ChatOptions(agent=agent, **keywords))
+
+    @asynccontextmanager
+    async def open_run() -> AsyncGenerator[AgentChat]:
+        plan = await plan_chat(request, settings)
+        run = open_chat_run(plan, settings, source="Python", limits=limits, listener=listener)
+        async with run as chat:
+            yield chat
+
+    return open_run
 
 
 class OpenChat:
     """A chat in plain code, until the end of its block, or `close`."""
 
-    def __init__(self, launch: ChatLaunch) -> None:
-        self._launch = launch
+    def __init__(self, open_run: OpenRun) -> None:
+        self._open_run = open_run
         self._chat: AgentChat | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kept = KeptOpen(self._begin, "the chat is closed; open another one")
 
     async def _begin(self, stack: AsyncExitStack) -> AgentChat:
-        chat = await stack.enter_async_context(await self._launch.open())
-        self._chat, self._loop = chat, asyncio.get_running_loop()
-        return chat
+        self._chat = await stack.enter_async_context(self._open_run())
+        self._loop = asyncio.get_running_loop()
+        return self._chat
 
     @property
     def chat(self) -> AgentChat:

@@ -11,11 +11,12 @@ import sys
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 from textevolve.agents.chat import ChatAnswer, ChatEvent, HistoryShortened
-from textevolve.api.chat import ChatLaunch, OpenChat
+from textevolve.api.chat import OpenChat
 from textevolve.cli import process, say
 from textevolve.cli.execution import fetch_weights
 from textevolve.cli.results import print_json
@@ -29,7 +30,7 @@ from textevolve.memory.recall import Memory
 from textevolve.report.wording import count, shorten, visible
 from textevolve.settings import read_settings
 from textevolve.spec import option
-from textevolve.studies.chats import ChatOptions, ChatPlan, ChatRequest, plan_chat
+from textevolve.studies.chats import ChatOptions, ChatPlan, ChatRequest, open_chat_run, plan_chat
 from textevolve.wiring import Limits
 
 HELP = """/memories    what was recalled for the last message, and why
@@ -63,7 +64,11 @@ def _chat(**given: Any) -> None:
     limits = Limits(given["max_cost"], given["max_tokens"], given["max_calls"])
     plan = sync.run(plan_chat(ChatRequest(options=options), settings))
     fetch_weights(plan.models, settings)
-    chat = OpenChat(ChatLaunch(options, settings, limits, _report_waiting, "command line"))
+    source = "command line"
+    run = partial(
+        open_chat_run, plan, settings, source=source, limits=limits, listener=_report_waiting
+    )
+    chat = OpenChat(run)
     talk = Talk(chat, plan, as_json=given["as_json"])
     try:
         if command.once is not None:
