@@ -61,31 +61,24 @@ async def show_cards(request: Request, caller: RunReader) -> Response:
 
 
 def _list_cards(state: ServerState, caller: Caller) -> list[ListedCard]:
+    """List the newest cards; those of few judges are read, the newest of each."""
     wanted = WantedRuns(kind=KIND, namespaces=caller.namespaces)
     runs, _ = state.store.read(served.find_runs, wanted, 0, CARDS)
-    found: list[ListedCard] = []
+    cards: list[ListedCard] = []
     seen: set[tuple[str, str]] = set()
     for run in runs:
         judge, model = str(run.spec.get("spec", {}).get("judge", "")), str(run.spec.get("model"))
         newest = (judge, model) not in seen
-        read = newest and len(seen) < COMPARED
+        card, why = None, ""
+        if newest and len(seen) < COMPARED:
+            try:
+                spec = read_spec(STUDY, read_stored(run))
+                card = STUDY.summarise(spec, read_records(state.store, run)())
+            except (TextEvolveError, ValueError) as error:
+                why = f"no card: {public_message(error)}"
         seen.add((judge, model))
-        found.append(_read_card(state, ListedCard(run, judge, model, newest), read=read))
-    return found
-
-
-def _read_card(state: ServerState, listed: ListedCard, *, read: bool) -> ListedCard:
-    if not read:
-        return listed
-    run, judge, model = listed.run, listed.judge, listed.model
-    try:
-        spec = read_spec(STUDY, read_stored(run))
-        card = STUDY.summarise(spec, read_records(state.store, run)())
-    except (TextEvolveError, ValueError) as error:
-        return ListedCard(
-            run, judge, model, listed.newest, None, f"no card: {public_message(error)}"
-        )
-    return ListedCard(run, judge, model, listed.newest, card)
+        cards.append(ListedCard(run, judge, model, newest, card, why))
+    return cards
 
 
 def _compare(cards: Sequence[ListedCard]) -> Iterator[Block]:
