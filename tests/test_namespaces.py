@@ -148,11 +148,10 @@ def fill(space, settings, server):
     return notes
 
 
-@pytest.mark.parametrize("embeddings", [False, True])
-def test_a_collection_goes_with_its_history(settings, home, server, embeddings):
+def test_a_collection_goes_with_its_history(settings, home, server):
     with open_namespace(settings=settings) as space:
         notes = fill(space, settings, server)
-        space.collections.export("notes", "notes.jsonl", embeddings=embeddings)
+        space.collections.export("notes", "notes.jsonl")
         kept, history = notes.list(closed=True), notes.history(notes.list()[0].id)
         assert [one.text for one in history] == ["Ann lives in Rome.", "Ann lives in Oslo."]
         found = notes.search("Where does Ann live?")
@@ -174,7 +173,7 @@ def test_a_collection_goes_with_its_history(settings, home, server, embeddings):
     with open_namespace(settings=settings.model_copy(update={"store": home / "b.db"})) as space:
         space.collections.import_file("notes.jsonl")
         assert space.memories("notes").list(closed=True) == kept
-        space.collections.export("notes", "again.jsonl", embeddings=embeddings)
+        space.collections.export("notes", "again.jsonl")
     assert (home / "again.jsonl").read_bytes() == (home / "notes.jsonl").read_bytes()
 
 
@@ -239,7 +238,7 @@ def test_a_spoilt_file_is_taken_in_whole_or_refused(settings, home, server):
     with open_namespace(settings=settings) as space:
         fill(space, settings, server)
         space.users.create("eve", description="A person.")
-        space.namespaces.export("default", "all.jsonl", embeddings=True)
+        space.namespaces.export("default", "all.jsonl")
     lines = [json.loads(one) for one in (home / "all.jsonl").read_text().splitlines()]
     refused = taken = 0
     with open_namespace(settings=settings.model_copy(update={"namespace": "own"})) as space:

@@ -75,13 +75,12 @@ class AsyncResources(Generic[S, R]):
         """What runs and chats would lose if it were deleted."""
         return await self._desk.find_losses(await self._read(kinds.list_memory_texts, name))
 
-    async def export(self, name: str, path: str | Path, *, embeddings: bool = False) -> int:
+    async def export(self, name: str, path: str | Path) -> int:
         """Write one to a file, whole, with all that belongs to it; how many lines that took.
-        `embeddings`: with those of memories, which are computed again where they are left out."""
+        Embeddings are left out, since they can be computed again."""
         number = 0
         with open_target(path) as target:
-            lines = export_lines(self._desk, self._kind, name, embeddings=embeddings)
-            async for line in lines:
+            async for line in export_lines(self._desk, self._kind, name):
                 number += 1
                 target.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
         return number

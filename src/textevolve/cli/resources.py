@@ -49,9 +49,6 @@ VersionNumber = Annotated[
 ExportTarget = Annotated[
     str, typer.Option("--output", "-o", help="The file to write; - is standard output.")
 ]
-WithEmbeddings = Annotated[
-    bool, typer.Option("--embeddings", help="With embeddings, which else are computed again.")
-]
 ImportedFile = Annotated[str, typer.Argument(metavar="FILE", help="What `export` wrote, or -.")]
 AsName = Annotated[str | None, typer.Option("--name", help="What it is called here.")]
 Force = Annotated[bool, typer.Option("--force", help="Also where agents name it.")]
@@ -87,7 +84,7 @@ def make_command(path: str) -> Callable[..., None]:
     group, _, verb = path.partition(".")
     kind, run = KINDS[group], VERBS[verb]
     takes = inspect.signature(run, eval_str=True).parameters.values()
-    hidden = {"call", "force", "embeddings"} - set(kind.options)
+    hidden = {"call", "force"} - set(kind.options)
     own = [each for each in takes if each.name not in hidden]
 
     def command(**given: Any) -> None:
@@ -208,17 +205,15 @@ def revert(call: ResourceCall, *, version: VersionNumber) -> None:
     call.print(stored, f"the {call.kind.noun} {call.name} is as in version {version} again")
 
 
-def export(
-    call: ResourceCall, *, output: ExportTarget = "-", embeddings: WithEmbeddings = False
-) -> None:
+def export(call: ResourceCall, *, output: ExportTarget = "-") -> None:
     """Write one of the {many} to a file, with all that belongs to it: `import` reads it again."""
-    number = call.group.export(call.name, output, embeddings=embeddings)
+    number = call.group.export(call.name, output)
     if output != "-":
         say(f"{number:,} lines written to {output}")
 
 
 def import_file(call: ResourceCall, *, file: ImportedFile, as_name: AsName = None) -> None:
-    """Take in what `export` wrote, all or nothing; memories without embeddings are embedded."""
+    """Take in what `export` wrote, all or nothing; its memories are embedded again."""
     with open_status() as tell:
 
         def note(done: int, whole: int) -> None:

@@ -46,9 +46,6 @@ MOST_ON_A_PAGE = 500
 PageLimit: TypeAlias = Annotated[int, Query(ge=1, le=MOST_ON_A_PAGE, description="How many.")]
 _Name: TypeAlias = Annotated[str, Path(description="Its name.")]
 _Cursor: TypeAlias = Annotated[str, Query(description="The `next` of the page before.")]
-_Embeddings: TypeAlias = Annotated[
-    bool, Query(description="With embeddings, which else are computed again.")
-]
 _NewName: TypeAlias = Annotated[str | None, Query(description="What it is called here.")]
 _Force: TypeAlias = Annotated[bool, Query(description="Also where agents name it.")]
 
@@ -73,7 +70,7 @@ def routes_of(kind: Kind[Any, Any], router: APIRouter) -> Route:
         def add(handle: Callable[..., Any]) -> None:
             handle.__annotations__ |= {"space": _space_of(kind, scope), "body": body}
             shown = inspect.signature(handle).parameters.values()
-            hidden = {"force", "embeddings"} - set(kind.options)
+            hidden = {"force"} - set(kind.options)
             handle.__signature__ = inspect.Signature([p for p in shown if p.name not in hidden])  # pyright: ignore[reportFunctionMemberAccess]
             text = (handle.__doc__ or "").format(noun=kind.noun, many=kind.command)
             handle.__name__ = f"{handle.__name__}_{kind.command}"
@@ -142,7 +139,7 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
         "POST", "/import", "admin", status=204, extra=lines_body("What `export` wrote.", EXPORTED)
     )
     async def import_lines(request: Request, space: Any, name: _NewName = None) -> Response:
-        """Take in what `export` wrote, all or nothing; memories without embeddings are embedded."""
+        """Take in what `export` wrote, all or nothing; its memories are embedded again."""
         lines = read_body_lines(await request.body())
         resources = take_content(lines, kind, "body")
         whole = namespace_in(resources)
@@ -183,13 +180,11 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
         return Response(status_code=204)
 
     @route("GET", "/{name}/export")
-    async def export(
-        request: Request, space: Any, name: _Name, embeddings: _Embeddings = False
-    ) -> Response:
+    async def export(request: Request, space: Any, name: _Name) -> Response:
         """One of the {many} with all that belongs to it, as lines of JSON: `import` reads them."""
         await group_of(space).get(name)  # a missing one is refused before the answer begins
         desk = desk_of(server_of(request), space.name)
-        return stream_lines(export_lines(desk, kind, name, embeddings=embeddings))
+        return stream_lines(export_lines(desk, kind, name))
 
     @route("GET", "/{name}/versions", model=Versions)
     async def list_versions(space: Any, name: _Name) -> Response:

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-import numpy as np
 from sqlalchemy import insert, select, update
 from sqlalchemy.engine import Connection
 
 from textevolve.agents.resources import SpecVersion
+from textevolve.errors import TakenError
 from textevolve.memory.record import Collection, MemoryRecord, Vector
 from textevolve.store import tables
 from textevolve.store.copying import index_collection
@@ -138,19 +138,6 @@ def _read_chats(connection: Connection, agent_id: str) -> list[StoredChat]:
     return chats
 
 
-def read_vectors(connection: Connection, ids: Sequence[str]) -> dict[str, Vector]:
-    """Read the embeddings of memories, by id; erased ones have none."""
-    vectors: dict[str, Vector] = {}
-    table = tables.memories.c
-    for chunk in chunks(ids):
-        query = select(table.id, tables.embeddings.c.vector).join(
-            tables.embeddings, tables.embeddings.c.seq == table.seq
-        )
-        for id, vector in connection.execute(query.where(table.id.in_(chunk))):
-            vectors[id] = np.frombuffer(vector, dtype="<f4").astype(np.float32)
-    return vectors
-
-
 def require_free_names(
     connection: Connection, namespace: str, resources: Sequence[Exported]
 ) -> None:
@@ -159,7 +146,11 @@ def require_free_names(
         TakenError: a name is taken. NotFoundError: there is no such namespace.
     """
     for each in resources:
-        refuse_taken(connection, each.kind, each.spec.name, namespace)
+        try:
+            refuse_taken(connection, each.kind, each.spec.name, namespace)
+        except TakenError as error:
+            taken = str(error).partition(";")[0]
+            raise TakenError(f"{taken}; --name gives it another name here") from None
         if each.kind is NAMESPACES:
             return  # a new namespace has no names yet
 

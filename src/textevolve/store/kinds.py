@@ -75,7 +75,7 @@ class Kind(ResourceTable, Generic[S, R]):
             `spec_version`.
         columns: The fields that a list shows.
         fixed: The fields that never change.
-        options: The options of its verbs that other kinds lack: force, embeddings.
+        options: The options of its verbs that other kinds lack: force.
         holds: The loss that a person is warned of before one is deleted.
         check: Raises InputError if a specification does not fit the rest of the store.
         erase: Deletes everything that belongs to a row, before the row itself.
@@ -375,7 +375,6 @@ NAMESPACES = Kind(
     spec=NamespaceSpec,
     stored=StoredNamespace,
     columns=("name", "created", "description"),
-    options=("embeddings",),
     holds="all its agents, collections, memories, users and chats",
     erase=_erase_namespace,
 )
@@ -401,7 +400,7 @@ COLLECTIONS = Kind(
     stored=Collection,
     columns=("name", "kind", "memories", "changed", "embedder", "description"),
     fixed=("name", "kind", "embedder", "dimension"),
-    options=("force", "embeddings"),
+    options=("force",),
     holds="all its memories",
     check=_check_collection,
     erase=lambda connection, row: erase_collection(connection, row.id),

@@ -8,24 +8,21 @@ unless they are asked for: they take most of the room, and can be computed again
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from textevolve.agents.resources import AgentSpec, SpecVersion
 from textevolve.errors import InputError
 from textevolve.evaluation import check_text
-from textevolve.memory.record import Collection, MemoryRecord, Vector
+from textevolve.memory.record import Collection, MemoryRecord
 from textevolve.rows import parse_row, read_lines
 from textevolve.spec import explain
 from textevolve.store import exchange, kinds
 from textevolve.store.exchange import Exported, StoredChat, StoredSource
 from textevolve.store.kinds import AGENTS, COLLECTIONS, KINDS, NAMESPACES, USERS, Kind
-from textevolve.store.memory_changes import find_vector_fault
 from textevolve.store.memory_rows import chunks
 from textevolve.studies.memory_desk import MemoryDesk
 
@@ -45,7 +42,7 @@ _MEMORY = TypeAdapter(MemoryRecord)
 
 
 async def export_lines(
-    desk: MemoryDesk, kind: Kind[Any, Any], name: str, *, embeddings: bool = False
+    desk: MemoryDesk, kind: Kind[Any, Any], name: str
 ) -> AsyncGenerator[dict[str, Any]]:
     """Write the lines of a file that holds one resource, or a namespace with everything in it.
 
@@ -69,25 +66,14 @@ async def export_lines(
             if rows:
                 line[part] = _PARTS[part].dump_python(rows, mode="json")
         yield line
-        if inner is COLLECTIONS:
-            async for memory in _memory_lines(desk, stored, embeddings):
-                yield memory
-
-
-async def _memory_lines(
-    desk: MemoryDesk, collection: Collection, embeddings: bool
-) -> AsyncGenerator[dict[str, Any]]:
-    """Write all memories of a collection as its version holds them."""
-    after = None
-    while page := await desk.memories.page(
-        collection.name, after=after, limit=PAGE, version=collection.version, closed=True
-    ):
-        ids = [memory.id for memory in page] if embeddings else []
-        vectors = await asyncio.to_thread(desk.resources.read, exchange.read_vectors, ids)
-        for memory in page:
-            packed = {"embedding": _pack(vectors[memory.id])} if memory.id in vectors else {}
-            yield {"memory": _MEMORY.dump_python(memory, mode="json"), **packed}
-        after = page[-1].id
+        if inner is COLLECTIONS:  # as its version holds it
+            after, version = None, stored.version
+            while page := await desk.memories.page(
+                stored.name, after=after, limit=PAGE, version=version, closed=True
+            ):
+                for memory in page:
+                    yield {"memory": _MEMORY.dump_python(memory, mode="json")}
+                after = page[-1].id
 
 
 def read_content(path: str, kind: Kind[Any, Any]) -> list[Exported]:
@@ -105,8 +91,10 @@ def take_content(
     """Read lines with their places; `path`: the name of all of them in messages."""
     where, first = next(lines, (path, "{}"))
     head = parse_row(first, where, "line")
-    if head.get(FORMAT) != VERSION:
+    if head.get(FORMAT) is None:
         raise InputError(f"{where}: is not what textevolve {kind.command} export writes")
+    if head[FORMAT] != VERSION:
+        raise InputError(f"{where}: has version {head[FORMAT]}, and this program reads {VERSION}")
     if head.get("kind") != kind.command:
         known = head.get("kind") if head.get("kind") in list(KINDS) else "KIND"
         raise InputError(f"{where}: holds {known}; read it with: textevolve {known} import")
@@ -143,8 +131,6 @@ def _take_line(resources: list[Exported], row: Mapping[str, Any]) -> None:
     collection.memories.append(memory)
     if memory.text:  # an erased one has none
         check_text("the text", memory.text)
-        if "embedding" in row:
-            collection.vectors[memory.id] = _unpack(row["embedding"], collection.stored)
 
 
 def _check_memories(path: str, collection: Exported) -> None:
@@ -180,7 +166,7 @@ async def import_content(
     progress: Callable[[int, int], None],
 ) -> None:
     """Store what a file holds in the desk's namespace, or a namespace as a whole; all or nothing.
-    Texts without embeddings are embedded first. `name`: the new name of the file's resource.
+    Texts are embedded first. `name`: the new name of the file's resource.
 
     Raises:
         InputError: the name is taken. ModelError: a text cannot be embedded.
@@ -197,12 +183,9 @@ async def import_content(
             ]
     space = desk.namespace if whole is None else whole.spec.name
     await asyncio.to_thread(desk.resources.read, exchange.require_free_names, space, resources)
-    missing = [
-        [memory for memory in each.memories if memory.text and memory.id not in each.vectors]
-        for each in resources
-    ]
-    done, number = 0, sum(map(len, missing))
-    for each, memories in zip(resources, missing, strict=True):
+    texts = [[memory for memory in each.memories if memory.text] for each in resources]
+    done, number = 0, sum(map(len, texts))
+    for each, memories in zip(resources, texts, strict=True):
         for batch in chunks(memories):
             vectors = await desk.embed_all(each.stored, [memory.text for memory in batch])
             each.vectors |= {m.id: v for m, v in zip(batch, vectors, strict=True)}
@@ -225,14 +208,3 @@ def _bring_home(value: Any, own: str) -> Any:
     if isinstance(value, list | tuple):
         return [_bring_home(each, own) for each in cast(Sequence[Any], value)]
     return value.removeprefix(own) if isinstance(value, str) else value
-
-
-def _pack(vector: Vector) -> str:
-    return base64.b64encode(np.asarray(vector, dtype="<f4").tobytes()).decode()
-
-
-def _unpack(given: Any, collection: Collection) -> Vector:
-    vector = np.frombuffer(base64.b64decode(str(given), validate=True), dtype="<f4")
-    if fault := find_vector_fault(vector, collection.dimension):
-        raise InputError(fault)
-    return vector.astype(np.float32)
