@@ -51,7 +51,7 @@ Learn: TypeAlias = Callable[[FinishedTurn], Awaitable[tuple[str, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What became of a turn. `ids`: of the memories that were kept; `error`: why none could be."""
+    """Tell the ids of the memories that were made of a turn, or why none could be made."""
 
     turn: FinishedTurn
     ids: tuple[str, ...] = ()
@@ -253,7 +253,7 @@ SHARES = (1.0, 0.5, 0.25, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class HistoryShortened:
-    """So many of the oldest messages are not in the prompt; `summarised`: a summary stands for
+    """Tell how many of the oldest messages are not in the prompt; `summarised`: a summary replaces
     them. `reason`: why there is none."""
 
     messages: int
@@ -493,7 +493,7 @@ class AgentChat:
         return prompt, told
 
     async def _summarise(self, first: int, room: int) -> tuple[HistorySummary | None, str]:
-        """What stands for the first messages; else why nothing does."""
+        """Summarise the first messages; return no summary and the reason if that fails."""
         if not first:
             return None, ""
         kept = [one.details.summary for one in self.messages if one.details.summary]

@@ -15,8 +15,8 @@ import typer
 from textevolve.agents.resources import split_name
 from textevolve.cli import FAILED, GATED, PARTLY, options, say
 from textevolve.cli.drawing import open_console
+from textevolve.cli.resources import NamespaceName
 from textevolve.cli.results import print_json
-from textevolve.cli.sessions import NamespaceOption
 from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
 from textevolve.cli.study import telling_warnings
 from textevolve.engine import sync
@@ -82,7 +82,7 @@ app.command("add")(
             keyword("file", StudyFile, inspect.Parameter.empty),
             *_FIELDS,
             keyword("replace", Replace, False),
-            keyword("namespace", NamespaceOption),
+            keyword("namespace", NamespaceName),
             keyword("store", options.StoreFile),
         ],
     )
@@ -91,7 +91,7 @@ app.command("add")(
 
 @app.command("list")
 def list_jobs(
-    namespace: NamespaceOption = None,
+    namespace: NamespaceName = None,
     as_json: options.Json = False,
     store: options.StoreFile = None,
 ) -> None:
@@ -115,7 +115,7 @@ def list_jobs(
 def show(
     name: JobName,
     limit: Annotated[int, typer.Option(help="How many runs, the newest first.", min=1)] = 20,
-    namespace: NamespaceOption = None,
+    namespace: NamespaceName = None,
     as_json: options.Json = False,
     store: options.StoreFile = None,
 ) -> None:
@@ -130,9 +130,7 @@ def show(
 
 
 @app.command()
-def pause(
-    name: JobName, namespace: NamespaceOption = None, store: options.StoreFile = None
-) -> None:
+def pause(name: JobName, namespace: NamespaceName = None, store: options.StoreFile = None) -> None:
     """Let a job run no more, until it is resumed; what is under way goes on."""
     with open_named(store, name, namespace) as (_, resources, space, own):
         resources.write(stored_jobs.pause_job, space, own)
@@ -140,9 +138,7 @@ def pause(
 
 
 @app.command()
-def resume(
-    name: JobName, namespace: NamespaceOption = None, store: options.StoreFile = None
-) -> None:
+def resume(name: JobName, namespace: NamespaceName = None, store: options.StoreFile = None) -> None:
     """Let a paused job run again; times that went by are left out."""
     with open_named(store, name, namespace) as (_, resources, space, own):
         resources.write(stored_jobs.resume_job, space, own, next_due)
@@ -153,7 +149,7 @@ def resume(
 def remove(
     name: JobName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    namespace: NamespaceOption = None,
+    namespace: NamespaceName = None,
     store: options.StoreFile = None,
 ) -> None:
     """Remove a job with its history; the runs that it made stay."""
@@ -167,7 +163,7 @@ def remove(
 
 @app.command()
 @telling_warnings()
-def run(name: JobName, namespace: NamespaceOption = None, store: options.StoreFile = None) -> None:
+def run(name: JobName, namespace: NamespaceName = None, store: options.StoreFile = None) -> None:
     """Run a job now, here, whenever it is due; it stays due then."""
     with (
         open_named(store, name, namespace) as (settings, resources, space, own),

@@ -84,7 +84,7 @@ def make_command(path: str) -> Callable[..., None]:
     group, _, verb = path.partition(".")
     kind, run = KINDS[group], VERBS[verb]
     takes = inspect.signature(run, eval_str=True).parameters.values()
-    hidden = {"call", "force"} - set(kind.options)
+    hidden = {"call"} if kind is COLLECTIONS else {"call", "force"}
     own = [each for each in takes if each.name not in hidden]
 
     def command(**given: Any) -> None:

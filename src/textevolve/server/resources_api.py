@@ -70,7 +70,7 @@ def routes_of(kind: Kind[Any, Any], router: APIRouter) -> Route:
         def add(handle: Callable[..., Any]) -> None:
             handle.__annotations__ |= {"space": _space_of(kind, scope), "body": body}
             shown = inspect.signature(handle).parameters.values()
-            hidden = {"force"} - set(kind.options)
+            hidden = () if kind is COLLECTIONS else ("force",)
             handle.__signature__ = inspect.Signature([p for p in shown if p.name not in hidden])  # pyright: ignore[reportFunctionMemberAccess]
             text = (handle.__doc__ or "").format(noun=kind.noun, many=kind.command)
             handle.__name__ = f"{handle.__name__}_{kind.command}"

@@ -75,7 +75,6 @@ class Kind(ResourceTable, Generic[S, R]):
             `spec_version`.
         columns: The fields that a list shows.
         fixed: The fields that never change.
-        options: The options of its verbs that other kinds lack: force.
         holds: The loss that a person is warned of before one is deleted.
         check: Raises InputError if a specification does not fit the rest of the store.
         erase: Deletes everything that belongs to a row, before the row itself.
@@ -85,7 +84,6 @@ class Kind(ResourceTable, Generic[S, R]):
     stored: type[R]
     columns: Sequence[str]
     fixed: Sequence[str] = ("name",)
-    options: Sequence[str] = ()
     holds: str = ""
     check: Callable[[Connection, str, S], None] = _accept
     erase: Callable[[Connection, Row[Any]], None] = lambda _connection, _row: None
@@ -400,7 +398,6 @@ COLLECTIONS = Kind(
     stored=Collection,
     columns=("name", "kind", "memories", "changed", "embedder", "description"),
     fixed=("name", "kind", "embedder", "dimension"),
-    options=("force",),
     holds="all its memories",
     check=_check_collection,
     erase=lambda connection, row: erase_collection(connection, row.id),

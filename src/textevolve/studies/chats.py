@@ -116,8 +116,12 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChatPlan:
-    """What a chat needs, looked up before anything is asked. `collections`: those that the agent
-    recalls from; `embedders`: the models that embed for them."""
+    """The agent, models and session of a chat, looked up before anything is asked.
+
+    Attributes:
+        collections: The collections that the agent recalls from.
+        embedders: The models that embed for them.
+    """
 
     request: ChatRequest
     agent: StoredAgent
@@ -203,8 +207,8 @@ async def open_chat_run(
     limits: Limits = Limits(),
     listener: Listener = silence,
 ) -> AsyncGenerator[AgentChat]:
-    """A chat whose calls are kept as a run of its own. Who leaves without `finish` leaves turns of
-    which memories are made when the next chat with the agent begins.
+    """Open a chat whose calls are stored as a run. Memories of turns that are left without `finish`
+    are made when the next chat with the agent begins.
 
     Raises:
         StoreError: the store cannot be used.
@@ -368,7 +372,7 @@ async def _condense(bench: Workbench, plan: ChatPlan, texts: Sequence[str], budg
 
 
 async def _recall(bench: Workbench, plan: ChatPlan, text: str, history: str) -> Recalled:
-    """What is remembered; of a context no more than a quarter, unless the agent has its budget."""
+    """Recall memories: a quarter of the context at most, unless the agent has a budget."""
     own: RecallSettings = plan.agent.spec.memory
     budget = own.budget or max(SMALLEST_BUDGET, _context_of(plan, bench.settings) // 4)
     settings = own.model_copy(update={"collections": plan.collections, "budget": budget})

@@ -47,7 +47,7 @@ Asker = Annotated[Caller, Depends(needs("run"))]
 
 
 class MemoryQuery(BaseModel):
-    """What of a collection is shown.
+    """Choose the memories of a collection that a page shows.
 
     Attributes:
         q: The text that is searched for; empty for the time line.
