@@ -26,8 +26,7 @@ from pathlib import Path
 from textevolve.cli.execution import calm_collector
 from textevolve.events import CallFinished, Event
 from textevolve.llm.testing import serve_in_process
-from textevolve.memory_eval.dataset import user_to_line
-from textevolve.memory_eval.dialogues import DialogueTurn
+from textevolve.memory_eval.dataset import DialogueTurn, user_to_line
 from textevolve.memory_eval.judgement import MemoryJudgement
 from textevolve.memory_eval.synthesis import synthesise
 from textevolve.memory_eval.system import Capabilities

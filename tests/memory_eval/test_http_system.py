@@ -20,7 +20,7 @@ from textevolve.errors import (
     RejectedError,
     UnavailableError,
 )
-from textevolve.memory_eval.dialogues import DialogueTurn
+from textevolve.memory_eval.dataset import DialogueTurn
 from textevolve.memory_eval.system import Capabilities
 from textevolve.memory_eval.systems.finding import open_system
 from textevolve.settings import Retries, Settings, Timeouts
@@ -286,7 +286,7 @@ async def test_a_service_that_cannot_say_what_it_took():
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("http://host:1#flies", "no capability 'flies'; there are extracts, searches, answers"),
+        ("http://host:1#flies", "no capability 'flies': there are extracts, searches, answers"),
         ("http://user:secret@host", "holds a user name or password; take it out"),
         ("http://host:99999", "not of the form"),
         ("https:///path", "not of the form"),

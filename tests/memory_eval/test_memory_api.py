@@ -23,8 +23,7 @@ from textevolve import (
     judge_update,
 )
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.memory_eval.dataset import user_to_line
-from textevolve.memory_eval.dialogues import DialogueTurn
+from textevolve.memory_eval.dataset import DialogueTurn, user_to_line
 from textevolve.memory_eval.synthesis import synthesise
 
 ANSWERS = {

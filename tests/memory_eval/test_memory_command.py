@@ -8,13 +8,14 @@ import pytest
 
 from parameter_sets import slow_but_first
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.memory_eval.dataset import read_users, user_to_line
-from textevolve.memory_eval.dialogues import (
+from textevolve.memory_eval.dataset import (
     DialogueTurn,
     MemoryPoint,
     MemoryQuestion,
     Session,
     User,
+    read_users,
+    user_to_line,
 )
 from textevolve.memory_eval.synthesis import synthesise
 from textevolve.store.repository import open_store

@@ -10,13 +10,13 @@ import pytest
 from textevolve.errors import FatalModelError
 from textevolve.llm.weights import fetch
 from textevolve.memory_eval import synthesis
-from textevolve.memory_eval.dataset import user_to_line
-from textevolve.memory_eval.dialogues import (
+from textevolve.memory_eval.dataset import (
     DialogueTurn,
     MemoryPoint,
     MemoryQuestion,
     Session,
     User,
+    user_to_line,
 )
 from textevolve.memory_eval.synthesis import synthesise
 from textevolve.settings import Settings, read_settings
@@ -30,7 +30,7 @@ TOY = '''
 """Forgets every third fact, makes up one a session, and never updates."""
 
 from textevolve.memory_eval.dataset import read_users
-from textevolve.memory_eval.dialogues import DialogueTurn
+from textevolve.memory_eval.dataset import DialogueTurn
 
 
 def tokens(text):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from textevolve.evaluation import Failure
-from textevolve.memory_eval.dialogues import (
+from textevolve.memory_eval.dataset import (
     DialogueTurn,
     MemoryPoint,
     MemoryQuestion,

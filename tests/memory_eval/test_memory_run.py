@@ -10,13 +10,14 @@ from textevolve.errors import AccessError, InputError
 from textevolve.evaluation import Failure, Usage
 from textevolve.events import StepFinished
 from textevolve.llm.testing import Fault, ScriptedServer
-from textevolve.memory_eval.dataset import Malformed, user_to_line
-from textevolve.memory_eval.dialogues import (
+from textevolve.memory_eval.dataset import (
     DialogueTurn,
+    Malformed,
     MemoryPoint,
     MemoryQuestion,
     Session,
     User,
+    user_to_line,
 )
 from textevolve.memory_eval.evaluation import (
     REMEMBERED,

@@ -121,14 +121,12 @@ def test_it_is_read_back_as_it_was_made(tmp_path):
 
 @pytest.mark.slow
 def test_users_are_made_one_at_a_time_and_sessions_by_the_thousand():
-    (user,) = islice(synthesise(10**9, 2000, facts=6, chatter=0), 1)
+    (user,) = islice(synthesise(10**9, 2000), 1)
     assert len(user.sessions) == 2000
-    assert sum(p.is_update for _, p in all_points(user)) > 1500
+    assert sum(p.is_update for _, p in all_points(user)) > 1000
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"users": 0}, {"sessions": 0}, {"facts": 0}, {"facts": 101}, {"chatter": -1}]
-)
+@pytest.mark.parametrize("wrong", [{"users": 0}, {"sessions": 0}])
 def test_numbers_out_of_range(wrong):
     with pytest.raises(InputError, match=f"{next(iter(wrong))} must be"):
         synthesise(**({"users": 1, "sessions": 1} | wrong))

@@ -11,13 +11,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "memory"))
 from memory_script import is_comparison, is_question, remember, user_text
 
 from textevolve.errors import InputError
-from textevolve.memory_eval.dataset import user_to_line
-from textevolve.memory_eval.dialogues import (
+from textevolve.memory_eval.dataset import (
     DialogueTurn,
     MemoryPoint,
     MemoryQuestion,
     Session,
     User,
+    user_to_line,
 )
 from textevolve.memory_eval.systems.textevolve_system import read_own
 

@@ -25,9 +25,8 @@ from textevolve.api.running import (
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import EvaluationResult, Evaluator, Failure
 from textevolve.judge_specs import parse_evaluator
-from textevolve.memory_eval.dialogues import DialogueTurn
+from textevolve.memory_eval.dataset import DialogueTurn, write_dialogue
 from textevolve.memory_eval.evaluation import CollectedEvaluation, MemoryEvaluation
-from textevolve.memory_eval.items_to_judge import write_dialogue
 from textevolve.memory_eval.judgement import Label, MemoryJudgement, Subject, Task
 from textevolve.memory_eval.judging import judge_by_evaluator, settle
 from textevolve.report.data import write_rows

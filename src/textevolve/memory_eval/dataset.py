@@ -1,7 +1,7 @@
-"""Data sets of memory evaluation in HaluMem's shape: JSON lines, a user a line, one at a time.
+"""What a memory system is measured on: users, their sessions, and what should be remembered.
 
-Result files of the benchmark have the same shape with more fields, and are read here, too. Made
-data is `synthesis.py`.
+Data sets are in HaluMem's shape: JSON lines, a user a line, read one at a time. Result files of the
+benchmark have the same shape with more fields, and are read here, too. Made data is `synthesis.py`.
 """
 
 from __future__ import annotations
@@ -11,34 +11,194 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import (
-    BaseModel,
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
+    TypeAdapter,
     ValidationError,
-    model_validator,
 )
 
 from textevolve.errors import InputError
 from textevolve.llm.refusals import one_line
-from textevolve.memory_eval.dialogues import (
-    DialogueTurn,
-    MemoryPoint,
-    MemoryQuestion,
-    MemorySource,
-    MemoryType,
-    Session,
-    User,
-)
+from textevolve.memory.record import DialogueTurn
 from textevolve.reach import allowed_path
 from textevolve.rows import mend_halves
 from textevolve.texts.numbers import refuse_odd_number
 
-_ID = re.compile(rb'"uuid"\s*:\s*"?([^",}]{1,200})')
-_TEXT_FIELDS = ("memory_content", "memory", "content", "text")
+
+def _drop_nulls(value: Any) -> Any:
+    """Drop what is null in an object, or in each object of a list: it counts as missing."""
+    if isinstance(value, list):
+        return [_drop_nulls(each) for each in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    parts = cast("dict[str, Any]", value)
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def _objects(value: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a list with their places from 0."""
+    for place, each in enumerate(cast("list[Any]", value) if isinstance(value, list) else ()):
+        if isinstance(each, dict):
+            yield place, cast("dict[str, Any]", each)
+
+
+def _read_persona(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _read_texts(value: Any) -> Any:
+    """A list of texts out of a list of texts or of objects that hold one; one text is a list."""
+    if isinstance(value, str):
+        return (value,) if value.strip() else ()
+    if not isinstance(value, list):
+        raise ValueError("must be a list of texts")
+    return tuple(_read_text(each) for each in cast("list[Any]", value))
+
+
+def _read_text(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    parts = cast("dict[str, Any]", value)
+    for name in ("memory_content", "memory", "content", "text"):
+        if isinstance(parts.get(name), str):
+            return parts[name]
+    raise ValueError("an object without memory_content")
+
+
+def _read_recorded(value: Any) -> Any:
+    """Those without text count as none, as where a system is fed."""
+    return tuple(t for t in _read_texts(value) if not isinstance(t, str) or t.strip())
+
+
+def _read_type(value: Any) -> Any:
+    return value.lower().removesuffix("memory").strip() if isinstance(value, str) else value
+
+
+def _read_source(value: Any) -> Any:
+    return value.lower().strip() if isinstance(value, str) else value
+
+
+MemoryType = Literal["event", "persona", "relationship"]
+MemorySource = Literal["primary", "secondary", "interference", "system"]
+_Text = Annotated[str, Field(min_length=1)]
+_Texts = Annotated[tuple[str, ...], BeforeValidator(_read_texts)]
+_Recorded = Annotated[tuple[str, ...], BeforeValidator(_read_recorded)]
+_Truth = Annotated[bool, BeforeValidator(lambda value: value or False)]
+_Plain = BeforeValidator(refuse_odd_number)
+_Milliseconds = Annotated[
+    float, Field(ge=0, allow_inf_nan=False), _Plain, AfterValidator(lambda ms: ms / 1000)
+]
+_SHAPE = ConfigDict(coerce_numbers_to_str=True)
+
+
+def _named(name: str) -> Any:
+    """The field's name in a data set."""
+    return Field(validation_alias=name)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPoint:
+    """Something that a session gives to remember, or, from `interference`, must not be kept.
+
+    `originals`: what an update replaces. `importance` in [0, 1]. `returned`: what a recorded system
+    had found for an update, and how long it searched; None where nothing is recorded.
+    """
+
+    __pydantic_config__: ClassVar = _SHAPE
+    index: Annotated[int, _Plain]
+    content: Annotated[_Text, _named("memory_content")]
+    type: Annotated[MemoryType, BeforeValidator(_read_type), _named("memory_type")]
+    source: Annotated[MemorySource, BeforeValidator(_read_source), _named("memory_source")]
+    importance: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), _Plain]
+    is_update: _Truth = False
+    originals: Annotated[_Texts, _named("original_memories")] = ()
+    timestamp: str = ""
+    returned: Annotated[_Recorded | None, _named("memories_from_system")] = None
+    search_seconds: Annotated[_Milliseconds | None, _named("search_duration_ms")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryQuestion:
+    """Asked after its session. `evidence`: the memory contents that the answer follows from.
+    `recorded_answer`: a recorded system's; None where nothing is recorded."""
+
+    __pydantic_config__: ClassVar = _SHAPE
+    question: _Text
+    answer: str
+    evidence: _Texts = ()
+    difficulty: str = ""
+    type: Annotated[str, _named("question_type")] = ""
+    recorded_answer: Annotated[str | None, _named("system_response")] = None
+    search_seconds: Annotated[_Milliseconds | None, _named("search_duration_ms")] = None
+
+
+def _read_points(value: Any) -> Any:
+    """A point that says no index has its place; one that must not be kept has no importance."""
+    points = _drop_nulls(value)
+    for place, point in _objects(points):
+        point.setdefault("index", place + 1)
+        if _read_source(point.get("memory_source")) == "interference":
+            point.setdefault("importance", 0)
+    return points
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One dialogue. `is_generated_qa`: it is fed to the system, but nothing of it is scored.
+
+    `extracted`: what a recorded system took from it; None where nothing is recorded. Seconds are
+    those of a recorded system, None where unknown.
+    """
+
+    __pydantic_config__: ClassVar = _SHAPE
+    index: int
+    dialogue: Annotated[tuple[DialogueTurn, ...], BeforeValidator(_drop_nulls)]
+    points: Annotated[
+        tuple[MemoryPoint, ...], BeforeValidator(_read_points), _named("memory_points")
+    ] = ()
+    questions: Annotated[tuple[MemoryQuestion, ...], BeforeValidator(_drop_nulls)] = ()
+    start: Annotated[str, _named("start_time")] = ""
+    end: Annotated[str, _named("end_time")] = ""
+    is_generated_qa: Annotated[_Truth, _named("is_generated_qa_session")] = False
+    extracted: Annotated[_Recorded | None, _named("extracted_memories")] = None
+    add_seconds: Annotated[_Milliseconds | None, _named("add_dialogue_duration_ms")] = None
+    search_seconds: Annotated[_Milliseconds | None, _named("search_duration_ms")] = None
+
+    @property
+    def searching(self) -> float | None:
+        """Seconds of all searches of a recorded system."""
+        parts = (self, *self.points, *self.questions)
+        known = [part.search_seconds for part in parts if part.search_seconds is not None]
+        return sum(known) if known else None
+
+
+def _read_sessions(value: Any) -> Any:
+    """In a result file a session of which nothing is scored lacks its dialogue."""
+    sessions = _drop_nulls(value)
+    for place, session in _objects(sessions):
+        session["index"] = place
+        if session.get("is_generated_qa_session"):
+            session.setdefault("dialogue", ())
+    return sessions
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """One line of a data set; `line` is its number from 1, `sha256` the hash of its text. `mended`:
+    it had half a surrogate pair, which was replaced."""
+
+    __pydantic_config__: ClassVar = _SHAPE
+    id: Annotated[_Text, _named("uuid")]
+    sessions: Annotated[tuple[Session, ...], Field(min_length=1), BeforeValidator(_read_sessions)]
+    persona: Annotated[str, BeforeValidator(_read_persona), _named("persona_info")] = ""
+    line: int = 0
+    sha256: str = ""
+    mended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +208,10 @@ class Malformed:
     line: int
     id: str
     reason: str
+
+
+_USER: TypeAdapter[User] = TypeAdapter(Annotated[User, BeforeValidator(_drop_nulls)])
+_ID = re.compile(rb'"uuid"\s*:\s*"?([^",}]{1,200})')
 
 
 def read_users(path: str) -> Iterator[User | Malformed]:
@@ -80,29 +244,11 @@ def read_users(path: str) -> Iterator[User | Malformed]:
         raise InputError(f"{path}: no user in it ({why}); it has to have a user a line, as JSON")
 
 
-def user_to_json(user: User) -> dict[str, Any]:
-    """The user in HaluMem's shape; reading it gives the same user."""
-    return {
-        "uuid": user.id,
-        "persona_info": user.persona,
-        "sessions": [_session_to_json(session) for session in user.sessions],
-    }
-
-
-def user_to_line(user: User) -> str:
-    """The user as a line of a data set, without its end."""
-    return json.dumps(user_to_json(user), ensure_ascii=False)
-
-
-def hash_line(line: bytes) -> str:
-    return hashlib.sha256(line).hexdigest()
-
-
 def _read_line(line: bytes, number: int) -> User | Malformed:
     mended, was_half = mend_halves(line.decode("latin-1"))  # so that no byte is refused or changed
     try:
-        found = _User.model_validate_json(mended.encode("latin-1"))
-        return replace(_user(found, number, hash_line(line)), mended=was_half)
+        user = _USER.validate_json(mended.encode("latin-1"))
+        return replace(user, line=number, sha256=hash_line(line), mended=was_half)
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in wrong["loc"])
@@ -112,194 +258,19 @@ def _read_line(line: bytes, number: int) -> User | Malformed:
     return Malformed(number, one_line(id[1].decode("utf-8", "replace")) if id else "", reason)
 
 
-# The shape of a line.
+def hash_line(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()
 
 
-def _nothing_for_null(value: Any) -> Any:
-    return "" if value is None else value
-
-
-def _as_persona(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _as_texts(value: Any) -> Any:
-    """A list of texts out of a list of texts or of objects that hold one; one text is a list."""
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return (value,) if value.strip() else ()
-    if not isinstance(value, list):
-        raise ValueError("must be a list of texts")
-    return tuple(_as_text(each) for each in cast("list[Any]", value))
-
-
-def _as_text(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    fields = cast("dict[str, Any]", value)
-    held = next((fields[name] for name in _TEXT_FIELDS if isinstance(fields.get(name), str)), None)
-    if held is None:
-        raise ValueError("an object without memory_content")
-    return held
-
-
-def _as_recorded_texts(value: Any) -> Any:
-    """Those without text count as none, as where a system is fed."""
-    if value is None:
-        return None
-    return tuple(t for t in _as_texts(value) if not isinstance(t, str) or t.strip())
-
-
-def _as_type(value: Any) -> Any:
-    return value.lower().removesuffix("memory").strip() if isinstance(value, str) else value
-
-
-def _as_source(value: Any) -> Any:
-    return value.lower().strip() if isinstance(value, str) else value
-
-
-def _as_truth(value: Any) -> Any:
-    return False if value is None or value == "" else value
-
-
-Text = Annotated[str, BeforeValidator(_nothing_for_null)]
-TextList = Annotated[tuple[str, ...], BeforeValidator(_as_texts)]
-RecordedTexts = Annotated[tuple[str, ...] | None, BeforeValidator(_as_recorded_texts)]
-Truth = Annotated[bool, BeforeValidator(_as_truth)]
-_Plain = BeforeValidator(refuse_odd_number)
-Milliseconds = Annotated[float | None, Field(ge=0, allow_inf_nan=False), _Plain]
-
-
-class _Shape(BaseModel):
-    model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
-
-
-class _Turn(_Shape):
-    role: str = Field(min_length=1)
-    content: str
-    timestamp: Text = ""
-
-
-class _Point(_Shape):
-    index: Annotated[int | None, _Plain] = None
-    memory_content: str = Field(min_length=1)
-    memory_type: Annotated[MemoryType, BeforeValidator(_as_type)]
-    memory_source: Annotated[MemorySource, BeforeValidator(_as_source)]
-    importance: Annotated[float | None, Field(ge=0, le=1, allow_inf_nan=False), _Plain] = None
-    is_update: Truth = False
-    original_memories: TextList = ()
-    timestamp: Text = ""
-    memories_from_system: RecordedTexts = None
-    search_duration_ms: Milliseconds = None
-
-    @model_validator(mode="after")
-    def _weighed(self) -> Self:
-        if self.importance is None and self.memory_source != "interference":
-            raise ValueError("importance is missing")
-        return self
-
-
-class _Question(_Shape):
-    question: str = Field(min_length=1)
-    answer: str
-    evidence: TextList = ()
-    difficulty: Text = ""
-    question_type: Text = ""
-    system_response: str | None = None
-    search_duration_ms: Milliseconds = None
-
-
-class _Session(_Shape):
-    """In a result file a session of which nothing is scored lacks its dialogue."""
-
-    dialogue: tuple[_Turn, ...] | None = None
-    memory_points: tuple[_Point, ...] | None = None
-    questions: tuple[_Question, ...] | None = None
-    start_time: Text = ""
-    end_time: Text = ""
-    is_generated_qa_session: Truth = False
-    extracted_memories: RecordedTexts = None
-    add_dialogue_duration_ms: Milliseconds = None
-    search_duration_ms: Milliseconds = None
-
-    @model_validator(mode="after")
-    def _said(self) -> Self:
-        if self.dialogue is None and not self.is_generated_qa_session:
-            raise ValueError("dialogue is missing")
-        return self
-
-
-class _User(_Shape):
-    uuid: str = Field(min_length=1)
-    persona_info: Annotated[str, BeforeValidator(_as_persona)] = ""
-    sessions: tuple[_Session, ...] = Field(min_length=1)
-
-
-# From the shape to our types, and back.
-
-
-def _user(found: _User, line: int, sha256: str) -> User:
-    sessions = tuple(_session(session, place) for place, session in enumerate(found.sessions))
-    return User(found.uuid, sessions, found.persona_info, line, sha256)
-
-
-def _session(found: _Session, place: int) -> Session:
-    points, questions = found.memory_points or (), found.questions or ()
-    searches = [found, *points, *questions]
-    return Session(
-        index=place,
-        dialogue=tuple(DialogueTurn(t.role, t.content, t.timestamp) for t in found.dialogue or ()),
-        points=tuple(_point(point, number) for number, point in enumerate(points, 1)),
-        questions=tuple(_question(question) for question in questions),
-        start=found.start_time,
-        end=found.end_time,
-        is_generated_qa=found.is_generated_qa_session,
-        extracted=found.extracted_memories,
-        add_seconds=_seconds([found.add_dialogue_duration_ms]),
-        search_seconds=_seconds([search.search_duration_ms for search in searches]),
-    )
-
-
-def _point(found: _Point, number: int) -> MemoryPoint:
-    return MemoryPoint(
-        index=number if found.index is None else found.index,
-        content=found.memory_content,
-        type=found.memory_type,
-        source=found.memory_source,
-        importance=found.importance or 0.0,
-        is_update=found.is_update,
-        originals=found.original_memories,
-        timestamp=found.timestamp,
-        returned=found.memories_from_system,
-    )
-
-
-def _question(found: _Question) -> MemoryQuestion:
-    return MemoryQuestion(
-        question=found.question,
-        answer=found.answer,
-        evidence=found.evidence,
-        difficulty=found.difficulty,
-        type=found.question_type,
-        recorded_answer=found.system_response,
-    )
-
-
-def _seconds(milliseconds: Sequence[float | None]) -> float | None:
-    """Their sum in seconds; None where nothing was measured."""
-    measured = [each for each in milliseconds if each is not None]
-    return sum(measured) / 1000 if measured else None
-
-
-def _milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1000, 6)
+def user_to_line(user: User) -> str:
+    """Write the user as a line of a data set, without its end; reading it gives the same user."""
+    sessions = [_session_to_json(session) for session in user.sessions]
+    data = {"uuid": user.id, "persona_info": user.persona, "sessions": sessions}
+    return json.dumps(data, ensure_ascii=False)
 
 
 def _session_to_json(session: Session) -> dict[str, Any]:
-    made: dict[str, Any] = {
+    return {
         "start_time": session.start,
         "end_time": session.end,
         "dialogue": [
@@ -308,10 +279,8 @@ def _session_to_json(session: Session) -> dict[str, Any]:
         ],
         "memory_points": [_point_to_json(point) for point in session.points],
         "questions": [_question_to_json(question) for question in session.questions],
-    }
-    if session.is_generated_qa:
-        made["is_generated_qa_session"] = True
-    return made | _recorded(
+    } | _recorded(
+        is_generated_qa_session=session.is_generated_qa or None,
         extracted_memories=session.extracted,
         add_dialogue_duration_ms=_milliseconds(session.add_seconds),
         search_duration_ms=_milliseconds(session.search_seconds),
@@ -328,7 +297,9 @@ def _point_to_json(point: MemoryPoint) -> dict[str, Any]:
         "original_memories": list(point.originals),
         "importance": point.importance,
         "timestamp": point.timestamp,
-    } | _recorded(memories_from_system=point.returned)
+    } | _recorded(
+        memories_from_system=point.returned, search_duration_ms=_milliseconds(point.search_seconds)
+    )
 
 
 def _question_to_json(question: MemoryQuestion) -> dict[str, Any]:
@@ -338,9 +309,26 @@ def _question_to_json(question: MemoryQuestion) -> dict[str, Any]:
         "evidence": [{"memory_content": text} for text in question.evidence],
         "difficulty": question.difficulty,
         "question_type": question.type,
-    } | _recorded(system_response=question.recorded_answer)
+    } | _recorded(
+        system_response=question.recorded_answer,
+        search_duration_ms=_milliseconds(question.search_seconds),
+    )
 
 
 def _recorded(**fields: Any) -> dict[str, Any]:
-    """The fields that only a result file has, where there is something in them."""
+    """The fields that only some files have, where there is something in them."""
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 6)
+
+
+def write_turn(turn: DialogueTurn) -> str:
+    """Write a turn in a line, with its time where it has one."""
+    when = f"[{turn.timestamp}] " if turn.timestamp else ""
+    return f"{when}{turn.role}: {turn.content}"
+
+
+def write_dialogue(dialogue: Sequence[DialogueTurn]) -> str:
+    return "\n".join(write_turn(turn) for turn in dialogue)

@@ -6,20 +6,21 @@ was recorded beside the data, as in the benchmark's own result files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure
-from textevolve.memory_eval.dataset import Malformed, read_users
-from textevolve.memory_eval.dialogues import (
-    DialogueTurn,
+from textevolve.memory_eval.dataset import (
+    Malformed,
     MemoryPoint,
     MemoryQuestion,
     Session,
     User,
+    read_users,
+    write_dialogue,
 )
 from textevolve.memory_eval.judgement import Subject, Task
 from textevolve.memory_eval.system import Capabilities
@@ -51,14 +52,6 @@ class Timed:
 
 
 PieceToJudge: TypeAlias = Subject | Unanswered | Timed
-
-
-def write_dialogue(dialogue: Sequence[DialogueTurn]) -> str:
-    """A turn a line, with its time where it has one."""
-    return "\n".join(
-        (f"[{turn.timestamp}] " if turn.timestamp else "") + f"{turn.role}: {turn.content}"
-        for turn in dialogue
-    )
 
 
 def count_planned(session: Session) -> int:
@@ -180,7 +173,7 @@ class RecordedKinds:
 def read_recorded(user: User, kept: RecordedKinds) -> Iterator[PieceToJudge]:
     """The subjects of a user, from what is recorded beside the data; no system is asked."""
     for session in user.sessions:
-        yield Timed(user.id, session.index, session.add_seconds, session.search_seconds)
+        yield Timed(user.id, session.index, session.add_seconds, session.searching)
         if not session.is_generated_qa:
             yield from _read_session(user.id, session, kept)
 

@@ -6,14 +6,14 @@ ever an interference, so that comparing strings is a perfect judge of this data.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from datetime import datetime, timedelta
 from random import Random
+from typing import TypeAlias
 
 from textevolve.errors import InputError
-from textevolve.memory_eval.dataset import hash_line, user_to_line
-from textevolve.memory_eval.dialogues import (
+from textevolve.memory_eval.dataset import (
     DialogueTurn,
     MemoryPoint,
     MemoryQuestion,
@@ -21,13 +21,15 @@ from textevolve.memory_eval.dialogues import (
     MemoryType,
     Session,
     User,
+    hash_line,
+    user_to_line,
 )
 
 UNKNOWN = "unknown"
 """The answer to a question that nothing said answers."""
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_START = datetime.datetime(2025, 1, 6, 9)
+_START = datetime(2025, 1, 6, 9)
 _FIRST, _LAST, _PLACES, _DISHES, _WORK, _PLAYS, _PETS, _DISLIKES = (
     words.split()
     for words in (
@@ -72,28 +74,17 @@ _CHATTER: Sequence[tuple[str, str]] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """Something that has one value at a time. The last three values are kept for interference, so
-    they are never true; with no values it is a number, and always has a next one."""
-
-    type: MemoryType
-    fact: str
-    question: str
-    values: Sequence[str] = ()
-
-
-_SLOTS: Sequence[_Slot] = (
-    _Slot("persona", "{name} lives in {value}.", "Where does {name} live?", _PLACES),
-    _Slot("persona", "{name} works as a {value}.", "What does {name} work as?", _WORK),
-    _Slot("persona", "{name} likes {value} best.", "Which dish does {name} like best?", _DISHES),
-    _Slot("persona", "{name} plays the {value}.", "What does {name} play?", _PLAYS),
-    _Slot("persona", "{name} cannot bear {value}.", "What can {name} not bear?", _DISLIKES),
-    _Slot("persona", "{name} has saved {value} euros.", "How much has {name} saved in euros?"),
-    _Slot("persona", "{name} has read {value} books.", "How many books has {name} read?"),
-    _Slot("relationship", "{name} has a dog named {value}.", "What is {name}'s dog named?", _PETS),
+_SLOTS: Sequence[tuple[MemoryType, str, str, Sequence[str]]] = (
+    ("persona", "{name} lives in {value}.", "Where does {name} live?", _PLACES),
+    ("persona", "{name} works as a {value}.", "What does {name} work as?", _WORK),
+    ("persona", "{name} likes {value} best.", "Which dish does {name} like best?", _DISHES),
+    ("persona", "{name} plays the {value}.", "What does {name} play?", _PLAYS),
+    ("persona", "{name} cannot bear {value}.", "What can {name} not bear?", _DISLIKES),
+    ("persona", "{name} has saved {value} euros.", "How much has {name} saved in euros?", ()),
+    ("persona", "{name} has read {value} books.", "How many books has {name} read?", ()),
+    ("relationship", "{name} has a dog named {value}.", "What is {name}'s dog named?", _PETS),
     *(
-        _Slot(
+        (
             "relationship",
             f"{{name}}'s {relation} is called {{value}}.",
             f"What is {{name}}'s {relation} called?",
@@ -102,6 +93,9 @@ _SLOTS: Sequence[_Slot] = (
         for relation in _RELATIONS
     ),
 )
+"""What has one value at a time: its type, the fact, a question, and the values. The last three
+values are used for interference, so they are never true; with no values it is a number, and always
+has a next one."""
 _NEVER_SAID = (
     "What is {name}'s blood group?",
     "Which school did {name} go to?",
@@ -110,256 +104,198 @@ _NEVER_SAID = (
     "Which languages does {name} speak?",
 )
 _SPARE = 3
+_FACTS = 4
+_CHATS = 2
+
+_Round: TypeAlias = tuple[tuple[str, str], ...]
+"""What the two said in turn: roles and texts."""
 
 
-def synthesise(
-    users: int, sessions: int, seed: int = 0, *, facts: int = 4, chatter: int = 2
-) -> Iterator[User]:
-    """Users with as many sessions, made one at a time; user n is the same however many there are,
+def synthesise(users: int, sessions: int, seed: int = 0) -> Iterator[User]:
+    """Make users with as many sessions, one at a time; user n is the same however many there are,
     and begins alike however many sessions it has.
 
-    A session has `facts` memory points of the three types, from the second on one of them or more
-    updating an earlier one; one interference point; `chatter` rounds of talk with nothing to keep;
-    and questions, some across sessions and some that nothing answers. About one session in twelve
-    is chatter only, of the kind that is fed and not scored.
+    A session has four memory points of the three types, from the second on one of them or more
+    updating an earlier one; one interference point; two rounds of talk with nothing to keep; and
+    questions, some across sessions and some that nothing answers. About one session in twelve is
+    chatter only, of the kind that is fed and not scored.
 
     Raises:
         InputError: a number is out of range.
     """
-    for name, value, least, most in (
-        ("users", users, 1, None),
-        ("sessions", sessions, 1, None),
-        ("facts", facts, 1, 100),
-        ("chatter", chatter, 0, None),
-    ):
-        if value < least or (most is not None and value > most):
-            bounds = f"{least} or more" if most is None else f"from {least} to {most}"
-            raise InputError(f"{name} must be {bounds}, not {value}")
-    return (_make_user(number, sessions, seed, facts, chatter) for number in range(1, users + 1))
+    for name, value in (("users", users), ("sessions", sessions)):
+        if value < 1:
+            raise InputError(f"{name} must be 1 or more, not {value}")
+    return (_make_user(number, sessions, seed) for number in range(1, users + 1))
 
 
-@dataclass(frozen=True, slots=True)
-class _Fact:
-    point: MemoryPoint
-    value: str
-    session: int
+def _make_user(number: int, sessions: int, seed: int) -> User:
+    life = _Life(Random(f"{seed}/{number}"))
+    made = tuple(life.make_session(index) for index in range(sessions))
+    user = User(f"synth-{seed}-{number}", made, f"Name: {life.name}", number)
+    return replace(user, sha256=hash_line(user_to_line(user).encode()))
 
 
-@dataclass(slots=True)
 class _Life:
-    """What is true of one user so far: the fact of each slot, by its place in `_SLOTS`."""
+    """What is true of one user so far, and the session in the making.
 
-    name: str
-    rng: Random
-    known: dict[int, _Fact] = field(default_factory=dict[int, _Fact])
-    updated: set[int] = field(default_factory=set[int])
-    left: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
-    number: int = 1000
+    `known`: by its place in `_SLOTS`, the fact of a slot, its value, and its latest session.
+    `rounds`: of talk, in any order. `points`: those in them.
+    """
 
-    def __post_init__(self) -> None:
-        for place, slot in enumerate(_SLOTS):
-            self.left[place] = self.rng.sample(slot.values, len(slot.values))
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.name = f"{rng.choice(_FIRST)} {rng.choice(_LAST)}"
+        self.known: dict[int, tuple[str, str, int]] = {}
+        self.updated: set[int] = set()
+        self.left = [rng.sample(values, len(values)) for *_, values in _SLOTS]
+        self.number = 1000
+        self.start = _START
+        self.points: list[MemoryPoint] = []
+        self.rounds: list[_Round] = []
 
-    def next_value(self, place: int) -> str | None:
-        """A value that the slot has never had; None where it has had them all."""
-        if not _SLOTS[place].values:
+    def make_session(self, index: int) -> Session:
+        rng, start = self.rng, self.start
+        self.points, self.rounds = [], []
+        unscored = index > 0 and rng.random() < 1 / 12
+        if not unscored:
+            for number in range(_FACTS):
+                self._add_fact(index, number)
+            self._add_interference()
+        self.rounds += [self._chat() for _ in range(_CHATS)]
+        rng.shuffle(self.rounds)
+        turns = [turn for each in self.rounds for turn in each]
+        times = [_stamp(start + timedelta(seconds=40 * n)) for n in range(len(turns) + 1)]
+        questions = () if unscored else tuple(self._ask(index))
+        self.start += timedelta(days=rng.randint(1, 9), minutes=rng.randint(0, 240))
+        return Session(
+            index=index,
+            dialogue=tuple(DialogueTurn(*turns[n], times[n]) for n in range(len(turns))),
+            points=tuple(self.points),
+            questions=questions,
+            start=times[0],
+            end=times[-1],
+            is_generated_qa=unscored,
+        )
+
+    def _add_fact(self, index: int, number: int) -> None:
+        """The first updates what an earlier session said, where there was one; the others vary."""
+        kind = self.rng.choice(("slot", "slot", "update", "event", "meeting"))
+        if number == 0:
+            kind = "slot" if index == 0 else "update"
+        if kind in ("slot", "update"):
+            places = [place for place in range(len(_SLOTS)) if place not in self.known]
+            if kind == "update":
+                places = [place for place, (*_, when) in self.known.items() if when < index]
+            self.rng.shuffle(places)
+            for place in places:
+                if (value := self._next_value(place)) is not None:
+                    self._say_slot(place, value, index)
+                    return
+        self._add_event(number, kind == "meeting")
+
+    def _next_value(self, place: int) -> str | None:
+        """Return a value that the slot has never had; None where it has had them all."""
+        if not _SLOTS[place][-1]:
             self.number += 5 * self.rng.randint(1, 9)
             return str(self.number)
         return self.left[place].pop() if len(self.left[place]) > _SPARE else None
 
-    def wrong_value(self, place: int) -> str:
-        """A value that the slot never has."""
-        if not _SLOTS[place].values:
-            return str(self.number + self.rng.randint(1, 4))
-        return self.rng.choice(self.left[place][:_SPARE])
+    def _say_slot(self, place: int, value: str, index: int) -> None:
+        type, fact, *_ = _SLOTS[place]
+        content = fact.format(name=self.name, value=value)
+        originals = (self.known[place][0],) if place in self.known else ()
+        self._keep(content, type, "primary", self.rng.choice((0.5, 0.75, 1.0)), originals)
+        self.known[place] = content, value, index
+        if originals:
+            self.updated.add(place)
+        self._tell(self.rng.choice(_CHANGES if originals else _LEADS), content)
 
+    def _add_event(self, number: int, meeting: bool) -> None:
+        """Something dated to the minute, so that it is never said twice."""
+        rng = self.rng
+        day = self.start.replace(hour=0, minute=0) + timedelta(minutes=480 + 5 * number)
+        when = f"{day.day} {_MONTHS[day.month - 1]} {day.year} at {day:%H:%M}"
+        place = rng.choice(_PLACES)
+        if meeting:
+            what = f"met {rng.choice(_FIRST)} {rng.choice(_LAST)}"
+        else:
+            what = rng.choice(_OUTINGS)
+        content = f"On {when} {self.name} {what} in {place}."
+        type: MemoryType = "relationship" if meeting else "event"
+        if rng.random() < 0.25:
+            self._keep(content, type, "system", 0.5)
+            arranged = ("assistant", _ARRANGED.format(fact=content))
+            self.rounds.append((arranged, ("user", "Yes, that is right.")))
+        else:
+            self._keep(content, type, "secondary", rng.choice((0.25, 0.5)))
+            self._tell(rng.choice(_LEADS), content)
 
-@dataclass(slots=True)
-class _Draft:
-    """A session on its way: rounds of talk that may stand in any order, and the points in them."""
+    def _add_interference(self) -> None:
+        """Say something with a value that its slot never has."""
+        place = self.rng.randrange(len(_SLOTS))
+        type, fact, _, values = _SLOTS[place]
+        if values:
+            value = self.rng.choice(self.left[place][:_SPARE])
+        else:
+            value = str(self.number + self.rng.randint(1, 4))
+        content = fact.format(name=self.name, value=value)
+        self._keep(content, type, "interference", 0.5)
+        wrong = self.rng.choice(_WRONG)
+        self.rounds.append(tuple((role, text.format(fact=content)) for role, text in wrong))
 
-    index: int
-    start: datetime.datetime
-    rounds: list[tuple[tuple[str, str], ...]] = field(
-        default_factory=list[tuple[tuple[str, str], ...]]
-    )
-    points: list[MemoryPoint] = field(default_factory=list[MemoryPoint])
-
-    def keep(
+    def _keep(
         self,
         content: str,
         type: MemoryType,
         source: MemorySource,
         importance: float,
-        original: str | None = None,
-    ) -> MemoryPoint:
-        point = MemoryPoint(
-            index=len(self.points) + 1,
-            content=content,
-            type=type,
-            source=source,
-            importance=importance,
-            is_update=original is not None,
-            originals=() if original is None else (original,),
-            timestamp=_stamp(self.start),
-        )
+        originals: tuple[str, ...] = (),
+    ) -> None:
+        place, when = len(self.points) + 1, _stamp(self.start)
+        update = bool(originals)
+        point = MemoryPoint(place, content, type, source, importance, update, originals, when)
         self.points.append(point)
-        return point
+
+    def _tell(self, lead: str, fact: str) -> None:
+        answer = ("assistant", self.rng.choice(_THANKS))
+        self.rounds.append((("user", lead.format(fact=fact)), answer))
+
+    def _chat(self) -> _Round:
+        a, b = self.rng.randint(2, 999), self.rng.randint(2, 999)
+        numbers = {"a": a, "b": b, "product": a * b, "before": a - 1}
+        question, answer = self.rng.choice(_CHATTER)
+        return ("user", question.format(**numbers)), ("assistant", answer.format(**numbers))
+
+    def _ask(self, index: int) -> Iterator[MemoryQuestion]:
+        """Questions about what holds after the session."""
+        rng, places = self.rng, list(self.known)
+        plain = rng.choice(places)
+        changed = rng.choice(sorted(self.updated)) if self.updated else None
+        if plain != changed:  # else it would be asked twice
+            yield self._question((plain,), "easy", "Basic Fact Recall")
+        if changed is not None:
+            yield self._question((changed,), "easy", "Dynamic Update")
+        when = {place: session for place, (*_, session) in self.known.items()}
+        apart = [(a, b) for a in places for b in places if when[a] < when[b]]
+        if apart:
+            yield self._question(rng.choice(apart), "hard", "Multi-hop Inference")
+        if index % 2 == 0:
+            question = rng.choice(_NEVER_SAID).format(name=self.name)
+            yield MemoryQuestion(question, UNKNOWN, (), "medium", "Memory Boundary")
+
+    def _question(self, places: Sequence[int], difficulty: str, type: str) -> MemoryQuestion:
+        facts = [self.known[place] for place in places]
+        question = " ".join(_SLOTS[place][2].format(name=self.name) for place in places)
+        return MemoryQuestion(
+            question if len(places) == 1 else f"Two things at once: {question}",
+            " and ".join(value for _, value, _ in facts),
+            tuple(fact for fact, *_ in facts),
+            difficulty,
+            type,
+        )
 
 
-def _make_user(number: int, sessions: int, seed: int, facts: int, chatter: int) -> User:
-    rng = Random(f"{seed}/{number}")
-    life = _Life(f"{rng.choice(_FIRST)} {rng.choice(_LAST)}", rng)
-    made: list[Session] = []
-    start = _START
-    for index in range(sessions):
-        draft = _Draft(index, start)
-        made.append(_make_session(life, draft, facts, chatter))
-        start += datetime.timedelta(days=rng.randint(1, 9), minutes=rng.randint(0, 240))
-    user = User(f"synth-{seed}-{number}", tuple(made), f"Name: {life.name}", number)
-    return replace(user, sha256=hash_line(user_to_line(user).encode()))
-
-
-def _make_session(life: _Life, draft: _Draft, facts: int, chatter: int) -> Session:
-    rng = life.rng
-    unscored = draft.index > 0 and rng.random() < 1 / 12
-    if not unscored:
-        _add_facts(life, draft, facts)
-        _add_interference(life, draft)
-    draft.rounds += (_chat(rng) for _ in range(max(chatter, unscored)))
-    rng.shuffle(draft.rounds)
-    turns = [turn for each in draft.rounds for turn in each]
-    times = [draft.start + datetime.timedelta(seconds=40 * n) for n in range(len(turns) + 1)]
-    return Session(
-        index=draft.index,
-        dialogue=tuple(
-            DialogueTurn(role, content, _stamp(time))
-            for (role, content), time in zip(turns, times[:-1], strict=True)
-        ),
-        points=tuple(draft.points),
-        questions=() if unscored else tuple(_ask(life, draft.index)),
-        start=_stamp(draft.start),
-        end=_stamp(times[-1]),
-        is_generated_qa=unscored,
-    )
-
-
-def _add_facts(life: _Life, draft: _Draft, facts: int) -> None:
-    """The first updates what an earlier session said, where there was one; the others vary."""
-    for number in range(facts):
-        kind = life.rng.choice(("slot", "slot", "update", "event", "meeting"))
-        if number == 0:
-            kind = "slot" if draft.index == 0 else "update"
-        if kind in ("slot", "update") and _add_slot(life, draft, kind == "update"):
-            continue
-        _add_event(life, draft, number, kind)
-
-
-def _add_slot(life: _Life, draft: _Draft, update: bool) -> bool:
-    """Says a slot's first value, or a new one; False where no slot has one to say."""
-    if update:
-        places = [place for place, fact in life.known.items() if fact.session < draft.index]
-    else:
-        places = [place for place in range(len(_SLOTS)) if place not in life.known]
-    life.rng.shuffle(places)
-    for place in places:
-        value = life.next_value(place)
-        if value is None:
-            continue
-        slot, old = _SLOTS[place], life.known.get(place)
-        content = slot.fact.format(name=life.name, value=value)
-        importance = life.rng.choice((0.5, 0.75, 1.0))
-        original = old.point.content if old else None
-        point = draft.keep(content, slot.type, "primary", importance, original)
-        life.known[place] = _Fact(point, value, draft.index)
-        if old:
-            life.updated.add(place)
-        lead = life.rng.choice(_CHANGES if old else _LEADS)
-        draft.rounds.append(_tell(life.rng, lead.format(fact=content)))
-        return True
-    return False
-
-
-def _add_event(life: _Life, draft: _Draft, number: int, kind: str) -> None:
-    """Something dated to the minute, so that it is never said twice."""
-    rng = life.rng
-    day = draft.start.replace(hour=0, minute=0) + datetime.timedelta(minutes=480 + 5 * number)
-    when = f"{day.day} {_MONTHS[day.month - 1]} {day.year} at {day:%H:%M}"
-    place = rng.choice(_PLACES)
-    if kind == "meeting":
-        what = f"met {rng.choice(_FIRST)} {rng.choice(_LAST)}"
-    else:
-        what = rng.choice(_OUTINGS)
-    content = f"On {when} {life.name} {what} in {place}."
-    type: MemoryType = "relationship" if kind == "meeting" else "event"
-    if rng.random() < 0.25:
-        draft.keep(content, type, "system", 0.5)
-        said = ("assistant", _ARRANGED.format(fact=content)), ("user", "Yes, that is right.")
-        draft.rounds.append(said)
-    else:
-        draft.keep(content, type, "secondary", rng.choice((0.25, 0.5)))
-        draft.rounds.append(_tell(rng, rng.choice(_LEADS).format(fact=content)))
-
-
-def _add_interference(life: _Life, draft: _Draft) -> None:
-    place = life.rng.randrange(len(_SLOTS))
-    slot = _SLOTS[place]
-    content = slot.fact.format(name=life.name, value=life.wrong_value(place))
-    draft.keep(content, slot.type, "interference", 0.5)
-    said = life.rng.choice(_WRONG)
-    draft.rounds.append(tuple((role, text.format(fact=content)) for role, text in said))
-
-
-def _tell(rng: Random, text: str) -> tuple[tuple[str, str], ...]:
-    return ("user", text), ("assistant", rng.choice(_THANKS))
-
-
-def _chat(rng: Random) -> tuple[tuple[str, str], ...]:
-    a, b = rng.randint(2, 999), rng.randint(2, 999)
-    numbers = {"a": a, "b": b, "product": a * b, "before": a - 1}
-    asked, answered = rng.choice(_CHATTER)
-    return ("user", asked.format(**numbers)), ("assistant", answered.format(**numbers))
-
-
-def _ask(life: _Life, index: int) -> Iterator[MemoryQuestion]:
-    """Questions about what holds after the session."""
-    rng, name = life.rng, life.name
-    places = list(life.known)
-    plain = rng.choice(places)
-    changed = rng.choice(sorted(life.updated)) if life.updated else None
-    if plain != changed:  # else it would be asked twice
-        yield _question(life, plain)
-    if changed is not None:
-        yield _question(life, changed, "Dynamic Update")
-    apart = [
-        (a, b) for a in places for b in places if life.known[a].session < life.known[b].session
-    ]
-    if apart:
-        first, second = rng.choice(apart)
-        yield _question_across(life, first, second)
-    if index % 2 == 0:
-        asked = rng.choice(_NEVER_SAID).format(name=name)
-        yield MemoryQuestion(asked, UNKNOWN, (), "medium", "Memory Boundary")
-
-
-def _question(life: _Life, place: int, type: str = "Basic Fact Recall") -> MemoryQuestion:
-    fact = life.known[place]
-    asked = _SLOTS[place].question.format(name=life.name)
-    return MemoryQuestion(asked, fact.value, (fact.point.content,), "easy", type)
-
-
-def _question_across(life: _Life, first: int, second: int) -> MemoryQuestion:
-    facts = life.known[first], life.known[second]
-    asked = " ".join(_SLOTS[place].question.format(name=life.name) for place in (first, second))
-    return MemoryQuestion(
-        f"Two things at once: {asked}",
-        " and ".join(fact.value for fact in facts),
-        tuple(fact.point.content for fact in facts),
-        "hard",
-        "Multi-hop Inference",
-    )
-
-
-def _stamp(time: datetime.datetime) -> str:
+def _stamp(time: datetime) -> str:
     """As the benchmark writes it, whatever the locale is: Dec 15, 2025, 06:11:23."""
     return f"{_MONTHS[time.month - 1]} {time.day:02}, {time.year}, {time:%H:%M:%S}"

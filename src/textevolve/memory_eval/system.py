@@ -1,16 +1,20 @@
-"""What a memory system is to us: it is given dialogues, says what it took, and finds memories.
+"""What a memory system is to us, and the two that any other is compared with.
 
-Only the interface. The systems that are shipped are in `systems/`; what they are asked to do is in
-`system_operations.py`.
+A system is given dialogues, says what it took, and finds memories. Adapters of other systems are in
+`systems/`; `system_operations.py` feeds and asks them.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from textevolve.memory_eval.dialogues import DialogueTurn
+from textevolve.errors import AnswerError
+from textevolve.memory_eval.dataset import DialogueTurn, User, write_turn
+from textevolve.memory_eval.judging import ANSWER_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,39 +33,93 @@ class Capabilities:
     durable: bool = False
 
 
-@runtime_checkable
-class ReportsTokens(Protocol):
-    """A memory system that says what its models used."""
-
-    def spent(self, user: str, /) -> int | None:
-        """Tokens of the user's last `add`, None where they are not known."""
-        ...
-
-
 class MemorySystem(Protocol):
-    """Every method may raise; the operation is then recorded as failed, and the run goes on. A
-    system may have the method of `ReportsTokens`, too.
+    """Every method may raise; the operation is then recorded as failed, and the run goes on.
 
     `user` is an id of this run alone, so that runs never see each other's memories. Calls for one
     user come one after another; users come side by side.
     """
 
-    @property
-    def name(self) -> str: ...
+    name: str
+    capabilities: Capabilities = Capabilities()
 
-    @property
-    def capabilities(self) -> Capabilities: ...
-
+    @abstractmethod
     async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
         """Take in a session; returns the memories extracted from it, none where it cannot say."""
-        ...
 
+    @abstractmethod
     async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:
-        """The memories that fit the query best, at most `limit`, the best first."""
-        ...
+        """Return the memories that fit the query best, at most `limit`, the best first."""
 
     async def answer(self, question: str, memories: Sequence[str], /) -> str:
-        """Only asked where the capabilities say `answers`."""
-        ...
+        """Answer from memories; only asked where the capabilities say `answers`."""
+        raise AnswerError(f"{self.name}: gives no answer of its own")
 
-    async def aclose(self) -> None: ...
+    def spent(self, user: str, /) -> int | None:
+        """Return the tokens that models used in the user's last `add`, None if not known."""
+        return None
+
+    async def aclose(self) -> None:
+        """Let go of what the system holds open."""
+
+
+class NoMemory(MemorySystem):
+    """Takes nothing and finds nothing: what an answer is worth without any memory."""
+
+    name = "none"
+
+    async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
+        return ()
+
+    async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:
+        return ()
+
+
+class WholeContext(MemorySystem):
+    """Finds every turn so far, or the `last` so many, whatever the query and the limit are."""
+
+    capabilities = Capabilities(extracts=False)
+
+    def __init__(self, last: int | None = None) -> None:
+        self.name = "context" if last is None else f"context:last={last}"
+        self._last = last
+        self._turns: dict[str, deque[str]] = {}
+
+    async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
+        turns = self._turns.setdefault(user, deque(maxlen=self._last))
+        turns.extend(write_turn(turn) for turn in dialogue)
+        return ()
+
+    async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:
+        return tuple(self._turns.get(user, ()))
+
+
+TIMES_EXTRACTED = 2
+
+
+class RehearsedSystem(MemorySystem):
+    """Stands for a system of one user in an estimate.
+
+    It extracts and finds nothing; or (`longest`) it extracts twice as many memories as there are
+    points, as long as the longest of them, finds as many as it is asked for, and answers at length.
+    """
+
+    name = "rehearsed"
+
+    def __init__(self, user: User, can: Capabilities, *, longest: bool) -> None:
+        self.capabilities = replace(can, durable=False)
+        self._sessions = iter([session for session in user.sessions if session.dialogue])
+        points = [point.content for session in user.sessions for point in session.points]
+        self._text = max(points, key=len, default="")
+        self._longest = longest
+
+    async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
+        session = next(self._sessions)
+        number = TIMES_EXTRACTED * len(session.points) if self._longest else 0
+        return [f"{session.index}.{n} {self._text}" for n in range(number)]
+
+    async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:
+        return [f"{n} {self._text}" for n in range(limit if self._longest else 0)]
+
+    async def answer(self, question: str, memories: Sequence[str], /) -> str:
+        return "word " * ANSWER_TOKENS if self._longest else "unknown"

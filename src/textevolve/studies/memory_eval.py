@@ -29,8 +29,7 @@ from textevolve.llm.refusals import one_line
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.creation import prompts_version as creation_prompts
 from textevolve.memory.index import MemoryStore
-from textevolve.memory_eval.dataset import Malformed
-from textevolve.memory_eval.dialogues import User
+from textevolve.memory_eval.dataset import Malformed, User
 from textevolve.memory_eval.evaluation import (
     EvaluationRecord,
     MemoryEvaluation,
@@ -63,10 +62,9 @@ from textevolve.memory_eval.judging import (
     prompts_version,
 )
 from textevolve.memory_eval.metrics import to_json as metrics_to_json
-from textevolve.memory_eval.system import Capabilities, MemorySystem
+from textevolve.memory_eval.system import Capabilities, MemorySystem, RehearsedSystem
 from textevolve.memory_eval.system_operations import FEEDING, Health, feed, open_instance
 from textevolve.memory_eval.systems.adapter import Adapted
-from textevolve.memory_eval.systems.baselines import RehearsedSystem
 from textevolve.memory_eval.systems.finding import open_system
 from textevolve.memory_eval.systems.textevolve_system import (
     CAPABILITIES,

@@ -11,44 +11,28 @@ NAME                     an entry point of the group `textevolve.memory_systems`
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import inspect
 import re
-from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from textevolve.errors import InputError, TextEvolveError
 from textevolve.llm.refusals import one_line
-from textevolve.memory_eval.system import MemorySystem
+from textevolve.memory_eval.system import MemorySystem, NoMemory, WholeContext
 from textevolve.memory_eval.systems.adapter import Adapted
-from textevolve.memory_eval.systems.baselines import NoMemory, WholeContext
 from textevolve.reach import check_code
 from textevolve.settings import Settings, read_settings
-from textevolve.user_code import load_file, load_point
+from textevolve.spec import suggest
+from textevolve.user_code import load_object, load_point
 
 GROUP = "textevolve.memory_systems"
-SHIPPED: Mapping[str, str] = {
-    "none": "keeps nothing: the floor to compare with",
-    "context": "keeps every turn; context:last=N the last N turns",
-    "http": "a service over HTTP: http:URL, or a bare http(s):// address",
-    "textevolve": "our own memories; textevolve:NAME=VALUE,... with options",
-    "mem0": "the open-source package mem0; mem0:CONFIG.yaml with a configuration",
-    "recorded": "results that the data holds already: nothing is fed",
-}
-
-
-def describe_systems() -> dict[str, str]:
-    """A line on each system that can be named, those of installed packages included."""
-    installed = {point.name: f"installed: {point.value}" for point in entry_points(group=GROUP)}
-    return {**installed, **SHIPPED}
+SHIPPED = ("none", "context", "http", "textevolve", "mem0", "recorded")
 
 
 def open_system(spec: str, settings: Settings | None = None) -> MemorySystem:
-    """The memory system that a spec names. Nothing is sent yet. `settings`: those in force, unless
-    given.
+    """Open the memory system that a spec names. Nothing is sent yet. `settings`: those in force,
+    unless given.
 
     Raises:
         InputError: there is no such system, or it cannot be made.
@@ -70,69 +54,37 @@ def open_system(spec: str, settings: Settings | None = None) -> MemorySystem:
         return open_http(address, settings)
     if name == "mem0":  # its configuration names files and addresses
         check_code(spec)
-        from textevolve.memory_eval.systems.mem0_system import open_mem0
+        from textevolve.memory_eval.systems.mem0_system import Mem0System
 
-        return open_mem0(rest or None, settings)
-    return Adapted(_make(spec, _find(spec)), spec, settings.timeouts.deadline)
+        return Mem0System(rest or None, settings)
+    return Adapted(_make(spec), spec, settings.timeouts.deadline)
 
 
 def _read_last(spec: str, rest: str) -> int:
-    key, _, number = rest.partition("=")
-    if key != "last" or not re.fullmatch("[0-9]+", number) or int(number) < 1:
+    if not re.fullmatch("last=0*[1-9][0-9]*", rest):
         raise InputError(f"system '{spec}': give context, or context:last=N with N of 1 or more")
-    return int(number)
+    return int(rest.removeprefix("last="))
 
 
-def _find(spec: str) -> object:
-    """What a spec of the user's own names."""
-    module, colon, attribute = spec.rpartition(":")
-    if colon:
-        check_code(spec)
+def _make(spec: str) -> object:
+    """Call the class or factory that a spec names; what is a system already stays as it is."""
     try:
-        if not colon:
-            return _find_installed(spec)
-        loaded = load_file(Path(module)) if module.endswith(".py") else None
-        found: object = loaded or importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except InputError:
-        raise
-    except ModuleNotFoundError as error:
-        missing = f" (there is no module '{error.name}')"
-        raise InputError(f"system '{spec}': cannot be loaded{missing}{_suggest(spec)}") from None
-    except Exception as error:
-        raise InputError(f"system '{spec}': cannot be loaded ({_said(error)})") from error
-    return found
-
-
-def _find_installed(name: str) -> object:
-    for point in entry_points(group=GROUP, name=name):
-        return load_point(point)
-    raise InputError(f"no memory system '{name}'{_suggest(name)}")
-
-
-def _suggest(spec: str) -> str:
-    known = list(describe_systems())
-    near = difflib.get_close_matches(spec.partition(":")[0], known, n=1)
-    if near:
-        return f"; did you mean '{near[0]}'?"
-    return f"; there are {', '.join(known)}, MODULE:ATTRIBUTE and FILE.py:ATTRIBUTE"
-
-
-def _make(spec: str, found: object) -> object:
-    """Calls a class or a factory; what is a system already stays as it is."""
-    if not inspect.isclass(found) and hasattr(found, "add"):
-        return found
-    if not callable(found) or inspect.iscoroutinefunction(found):
-        raise InputError(f"system '{spec}': is neither a memory system nor a plain function")
-    make: Any = found
-    try:
-        return make()
+        named: Any = load_object(spec, Path()) if ":" in spec else _load_installed(spec)
+        if not inspect.isclass(named) and hasattr(named, "add"):
+            return named
+        if not callable(named) or inspect.iscoroutinefunction(named):
+            raise InputError(f"system '{spec}': is neither a memory system nor a plain function")
+        return named()
     except TextEvolveError:
         raise
     except Exception as error:
-        raise InputError(f"system '{spec}': cannot be made ({_said(error)})") from error
+        said = one_line(f"{type(error).__name__}: {error}")
+        raise InputError(f"system '{spec}': cannot be made ({said})") from error
 
 
-def _said(error: Exception) -> str:
-    return one_line(f"{type(error).__name__}: {error}").rstrip(": ")
+def _load_installed(name: str) -> object:
+    installed = {point.name: point for point in entry_points(group=GROUP)}
+    if name in installed:
+        return load_point(installed[name])
+    known = (*installed, *SHIPPED, "MODULE:ATTRIBUTE", "FILE.py:ATTRIBUTE")
+    raise InputError(f"no memory system '{name}'{suggest(name, known)}")

@@ -13,15 +13,10 @@ import json
 import logging
 import os
 import warnings
-from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
-from typing import Any, cast
-
-import yaml
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
+from typing import Any, TypeVar, cast
 
 from textevolve.errors import (
     AccessError,
@@ -33,344 +28,300 @@ from textevolve.errors import (
 )
 from textevolve.llm.providers import LOCAL, resolve
 from textevolve.llm.refusals import one_line
-from textevolve.memory_eval.dialogues import DialogueTurn
-from textevolve.memory_eval.system import Capabilities
+from textevolve.memory_eval.dataset import DialogueTurn
+from textevolve.memory_eval.system import Capabilities, MemorySystem
 from textevolve.memory_eval.systems.adapter import Worker, read_memories
+from textevolve.rows import read_text
 from textevolve.settings import Settings, folder_beside
+from textevolve.texts.yaml_lines import parse_yaml
+
+T = TypeVar("T")
 
 MODEL = "TEXTEVOLVE_MEM0_MODEL"
 EMBEDDER = "TEXTEVOLVE_MEM0_EMBEDDER"
 """Variables that name mem0's two models, as any model is named."""
 DEFAULT_EMBEDDER = "text-embedding-3-small"
-_PARTS = ("llm", "embedder", "vector_store", "reranker")
-
-
-@dataclass(frozen=True, slots=True)
-class Mem0Plan:
-    """`given` is the file. `hash` stands for everything but the keys: another configuration is
-    another system."""
-
-    given: Mapping[str, Any]
-    chat: str | None
-    embedder: str | None
-    hash: str
-
-    @property
-    def shared(self) -> bool:
-        """Whether the file names a vector store, which all users then share."""
-        return "vector_store" in self.given
-
-    def needs(self, part: str) -> bool:
-        """Whether our default is needed for a part: the file leaves it out, or changes only what it
-        names. With a `provider` it stands for itself."""
-        return "provider" not in self.given.get(part, {})
-
-
-def read_plan(path: str | None, settings: Settings) -> Mem0Plan:
-    """
-    Raises:
-        InputError: the file cannot be used. SettingsError: no model is named for mem0.
-    """
-    given = _read_file(path) if path else {}
-    chat, embedder = os.environ.get(MODEL) or settings.model, os.environ.get(EMBEDDER)
-    said = json.dumps([chat, embedder, _without_keys(given)], sort_keys=True, default=str)
-    plan = Mem0Plan(given, chat, embedder, hashlib.sha256(said.encode()).hexdigest()[:12])
-    if chat is None and plan.needs("llm"):
-        raise SettingsError(f"mem0: no model is named for it; set {MODEL} to PROVIDER/MODEL")
-    if chat is None and embedder is None and plan.needs("embedder"):
-        raise SettingsError(f"mem0: no model for embeddings is named; set {EMBEDDER} to one")
-    for part, variable, spec in (("llm", MODEL, chat), ("embedder", EMBEDDER, embedder or chat)):
-        if plan.needs(part) and spec is not None and spec.strip().split("/")[0] == LOCAL:
-            raise SettingsError(
-                f"mem0: {spec} is served inside this program; set {variable} to a model behind an"
-                " address"
-            )
-    return plan
-
-
-def fill_in(plan: Mem0Plan, settings: Settings) -> dict[str, Any]:
-    """mem0's configuration, with the keys.
-
-    Raises:
-        SettingsError: a model cannot be used, or its key is missing.
-    """
-    config = dict(plan.given)
-    if plan.needs("llm"):
-        assert plan.chat is not None
-        config["llm"] = _over(_openai(plan.chat, settings), plan.given.get("llm", {}))
-    if plan.needs("embedder"):
-        spec = plan.embedder or plan.chat
-        assert spec is not None
-        ours = _openai(spec, settings, None if plan.embedder else DEFAULT_EMBEDDER)
-        config["embedder"] = _over(ours, plan.given.get("embedder", {}))
-    return config
-
-
-def keys_in(value: Any) -> tuple[str, ...]:
-    """Every key in a configuration that is long enough to be one."""
-    if not isinstance(value, Mapping):
-        return ()
-    found: list[str] = []
-    for name, part in cast("Mapping[str, Any]", value).items():
-        if name == "api_key" and isinstance(part, str) and len(part) >= 8:
-            found.append(part)
-        found += keys_in(part)
-    return tuple(found)
-
-
-def _openai(spec: str, settings: Settings, model: str | None = None) -> dict[str, Any]:
-    endpoint = resolve(spec, settings)
-    endpoint = endpoint.members[0] if endpoint.members else endpoint
-    said = {
-        "model": model or endpoint.model,
-        "openai_base_url": endpoint.base_url,
-        "api_key": endpoint.key.secret.get_secret_value().strip() if endpoint.key else "none",
-    }
-    return {"provider": "openai", "config": said}
-
-
-def _over(ours: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    return {**ours, "config": {**ours["config"], **(given.get("config") or {})}}
-
-
-def _without_keys(value: Any) -> Any:
-    if isinstance(value, dict):
-        parts = cast("dict[str, Any]", value)
-        return {name: _without_keys(part) for name, part in parts.items() if name != "api_key"}
-    return value
-
-
-def _read_file(path: str) -> dict[str, Any]:
-    try:
-        found: Any = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, yaml.YAMLError, RecursionError):
-        raise InputError(f"{path}: neither valid YAML nor JSON") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{path}: must be a mapping with parts of mem0's configuration")
-    given = cast("dict[str, Any]", found)
-    for part in _PARTS:
-        section = cast("dict[str, Any]", given.get(part, {}))
-        if not isinstance(section, dict) or not isinstance(section.get("config", {}), dict):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(f"{path}: {part} must be a mapping with provider and config")
-    return given
-
-
 TURNS = 20
 """Given at once. In a long dialogue the list of what it found would be cut at its `max_tokens`."""
 MOST_OPEN = 32
 CLOSING = 5.0
 """Seconds."""
-_GONE = ("DELETE", "NONE")
-_UNREACHABLE = ("APIConnectionError", "APITimeoutError", "ConnectError", "ConnectTimeout")
 
 
-def open_mem0(path: str | None, settings: Settings) -> Mem0System:
-    """mem0 with our defaults, or with a file that says otherwise: see `mem0_config`.
+class Mem0Config:
+    """mem0's configuration: our models, under what the user's file says.
+
+    A part of the file that names a `provider` stands for itself. `hash` stands for everything but
+    the keys: another configuration is another system.
 
     Raises:
-        InputError: the file cannot be used. SettingsError: the package is missing, or no model is
-            named for it.
+        InputError: the file cannot be used. SettingsError: no model is named for mem0.
     """
-    if importlib.util.find_spec("mem0") is None:
-        raise SettingsError('mem0: the package is missing: pip install "textevolve[mem0]"')
-    return Mem0System(read_plan(path, settings), settings)
+
+    def __init__(self, path: str | None, settings: Settings) -> None:
+        self.file = _read_file(path) if path else {}
+        self.shared = "vector_store" in self.file
+        self._settings = settings
+        chat, embedder = os.environ.get(MODEL) or settings.model, os.environ.get(EMBEDDER)
+        parts = json.dumps([chat, embedder, _without_keys(self.file)], sort_keys=True, default=str)
+        self.hash = hashlib.sha256(parts.encode()).hexdigest()[:12]
+        models = {"llm": (MODEL, chat), "embedder": (EMBEDDER, embedder or chat)}
+        self._models: dict[str, str] = {}
+        for part, (variable, spec) in models.items():
+            if "provider" in self.file.get(part, {}):
+                continue
+            if spec is None or spec.strip().split("/")[0] == LOCAL:
+                missing = "none is named" if spec is None else f"{spec} runs inside this program"
+                raise SettingsError(
+                    f"mem0: {part}: {missing}; set {variable} to a model behind an address"
+                )
+            self._models[part] = spec
+        self._embeds_by_default = embedder is None
+
+    @cached_property
+    def whole(self) -> dict[str, Any]:
+        """The whole configuration, with keys.
+
+        Raises:
+            SettingsError: a model cannot be used, or its key is missing.
+        """
+        config = dict(self.file)
+        for part, spec in self._models.items():
+            endpoint = resolve(spec, self._settings)
+            endpoint = endpoint.members[0] if endpoint.members else endpoint
+            key = endpoint.key
+            ours = {
+                "model": endpoint.model,
+                "openai_base_url": endpoint.base_url,
+                "api_key": key.secret.get_secret_value().strip() if key else "none",
+            }
+            if part == "embedder" and self._embeds_by_default:
+                ours["model"] = DEFAULT_EMBEDDER
+            theirs: dict[str, Any] = self.file.get(part, {}).get("config") or {}
+            config[part] = {"provider": "openai", "config": {**ours, **theirs}}
+        return config
 
 
-@dataclass(slots=True)
-class _Open:
-    """A user's instance of mem0 and the one thread that uses it. mem0 passes over what fails inside
-    it, and keeps nothing: `cut` are answers of its model that ended at their limit of tokens,
-    `lost` what kept a memory from being embedded. `tokens`: of each answer of its model."""
+def _read_file(path: str) -> dict[str, Any]:
+    _, file = parse_yaml(read_text(path), path)
+    if not isinstance(file, dict):
+        raise InputError(f"{path}: must be a mapping with parts of mem0's configuration")
+    parts = cast("dict[str, Any]", file)
+    for name in ("llm", "embedder", "vector_store", "reranker"):
+        part: Any = parts.get(name, {})
+        if not isinstance(part, Mapping) or not isinstance(
+            cast("Mapping[str, Any]", part).get("config", {}), dict
+        ):
+            raise InputError(f"{path}: {name} must be a mapping with provider and config")
+    return parts
 
-    memory: Any
-    worker: Worker
-    cut: list[str] = field(default_factory=list[str])
-    lost: list[Exception] = field(default_factory=list[Exception])
-    tokens: list[int | None] = field(default_factory=list["int | None"])
-    busy: int = 0
+
+def _without_keys(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    parts = cast("dict[str, Any]", value)
+    return {name: _without_keys(part) for name, part in parts.items() if name != "api_key"}
 
 
-class Mem0System:
+def keys_in(value: Any) -> list[str]:
+    """Return every key in a configuration that is long enough to be one."""
+    if not isinstance(value, Mapping):
+        return []
+    parts = cast("Mapping[str, Any]", value)
+    keys = [key for part in parts.values() for key in keys_in(part)]
+    key = parts.get("api_key")
+    return [*keys, key] if isinstance(key, str) and len(key) >= 8 else keys
+
+
+class Mem0System(MemorySystem):
     """Each user has a store in a folder of its own, beside the store of runs, unless the
     configuration names a vector store; then all share it, and are served one after the other."""
 
     capabilities = Capabilities(durable=True)
 
-    def __init__(self, plan: Mem0Plan, settings: Settings) -> None:
-        self.name = f"mem0:{plan.hash}"
-        self._plan = plan
+    def __init__(self, path: str | None, settings: Settings) -> None:
+        """
+        Raises:
+            InputError: the file cannot be used. SettingsError: the package is missing, or no model
+                is named for it.
+        """
+        if importlib.util.find_spec("mem0") is None:
+            raise SettingsError('mem0: the package is missing: pip install "textevolve[mem0]"')
+        self._config = Mem0Config(path, settings)
+        self.name = f"mem0:{self._config.hash}"
         self._settings = settings
         self._home = folder_beside(settings.store) / "mem0"
-        self._folder = self._home / plan.hash
-        self._open: OrderedDict[str, _Open] = OrderedDict()
-        self._opening = asyncio.Lock()
-        self._config: dict[str, Any] | None = None
+        self._stores: dict[str, _UserStore] = {}
         self._spent: dict[str, int | None] = {}
 
-    def __repr__(self) -> str:
-        return f"Mem0System({self.name!r})"
-
     async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
-        found: list[str] = []
-        self._spent[user] = 0
+        custom = str(self._config.file.get("custom_instructions") or "")
+        memories: list[str] = []
+        tokens: list[int | None] = []
         for start in range(0, len(dialogue), TURNS):
             turns = dialogue[start : start + TURNS]
-            found += await self._use(
-                "add", user, lambda opened, t=turns: self._add(opened, t, user)
-            )
-        return tuple(found)
+            texts, used = await self._use("add", user, _UserStore.add, turns, custom)
+            memories += texts
+            tokens += used
+        known = [number for number in tokens if number is not None]
+        self._spent[user] = sum(known) if known and len(known) == len(tokens) else None
+        return memories
 
     def spent(self, user: str) -> int | None:
-        """Tokens of the chat model in the user's last `add`; embeddings are not counted. None where
-        mem0 or its endpoint does not say."""
+        """Return the chat model's tokens of the user's last `add`, without embeddings."""
         return self._spent.get(user)
 
     async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:
-        def search(opened: _Open) -> tuple[str, ...]:
-            found = opened.memory.search(query, filters={"user_id": _short(user)}, top_k=limit)
-            return read_memories(found, f"{self.name}: search")
-
-        return await self._use("search", user, search)
-
-    async def answer(self, question: str, memories: Sequence[str], /) -> str:
-        raise AnswerError(f"{self.name}: gives no answer of its own")
+        return await self._use("search", user, _UserStore.search, query, limit)
 
     async def aclose(self) -> None:
-        await asyncio.gather(*(self._close(key) for key in list(self._open)))
+        await asyncio.gather(*(self._close(key) for key in list(self._stores)))
 
-    def _add(self, opened: _Open, turns: Sequence[DialogueTurn], user: str) -> tuple[str, ...]:
-        """mem0 takes the day of now for that of the dialogue, so it is told in an instruction."""
-        messages = [{"role": _role(turn.role), "content": turn.content} for turn in turns]
-        custom = str((self._config or {}).get("custom_instructions") or "")
-        day = f"The messages are of {turns[0].timestamp}: this is the date of observation."
-        prompt = "\n".join(filter(None, (day if turns[0].timestamp else "", custom)))
-        opened.cut.clear()
-        opened.lost.clear()
-        opened.tokens.clear()
-        given: dict[str, Any] = opened.memory.add(
-            messages, user_id=_short(user), prompt=prompt or None
-        )
-        so_far, tokens = self._spent.get(user), [one for one in opened.tokens if one is not None]
-        whole = bool(tokens) and len(tokens) == len(opened.tokens) and so_far is not None
-        self._spent[user] = so_far + sum(tokens) if whole and so_far is not None else None
-        if opened.cut:
-            raise AnswerError(
-                f"{self.name}: add: the answer of {opened.cut[0]} was cut at its limit of tokens;"
-                " raise max_tokens in the configuration of llm"
-            )
-        if opened.lost:
-            raise opened.lost[0]
-        kept = [each for each in given["results"] if each.get("event") not in _GONE]
-        return read_memories(kept, f"{self.name}: add")
-
-    async def _use(
-        self, verb: str, user: str, work: Callable[[_Open], tuple[str, ...]]
-    ) -> tuple[str, ...]:
-        """Runs `work` in the user's thread; what mem0 raises becomes an error of ours. It is raised
-        after the `except`, for mem0's may hold what its client sent."""
-        failed: ModelError
+    async def _use(self, verb: str, user: str, method: Callable[..., T], *arguments: object) -> T:
+        """Call a method of the user's store in its thread. The store that was idle longest is
+        closed where many are open. An error is raised after the `except`, for mem0's may hold what
+        its client sent."""
+        key = "" if self._config.shared else user
+        if key not in self._stores and len(self._stores) >= MOST_OPEN:
+            await self._close(next(iter(self._stores)))
+        store = self._stores.pop(key, None) or _UserStore(partial(self._open, key))
+        self._stores[key] = store
         try:
-            opened = await self._find(user)
-            opened.busy += 1
-            try:
-                return await opened.worker.run(partial(work, opened))
-            finally:
-                opened.busy -= 1
+            return await store.worker.run(method, store, _short(user), *arguments)
         except (ModelError, InputError, SettingsError):
             raise
         except Exception as error:  # noqa: BLE001  mem0 and its stores may raise anything
-            failed = self._failure(verb, error)
-        raise failed
-
-    async def _find(self, user: str) -> _Open:
-        """The user's instance; the one that was idle longest is closed where many are open."""
-        key = "" if self._plan.shared else user
-        async with self._opening:
-            if key not in self._open:
-                idle = [name for name, each in self._open.items() if not each.busy]
-                if len(self._open) >= MOST_OPEN and idle:
-                    await self._close(idle[0])
-                worker = Worker("mem0")
-                try:
-                    self._open[key] = await worker.run(partial(self._make, key, worker))
-                except BaseException:
-                    worker.stop()
-                    raise
-            self._open.move_to_end(key)
-            return self._open[key]
+            secrets = keys_in(self._config.whole)
+            failure = _failure(f"{self.name}: {verb}", error, secrets)
+        raise failure
 
     async def _close(self, key: str) -> None:
         """A call that is still in flight is not waited for: all that came before is on disk."""
-        opened = self._open.pop(key)
+        store = self._stores.pop(key)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING):
+                await store.worker.run(store.close)
+        store.worker.stop()
 
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(CLOSING):
-                    await opened.worker.run(partial(_close_all, opened.memory))
-        finally:
-            opened.worker.stop()
-
-    def _make(self, key: str, worker: Worker) -> _Open:
-        folder = self._folder / _short(key)
+    def _open(self, key: str) -> Any:
+        """Open mem0 for one user, in the thread that will use it."""
+        folder = self._home / self._config.hash / _short(key)
         folder.mkdir(parents=True, exist_ok=True)
-        with _quiet_import(self._home):
+        os.environ["MEM0_TELEMETRY"] = "False"  # read when it is imported, as the folder is
+        os.environ.setdefault("MEM0_DIR", str(self._home))
+        logging.getLogger("mem0").addHandler(logging.NullHandler())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             from mem0 import Memory
             from mem0.utils.factory import EmbedderFactory
-
-        with _hidden("OPENROUTER_API_KEY"):  # mem0 would ask there, whatever it is told
-            if self._config is None:
-                self._config = self._settle(EmbedderFactory)
-            config = dict(self._config)
-            config.setdefault("history_db_path", str(folder / "history.db"))
-            if not key:
-                memory: Any = Memory.from_config(config)
-            else:
-                store = {**config["vector_store"]["config"], "path": str(folder / "qdrant")}
-                config["vector_store"] = {"provider": "qdrant", "config": store}
-                memory = Memory.from_config(config)
-        opened = _Open(memory, worker)
-        if hasattr(memory.llm.config, "response_callback"):
-            memory.llm.config.response_callback = _note_answer(opened)
-        memory.embedding_model.embed = _note_lost(memory.embedding_model.embed, opened.lost)
-        limits: dict[str, Any] = {"timeout": self._settings.timeouts.total}
-        limits["max_retries"] = self._settings.retries.attempts - 1
-        for part in (memory.llm, memory.embedding_model):
-            if hasattr(getattr(part, "client", None), "with_options"):
-                part.client = part.client.with_options(**limits)
-        return opened
-
-    def _settle(self, factory: Any) -> dict[str, Any]:
-        """mem0's configuration, after asking how large the vectors are."""
-        config = fill_in(self._plan, self._settings)
-        if not self._plan.shared:
-            embedder = config["embedder"]
-            made: Any = factory.create(embedder["provider"], dict(embedder["config"]), None)
-            try:
-                size = len(made.embed("How many dimensions?", "search"))
-            finally:
-                _call_if_there(getattr(made, "client", None), "close")
+        config: dict[str, Any] = {
+            "history_db_path": str(folder / "history.db"),
+            **self._config.whole,
+        }
+        if not self._config.shared:
             store: dict[str, Any] = {"collection_name": "memories", "on_disk": True}
-            store["embedding_model_dims"] = size
+            store["path"] = str(folder / "qdrant")
+            store["embedding_model_dims"] = _measure(EmbedderFactory, config["embedder"])
             config["vector_store"] = {"provider": "qdrant", "config": store}
-        return config
+        memory: Any = Memory.from_config(config)
+        for name, part in (("llm", memory.llm), ("embedder", memory.embedding_model)):
+            if hasattr(getattr(part, "client", None), "with_options"):
+                said: dict[str, Any] = config[name].get("config") or {}
+                part.client = part.client.with_options(
+                    timeout=self._settings.timeouts.total,
+                    max_retries=self._settings.retries.attempts - 1,
+                    base_url=said.get("openai_base_url"),  # an OPENROUTER_API_KEY would change both
+                    api_key=said.get("api_key"),
+                )
+        return memory
 
-    def _failure(self, verb: str, error: Exception) -> ModelError:
-        secrets = keys_in(self._config or self._plan.given)
-        said = one_line(f"{type(error).__name__}: {error}", secrets)
-        where = f"{self.name}: {verb}"
-        status, unreachable = None, False
-        cause: BaseException | None = error
-        while cause is not None:
-            status = status or getattr(cause, "status_code", None)
-            unreachable = unreachable or type(cause).__name__ in _UNREACHABLE
-            cause = cause.__cause__ or cause.__context__
-        if status in (401, 403, 404):
-            return AccessError(f"{where}: its endpoint refuses ({status}): {said}")
-        if unreachable or (isinstance(status, int) and (status == 429 or status >= 500)):
-            return UnavailableError(f"{where}: {said}", status=status)
-        return AnswerError(f"{where}: {said}")
+
+def _measure(embedders: Any, config: Mapping[str, Any]) -> int:
+    """Return the size of an embedder's vectors."""
+    model: Any = embedders.create(config["provider"], dict(config["config"]), None)
+    try:
+        return len(model.embed("How many dimensions?", "search"))
+    finally:
+        _close_client(model)
+
+
+class _UserStore:
+    """A user's mem0 and the one thread that uses it.
+
+    mem0 passes over what fails inside it, and keeps nothing: answers of its model that ended at
+    their limit of tokens, and errors that kept a memory from being embedded, are noted here.
+    """
+
+    def __init__(self, open_memory: Callable[[], Any]) -> None:
+        self.worker = Worker("mem0")
+        self._open = open_memory
+        self._memory: Any = None
+        self._embed: Any = None
+        self._tokens: list[int | None] = []
+        self._failures: list[Exception] = []
+
+    @property
+    def memory(self) -> Any:
+        if self._memory is None:
+            memory = self._open()
+            if hasattr(memory.llm.config, "response_callback"):
+                memory.llm.config.response_callback = self._note_response
+            self._embed = memory.embedding_model.embed
+            memory.embedding_model.embed = self._embed_noting
+            self._memory = memory
+        return self._memory
+
+    def add(
+        self, user: str, turns: Sequence[DialogueTurn], custom: str
+    ) -> tuple[tuple[str, ...], list[int | None]]:
+        """Return the memories added, and the tokens of each answer of mem0's model.
+
+        mem0 takes the day of now for that of the dialogue, so it is told in an instruction.
+        """
+        memory, self._tokens, self._failures = self.memory, [], []
+        roles = ("user", "assistant", "system")
+        messages = [
+            {"role": turn.role if turn.role in roles else "user", "content": turn.content}
+            for turn in turns
+        ]
+        day = f"The messages are of {turns[0].timestamp}: this is the date of observation."
+        prompt = "\n".join(filter(None, (day if turns[0].timestamp else "", custom)))
+        answer = memory.add(messages, user_id=user, prompt=prompt or None)
+        if self._failures:
+            raise self._failures[0]
+        return read_memories(answer, "mem0: add"), self._tokens
+
+    def search(self, user: str, query: str, limit: int) -> tuple[str, ...]:
+        answer = self.memory.search(query, filters={"user_id": user}, top_k=limit)
+        return read_memories(answer, "mem0: search")
+
+    def close(self) -> None:
+        if self._memory is not None:
+            for part in (self._memory.llm, self._memory.embedding_model, self._memory.vector_store):
+                _close_client(part)
+            self._memory.close()
+
+    def _note_response(self, llm: Any, response: Any, _sent: Any) -> None:
+        self._tokens.append(getattr(getattr(response, "usage", None), "total_tokens", None))
+        if response.choices[0].finish_reason == "length":
+            self._failures.append(
+                AnswerError(
+                    f"mem0: add: the answer of {llm.config.model} was cut at its limit of tokens;"
+                    " raise max_tokens in the configuration of llm"
+                )
+            )
+
+    def _embed_noting(self, *arguments: Any, **named: Any) -> Any:
+        try:
+            return self._embed(*arguments, **named)
+        except Exception as error:
+            self._failures.append(error)
+            raise
+
+
+def _close_client(part: Any) -> None:
+    if (close := getattr(getattr(part, "client", None), "close", None)) is not None:
+        close()
 
 
 def _short(user: str) -> str:
@@ -378,59 +329,19 @@ def _short(user: str) -> str:
     return hashlib.sha256(user.encode()).hexdigest()[:24]
 
 
-def _role(role: str) -> str:
-    return role if role in ("user", "assistant", "system") else "user"
-
-
-def _note_answer(opened: _Open) -> Callable[[Any, Any, Any], None]:
-    def note(llm: Any, response: Any, _sent: Any) -> None:
-        opened.tokens.append(getattr(getattr(response, "usage", None), "total_tokens", None))
-        if response.choices[0].finish_reason == "length":
-            opened.cut.append(str(llm.config.model))
-
-    return note
-
-
-def _note_lost(embed: Callable[..., Any], lost: list[Exception]) -> Callable[..., Any]:
-    def noting(*arguments: Any, **named: Any) -> Any:
-        try:
-            return embed(*arguments, **named)
-        except Exception as error:
-            lost.append(error)
-            raise
-
-    return noting
-
-
-def _call_if_there(thing: Any, method: str) -> None:
-    if (found := getattr(thing, method, None)) is not None:
-        found()
-
-
-def _close_all(memory: Any) -> None:
-    for part in (memory.llm, memory.embedding_model):
-        _call_if_there(getattr(part, "client", None), "close")
-    _call_if_there(getattr(memory.vector_store, "client", None), "close")
-    memory.close()
-
-
-@contextmanager
-def _quiet_import(home: Path) -> Generator[None]:
-    """mem0 reads these two when it is imported."""
-    home.mkdir(parents=True, exist_ok=True)
-    os.environ["MEM0_TELEMETRY"] = "False"
-    os.environ.setdefault("MEM0_DIR", str(home))
-    logging.getLogger("mem0").addHandler(logging.NullHandler())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-@contextmanager
-def _hidden(variable: str) -> Generator[None]:
-    value = os.environ.pop(variable, None)
-    try:
-        yield
-    finally:
-        if value is not None:
-            os.environ[variable] = value
+def _failure(where: str, error: Exception, secrets: Sequence[str]) -> ModelError:
+    """Return the error of ours that stands for one of mem0, by the status that an endpoint gave."""
+    said = f"{where}: {one_line(f'{type(error).__name__}: {error}', secrets)}"
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    statuses = [getattr(cause, "status_code", None) for cause in causes]
+    status = next((number for number in statuses if isinstance(number, int)), None)
+    unreachable = ("APIConnectionError", "APITimeoutError", "ConnectError", "ConnectTimeout")
+    if status in (401, 403, 404):
+        return AccessError(f"{said} (its endpoint refuses: {status})")
+    if (status and (status == 429 or status >= 500)) or any(
+        type(cause).__name__ in unreachable for cause in causes
+    ):
+        return UnavailableError(said, status=status)
+    return AnswerError(said)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from textevolve.errors import AnswerError, InputError
+from textevolve.errors import InputError
 from textevolve.llm.model import Model
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.creation import create_memories
@@ -18,8 +18,8 @@ from textevolve.memory.index import Embed, MemoryStore
 from textevolve.memory.recall import recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import ChangeSource
-from textevolve.memory_eval.dialogues import DialogueTurn
-from textevolve.memory_eval.system import Capabilities
+from textevolve.memory_eval.dataset import DialogueTurn
+from textevolve.memory_eval.system import Capabilities, MemorySystem
 from textevolve.spec import suggest
 
 NAME = "textevolve"
@@ -74,7 +74,7 @@ def read_own(spec: str) -> OwnPlan:
 
 
 @dataclass
-class TextEvolveSystem:
+class TextEvolveSystem(MemorySystem):
     """Each user has a collection. `close` is called when the system is let go."""
 
     plan: OwnPlan
@@ -82,43 +82,33 @@ class TextEvolveSystem:
     embed: Embed
     model: Model
     close: Callable[[], None]
-    capabilities: Capabilities = CAPABILITIES
     _tokens: dict[str, int] = field(default_factory=dict[str, int])
 
-    @property
-    def name(self) -> str:
-        return self.plan.name
+    def __post_init__(self) -> None:
+        self.name, self.capabilities = self.plan.name, CAPABILITIES
 
     async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
         store, collection = await self.open_memories(user)
         meter = UsageMeter(self.model)
+        source = ChangeSource("", user)
         try:
             created = await create_memories(
-                store,
-                self.embed,
-                meter,
-                collection,
-                dialogue,
-                self.plan.settings,
-                ChangeSource("", user),
+                store, self.embed, meter, collection, dialogue, self.plan.settings, source
             )
         finally:
             self._tokens[user] = meter.usage.tokens
         return created.texts
 
     def spent(self, user: str) -> int:
-        """Tokens of the chat model in the user's last `add`; embeddings are not counted."""
+        """Return the chat model's tokens of the user's last `add`, without embeddings."""
         return self._tokens.get(user, 0)
 
     async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:
         """Return the texts of the most relevant memories, with the default weights of recall."""
         store, collection = await self.open_memories(user)
         settings = RecallSettings(collections=(collection,), limit=limit)
-        found = await recall_memories(store, self.embed, settings, query)
-        return [memory.text for memory in found.memories]
-
-    async def answer(self, question: str, memories: Sequence[str], /) -> str:
-        raise AnswerError(f"{self.name}: gives no answer of its own")
+        recalled = await recall_memories(store, self.embed, settings, query)
+        return [memory.text for memory in recalled.memories]
 
     async def aclose(self) -> None:
         self.close()
