@@ -11,9 +11,10 @@ what failed. What was skipped (not asked: a limit) is in neither; it lowers cove
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from functools import partial
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -29,8 +30,7 @@ from textevolve.memory_eval.judgement import (
 from textevolve.statistics.intervals import DRAWS, resampling_interval
 from textevolve.statistics.resampling import Array, draw_weights
 
-Sums: TypeAlias = Callable[[str], Array]
-"""From the name of a sum to its values."""
+T = TypeVar("T")
 
 Side = Literal["type", "question_type", "difficulty"]
 SIDES: tuple[Side, ...] = ("type", "question_type", "difficulty")
@@ -57,10 +57,11 @@ _PLACE = {name: place for place, name in enumerate(SUMS)}
 
 @dataclass(slots=True)
 class JudgementSums:
-    """Sums by user and by the values of all sides. Judgements may come in any order."""
+    """Sums by user, of all judgements (None) and by the value of each side. Judgements may come in
+    any order."""
 
-    sums: dict[str, dict[tuple[str, ...], Array]] = field(
-        default_factory=dict[str, dict[tuple[str, ...], Array]]
+    sums: dict[str, dict[SideValue | None, Array]] = field(
+        default_factory=dict[str, dict[SideValue | None, Array]]
     )
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
@@ -70,52 +71,37 @@ class JudgementSums:
 
     @property
     def parts(self) -> tuple[SideValue, ...]:
-        """All there is something of, sorted on each side; nothing on a side that is never named."""
-        cells = {cell for row in self.sums.values() for cell in row}
-        found: list[SideValue] = []
-        for place, side in enumerate(SIDES):
-            names = sorted({cell[place] for cell in cells if cell[place]})
-            if side != "type" and names and self._has_unnamed(side):
-                names.append("")
-            found.extend((side, name) for name in names)
-        return tuple(found)
-
-    def _has_unnamed(self, side: Side) -> bool:
-        at = totals_at(self.table((side, "")))
-        return bool(at("question_asked").any() or at("question_skipped").any())
+        """All there is something of, sorted on each side, questions of which a side is not said
+        last; nothing on a side that is never named."""
+        parts = {part for row in self.sums.values() for part in row if part is not None}
+        named = {side for side, value in parts if value}
+        order = sorted(parts, key=lambda part: (SIDES.index(part[0]), not part[1], part[1]))
+        return tuple(part for part in order if part[0] in named)
 
     def add(self, judgement: MemoryJudgement) -> None:
         subject = judgement.subject
+        parts: list[SideValue | None] = [None]
+        if subject.type:
+            parts.append(("type", subject.type))
+        if subject.task == "question":
+            parts.append(("question_type", subject.question_type))
+            parts.append(("difficulty", subject.difficulty))
         row = self.sums.setdefault(subject.user, {})
-        cell = tuple(getattr(subject, side) for side in SIDES)
-        sums = row.setdefault(cell, np.zeros(len(SUMS)))
         for name, amount in _contributions(subject, judgement.outcome):
-            sums[_PLACE[name]] += amount
+            for part in parts:
+                row.setdefault(part, np.zeros(len(SUMS)))[_PLACE[name]] += amount
 
-    def add_time(
-        self,
-        user: str,
-        *,
-        adding: float | None = None,
-        searching: float | None = None,
-        answering: float | None = None,
-    ) -> None:
-        """Seconds that a system took for one operation of a user; None where it is not known."""
+    def add_time(self, user: str, **times: float | None) -> None:
+        """Seconds that a system took for operations of a user; None where it is not known."""
         self.sums.setdefault(user, {})
-        times = {"adding": adding, "searching": searching, "answering": answering}
         for name, seconds in times.items():
             if seconds is not None:
                 self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
-    def table(self, part: SideValue | None = None, users: tuple[str, ...] | None = None) -> Array:
+    def table(self, part: SideValue | None = None, users: Sequence[str] | None = None) -> Array:
         """The sums, (users, sums), of one part or of all; in the order of `users`."""
         rows = [self.sums.get(user, {}) for user in (self.users if users is None else users)]
-        made = np.zeros((len(rows), len(SUMS)))
-        for place, row in enumerate(rows):
-            for cell, sums in row.items():
-                if part is None or cell[SIDES.index(part[0])] == part[1]:
-                    made[place] += sums
-        return made
+        return np.array([row.get(part, np.zeros(len(SUMS))) for row in rows]).reshape(-1, len(SUMS))
 
 
 def _contributions(
@@ -126,50 +112,38 @@ def _contributions(
     if isinstance(outcome, Failure) and outcome.kind == "skipped":
         yield f"{task}_skipped", 1
         return
-    verdict = outcome if isinstance(outcome, MemoryVerdict) else None
+    label = None if isinstance(outcome, Failure) else outcome.label
     yield f"{task}_asked", 1
-    if verdict is not None:
-        yield f"{task}_valid", 1
-    if task == "integrity":
-        yield from _integrity(subject, verdict)
-    elif verdict is None:
-        return
-    elif task == "accuracy":
-        score = 0.5 * float(verdict.label)
-        yield "score", score
-        if verdict.included:
-            yield "included", 1
-            yield "included_score", score
-    else:
-        yield f"{task}_{str(verdict.label).lower()}", 1
-
-
-def _integrity(subject: Subject, verdict: MemoryVerdict | None) -> Iterator[tuple[str, float]]:
-    label = None if verdict is None else verdict.label
-    if subject.source == "interference":
-        yield "traps", 1
-        yield "traps_valid", label is not None
-        yield "refused", label == 0
-        yield "trapped", label == 2
-        return
-    yield "points", 1
-    yield "points_valid", label is not None
-    yield "full", label == 2
-    yield "weight", subject.importance
     if label is not None:
-        yield "weight_valid", subject.importance
-        yield "weighted", 0.5 * float(label) * subject.importance
+        yield f"{task}_valid", 1
+    if task == "integrity" and subject.source == "interference":
+        yield from (("traps", 1), ("traps_valid", label is not None))
+        yield from (("refused", label == 0), ("trapped", label == 2))
+    elif task == "integrity":
+        yield from (("points", 1), ("points_valid", label is not None), ("full", label == 2))
+        yield "weight", subject.importance
+        if label is not None:
+            yield "weight_valid", subject.importance
+            yield "weighted", 0.5 * float(label) * subject.importance
+    elif label is not None and task == "accuracy":
+        score = 0.5 * float(label)
+        yield "score", score
+        if isinstance(outcome, MemoryVerdict) and outcome.included:
+            yield from (("included", 1), ("included_score", score))
+    elif label is not None:
+        yield f"{task}_{str(label).lower()}", 1
 
 
-def totals_at(values: Array) -> Sums:
-    """The sums in an array (..., sums), by name."""
-    return lambda name: values[..., _PLACE[name]]
+def _at(values: Array, name: str) -> Array:
+    """One sum in an array (..., sums)."""
+    return values[..., _PLACE[name]]
 
 
 MetricKind = Literal["all", "valid"]
 
 KINDS: tuple[MetricKind, ...] = ("all", "valid")
 TABLES_AT_ONCE = 20
+ONE_USER = "no interval: one user only"
 
 METRICS: Mapping[str, Task] = {
     "recall": "integrity",
@@ -297,39 +271,45 @@ def compute_metrics(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> MemoryMetrics:
-    """All metrics. `not_measured`: why a task was not asked about at all, as far as it is known,
-    such as "the system does not say what it extracts"."""
+    """Compute all metrics. `not_measured`: why a task was not asked about at all, as far as it is
+    known, such as "the system does not say what it extracts"."""
     reasons = not_measured or {}
-    parts = tally.parts
-    tables = [tally.table(), *(tally.table(part) for part in parts)]
-    drawn = draw_tables(tables, draws, seed)
-    whole = _pairs(tables[0], next(drawn), METRICS, reasons)
-    pairs: dict[Side, dict[str, dict[str, MetricPair]]] = {side: {} for side in SIDE_METRICS}
-    answers: dict[Side, dict[str, AnswerMetrics]] = {side: {} for side in SIDE_METRICS}
-    for (side, name), table, found in zip(parts, tables[1:], drawn, strict=True):
-        pairs[side][name] = _pairs(table, found, SIDE_METRICS[side], reasons)
-        answers[side][name] = AnswerMetrics(pairs[side][name], _coverage(table, "question"))
-    seconds = {name: round(spent / 60, 9) for name, spent in tally.seconds.items()}
+    parts = (None, *tally.parts)
+    tables = [tally.table(part) for part in parts]
+    pairs: dict[SideValue | None, dict[str, MetricPair]] = {}
+    for part, table, drawn in zip(parts, tables, draw_tables(tables, draws, seed), strict=True):
+        names = METRICS if part is None else SIDE_METRICS[part[0]]
+        by_kind = [_estimates(table, drawn, kind, names, reasons) for kind in KINDS]
+        pairs[part] = {name: MetricPair(*(of[name] for of in by_kind)) for name in names}
+    answers = {
+        part: AnswerMetrics(pairs[part], _coverage(table, "question"))
+        for part, table in zip(parts, tables, strict=True)
+        if part is not None
+    }
     return MemoryMetrics(
         users=len(tables[0]),
-        overall=whole,
-        by_type=pairs["type"],
-        by_question_type=answers["question_type"],
-        by_difficulty=answers["difficulty"],
+        overall=pairs[None],
+        by_type=_on_side("type", pairs),
+        by_question_type=_on_side("question_type", answers),
+        by_difficulty=_on_side("difficulty", answers),
         coverage={task: _coverage(tables[0], task) for task in TASKS},
-        minutes=Minutes(**seconds),
+        minutes=Minutes(**{name: round(spent / 60, 9) for name, spent in tally.seconds.items()}),
     )
 
 
+def _on_side(side: Side, parts: Mapping[Any, T]) -> dict[str, T]:
+    return {part[1]: one for part, one in parts.items() if part is not None and part[0] == side}
+
+
 def _coverage(table: Array, task: Task) -> Coverage:
-    totals = totals_at(table.sum(axis=0))
-    return Coverage(*(round(float(totals(f"{task}_{outcome}"))) for outcome in OUTCOMES))
+    return Coverage(*(round(float(_at(table, f"{task}_{end}").sum())) for end in OUTCOMES))
 
 
-def ratios(at: Sums, kind: MetricKind) -> dict[str, tuple[Array, Array]]:
+def ratios(sums: Array, kind: MetricKind) -> dict[str, tuple[Array, Array]]:
     """Every metric as numerator and denominator; `f1` with its harmonic mean over 1."""
     valid = "_valid" if kind == "valid" else ""
     judged = "valid" if kind == "valid" else "asked"
+    at = partial(_at, sums)
     of_type = at(f"integrity_{judged}") + at(f"update_{judged}")
     kept = at("full") + at("trapped")
     made = {
@@ -358,56 +338,45 @@ def divide(part: Array, whole: Array) -> Array:
     return np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=whole != 0)
 
 
-def _pairs(
-    table: Array, drawn: Array | None, names: Mapping[str, Task], reasons: Mapping[Task, str]
-) -> dict[str, MetricPair]:
-    by_kind: dict[MetricKind, dict[str, MetricEstimate]] = {}
-    for kind in KINDS:
-        now = ratios(totals_at(table.sum(axis=0)), kind)
-        then = {} if drawn is None else ratios(totals_at(drawn), kind)
-        by_kind[kind] = {
-            name: _estimate(name, task, now[name], then.get(name), table, reasons)
-            for name, task in names.items()
-        }
-    return {name: MetricPair(by_kind["all"][name], by_kind["valid"][name]) for name in names}
-
-
-def _estimate(
-    name: str,
-    task: Task,
-    now: tuple[Array, Array],
-    drawn: tuple[Array, Array] | None,
+def _estimates(
     table: Array,
+    drawn: Array | None,
+    kind: MetricKind,
+    names: Mapping[str, Task],
     reasons: Mapping[Task, str],
-) -> MetricEstimate:
-    value, of = tidy(divide(*now)), None if name == "f1" else tidy(now[1])
-    if math.isnan(value) or task in reasons:  # of a type, what is known of updates is but a part
-        return MetricEstimate(
-            None, reason=_why_missing(name, task, totals_at(table), reasons), of=of
-        )
-    if drawn is None:
-        return MetricEstimate(value, reason="no interval: one user only", of=of)
-    low, high, reason = interval_of(divide(*drawn))
-    return MetricEstimate(value, low, high, reason, of)
+) -> dict[str, MetricEstimate]:
+    now = ratios(table.sum(axis=0), kind)
+    resampled = {} if drawn is None else ratios(drawn, kind)
+    estimates: dict[str, MetricEstimate] = {}
+    for name, task in names.items():
+        value, of = tidy(divide(*now[name])), None if name == "f1" else tidy(now[name][1])
+        if math.isnan(value) or task in reasons:  # of a type, only part is known then
+            reason = f"not measured: {_missing_reason(name, task, table, reasons)}"
+            estimates[name] = MetricEstimate(None, reason=reason, of=of)
+        elif drawn is None:
+            estimates[name] = MetricEstimate(value, reason=ONE_USER, of=of)
+        else:
+            ends = interval_of(divide(*resampled[name]))
+            estimates[name] = MetricEstimate(value, *ends, of)
+    return estimates
 
 
-def _why_missing(name: str, task: Task, at: Sums, reasons: Mapping[Task, str]) -> str:
+def _missing_reason(name: str, task: Task, table: Array, reasons: Mapping[Task, str]) -> str:
     tasks: tuple[Task, ...] = ("accuracy", "integrity") if name == "f1" else (task,)
     for needed in tasks:
-        if reason := reasons.get(needed):
-            return f"not measured: {reason}"
+        if needed in reasons:
+            return reasons[needed]
     for needed in tasks:
-        if not at(f"{needed}_asked").any():
-            return f"not measured: nothing of {needed} was asked"
-        if not at(f"{needed}_valid").any():
-            return f"not measured: no judgement of {needed} is usable"
-    what = {
+        if not _at(table, f"{needed}_asked").any():
+            return f"nothing of {needed} was asked"
+        if not _at(table, f"{needed}_valid").any():
+            return f"no judgement of {needed} is usable"
+    return {
         "fmr": "there is no interference point with a verdict",
         "target_precision": "no memory is included in the gold",
         "f1": "there is no target precision or no recall",
         "weighted_recall": "no point has an importance",
-    }
-    return f"not measured: {what.get(name, 'there is no point to count')}"
+    }.get(name, "there is no point to count")
 
 
 def draw_tables(tables: Sequence[Array], draws: int, seed: int) -> Iterator[Array | None]:
@@ -495,88 +464,77 @@ class MemoryComparison:
 def compare_metrics(
     first: JudgementSums, second: JudgementSums, *, draws: int = DRAWS, seed: int = 0
 ) -> MemoryComparison:
-    """The differences between two runs; without a user in common there is no metric."""
-    ours, theirs = set(first.users), set(second.users)
-    users = tuple(sorted(ours & theirs))
-    found: dict[SideValue | None, dict[str, DifferencePair]] = {}
-    if users:
-        parts = (None, *dict.fromkeys((*first.parts, *second.parts)))
-        tables = [[tally.table(part, users) for tally in (first, second)] for part in parts]
-        measured = [_measures_integrity(side) for side in tables[0]]
-        drawn = draw_tables([np.concatenate(both, axis=1) for both in tables], draws, seed)
-        for part, both, then in zip(parts, tables, drawn, strict=True):
-            names = METRICS if part is None else SIDE_METRICS[part[0]]
-            found[part] = _compare_tables(both, then, names, measured)
-
-    def by(side: Side) -> dict[str, dict[str, DifferencePair]]:
-        names = sorted(part[1] for part in filter(None, found) if part[0] == side)
-        return {name: found[side, name] for name in names}
-
+    """Compare two runs; without a user in common there is no metric."""
+    both = (first, second)
+    users = sorted(set(first.users) & set(second.users))
+    parts = (None, *dict.fromkeys((*first.parts, *second.parts))) if users else ()
+    tables = [np.concatenate([run.table(part, users) for run in both], axis=1) for part in parts]
+    whole = [run.table(None, users) for run in both]
+    measured = [_subjects(table, "integrity").any() for table in whole]
+    pairs: dict[SideValue | None, dict[str, DifferencePair]] = {}
+    for part, table, drawn in zip(parts, tables, draw_tables(tables, draws, seed), strict=True):
+        names = METRICS if part is None else SIDE_METRICS[part[0]]
+        by_kind = [_differences(table, drawn, kind, names, measured) for kind in KINDS]
+        pairs[part] = {name: DifferencePair(*(of[name] for of in by_kind)) for name in names}
     return MemoryComparison(
-        users=users,
-        uneven=_uneven(users, first.table(None, users), second.table(None, users)),
-        only_first=tuple(sorted(ours - theirs)),
-        only_second=tuple(sorted(theirs - ours)),
-        overall=found.get(None, {}),
-        by_type=by("type"),
-        by_question_type=by("question_type"),
-        by_difficulty=by("difficulty"),
+        users=tuple(users),
+        uneven=tuple(user for n, user in enumerate(users) if _is_uneven(whole, n)),
+        only_first=tuple(sorted(set(first.users) - set(users))),
+        only_second=tuple(sorted(set(second.users) - set(users))),
+        overall=pairs.get(None, {}),
+        by_type=dict(sorted(_on_side("type", pairs).items())),
+        by_question_type=dict(sorted(_on_side("question_type", pairs).items())),
+        by_difficulty=dict(sorted(_on_side("difficulty", pairs).items())),
     )
 
 
-def _compare_tables(
-    both: Sequence[Array], drawn: Array | None, names: Mapping[str, Task], measured: Sequence[bool]
-) -> dict[str, DifferencePair]:
-    """`both`: the sums of the two runs; `drawn`: those of the drawn users, side by side;
-    `measured`: whether each run measures integrity."""
-    drawn_sides = () if drawn is None else np.split(drawn, 2, axis=1)
-    found: dict[MetricKind, dict[str, Difference]] = {}
-    for kind in KINDS:
-        now = [_values(table.sum(axis=0), kind) for table in both]
-        for values in (now[side] for side in (0, 1) if not measured[side]):
-            values |= {n: np.array(np.nan) for n, task in names.items() if task == "integrity"}
-        then = [_values(sums, kind) for sums in drawn_sides]
-        found[kind] = {
-            name: _difference([one[name] for one in now], [one[name] for one in then])
-            for name in names
-        }
-    return {name: DifferencePair(found["all"][name], found["valid"][name]) for name in names}
+def _subjects(table: Array, *tasks: Task) -> Array:
+    """How many subjects of these tasks each user has, asked about or not."""
+    ends = [f"{task}_{end}" for task in tasks for end in ("asked", "skipped")]
+    return np.sum([_at(table, end) for end in ends], axis=0)
 
 
-def _uneven(users: tuple[str, ...], first: Array, second: Array) -> tuple[str, ...]:
-    """A task that a run did not measure makes no difference. An update is a judgement of integrity
-    where nothing was found for it, so the two are counted together."""
-    unlike = np.zeros(len(users), dtype=bool)
-    for needed, tasks in (("integrity", ("integrity", "update")), ("question", ("question",))):
-        sides = [totals_at(side) for side in (first, second)]
-        if all(at(f"{needed}_asked").any() for at in sides):
-            ours, theirs = (
-                sum(at(f"{task}_{end}") for task in tasks for end in ("asked", "skipped"))
-                for at in sides
-            )
-            unlike |= ours != theirs
-    return tuple(user for user, differs in zip(users, unlike, strict=True) if differs)
+def _is_uneven(whole: Sequence[Array], user: int) -> bool:
+    """Whether the runs judged another number of points or questions of a user. A task that a run
+    did not measure makes no difference. An update is a judgement of integrity where nothing was
+    found for it, so the two are counted together."""
+    together: tuple[tuple[Task, ...], ...] = (("integrity", "update"), ("question",))
+    for tasks in together:
+        if all(_at(table, f"{tasks[0]}_asked").any() for table in whole):
+            first, second = (_subjects(table, *tasks)[user] for table in whole)
+            if first != second:
+                return True
+    return False
 
 
-def _measures_integrity(side: Array) -> bool:
-    """Where it was never asked, what is made of integrity and updates has but a part."""
-    at = totals_at(side[:, : len(SUMS)])
-    return bool(at("integrity_asked").any() or at("integrity_skipped").any())
-
-
-def _values(sums: Array, kind: MetricKind) -> dict[str, Array]:
-    return {name: divide(*both) for name, both in ratios(totals_at(sums), kind).items()}
-
-
-def _difference(now: list[Array], drawn: list[Array]) -> Difference:
-    first, second = (None if np.isnan(value) else tidy(value) for value in now)
-    if first is None or second is None:
-        missing = [name for name, value in (("first", first), ("second", second)) if value is None]
-        return Difference(
-            first, second, reason=f"not measured in the {' and the '.join(missing)} run"
-        )
-    difference = tidy(now[1] - now[0])
-    if not drawn:
-        return Difference(first, second, difference, reason="no interval: one user only")
-    low, high, reason = interval_of(drawn[1] - drawn[0], -1.0)
-    return Difference(first, second, difference, low, high, reason)
+def _differences(
+    table: Array,
+    drawn: Array | None,
+    kind: MetricKind,
+    names: Mapping[str, Task],
+    measured: Sequence[bool],
+) -> dict[str, Difference]:
+    """`table`, `drawn`: the sums of both runs side by side. `measured`: whether each run measures
+    integrity; where not, a figure made of integrity and updates has but a part."""
+    totals = [ratios(side, kind) for side in np.split(table.sum(axis=0), 2)]
+    resampled = [] if drawn is None else [ratios(s, kind) for s in np.split(drawn, 2, axis=1)]
+    differences: dict[str, Difference] = {}
+    for name, task in names.items():
+        values: list[float | None] = []
+        for total, has_integrity in zip(totals, measured, strict=True):
+            value = tidy(divide(*total[name]))
+            missing = math.isnan(value) or (task == "integrity" and not has_integrity)
+            values.append(None if missing else value)
+        first, second = values
+        if first is None or second is None:
+            runs = [run for run, v in (("first", first), ("second", second)) if v is None]
+            reason = f"not measured in the {' and the '.join(runs)} run"
+            differences[name] = Difference(first, second, reason=reason)
+            continue
+        gap = tidy(divide(*totals[1][name]) - divide(*totals[0][name]))
+        if not resampled:
+            differences[name] = Difference(first, second, gap, reason=ONE_USER)
+            continue
+        before, after = (divide(*side[name]) for side in resampled)
+        differences[name] = Difference(first, second, gap, *interval_of(after - before, -1.0))
+    return differences
