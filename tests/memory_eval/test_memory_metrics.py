@@ -18,7 +18,8 @@ from textevolve.memory_eval.dataset import (
     Session,
     User,
 )
-from textevolve.memory_eval.items_to_judge import RecordedKinds, Timed, read_recorded
+from textevolve.memory_eval.evaluation import SessionTimes
+from textevolve.memory_eval.items_to_judge import Survey, read_recorded
 from textevolve.memory_eval.judgement import LABELS, MemoryJudgement, MemoryVerdict, Subject
 from textevolve.memory_eval.metrics import (
     METRICS,
@@ -176,10 +177,10 @@ def judge(subject, session):
 
 
 def judgements_of(people):
-    kept = RecordedKinds(extracted=True, answered=True)
+    kept = Survey(has_extracted=True, has_answers=True)
     for number, person in enumerate(people):
         for piece in read_recorded(as_user(f"user {number}", person), kept):
-            if not isinstance(piece, Timed):
+            if not isinstance(piece, SessionTimes):
                 yield judge(piece, person[piece.session])
 
 

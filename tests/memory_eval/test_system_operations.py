@@ -16,7 +16,8 @@ from textevolve.memory_eval.dataset import (
     Session,
     User,
 )
-from textevolve.memory_eval.items_to_judge import RecordedKinds, Timed, Unanswered, read_recorded
+from textevolve.memory_eval.evaluation import SessionTimes
+from textevolve.memory_eval.items_to_judge import Survey, Unanswered, read_recorded
 from textevolve.memory_eval.system import Capabilities, MemorySystem
 from textevolve.memory_eval.system_operations import (
     FAILURES_IN_A_ROW,
@@ -118,7 +119,7 @@ def judged(pieces):
     return [
         piece.subject if isinstance(piece, Unanswered) else piece
         for piece in pieces
-        if not isinstance(piece, Timed)
+        if not isinstance(piece, SessionTimes)
     ]
 
 
@@ -349,8 +350,7 @@ async def test_how_many_more_judgements_there_are_than_planned_is_told():
 
 async def test_leaving_early_closes_what_was_begun():
     pieces = feeding(make_user(), "k", Toy(), "toy", Memory())
-    assert isinstance(await anext(pieces), Timed)
-    await anext(pieces)
+    assert (await anext(pieces)).task == "integrity"
     await pieces.aclose()
 
 
@@ -368,10 +368,9 @@ def recorded_session(index=0, **more):
 
 
 def read(*sessions):
-    kept = RecordedKinds()
-    for one in sessions:
-        kept = kept.seen(one)
-    return judged(read_recorded(User("u", sessions), kept))
+    survey, user = Survey(), User("u", sessions)
+    survey.note(user)
+    return judged(read_recorded(user, survey))
 
 
 def test_recorded_results_give_the_same_subjects():
@@ -388,8 +387,8 @@ def test_recorded_results_give_the_same_subjects():
     assert [s.task for s in subjects] == ["integrity", "accuracy", "accuracy", "update", "question"]
     assert subjects[3].texts["memories"] == "d\ne"
     assert subjects[4].texts["answer"] == "s"
-    (timed, *_) = read_recorded(User("u", (one,)), RecordedKinds(True, True))
-    assert timed == Timed("u", adding=2.0, searching=1.0)
+    (*_, times) = read_recorded(User("u", (one,)), Survey(has_extracted=True, has_answers=True))
+    assert times == SessionTimes("u", 0, 5, adding=2.0, searching=1.0)
 
 
 def test_recorded_results_that_are_missing_are_failures_only_where_others_are_there():

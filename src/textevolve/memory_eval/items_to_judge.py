@@ -22,6 +22,7 @@ from textevolve.memory_eval.dataset import (
     read_users,
     write_dialogue,
 )
+from textevolve.memory_eval.evaluation import SessionTimes
 from textevolve.memory_eval.judgement import Subject, Task
 from textevolve.memory_eval.system import Capabilities
 
@@ -37,21 +38,8 @@ class Unanswered:
     memories: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """Seconds that operations for a user took, and tokens that the system's models used for them;
-    None for what they were not, or where unknown. `stopped`: the limit that ended the session."""
-
-    user: str
-    session: int = 0
-    adding: float | None = None
-    searching: float | None = None
-    answering: float | None = None
-    tokens: int | None = None
-    stopped: str = ""
-
-
-PieceToJudge: TypeAlias = Subject | Unanswered | Timed
+PieceToJudge: TypeAlias = Subject | Unanswered | SessionTimes
+"""What is to be judged of a session as it comes, and at its end what the session took."""
 
 
 def count_planned(session: Session) -> int:
@@ -154,50 +142,14 @@ RECORDED = "recorded"
 """The system's name where results are read and none is fed."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedKinds:
-    """What of a kind is recorded anywhere in a data set: where it is, what lacks it is a failure;
-    where it is not, that kind is not measured."""
-
-    extracted: bool = False
-    answered: bool = False
-
-    def seen(self, session: Session) -> RecordedKinds:
-        """With what one more session has."""
-        return RecordedKinds(
-            self.extracted or session.extracted is not None,
-            self.answered or any(q.recorded_answer is not None for q in session.questions),
-        )
-
-
-def read_recorded(user: User, kept: RecordedKinds) -> Iterator[PieceToJudge]:
-    """The subjects of a user, from what is recorded beside the data; no system is asked."""
-    for session in user.sessions:
-        yield Timed(user.id, session.index, session.add_seconds, session.searching)
-        if not session.is_generated_qa:
-            yield from _read_session(user.id, session, kept)
-
-
-def _read_session(user: str, session: Session, kept: RecordedKinds) -> Iterator[PieceToJudge]:
-    extracted = session.extracted
-    if extracted is None and kept.extracted:
-        extracted = Failure("failed", "no extracted memories are recorded for this session")
-    if extracted is not None:
-        yield from judge_extraction(user, session, extracted)
-    for place, point in enumerate(session.points, 1):
-        if point.is_update and (point.returned is not None or extracted is not None):
-            yield judge_update(user, session, place, point, point.returned or (), extracted)
-    for place, question in enumerate(session.questions, 1) if kept.answered else ():
-        answer = question.recorded_answer
-        if answer is None:
-            answer = Failure("failed", "no answer is recorded for this question")
-        yield judge_answer(user, session, place, question, answer)
-
-
 @dataclass(slots=True)
 class Survey:
-    """Points, questions, memories recorded as extracted, and updates with what a search returned
-    are those of sessions that are scored."""
+    """What a data set holds. Points, questions, memories recorded as extracted, and updates with
+    what a search returned are those of sessions that are scored.
+
+    `has_extracted`, `has_answers`: whether such results are recorded anywhere. Where they are, what
+    lacks them is a failure; where not, that kind is not measured.
+    """
 
     users: int = 0
     sessions: int = 0
@@ -205,38 +157,69 @@ class Survey:
     questions: int = 0
     extracted: int = 0
     returned: int = 0
-    kept: RecordedKinds = field(default_factory=RecordedKinds)
+    has_extracted: bool = False
+    has_answers: bool = False
     malformed: list[Malformed] = field(default_factory=list[Malformed])
 
-    def note(self, found: User | Malformed) -> None:
-        if isinstance(found, Malformed):
-            self.malformed.append(found)
+    def note(self, entry: User | Malformed) -> None:
+        if isinstance(entry, Malformed):
+            self.malformed.append(entry)
             return
         self.users += 1
-        for session in found.sessions:
-            self.sessions += 1
-            if not session.is_generated_qa:
-                self.points += len(session.points)
-                self.questions += len(session.questions)
-                self.extracted += len(session.extracted or ())
-                self.returned += sum(p.is_update and p.returned is not None for p in session.points)
-                self.kept = self.kept.seen(session)
+        self.sessions += len(entry.sessions)
+        for session in entry.sessions:
+            if session.is_generated_qa:
+                continue
+            self.points += len(session.points)
+            self.questions += len(session.questions)
+            self.extracted += len(session.extracted or ())
+            self.returned += sum(p.is_update and p.returned is not None for p in session.points)
+            self.has_extracted |= session.extracted is not None
+            self.has_answers |= any(q.recorded_answer is not None for q in session.questions)
 
     def planned(self, system: str) -> int:
-        """How many judgements there will be, as far as it is known before a system is fed: without
-        those of the memories that it extracts."""
+        """Return how many judgements there will be, as far as it is known before a system is fed:
+        without those of the memories that it extracts."""
         if system != RECORDED:
             return self.points + self.questions
-        asked = self.points + self.extracted if self.kept.extracted else self.returned
-        return asked + (self.questions if self.kept.answered else 0)
+        memories = self.points + self.extracted if self.has_extracted else self.returned
+        return memories + (self.questions if self.has_answers else 0)
 
     def check_recorded(self, path: str) -> None:
-        """Raises InputError where the data holds no results that could be judged."""
-        if not (self.kept.extracted or self.kept.answered or self.returned):
+        """
+        Raises:
+            InputError: the data holds no results that could be judged.
+        """
+        if not (self.has_extracted or self.has_answers or self.returned):
             raise InputError(
                 f"{path}: nothing is recorded in it: no session has extracted_memories, no update"
                 " memories_from_system, no question a system_response; name a system to measure"
             )
+
+
+def read_recorded(user: User, survey: Survey) -> Iterator[PieceToJudge]:
+    """The subjects of a user, from what is recorded beside the data; no system is asked."""
+    for session in user.sessions:
+        subjects = [] if session.is_generated_qa else list(_read_session(user.id, session, survey))
+        yield from subjects
+        yield SessionTimes(
+            user.id, session.index, len(subjects), session.add_seconds, session.searching
+        )
+
+
+def _read_session(user: str, session: Session, survey: Survey) -> Iterator[Subject]:
+    extracted: FoundMemories | None = session.extracted
+    if extracted is None and survey.has_extracted:
+        extracted = Failure("failed", "no extracted memories are recorded for this session")
+    if extracted is not None:
+        yield from judge_extraction(user, session, extracted)
+    for place, point in enumerate(session.points, 1):
+        if point.is_update and (point.returned is not None or extracted is not None):
+            yield judge_update(user, session, place, point, point.returned or (), extracted)
+    for place, question in enumerate(session.questions, 1) if survey.has_answers else ():
+        answer = question.recorded_answer
+        lacking = Failure("failed", "no answer is recorded for this question")
+        yield judge_answer(user, session, place, question, lacking if answer is None else answer)
 
 
 def read_data(path: str, users: int | None, sessions: int | None) -> Iterator[User | Malformed]:
@@ -258,19 +241,19 @@ def read_data(path: str, users: int | None, sessions: int | None) -> Iterator[Us
 
 
 def find_unmeasured(survey: Survey, can: Capabilities | None) -> dict[Task, str]:
-    """Why a task is not asked about; `can` is None where results were recorded."""
-    reasons: dict[Task, str] = {}
+    """Return why a task is not asked about; `can` is None where results were recorded."""
     if can is None:
-        if not survey.kept.extracted:
-            said = "no extracted memories are recorded"
-            reasons |= {"integrity": said, "accuracy": said}
-        if not survey.kept.answered:
-            reasons["question"] = "no answers are recorded"
-        return reasons
-    if not can.extracts:
-        said = "the system does not say what it extracts"
-        reasons |= {"integrity": said, "accuracy": said}
-    if not can.searches:
-        said = "the system cannot be searched"
-        reasons |= {"update": said, "question": said}
+        extracts, asks = survey.has_extracted, survey.has_answers
+        silent, mute = "no extracted memories are recorded", "no answers are recorded"
+    else:
+        extracts, asks = can.extracts, can.searches
+        silent = "the system does not say what it extracts"
+        mute = "the system cannot be searched"
+    reasons: dict[Task, str] = {}
+    if not extracts:
+        reasons |= {"integrity": silent, "accuracy": silent}
+    if not asks:
+        reasons["question"] = mute
+        if can is not None:
+            reasons["update"] = mute
     return reasons

@@ -470,7 +470,7 @@ def compare_metrics(
     parts = (None, *dict.fromkeys((*first.parts, *second.parts))) if users else ()
     tables = [np.concatenate([run.table(part, users) for run in both], axis=1) for part in parts]
     whole = [run.table(None, users) for run in both]
-    measured = [_subjects(table, "integrity").any() for table in whole]
+    measured = [bool(_subjects(table, "integrity").any()) for table in whole]
     pairs: dict[SideValue | None, dict[str, DifferencePair]] = {}
     for part, table, drawn in zip(parts, tables, draw_tables(tables, draws, seed), strict=True):
         names = METRICS if part is None else SIDE_METRICS[part[0]]

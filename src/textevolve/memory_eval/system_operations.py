@@ -8,9 +8,9 @@ missing that needs it. What becomes of the outcomes is in `items_to_judge.py`.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
@@ -21,16 +21,17 @@ from textevolve.llm.journal import Journal
 from textevolve.llm.model import Message, Model, Request, Response, request_key
 from textevolve.llm.refusals import one_line
 from textevolve.memory_eval.dataset import DialogueTurn, Session, User
+from textevolve.memory_eval.evaluation import SessionTimes
 from textevolve.memory_eval.items_to_judge import (
     FoundMemories,
     PieceToJudge,
-    Timed,
     Unanswered,
     count_planned,
     judge_answer,
     judge_extraction,
     judge_update,
 )
+from textevolve.memory_eval.judgement import Subject
 from textevolve.memory_eval.system import Capabilities, MemorySystem
 
 UPDATE_LIMIT = 10
@@ -191,81 +192,83 @@ async def feed(
         place = {"session": session.index + 1, "sessions": len(user.sessions)}
         listener(StepStarted(user.id, FEEDING, place))
         number = 0
+        feeding = SessionFeeding(user.id, key, session, can, instance)
         try:
-            async with aclosing(_feed_session(user.id, key, session, can, instance)) as pieces:
+            async with aclosing(feeding.run()) as pieces:
                 async for piece in pieces:
-                    number += not isinstance(piece, Timed)
+                    number += 1
                     yield piece
         except LimitReached as error:
-            yield Timed(user.id, session.index, stopped=str(error))
+            yield SessionTimes(user.id, session.index, number, **feeding.spent, stopped=str(error))
             return
+        yield SessionTimes(user.id, session.index, number, **feeding.spent)
         listener(StepFinished(user.id, FEEDING, number - count_planned(session)))
 
 
-async def _feed_session(
-    user: str, key: str, session: Session, can: Capabilities, instance: Model
-) -> AsyncGenerator[PieceToJudge]:
-    """Feed a session, then search and ask for everything that is judged of it."""
+@dataclass
+class SessionFeeding:
+    """One session of a user: fed, then searched and asked for everything that is judged of it.
+    `spent`: what it took, by the fields of `SessionTimes`; without what is not known."""
 
-    def operate(verb: str, **arguments: Any) -> Awaitable[Outcome]:
-        return _operate(instance, write_operation(verb, key, session.index, **arguments))
+    user: str
+    key: str
+    session: Session
+    can: Capabilities
+    instance: Model
+    spent: dict[str, Any] = field(default_factory=dict[str, Any])
 
-    added = Outcome(())
-    if session.dialogue:
-        added = await _operate(instance, add_session(key, session))
-    yield Timed(user, session.index, adding=added.seconds, tokens=added.tokens)
-    if session.is_generated_qa:
-        return
-    extracted = added.value if can.extracts else None
-    if extracted is not None:
-        for subject in judge_extraction(user, session, extracted):
-            yield subject
-    for place, point in enumerate(session.points, 1):
-        if not point.is_update or (not can.searches and extracted is None):
-            continue
-        returned: FoundMemories = ()
-        if can.searches and isinstance(added.value, Failure):
-            returned = added.value
-        elif can.searches:
-            search = await operate("search", query=point.content, limit=UPDATE_LIMIT)
-            yield Timed(user, session.index, searching=search.seconds)
-            returned = search.value
-        yield judge_update(user, session, place, point, returned, extracted)
-    for place, question in enumerate(session.questions, 1) if can.searches else ():
-        answer: Any = added.value
-        if not isinstance(answer, Failure):
-            search = await operate("search", query=question.question, limit=QUESTION_LIMIT)
-            yield Timed(user, session.index, searching=search.seconds)
-            answer = search.value
-        if not isinstance(answer, Failure) and not can.answers:
-            yield Unanswered(judge_answer(user, session, place, question, None), answer)
-            continue
-        if not isinstance(answer, Failure):
-            said = await operate("answer", question=question.question, memories=answer)
-            yield Timed(user, session.index, answering=said.seconds)
-            answer = said.value
-        yield judge_answer(user, session, place, question, answer)
+    async def run(self) -> AsyncGenerator[Subject | Unanswered]:
+        session, can = self.session, self.can
+        added: Any = ()
+        if session.dialogue:
+            added = await self._do("adding", add_session(self.key, session))
+        if session.is_generated_qa:
+            return
+        extracted = added if can.extracts else None
+        if extracted is not None:
+            for subject in judge_extraction(self.user, session, extracted):
+                yield subject
+        for place, point in enumerate(session.points, 1):
+            if not point.is_update or (not can.searches and extracted is None):
+                continue
+            returned: FoundMemories = ()
+            if can.searches and isinstance(added, Failure):
+                returned = added
+            elif can.searches:
+                returned = await self._search(point.content, UPDATE_LIMIT)
+            yield judge_update(self.user, session, place, point, returned, extracted)
+        for place, question in enumerate(session.questions, 1) if can.searches else ():
+            answer = added
+            if not isinstance(answer, Failure):
+                answer = await self._search(question.question, QUESTION_LIMIT)
+            if not isinstance(answer, Failure) and not can.answers:
+                subject = judge_answer(self.user, session, place, question, None)
+                yield Unanswered(subject, answer)
+                continue
+            if not isinstance(answer, Failure):
+                arguments = {"question": question.question, "memories": answer}
+                answer = await self._do("answering", self._write("answer", **arguments))
+            yield judge_answer(self.user, session, place, question, answer)
 
+    async def _search(self, query: str, limit: int) -> FoundMemories:
+        return await self._do("searching", self._write("search", query=query, limit=limit))
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What an operation gave: memories, an answer, or why there is none."""
+    def _write(self, verb: str, **arguments: Any) -> Request:
+        return write_operation(verb, self.key, self.session.index, **arguments)
 
-    value: Any
-    seconds: float | None = None
-    tokens: int | None = None
-
-
-async def _operate(instance: Model, request: Request) -> Outcome:
-    try:
-        response = await instance(request)
-    except FatalModelError:
-        raise
-    except ModelError as error:
-        return Outcome(Failure("failed", str(error)))
-    said: Any = json.loads(response.text)
-    if isinstance(said, str):
-        return Outcome(said, response.seconds)
-    if isinstance(said, list):
-        said = {"found": said, "tokens": None}
-    return Outcome(tuple(said["found"]), response.seconds, said["tokens"])
+    async def _do(self, time: str, request: Request) -> Any:
+        """Return what an operation gave: memories, an answer, or why there is none."""
+        try:
+            response = await self.instance(request)
+        except FatalModelError:
+            raise
+        except ModelError as error:
+            return Failure("failed", str(error))
+        self.spent[time] = self.spent.get(time, 0.0) + response.seconds
+        said: Any = json.loads(response.text)
+        if isinstance(said, str):
+            return said
+        memories: Any = said
+        if not isinstance(said, list):
+            memories, self.spent["tokens"] = said["found"], said["tokens"]
+        return tuple(memories)

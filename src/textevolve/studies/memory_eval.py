@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, cast
 
 from pydantic import TypeAdapter, field_validator, model_validator
 from pydantic_core import from_json
@@ -22,7 +22,7 @@ from textevolve.agents.resources import CollectionSpec
 from textevolve.engine.pipeline import pipe
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, Evaluator, Failure, failure_of
-from textevolve.events import Event, RecordsExpected, StepFinished
+from textevolve.events import RecordsExpected
 from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Model
 from textevolve.llm.refusals import one_line
@@ -43,10 +43,9 @@ from textevolve.memory_eval.evaluation import (
 from textevolve.memory_eval.items_to_judge import (
     RECORDED,
     PieceToJudge,
-    RecordedKinds,
     Survey,
-    Timed,
     Unanswered,
+    count_planned,
     find_unmeasured,
     read_data,
     read_recorded,
@@ -63,7 +62,7 @@ from textevolve.memory_eval.judging import (
 )
 from textevolve.memory_eval.metrics import to_json as metrics_to_json
 from textevolve.memory_eval.system import Capabilities, MemorySystem, RehearsedSystem
-from textevolve.memory_eval.system_operations import FEEDING, Health, feed, open_instance
+from textevolve.memory_eval.system_operations import Health, feed, open_instance
 from textevolve.memory_eval.systems.adapter import Adapted
 from textevolve.memory_eval.systems.finding import open_system
 from textevolve.memory_eval.systems.textevolve_system import (
@@ -436,9 +435,6 @@ async def _create(resources: Store, embedder: str, user: str, bench: Workbench) 
     return name
 
 
-Work: TypeAlias = Subject | Unanswered | SessionTimes
-
-
 @dataclass
 class Stages:
     """What both stages share. `name`: what the system is named by. `can` is None where results were
@@ -468,29 +464,11 @@ class Stages:
         if self.expected:
             self.bench.listener(RecordsExpected(self.expected))
 
-    def _hear(self, event: Event) -> None:
-        if isinstance(event, StepFinished) and event.step == FEEDING:
-            self._expect(event.value)
-        self.bench.listener(event)
-
-    def produce(self, numbered: tuple[int, User]) -> AsyncGenerator[Work]:
+    async def produce(self, numbered: tuple[int, User]) -> AsyncGenerator[PieceToJudge]:
+        """What is to be judged of a user until a limit is reached: nothing is fed that would not be
+        judged. A replay ends where the journal does."""
         number, user = numbered
-        key = f"{self.bench.run}-{number}"
-        pieces = _read(user, self.survey.kept) if self.can is None else self._feed(user, key)
-        return self._until_stopped(_count_sessions(pieces))
-
-    async def _feed(self, user: User, key: str) -> AsyncGenerator[PieceToJudge]:
-        assert self.can is not None
-        bench, name, can = self.bench, self.name, self.can
-        system = self.system or RehearsedSystem(user, can, longest=bench.mode == "longest")
-        made = await open_instance(system, name, user, key, bench.journal, self.health)
-        async with aclosing(feed(user, key, can, bench.keep(made), self._hear)) as pieces:
-            async for piece in pieces:
-                yield piece
-
-    async def _until_stopped(self, pieces: AsyncGenerator[Work]) -> AsyncGenerator[Work]:
-        """The pieces until a limit is reached: nothing is fed that would not be judged. A replay
-        ends where the journal does."""
+        pieces = self._read(user) if self.can is None else self._feed(user, number, self.can)
         async with aclosing(pieces):
             try:
                 async for piece in pieces:
@@ -500,7 +478,24 @@ class Stages:
             except BudgetError:
                 return
 
-    async def settle(self, piece: Work) -> EvaluationRecord:
+    async def _read(self, user: User) -> AsyncGenerator[PieceToJudge]:
+        for piece in read_recorded(user, self.survey):
+            yield piece
+
+    async def _feed(
+        self, user: User, number: int, can: Capabilities
+    ) -> AsyncGenerator[PieceToJudge]:
+        bench, key = self.bench, f"{self.bench.run}-{number}"
+        system = self.system or RehearsedSystem(user, can, longest=bench.mode == "longest")
+        made = await open_instance(system, self.name, user, key, bench.journal, self.health)
+        feeding = feed(user, key, can, bench.keep(made), bench.listener)
+        async with aclosing(feeding) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, SessionTimes) and not piece.stopped:
+                    self._expect(piece.judgements - count_planned(user.sessions[piece.session]))
+                yield piece
+
+    async def settle(self, piece: PieceToJudge) -> EvaluationRecord:
         """The record of a piece; the question in it is answered first."""
         if isinstance(piece, SessionTimes):
             if piece.stopped:
@@ -544,38 +539,6 @@ class Stages:
     def _check_time(self) -> None:
         if self.bench.seconds_left == 0:
             raise BudgetError("the time limit is reached")
-
-
-async def _read(user: User, kept: RecordedKinds) -> AsyncGenerator[PieceToJudge]:
-    for piece in read_recorded(user, kept):
-        yield piece
-
-
-async def _count_sessions(pieces: AsyncGenerator[PieceToJudge]) -> AsyncGenerator[Work]:
-    """What is to be judged as it comes, and after each session what it took."""
-    done: SessionTimes | None = None
-    async with aclosing(pieces):
-        async for piece in pieces:
-            if not isinstance(piece, Timed):
-                assert done is not None
-                done = replace(done, judgements=done.judgements + 1)
-                yield piece
-                continue
-            if done is None or done.session != piece.session:
-                if done is not None:
-                    yield done
-                done = SessionTimes(piece.user, piece.session)
-            spent = {name: _add(getattr(done, name), getattr(piece, name)) for name in _TIMES}
-            done = replace(done, **spent, stopped=piece.stopped or done.stopped)
-    if done is not None:
-        yield done
-
-
-_TIMES = ("adding", "searching", "answering", "tokens")
-
-
-def _add(one: float | None, other: float | None) -> float | None:
-    return one if other is None else (one or 0.0) + other
 
 
 STUDY = Study(
