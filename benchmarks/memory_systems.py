@@ -38,7 +38,7 @@ from textevolve.llm.embeddings import embed
 from textevolve.llm.local import serve
 from textevolve.llm.weights import fetch
 from textevolve.memory_eval.dataset import user_to_line
-from textevolve.memory_eval.evaluation import CollectedEvaluation, MemoryEvaluation, SessionTimes
+from textevolve.memory_eval.evaluation import MemoryEvaluation, SessionTimes
 from textevolve.memory_eval.judgement import Label, MemoryJudgement, MemoryVerdict, Subject
 from textevolve.memory_eval.synthesis import UNKNOWN, synthesise
 from textevolve.settings import Local, Provider, Settings, read_settings
@@ -200,7 +200,7 @@ async def measure(
 ) -> tuple[MemoryEvaluation, Mapping[str, float]]:
     """A system's metrics, and what a session took: tokens, calls and seconds of the system."""
     before = Counter(door.spent.get("system", Counter[str]()))
-    objects, collected = Objects(), CollectedEvaluation()
+    objects, collected = Objects(), MemoryEvaluation()
     judge = None if by_model else objects.name(AsIfRight())
     spec = MemoryEvaluationSpec(data=str(data), system=system, judge=judge, model="judge/local")
     sessions, seconds = 0, 0.0
@@ -216,7 +216,7 @@ async def measure(
     spent.subtract(before)
     tokens = spent["prompt_tokens"] + spent["completion_tokens"]
     took = {"tokens": tokens, "calls": spent["calls"], "seconds": seconds}
-    return collected.conclude(), {n: value / max(1, sessions) for n, value in took.items()}
+    return collected, {n: value / max(1, sessions) for n, value in took.items()}
 
 
 def show(system: str, found: MemoryEvaluation, took: Mapping[str, float]) -> str:

@@ -5,7 +5,6 @@ import re
 from importlib import resources
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +24,7 @@ from textevolve.memory_eval.judging import (
     judge_subject,
     prompt,
     prompts_version,
-    read_verdicts,
+    read_statements,
 )
 
 TEXTS = {
@@ -236,7 +235,7 @@ def rule(task, start):
 
 
 def verdict(task, label):
-    return yaml.safe_load(read_verdicts())[task][label]
+    return read_statements(task)[label]
 
 
 def test_a_memory_left_as_it_was_is_an_omission_and_no_hallucination():

@@ -21,7 +21,7 @@ from textevolve.memory_eval.dataset import (
 )
 from textevolve.memory_eval.evaluation import (
     REMEMBERED,
-    CollectedEvaluation,
+    MemoryEvaluation,
     Scope,
     SessionTimes,
     clip_texts,
@@ -96,7 +96,7 @@ class Run:
         spec, objects = specify(path, self.model, made, **fields)
         settings = Settings(concurrency=8)
         stored = await driver.specify(STUDY, spec, settings, objects)
-        collected = CollectedEvaluation()
+        collected = MemoryEvaluation()
         launch = Launch(
             limits=limits or Limits(), listener=hear or (lambda event: None), objects=objects
         )
@@ -130,7 +130,7 @@ async def test_everything_is_judged_once_and_a_second_time_nothing_is_done(evalu
     judged, collected, status, run = await evaluate(data, system)
     assert status == "finished"
     assert len(keyed(judged)) == len(judged)
-    assert collected.conclude().metrics.coverage["accuracy"].asked > 0
+    assert collected.metrics.coverage["accuracy"].asked > 0
     assert {user for verb, user in system.calls if user} == {
         f"{run.id}-{run.fingerprint[:8]}-{n}" for n in (1, 2)
     }
@@ -138,9 +138,7 @@ async def test_everything_is_judged_once_and_a_second_time_nothing_is_done(evalu
     second, replayed, _, same = await evaluate(data, again)
     assert (server.calls, again.calls, same.id) == (calls, [("close", "")], run.id)
     assert keyed(second) == keyed(judged)
-    assert (
-        replayed.conclude().metrics == collected.conclude().metrics
-    )  # minutes, too: they are those of then
+    assert replayed.metrics == collected.metrics  # minutes, too: they are those of then
 
 
 async def test_what_was_stopped_goes_on(evaluate, data, server):
@@ -193,7 +191,7 @@ async def test_other_systems_ask_a_judge_only_what_is_new(evaluate, data, server
 async def test_numbers_of_users_and_sessions_bound_what_is_fed(evaluate, data):
     system = Lines()
     judged, collected, _, _ = await evaluate(data, system, users=1, sessions=2)
-    assert collected.conclude().metrics.users == 1
+    assert collected.metrics.users == 1
     assert {j.subject.session for j in judged} == {0, 1}
 
 
@@ -204,7 +202,7 @@ async def test_broken_answers_are_failures_and_not_zeros(evaluate, data, server)
     assert status == "finished"
     assert len(failed) == len(judged)
     assert sum(collected.failures.values()) == len(judged)
-    metrics = collected.conclude().metrics
+    metrics = collected.metrics
     assert metrics.coverage["integrity"].valid == 0
     assert metrics.overall["accuracy"].valid.value is None
 
@@ -270,7 +268,7 @@ async def test_recorded_results_need_no_system(evaluate, home, server):
     judged, collected, status, _ = await evaluate(path, system="recorded")
     assert status == "finished"
     assert sorted(j.subject.task for j in judged) == ["accuracy", "integrity", "question"]
-    assert collected.conclude().metrics.minutes.adding == pytest.approx(1.0)
+    assert collected.metrics.minutes.adding == pytest.approx(1.0)
     update = MemoryPoint(1, "b", "event", "primary", 0.5, True, ("a",), returned=("b",))
     told = Session(0, (DialogueTurn("user", "b"),), (update,))
     judged, _, _, _ = await evaluate(
@@ -417,7 +415,7 @@ def test_a_record_is_found_by_how_well_the_system_did(task, label, source, score
 
 
 def test_of_many_judgements_what_failed_and_the_worst_are_remembered():
-    collected = CollectedEvaluation()
+    collected = MemoryEvaluation()
     for n in range(3 * REMEMBERED):
         outcome = Failure("failed", "no") if n % 100 == 7 else MemoryVerdict(n % 3, "so")
         collected.take(

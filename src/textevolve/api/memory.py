@@ -26,7 +26,7 @@ from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import EvaluationResult, Evaluator, Failure
 from textevolve.judge_specs import parse_evaluator
 from textevolve.memory_eval.dataset import DialogueTurn, write_dialogue
-from textevolve.memory_eval.evaluation import CollectedEvaluation, MemoryEvaluation
+from textevolve.memory_eval.evaluation import MemoryEvaluation
 from textevolve.memory_eval.judgement import Label, MemoryJudgement, Subject, Task
 from textevolve.memory_eval.judging import judge_by_evaluator, settle
 from textevolve.report.data import write_rows
@@ -227,15 +227,15 @@ async def aevaluate_memory(
     own, keywords = split_keywords(MemoryEvaluationSpec, fields)
     named = objects.name(system) or ""
     spec = MemoryEvaluationSpec(data=str(data), system=named, judge=objects.name(judge), **own)
-    collected = CollectedEvaluation()
+    evaluation = MemoryEvaluation(spec.seed)
     opened = nullcontext() if records is None else open_target(records)
     with opened as target:
         async with aclosing(astream(spec, objects=objects, **keywords)) as stream:
             async for record in stream:
-                collected.take(record)
+                evaluation.take(record)
                 if target is not None:
                     write_rows(lambda record=record: flatten(record), target, ".jsonl")
-    return collected.conclude(spec.seed)
+    return evaluation
 
 
 evaluate_memory = in_sync(aevaluate_memory)

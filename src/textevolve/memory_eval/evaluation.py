@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from textevolve.evaluation import Failure, Usage
 from textevolve.memory_eval.dataset import Malformed
 from textevolve.memory_eval.judgement import (
     LABELS,
-    TASKS,
     Label,
     MemoryJudgement,
     MemoryVerdict,
@@ -60,49 +60,52 @@ class SessionTimes:
 EvaluationRecord: TypeAlias = Scope | Malformed | SessionTimes | MemoryJudgement
 
 
-@dataclass(frozen=True)
+@dataclass
 class MemoryEvaluation:
-    """`metrics` of what was judged; `skipped` says which limit kept the rest from being asked, and
-    is empty where all was; `whole`: all that was to be judged was. `malformed`: lines of the data
-    that are no users. `run`: its id. `worst`: of each task the judgements to look at
-    first. `system_tokens`: what the system's own models used in the `sessions_fed`, None where it
-    does not say."""
+    """What an evaluation gave: judgements are added up one by one, and their texts not kept.
 
-    metrics: MemoryMetrics
-    usage: Usage
-    skipped: str
-    malformed: tuple[Malformed, ...]
-    run: str
-    whole: bool
-    scope: Scope
-    counts: Mapping[str, int]
-    labels: Mapping[tuple[Task, Label], int]
-    failures: Sequence[tuple[Task, str, int]]
-    worst: Mapping[Task, Sequence[MemoryJudgement]]
-    sums: JudgementSums
-    system_tokens: int | None = None
-    sessions_fed: int = 0
+    `skipped` says which limit kept the rest from being asked, and is empty where all was.
+    `malformed`: lines of the data that are no users. `system_tokens`: what the system's own models
+    used in the `sessions_fed`, None where it does not say. `seed`: of the bootstrap.
+    """
 
-
-@dataclass(slots=True)
-class CollectedEvaluation:
-    """Everything about an evaluation but its judgements' texts."""
-
+    seed: int = 0
     scope: Scope = Scope(0, 0, {})
     sums: JudgementSums = field(default_factory=JudgementSums)
     malformed: list[Malformed] = field(default_factory=list[Malformed])
     counts: Counter[str] = field(default_factory=Counter[str])
-    failures: Counter[tuple[Task, str]] = field(default_factory=Counter[tuple[Task, str]])
     labels: Counter[tuple[Task, Label]] = field(default_factory=Counter[tuple[Task, Label]])
     usage: Usage = field(default_factory=Usage)
     skipped: str = ""
-    tokens: int | None = None
-    adding: int = 0
+    system_tokens: int | None = None
+    sessions_fed: int = 0
+    _failures: Counter[tuple[Task, str]] = field(default_factory=Counter[tuple[Task, str]])
     _sessions: int = 0
     _expected: int = 0
     _worst: dict[Task, list[tuple[float, int, MemoryJudgement]]] = field(
         default_factory=dict[Task, list[tuple[float, int, MemoryJudgement]]]
     )
+
+    @cached_property
+    def metrics(self) -> MemoryMetrics:
+        """The metrics of what was judged, once all of it was taken."""
+        return compute_metrics(self.sums, self.scope.not_measured, seed=self.seed)
+
+    @property
+    def run(self) -> str:
+        """The id of the run."""
+        return self.scope.run
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that was to be judged was."""
+        done = self._sessions == self.scope.sessions and not self.skipped
+        return done and self._expected == sum(self.counts.values())
+
+    @property
+    def failures(self) -> list[tuple[Task, str, int]]:
+        """Why judgements failed, and how many of each task, the most first."""
+        return [(task, why, number) for (task, why), number in self._failures.most_common()]
 
     def take(self, record: EvaluationRecord) -> None:
         match record:
@@ -110,15 +113,20 @@ class CollectedEvaluation:
                 self.scope = record
             case Malformed():
                 self.malformed.append(record)
+                self.malformed.sort(key=lambda line: line.line)
             case SessionTimes():
                 self._sessions += not record.stopped
                 self.skipped = record.stopped or self.skipped
                 if record.tokens is not None:
-                    self.tokens = (self.tokens or 0) + record.tokens
-                self.adding += record.adding is not None
+                    self.system_tokens = (self.system_tokens or 0) + record.tokens
+                self.sessions_fed += record.adding is not None
                 self._expected += record.judgements
-                times = {n: getattr(record, n) for n in ("adding", "searching", "answering")}
-                self.sums.add_time(record.user, **times)
+                self.sums.add_time(
+                    record.user,
+                    adding=record.adding,
+                    searching=record.searching,
+                    answering=record.answering,
+                )
             case MemoryJudgement():
                 self._take(record)
 
@@ -132,7 +140,7 @@ class CollectedEvaluation:
             if outcome.kind == "skipped":
                 self.skipped = outcome.reason
             else:
-                self.failures[task, outcome.reason] += 1
+                self._failures[task, outcome.reason] += 1
         else:
             self.counts["judged"] += 1
             self.labels[task, outcome.label] += 1
@@ -147,38 +155,16 @@ class CollectedEvaluation:
             heapq.heapreplace(kept, (*entry[:2], clip_texts(judgement, REMEMBERED_TEXT)))
 
     def worst(self, task: Task) -> list[MemoryJudgement]:
-        """Those that are remembered: what failed first, then from the worst to the best."""
+        """The judgements to look at first: what failed, then from the worst to the best."""
         found = (judgement for _, _, judgement in self._worst.get(task, ()))
         return sorted(found, key=lambda j: (-badness(j), _place(j)))
 
-    def conclude(self, seed: int = 0) -> MemoryEvaluation:
-        done = self._sessions == self.scope.sessions
-        failed: list[tuple[Task, str, int]] = [
-            (task, why, number) for (task, why), number in self.failures.most_common()
-        ]
-        return MemoryEvaluation(
-            metrics=compute_metrics(self.sums, self.scope.not_measured, seed=seed),
-            usage=self.usage,
-            skipped=self.skipped,
-            malformed=tuple(sorted(self.malformed, key=lambda line: line.line)),
-            run=self.scope.run,
-            whole=done and not self.skipped and self._expected == sum(self.counts.values()),
-            scope=self.scope,
-            counts=dict(self.counts),
-            labels=dict(self.labels),
-            failures=failed,
-            worst={task: self.worst(task) for task in TASKS},
-            sums=self.sums,
-            system_tokens=self.tokens,
-            sessions_fed=self.adding,
-        )
-
 
 def collect(records: Iterable[EvaluationRecord], seed: int = 0) -> MemoryEvaluation:
-    collected = CollectedEvaluation()
+    evaluation = MemoryEvaluation(seed)
     for record in records:
-        collected.take(record)
-    return collected.conclude(seed)
+        evaluation.take(record)
+    return evaluation
 
 
 def score_of(judgement: MemoryJudgement) -> float | None:

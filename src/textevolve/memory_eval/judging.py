@@ -8,8 +8,8 @@ score is a failure, so that nothing invents a verdict. What a judgement counts f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Annotated, Literal
@@ -37,6 +37,8 @@ from textevolve.memory_eval.judgement import (
 )
 
 MAX_TOKENS = 800
+VERDICTS, QUESTIONS = "verdicts.yaml", "decisions.yaml"
+"""The verdicts, written out for evaluators and decision models, and what these are asked."""
 
 SHARED: Mapping[Task, tuple[str, ...]] = {
     "integrity": ("memories",),
@@ -144,12 +146,12 @@ def prompt(name: str) -> Template:
 def prompts_version() -> dict[str, str]:
     """The version of each prompt; a change of one makes another measurement."""
     versions = {name: prompt(name).version for name in _VARIABLES}
-    return {**versions, "verdicts": text_hash(read_verdicts())[:12]}
+    return {**versions, "verdicts": text_hash(_read_file(VERDICTS))[:12]}
 
 
-def read_verdicts() -> str:
-    """Return the file of the possible verdicts, written out for evaluators and decision models."""
-    file = resources.files("textevolve.memory_eval") / "prompts" / "verdicts.yaml"
+@cache
+def _read_file(name: str) -> str:
+    file = resources.files("textevolve.memory_eval") / "prompts" / name
     return file.read_text(encoding="utf-8")
 
 
@@ -158,30 +160,40 @@ async def judge_subject(
 ) -> MemoryJudgement:
     """The verdict of a model, or why there is none; then `usage` still says what was paid.
 
-    A subject with a label by rule, or with a failure of the system, is not asked about.
+    A subject with a label by rule, or with a failure of the system, is not asked about, here and
+    below.
 
     Raises:
         FatalModelError: no call can succeed. BudgetError: a limit was reached.
     """
-    known = settle(subject)
-    if known is not None:
+    meter = UsageMeter(model)
+
+    async def ask() -> MemoryVerdict:
+        rules = (prompt(subject.task).render(), "\n", prompt("marks").render())
+        texts = (*fence_texts(subject, seed), "\n", prompt("request").render(task=subject.task))
+        request = Request(
+            messages=(Message("system", rules), Message("user", texts)),
+            temperature=0.0,
+            max_tokens=max_tokens,
+            seed=seed,
+        )
+        return (await ask_structured(meter, request, ANSWERS[subject.task])).value.verdict()
+
+    return await _judge(subject, meter, ask)
+
+
+async def _judge(
+    subject: Subject, meter: UsageMeter | _Spent, ask: Callable[[], Awaitable[MemoryVerdict]]
+) -> MemoryJudgement:
+    if (known := settle(subject)) is not None:
         return known
-    metered = UsageMeter(model)
-    rules = (prompt(subject.task).render(), "\n", prompt("marks").render())
-    asked = (*fence_texts(subject, seed), "\n", prompt("request").render(task=subject.task))
-    request = Request(
-        messages=(Message("system", rules), Message("user", asked)),
-        temperature=0.0,
-        max_tokens=max_tokens,
-        seed=seed,
-    )
     try:
-        answer = await ask_structured(metered, request, ANSWERS[subject.task])
+        verdict = await ask()
     except FatalModelError:
         raise
     except ModelError as error:
-        return MemoryJudgement(subject, Failure("failed", str(error)), metered.usage)
-    return MemoryJudgement(subject, answer.value.verdict(), metered.usage)
+        return MemoryJudgement(subject, Failure("failed", str(error)), meter.usage)
+    return MemoryJudgement(subject, verdict, meter.usage)
 
 
 def settle(subject: Subject) -> MemoryJudgement | None:
@@ -256,38 +268,33 @@ async def answer_question(
 
 
 TIE = 1e-9
+INCLUDED = "included"
+
+
+@dataclass(slots=True)
+class _Spent:
+    usage: Usage = field(default_factory=Usage)
 
 
 async def judge_by_evaluator(evaluator: Evaluator, subject: Subject) -> MemoryJudgement:
     """The verdict that an evaluator scores highest, or why there is none.
 
-    For accuracy a second case asks whether the memory is included. What needs no judge is settled
-    without one.
+    For accuracy a second case asks whether the memory is included.
 
     Raises:
         FatalModelError: no call can succeed. BudgetError: a limit was reached.
     """
-    known = settle(subject)
-    if known is not None:
-        return known
-    usage = Usage()
-    found: list[tuple[Label, str]] = []
-    for asked in (subject.task, *(("included",) if subject.task == "accuracy" else ())):
-        try:
-            label, reason, spent = await _ask(evaluator, subject, asked)
-        except FatalModelError:
-            raise
-        except ModelError as error:
-            spent = error.usage if isinstance(error, _NoVerdict) else Usage()
-            return MemoryJudgement(subject, Failure("failed", str(error)), usage + spent)
-        usage += spent
-        found.append((label, reason))
-    (label, reason), *more = found
-    if not more:
-        return MemoryJudgement(subject, MemoryVerdict(label, reason), usage)
-    ((included, why),) = more
-    reasons = "\n".join(part for part in (reason, why) if part)
-    return MemoryJudgement(subject, MemoryVerdict(label, reasons, bool(included)), usage)
+    spent = _Spent()
+
+    async def ask() -> MemoryVerdict:
+        label, reason = await _choose_by_score(evaluator, subject, subject.task, spent)
+        if subject.task != "accuracy":
+            return MemoryVerdict(label, reason)
+        included, why = await _choose_by_score(evaluator, subject, INCLUDED, spent)
+        reasons = "\n".join(part for part in (reason, why) if part)
+        return MemoryVerdict(label, reasons, bool(included))
+
+    return await _judge(subject, spent, ask)
 
 
 def case_of(subject: Subject, asked: str) -> Case:
@@ -297,35 +304,41 @@ def case_of(subject: Subject, asked: str) -> Case:
     return Case(_write_input(subject, asked), tuple(read_statements(asked).values()), id)
 
 
-class _NoVerdict(AnswerError):
-    """Scores came, but no verdict follows from them; `usage` is what they cost."""
+async def _choose_by_score(
+    evaluator: Evaluator, subject: Subject, asked: str, spent: _Spent
+) -> tuple[Label, str]:
+    """The label that is scored highest, with its feedback.
 
-    def __init__(self, message: str, usage: Usage) -> None:
-        super().__init__(message)
-        self.usage = usage
-
-
-async def _ask(evaluator: Evaluator, subject: Subject, asked: str) -> tuple[Label, str, Usage]:
+    Raises:
+        AnswerError: a score is missing, or two labels share the highest.
+    """
     labels = tuple(read_statements(asked))
-    made = await evaluator(case_of(subject, asked))
-    results = check_results(made.result, len(labels))
+    scoring = await evaluator(case_of(subject, asked))
+    spent.usage += scoring.usage
+    results = check_results(scoring.result, len(labels))
     failures = [one for one in results if isinstance(one, Failure)]
-    if any(failure.kind == "skipped" for failure in failures):
-        raise BudgetError(next(one.reason for one in failures if one.kind == "skipped"))
+    if skipped := next((one for one in failures if one.kind == "skipped"), None):
+        raise BudgetError(skipped.reason)
     if failures:
         missing = f"{len(failures)} of {len(labels)} verdicts have no score"
-        raise _NoVerdict(f"{missing}: {failures[0].reason}", made.usage)
-    scored = [
-        (one.score, label, one.feedback)
-        for one, label in zip(results, labels, strict=True)
-        if not isinstance(one, Failure)
-    ]
-    highest = max(score for score, _, _ in scored)
-    best = [(label, feedback) for score, label, feedback in scored if score >= highest - TIE]
+        raise AnswerError(f"{missing}: {failures[0].reason}")
+    scored = [one for one in results if not isinstance(one, Failure)]
+    best = _best_of(asked, labels, [one.score for one in scored], "score")
+    return labels[best], scored[best].feedback
+
+
+def _best_of(asked: str, labels: Sequence[Label], values: Sequence[float], noun: str) -> int:
+    """The place of the highest value.
+
+    Raises:
+        AnswerError: two labels share it.
+    """
+    highest = max(values)
+    best = [place for place, value in enumerate(values) if value >= highest - TIE]
     if len(best) > 1:
-        tied = " and ".join(str(label) for label, _ in best)
-        raise _NoVerdict(f"tied: {asked} {tied} share the highest score, {highest:.3g}", made.usage)
-    return *best[0], made.usage
+        tied = " and ".join(str(labels[place]) for place in best)
+        raise AnswerError(f"tied: {asked} {tied} share the highest {noun}, {highest:.3g}")
+    return best[0]
 
 
 def _write_input(subject: Subject, asked: str) -> str:
@@ -345,40 +358,30 @@ def _write_input(subject: Subject, asked: str) -> str:
 @cache
 def read_statements(asked: str) -> Mapping[Label, str]:
     """The possible verdicts, each written out. `asked`: as of `case_of`."""
-    return yaml.safe_load(read_verdicts())[asked]
-
-
-INCLUDED = "included"
+    return yaml.safe_load(_read_file(VERDICTS))[asked]
 
 
 async def judge_by_decider(model: Model, subject: Subject, *, seed: int = 0) -> MemoryJudgement:
     """The verdict that a model finds most probable, or why there is none; then `usage` still says
-    what was paid. For accuracy the same request asks whether the memory is included. What needs no
-    judge is settled without one.
+    what was paid. For accuracy the same request asks whether the memory is included.
 
     Raises:
         FatalModelError: no call can succeed. BudgetError: a limit was reached.
     """
-    known = settle(subject)
-    if known is not None:
-        return known
-    metered = UsageMeter(model)
-    rules = (prompt(subject.task).render(), "\n", prompt("marks").render(), "\n")
-    try:
-        decision = await decide(
-            metered, (*rules, *fence_texts(subject, seed)), ask_about(subject), seed=seed
-        )
-        verdict = _read_verdict(subject, decision, model.name)
-    except FatalModelError:
-        raise
-    except ModelError as error:
-        return MemoryJudgement(subject, Failure("failed", str(error)), metered.usage)
-    return MemoryJudgement(subject, verdict, metered.usage)
+    meter = UsageMeter(model)
+
+    async def ask() -> MemoryVerdict:
+        rules = (prompt(subject.task).render(), "\n", prompt("marks").render(), "\n")
+        state = (*rules, *fence_texts(subject, seed))
+        decision = await decide(meter, state, ask_about(subject), seed=seed)
+        return _read_verdict(subject, decision, model.name)
+
+    return await _judge(subject, meter, ask)
 
 
 def ask_about(subject: Subject) -> tuple[Question, ...]:
     """Scores from 0 to 2 are levels, classes a choice, and `included` is a predicate."""
-    task, asked = subject.task, _read_questions()
+    task, asked = subject.task, yaml.safe_load(_read_file(QUESTIONS))
     said = read_statements(task)
     if task in ("update", "question"):
         return (choice(task, asked[task], {str(one): said[one] for one in LABELS[task]}),)
@@ -391,7 +394,7 @@ def ask_about(subject: Subject) -> tuple[Question, ...]:
 
 def decisions_version() -> dict[str, str]:
     """The version of the questions; a change of one makes another measurement."""
-    return {"decisions": text_hash(_read_file())[:12]}
+    return {"decisions": text_hash(_read_file(QUESTIONS))[:12]}
 
 
 def _read_verdict(subject: Subject, decision: Decision, model: str) -> MemoryVerdict:
@@ -413,28 +416,10 @@ def _choose(decision: Decision, name: str, labels: Sequence[Label]) -> tuple[Lab
         AnswerError: there is no answer, or two labels share the highest probability.
     """
     answer: Answer = decision.answer(name)
-    highest = max(answer.probabilities)
-    best = [
-        label
-        for label, share in zip(labels, answer.probabilities, strict=True)
-        if share >= highest - TIE
-    ]
-    if len(best) > 1:
-        tied = " and ".join(map(str, best))
-        raise AnswerError(f"tied: {name} {tied} share the highest probability, {highest:.3g}")
+    best = _best_of(name, labels, answer.probabilities, "probability")
     shares = zip(labels, answer.probabilities, strict=True)
-    return best[0], ", ".join(f"{_say(label)} {share:.0%}" for label, share in shares)
+    return labels[best], ", ".join(f"{_say(label)} {share:.0%}" for label, share in shares)
 
 
 def _say(label: Label) -> str:
     return ("yes" if label else "no") if isinstance(label, bool) else str(label)
-
-
-@cache
-def _read_questions() -> Mapping[str, str]:
-    return yaml.safe_load(_read_file())
-
-
-def _read_file() -> str:
-    file = resources.files("textevolve.memory_eval") / "prompts" / "decisions.yaml"
-    return file.read_text(encoding="utf-8")

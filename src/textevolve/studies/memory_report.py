@@ -169,7 +169,7 @@ def _blocks(found: MemoryEvaluation) -> Iterator[Block]:
     if found.failures:
         yield _failures(found)
     for task in TASKS:
-        if found.worst[task]:
+        if found.worst(task):
             yield _judgements(found, task)
 
 
@@ -260,7 +260,7 @@ def _failures(found: MemoryEvaluation) -> Table:
 
 
 def _judgements(found: MemoryEvaluation, task: Task) -> Section:
-    shown, coverage = found.worst[task], found.metrics.coverage[task]
+    shown, coverage = found.worst(task), found.metrics.coverage[task]
     number = coverage.asked + coverage.skipped
     counted = wording.count(number, "judgement")
     if len(shown) < number:
