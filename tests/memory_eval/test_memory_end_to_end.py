@@ -88,11 +88,11 @@ def answer(question, memories):
     """What the memories say, the last one of each matter; nothing that was not meant."""
     lines = [line for line in memories.splitlines() if not any(m in line for m in MISLEADING)]
     values = []
-    for slot in synthesis._SLOTS:
-        asked = re.escape(slot.question).replace(r"\{name\}", r"(\w+ \w+)")
+    for _, slot_fact, slot_question, _ in synthesis._SLOTS:
+        asked = re.escape(slot_question).replace(r"\{name\}", r"(\w+ \w+)")
         found = re.search(asked, question)
         if found:
-            fact = re.escape(slot.fact).replace(r"\{name\}", found[1])
+            fact = re.escape(slot_fact).replace(r"\{name\}", found[1])
             said = re.findall(fact.replace(r"\{value\}", r"(\w+)"), "\n".join(lines))
             values.append((found.start(), said[-1] if said else None))
     if not values or any(value is None for _, value in values):

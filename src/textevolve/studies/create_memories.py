@@ -17,14 +17,8 @@ from random import Random
 from typing import Any, ClassVar, cast
 
 from textevolve.engine.local import stream
-from textevolve.errors import (
-    BudgetError,
-    ConflictError,
-    FatalModelError,
-    InputError,
-    ModelError,
-)
-from textevolve.evaluation import Case, Failure, Usage, failure_of
+from textevolve.errors import ConflictError, InputError
+from textevolve.evaluation import Case, Failure, Usage, attempt
 from textevolve.llm.testing.answers import prose
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.llm.wrappers import replay_models
@@ -46,7 +40,7 @@ from textevolve.settings import Settings
 from textevolve.spec import option
 from textevolve.store import Store
 from textevolve.studies.dialogue_rows import GivenDialogue, dialogue_of, read_dialogues
-from textevolve.studies.memory_work import find_collection, memories_of
+from textevolve.studies.memory_work import find_collection, memories_of, row_of
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Mode, Workbench
 
@@ -103,8 +97,8 @@ class _Read:
     dialogue: GivenDialogue
     start: Start
     points: tuple[DialoguePoint, ...] | Failure
-    usage: Usage
-    seconds: float
+    usage: Usage = Usage()
+    seconds: float = 0.0
 
 
 @dataclass
@@ -123,60 +117,52 @@ class _Work:
         ground = self._about(self.ground, dialogue)
         start = await find_start(ground, dialogue.turns, ChangeSource("", case.id))
         if not dialogue.turns:
-            return _Read(position, dialogue, start, (), Usage(), 0.0)
+            return _Read(position, dialogue, start, ())
         if start.known is None and self.bench.mode == "replay":
-            return self._failed(position, dialogue, start, BudgetError("not taken in yet"))
+            return _Read(position, dialogue, start, Failure("skipped", "not taken in yet"))
+        if self.bench.seconds_left == 0:
+            late = Failure("skipped", "the time limit is reached")
+            return _Read(position, dialogue, start, late)
         ground = ground if start.known is None else self._about(self.past, dialogue)
-        meter = UsageMeter(ground.model)
-        try:
-            self._check_time()
-            points = await extract_points(
-                meter, dialogue.turns, ground.settings, start.first, self.bench.calls_per_case
-            )
-        except FatalModelError:
-            raise
-        except (ModelError, BudgetError) as error:
-            failed = self._failed(position, dialogue, start, error)
-            return replace(failed, usage=meter.usage, seconds=time.monotonic() - began)
+        meter, at_once = UsageMeter(ground.model), self.bench.calls_per_case
+        points = await attempt(
+            extract_points(meter, dialogue.turns, ground.settings, start.first, at_once)
+        )
         seconds = time.monotonic() - began
         return _Read(position, dialogue, start, points, meter.usage, seconds)
 
     async def keep(self, read: _Read) -> DialogueRecord:
         """The record of a dialogue; all its changes are made here, or none."""
-        dialogue, began = read.dialogue, time.monotonic()
-        made = DialogueRecord(
-            dialogue.id, read.position, len(dialogue.turns), None, None, read.usage, read.seconds
-        )
-        if not dialogue.turns:
-            return replace(made, created=CreatedMemories(()))
+        dialogue, began, turns = read.dialogue, time.monotonic(), len(read.dialogue.turns)
+        created: CreatedMemories | Failure = CreatedMemories(())
         known = read.start.known is not None
         ground = self._about(self.past if known else self.ground, dialogue)
         meter = UsageMeter(ground.model)
-        ground = replace(ground, model=meter)
-        try:
-            created = await self._keep(ground, read)
-        except FatalModelError:
-            raise
-        except (ModelError, BudgetError, ConflictError, InputError) as error:
-            made = replace(made, failure=failure_of(error))
-        else:
-            made = replace(made, created=created)
-        seconds = made.seconds + time.monotonic() - began
-        return replace(made, usage=made.usage + meter.usage, seconds=seconds)
+        if turns:
+            keeping = self._keep(replace(ground, model=meter), read)
+            created = await attempt(keeping, ConflictError, InputError)
+        failed = isinstance(created, Failure)
+        return DialogueRecord(
+            dialogue.id,
+            read.position,
+            turns,
+            None if failed else created,
+            created if failed else None,
+            read.usage + meter.usage,
+            read.seconds + time.monotonic() - began,
+        )
 
-    async def _keep(self, ground: Ground, read: _Read) -> CreatedMemories:
-        source = ChangeSource("", read.dialogue.id)
+    async def _keep(self, ground: Ground, read: _Read) -> CreatedMemories | Failure:
+        source, turns = ChangeSource("", read.dialogue.id), read.dialogue.turns
         points, start = read.points, read.start
-        if isinstance(points, Failure):
-            if start.known is not None:  # another run took it in, and this one has no answers
-                return await tell_kept(ground, start)
-            raise (BudgetError if points.kind == "skipped" else ModelError)(points.reason)
+        if isinstance(points, Failure):  # what another run took in, its memories tell
+            return points if start.known is None else await tell_kept(ground, start)
         if start.known is None:
-            now = await find_start(ground, read.dialogue.turns, source)
+            now = await find_start(ground, turns, source)
             if now.known is not None:  # the same dialogue stood before this one
                 return await tell_kept(ground, now)
             if now.first != start.first:  # its beginning did
-                start, turns = now, read.dialogue.turns
+                start = now
                 points = await extract_points(ground.model, turns, ground.settings, start.first)
         return await keep_points(ground, points, start, source, write=self.bench.mode == "live")
 
@@ -184,15 +170,6 @@ class _Work:
         """With the settings for this dialogue: whose it is may stand beside it."""
         about = self.spec.about or dialogue.user
         return replace(ground, settings=self.spec.model_copy(update={"about": about}))
-
-    def _failed(
-        self, position: int, dialogue: GivenDialogue, start: Start, error: Exception
-    ) -> _Read:
-        return _Read(position, dialogue, start, failure_of(error), Usage(), 0.0)
-
-    def _check_time(self) -> None:
-        if self.bench.seconds_left == 0:
-            raise BudgetError("the time limit is reached")
 
 
 async def run(
@@ -218,18 +195,7 @@ async def _open(spec: CreateMemoriesSpec, bench: Workbench) -> _Work:
 
 
 def find_row(record: DialogueRecord) -> Row:
-    failure = record.failure
-    return Row(
-        record.id,
-        record.position,
-        record.id,
-        status="scored" if failure is None else failure.kind,
-        reason="" if failure is None else failure.reason,
-    )
-
-
-def summarise(_spec: CreateMemoriesSpec, records: Iterable[DialogueRecord]) -> Creation:
-    return summarise_records(records)
+    return row_of(record.id, record.position, record.failure, record.id)
 
 
 def data(spec: CreateMemoriesSpec, found: Creation) -> Mapping[str, Any]:
@@ -290,7 +256,7 @@ class Creation:
     shown: Mapping[Action, Sequence[tuple[str, PointDecision]]]
 
 
-def summarise_records(records: Iterable[DialogueRecord]) -> Creation:
+def summarise(_spec: CreateMemoriesSpec, records: Iterable[DialogueRecord]) -> Creation:
     dialogues, table, failures = Counter[str](), Counter[tuple[Action, str]](), Counter[str]()
     shown: dict[Action, list[tuple[str, PointDecision]]] = {action: [] for action in ACTIONS}
     usage, seconds, memories = Usage(), 0.0, 0

@@ -7,7 +7,6 @@ How changes are proposed, chosen and put together is in `textevolve.agents.perso
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import asdict, dataclass, field
@@ -29,8 +28,7 @@ from textevolve.agents.persona import (
 )
 from textevolve.agents.resources import split_name
 from textevolve.engine.local import stream
-from textevolve.errors import BudgetError, FatalModelError, ModelError
-from textevolve.evaluation import Case, Failure, Usage, failure_of
+from textevolve.evaluation import Case, Failure, Usage, attempt
 from textevolve.events import Event, StepStarted
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.record import MemoryRecord
@@ -45,6 +43,8 @@ from textevolve.studies.memory_work import (
     memories_of,
     memories_of_agent,
     read_held,
+    read_newest,
+    row_of,
 )
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
@@ -160,8 +160,7 @@ async def run(
     spec: EvolvePersonaSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[EvolutionStep]:
     """What each batch of memories proposes, then what is made of it."""
-    for _ in cases:
-        pass
+    list(cases)
     snapshot = PersonaSnapshot.model_validate(bench.described)
     memories = await _read_newest(spec, snapshot, bench)
     sentences = split_persona(snapshot.persona)
@@ -170,13 +169,11 @@ async def run(
         number, shown = batch
         bench.listener(StepStarted("1", "batch", {"number": number}))
         meter = UsageMeter(bench.model)
-        try:
-            found = await propose_changes(meter, sentences, shown, spec)
-        except (ModelError, BudgetError) as error:
-            _raise_fatal(error)
-            return EvolutionStep(number, len(shown), usage=meter.usage, failure=failure_of(error))
-        changes, refused = found.changes, found.refused
-        return EvolutionStep(number, len(shown), changes, refused, usage=meter.usage)
+        found = await attempt(propose_changes(meter, sentences, shown, spec))
+        step = EvolutionStep(number, len(shown), usage=meter.usage)
+        if isinstance(found, Failure):
+            return replace(step, failure=found)
+        return replace(step, changes=found.changes, refused=found.refused)
 
     batches = batch_memories(memories, spec)
     steps = list[EvolutionStep]()
@@ -198,18 +195,9 @@ async def _read_newest(
     found = list[MemoryRecord]()
     for name, version in snapshot.collections.items():
         store, own = memories_of(bench, name)
-        some = deque[MemoryRecord](maxlen=spec.newest)
-        async for one in read_held(store, own, version):
-            if one.origin.trust >= spec.min_trust:
-                some.append(one)
-        found += some
+        found += await read_newest(read_held(store, own, version), spec.newest, spec.min_trust)
     found.sort(key=lambda one: one.created)
     return found[-spec.newest :]
-
-
-def _raise_fatal(error: Exception) -> None:
-    if isinstance(error, FatalModelError):
-        raise error
 
 
 async def _evolve(
@@ -221,32 +209,26 @@ async def _evolve(
 ) -> EvolutionStep:
     """Choose among what was proposed, put it together, and keep it."""
     meter, before = UsageMeter(bench.model), snapshot.persona
-    proposed = [change for step in steps for change in step.changes]
-    if steps and all(step.failure for step in steps):
-        return EvolutionStep(0, len(texts), before=before, failure=steps[0].failure)
-    try:
-        found = (
-            await choose_changes(meter, split_persona(before), proposed, spec)
-            if proposed
-            else Proposals()
-        )
-    except (ModelError, BudgetError) as error:
-        _raise_fatal(error)
-        failure = failure_of(error)
-        return EvolutionStep(0, len(texts), before=before, usage=meter.usage, failure=failure)
-    made = compose_persona(before, found.changes, spec.persona_tokens)
+    step = EvolutionStep(0, len(texts), before=before)
+    proposed = [change for one in steps for change in one.changes]
+    if steps and all(one.failure for one in steps):
+        return replace(step, failure=steps[0].failure)
+    chosen: Proposals | Failure = Proposals()
+    if proposed:
+        chosen = await attempt(choose_changes(meter, split_persona(before), proposed, spec))
+    if isinstance(chosen, Failure):
+        return replace(step, usage=meter.usage, failure=chosen)
+    made = compose_persona(before, chosen.changes, spec.persona_tokens)
     text = made.text if made.changes else ""
-    cited = {id: texts[id] for change in made.changes for id in change.memories}
-    return EvolutionStep(
-        0,
-        len(texts),
-        made.changes,
-        (*found.refused, *made.refused),
-        cited,
-        before,
-        text,
-        await _keep(snapshot, bench, text, made.changes) if text and not spec.propose else None,
-        meter.usage,
+    keeps = text and not spec.propose
+    return replace(
+        step,
+        changes=made.changes,
+        refused=(*chosen.refused, *made.refused),
+        cited={id: texts[id] for change in made.changes for id in change.memories},
+        text=text,
+        version=await _keep(snapshot, bench, text, made.changes) if keeps else None,
+        usage=meter.usage,
     )
 
 
@@ -285,10 +267,7 @@ async def _keep(
 
 def find_row(step: EvolutionStep) -> Row:
     key = f"batch {step.number}" if step.number else "persona"
-    position = step.number or 1_000_000
-    if step.failure is None:
-        return Row(key, position)
-    return Row(key, position, status=step.failure.kind, reason=step.failure.reason)
+    return row_of(key, step.number or 1_000_000, step.failure)
 
 
 def summarise(_spec: EvolvePersonaSpec, records: Iterable[EvolutionStep]) -> EvolvedPersona:
@@ -312,9 +291,7 @@ def report(spec: EvolvePersonaSpec, found: EvolvedPersona) -> Report:
         blocks.append(Table("Changes that are not made", columns, rows, note=note))
     memories = sum(step.memories for step in found.batches)
     shown = wording.count(memories, "memory") if memories == 1 else f"{memories:,} memories"
-    facts = {
-        "Looked at": f"{shown} in {wording.count(len(found.batches), 'call')}",
-    }
+    facts = {"Looked at": f"{shown} in {wording.count(len(found.batches), 'call')}"}
     return Report(f"The persona of {spec.agent}", _say_found(spec, found), blocks, facts)
 
 

@@ -11,15 +11,15 @@ import re
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, model_validator
 
 from textevolve.agents.resources import split_name
 from textevolve.engine.local import stream
-from textevolve.errors import BudgetError, ConflictError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, Failure, Usage, failure_of
+from textevolve.errors import ConflictError, InputError
+from textevolve.evaluation import Case, Failure, Usage, attempt
 from textevolve.events import Event, StepStarted
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.integration import (
@@ -49,6 +49,7 @@ from textevolve.studies.memory_work import (
     find_collection,
     memories_of_agent,
     read_held,
+    row_of,
 )
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
@@ -185,23 +186,17 @@ async def run(
     work = _Integrating(spec, bench, Snapshot.model_validate(bench.described))
     new = await work.gather()
     due = bool(new.newest) and (spec.always or new.importance >= spec.threshold)
-    told = GatheredMemories(new.number, new.importance, spec.threshold, due)
+    gathered = GatheredMemories(new.number, new.importance, spec.threshold, due)
     if not due:
-        yield IntegrationRecord(told)
+        yield IntegrationRecord(gathered)
         return
     bench.listener(StepStarted("1", "questions", {"memories": new.number}))
     meter = UsageMeter(bench.model)
-    asked = dict[str, Any](memories=new.number, importance=new.importance, due=True)
-    asked |= {"threshold": spec.threshold}
-    try:
-        questions = await find_questions(meter, new.newest, spec)
-    except (ModelError, BudgetError) as error:
-        _raise_fatal(error)
-        yield IntegrationRecord(
-            GatheredMemories(**asked, usage=meter.usage, failure=failure_of(error))
-        )
+    questions = await attempt(find_questions(meter, new.newest, spec))
+    if isinstance(questions, Failure):
+        yield IntegrationRecord(replace(gathered, usage=meter.usage, failure=questions))
         return
-    yield IntegrationRecord(GatheredMemories(**asked, questions=questions, usage=meter.usage))
+    yield IntegrationRecord(replace(gathered, questions=questions, usage=meter.usage))
     failures = list[Failure | None]()
     numbered = enumerate(questions, 1)
     async with aclosing(stream(numbered, work.draw, bench.concurrency)) as drawn:
@@ -211,11 +206,6 @@ async def run(
             yield IntegrationRecord(made)
     if None in failures and not any(one and one.kind == "skipped" for one in failures):
         await work.mark(new.last)
-
-
-def _raise_fatal(error: Exception) -> None:
-    if isinstance(error, FatalModelError):
-        raise error
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,41 +276,33 @@ class _Integrating:
             budget=spec.budget,
             min_trust=spec.min_trust,
         )
-        shown: tuple[Memory, ...] = ()
-        try:
-            recalled = await recall_memories(
-                self._store, self._embed, settings, question, versions=versions
-            )
-            shown = recalled.memories
-            found: DrawnInsights | Failure = await draw_insights(meter, question, shown, spec)
-        except (ModelError, BudgetError) as error:
-            _raise_fatal(error)
-            found = failure_of(error)
-        return _Drawn(number, question, shown, meter, found)
+        recalled = await attempt(
+            recall_memories(self._store, self._embed, settings, question, versions=versions)
+        )
+        if isinstance(recalled, Failure):
+            return _Drawn(number, question, (), meter, recalled)
+        shown = recalled.memories
+        drawn = await attempt(draw_insights(meter, question, shown, spec))
+        return _Drawn(number, question, shown, meter, drawn)
 
     async def settle(self, drawn: _Drawn) -> QuestionInsights:
         """Keep the insights of a question, all or none of them, once."""
-        told = dict[str, Any](
-            number=drawn.number, question=drawn.question, recalled=len(drawn.shown)
-        )
+        made = QuestionInsights(drawn.number, drawn.question, len(drawn.shown))
         if isinstance(drawn.found, Failure):
-            return QuestionInsights(**told, usage=drawn.meter.usage, failure=drawn.found)
-        told |= {"refused": drawn.found.refused}
+            return replace(made, usage=drawn.meter.usage, failure=drawn.found)
         cited = dict.fromkeys(id for one in drawn.found.insights for id in one.cites)
-        told |= {"cited": {one.id: one.text for one in drawn.shown if one.id in cited}}
-        for attempt in range(1, ATTEMPTS + 1):
+        texts = {one.id: one.text for one in drawn.shown if one.id in cited}
+        made = replace(made, refused=drawn.found.refused, cited=texts)
+        kept: tuple[DecidedInsight, ...] | Failure = ()
+        for _ in range(ATTEMPTS):
             try:
-                kept = await self._keep(drawn, drawn.found, list(cited))
-                return QuestionInsights(**told, insights=kept, usage=drawn.meter.usage)
+                kept = await attempt(self._keep(drawn, drawn.found, list(cited)))
+                break
             except ConflictError as error:
-                if attempt == ATTEMPTS:
-                    failure = Failure("skipped", str(error))
-                    return QuestionInsights(**told, usage=drawn.meter.usage, failure=failure)
-            except (ModelError, BudgetError) as error:
-                _raise_fatal(error)
-                failure = failure_of(error)
-                return QuestionInsights(**told, usage=drawn.meter.usage, failure=failure)
-        raise AssertionError
+                kept = Failure("skipped", str(error))
+        if isinstance(kept, Failure):
+            return replace(made, usage=drawn.meter.usage, failure=kept)
+        return replace(made, insights=kept, usage=drawn.meter.usage)
 
     async def _keep(
         self, drawn: _Drawn, found: DrawnInsights, cited: list[str]
@@ -359,18 +341,6 @@ class _Integrating:
             }
             key = change_key(self._bench, self._spec, "done")
             await self._store.apply(self._into, [], ChangeSource(key, _write_mark(sources)))
-
-
-def summarise(_spec: IntegrateMemoriesSpec, records: Iterable[IntegrationRecord]) -> Integration:
-    return collect_integration(records)
-
-
-def report(spec: IntegrateMemoriesSpec, found: Integration) -> Report:
-    return report_integration(spec.agent or ", ".join(spec.sources), found)
-
-
-def data(_spec: IntegrateMemoriesSpec, found: Integration) -> Mapping[str, Any]:
-    return describe_integration(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,25 +404,19 @@ class Integration:
 
 def find_row(record: IntegrationRecord) -> Row:
     made = record.made
-    key = "gathered" if isinstance(made, GatheredMemories) else f"question {made.number}"
-    position = 0 if isinstance(made, GatheredMemories) else made.number
-    if made.failure is None:
-        return Row(key, position)
-    return Row(key, position, status=made.failure.kind, reason=made.failure.reason)
+    if isinstance(made, GatheredMemories):
+        return row_of("gathered", 0, made.failure)
+    return row_of(f"question {made.number}", made.number, made.failure)
 
 
-def collect_integration(records: Iterable[IntegrationRecord]) -> Integration:
-    gathered, questions = None, list[QuestionInsights]()
-    for record in records:
-        if isinstance(record.made, GatheredMemories):
-            gathered = record.made
-        else:
-            questions.append(record.made)
-    return Integration(gathered, tuple(questions))
+def summarise(_spec: IntegrateMemoriesSpec, records: Iterable[IntegrationRecord]) -> Integration:
+    parts = [record.made for record in records]
+    gathered = next((part for part in parts if isinstance(part, GatheredMemories)), None)
+    return Integration(gathered, tuple(p for p in parts if isinstance(p, QuestionInsights)))
 
 
-def report_integration(whose: str, found: Integration) -> Report:
-    title = f"Integration of {whose}"
+def report(spec: IntegrateMemoriesSpec, found: Integration) -> Report:
+    title = f"Integration of {spec.agent or ', '.join(spec.sources)}"
     if found.gathered is None:
         return Report(title, "Nothing was read.", [])
     if not found.gathered.due:
@@ -518,7 +482,7 @@ def _insight_branch(one: DecidedInsight, of: QuestionInsights) -> Branch:
     return Branch(one.insight.text, note, tone, cited)
 
 
-def describe_integration(found: Integration) -> Mapping[str, Any]:
+def data(_spec: IntegrateMemoriesSpec, found: Integration) -> Mapping[str, Any]:
     return {
         "gathered": None if found.gathered is None else asdict(found.gathered),
         "questions": [asdict(one) for one in found.questions],

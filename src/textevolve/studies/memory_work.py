@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import deque
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from pydantic import BaseModel
 from pydantic_core import to_json
 
 from textevolve.agents.resources import StoredAgent, split_name
 from textevolve.errors import InputError
+from textevolve.evaluation import Failure
 from textevolve.memory.index import MemoryStore
 from textevolve.memory.record import Collection, MemoryRecord
 from textevolve.spec import identity_of
 from textevolve.store import Store, kinds
+from textevolve.studies.study import Row
 from textevolve.wiring import Workbench
 
 PAGE = 500
@@ -87,3 +91,22 @@ def change_key(bench: Workbench, spec: BaseModel, *parts: object) -> str:
     whichever process, and in a run that is begun anew as this one was."""
     made = [type(spec).__name__, dict(bench.described), identity_of(spec), bench.default_model]
     return hashlib.sha256(to_json([*made, *parts])).hexdigest()
+
+
+async def read_newest(
+    records: AsyncGenerator[MemoryRecord], most: int, least_trust: float
+) -> list[MemoryRecord]:
+    """The last memories that are trusted enough; no more than these are held in memory."""
+    newest = deque[MemoryRecord](maxlen=most)
+    async with aclosing(records):
+        async for record in records:
+            if record.origin.trust >= least_trust:
+                newest.append(record)
+    return list(newest)
+
+
+def row_of(key: str, position: int, failure: Failure | None, case: str = "") -> Row:
+    """The row of a record that is scored unless it has a failure."""
+    if failure is None:
+        return Row(key, position, case)
+    return Row(key, position, case, status=failure.kind, reason=failure.reason)

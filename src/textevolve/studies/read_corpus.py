@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from textevolve.engine.local import stream
-from textevolve.errors import BudgetError, ConflictError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, Failure, Usage, failure_of
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import ConflictError, InputError
+from textevolve.evaluation import Case, Failure, Usage, attempt
 from textevolve.events import Event, StepStarted
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.corpus import (
@@ -44,7 +44,13 @@ from textevolve.rows import STANDARD_INPUT, read_text
 from textevolve.settings import Settings
 from textevolve.spec import Several, option
 from textevolve.store import Store
-from textevolve.studies.memory_work import find_agent, find_collection, memories_of, read_held
+from textevolve.studies.memory_work import (
+    find_agent,
+    find_collection,
+    memories_of,
+    read_held,
+    row_of,
+)
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
 
@@ -194,7 +200,6 @@ class _Reading:
         self._role = str(bench.described.get("role", ""))
         self._persona = str(bench.described.get("persona", ""))
         self._known: Mapping[str, list[KeptChunk]] = {}
-        self._embed = bench.embed
 
     async def begin(self, documents: frozenset[str]) -> None:
         self._known = await self._find_known(documents, self._base)
@@ -213,51 +218,34 @@ class _Reading:
         return found
 
     async def read(self, position: int, case: Case) -> DocumentReading:
-        meter = UsageMeter(self._bench.model) if self._role else None
-        document = parse_document(
-            case.id, case.input, FORMATS.get(Path(case.id).suffix.lower(), "text")
-        )
+        meter = UsageMeter(self._bench.model)
+        format = FORMATS.get(Path(case.id).suffix.lower(), "text")
+        document = parse_document(case.id, case.input, format)
         chunks = split_document(document, self._spec.chunk_tokens)
         steps = align_chunks(self._known.get(case.id, []), chunks, case.id, self._role)
         kept = sum(step.action == "keep" for step in steps)
-        try:
-            told = await self._tell(steps, case.id, meter)
-            vectors = await self._embed_all(told)
-            ids = await self._apply(steps, told, vectors, case.id)
-        except (ModelError, BudgetError) as error:
-            if isinstance(error, FatalModelError):
-                raise
-            usage = meter.usage if meter else Usage()
-            return DocumentReading(case.id, position, kept, (), usage, failure_of(error))
-        return DocumentReading(
-            case.id,
-            position,
-            kept,
-            tuple(_list_chunks(steps, told, ids, case.id)),
-            meter.usage if meter else Usage(),
-        )
+        made = await attempt(self._change(steps, case.id, meter))
+        if isinstance(made, Failure):
+            return DocumentReading(case.id, position, kept, (), meter.usage, made)
+        return DocumentReading(case.id, position, kept, made, meter.usage)
 
-    async def _tell(
-        self, steps: Sequence[ChunkStep], document: str, meter: UsageMeter | None
-    ) -> list[ToldChunk]:
-        changed = changed_chunks(steps)
-        if meter is None:
-            return [ToldChunk(chunk.text.strip()) for chunk in changed]
-        work = stream(
-            changed,
-            lambda chunk: voice_chunk(
-                meter, chunk, document, self._role, self._persona, self._spec.seed
-            ),
-            self._bench.concurrency,
-        )
-        async with aclosing(work) as told:
-            return [one async for one in told]
-
-    async def _embed_all(self, told: Sequence[ToldChunk]) -> list[Vector]:
+    async def _change(
+        self, steps: Sequence[ChunkStep], document: str, meter: UsageMeter
+    ) -> tuple[ReadChunk, ...]:
+        """Tell the chunks that changed, embed and keep them."""
+        bench, role, seed = self._bench, self._role, self._spec.seed
+        told = [ToldChunk(chunk.text.strip()) for chunk in changed_chunks(steps)]
+        if role:
+            voicing = [
+                lambda c=chunk: voice_chunk(meter, c, document, role, self._persona, seed)
+                for chunk in changed_chunks(steps)
+            ]
+            told = await gather_bounded(voicing, bench.concurrency)
         held = await self._store.collection(self._name)
-        work = stream(told, lambda one: self._embed(held, one.text), EMBEDDINGS_AT_ONCE)
-        async with aclosing(work) as vectors:
-            return [one async for one in vectors]
+        embedding = [lambda text=one.text: bench.embed(held, text) for one in told]
+        vectors = await gather_bounded(embedding, EMBEDDINGS_AT_ONCE)
+        ids = await self._apply(steps, told, vectors, document)
+        return tuple(_list_chunks(steps, told, ids, document))
 
     async def _apply(
         self,
@@ -320,16 +308,6 @@ def summarise(
     return tuple(records)
 
 
-def report(spec: ReadCorpusSpec, found: Sequence[DocumentReading]) -> Report:
-    facts = {"Collection": spec.collection, "Trust": f"{spec.trust:g}"}
-    facts |= {"Told by": spec.role} if spec.role else {}
-    return report_readings(facts, found)
-
-
-def data(_spec: ReadCorpusSpec, found: Sequence[DocumentReading]) -> Mapping[str, Any]:
-    return describe_readings(found)
-
-
 SHOWN = 120
 """Characters of a chunk in a record; the whole text is in the collection."""
 ROWS_SHOWN = 200
@@ -364,18 +342,12 @@ class DocumentReading:
 
 
 def find_row(made: DocumentReading) -> Row:
-    if made.failure is None:
-        return Row(made.document, made.position, made.document)
-    return Row(
-        made.document,
-        made.position,
-        made.document,
-        status=made.failure.kind,
-        reason=made.failure.reason,
-    )
+    return row_of(made.document, made.position, made.failure, made.document)
 
 
-def report_readings(facts: Mapping[str, str], found: Sequence[DocumentReading]) -> Report:
+def report(spec: ReadCorpusSpec, found: Sequence[DocumentReading]) -> Report:
+    facts = {"Collection": spec.collection, "Trust": f"{spec.trust:g}"}
+    facts |= {"Told by": spec.role} if spec.role else {}
     columns = [Column("document")]
     columns += [Column(name, "count") for name in ("added", "replaced", "closed", "unchanged")]
     rows = [
@@ -412,7 +384,7 @@ def _say_found(found: Sequence[DocumentReading], untold: int) -> str:
     )
 
 
-def describe_readings(found: Sequence[DocumentReading]) -> Mapping[str, Any]:
+def data(_spec: ReadCorpusSpec, found: Sequence[DocumentReading]) -> Mapping[str, Any]:
     return {"documents": [asdict(one) for one in found]}
 
 
