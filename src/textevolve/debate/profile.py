@@ -6,7 +6,6 @@ own parameters are laid over it with `override`. Nothing here calls a model.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -31,6 +30,7 @@ from textevolve.debate.modes import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
 from textevolve.memory.recall_settings import TRUSTED_IN_DEBATES, RecallSettings
 from textevolve.reach import allowed_path, is_there
+from textevolve.spec import suggest
 from textevolve.texts.numbers import refuse_odd_number
 from textevolve.texts.yaml_lines import line_of, parse_yaml
 
@@ -324,12 +324,6 @@ class Profile(_Frozen):
         if not self.weights:
             return (1.0,) * len(self.components)
         return tuple(self.weights.get(c.name, 0.0) for c in self.components)
-
-
-def suggest(name: str, known: list[str]) -> str:
-    """An ending for an error message: the nearest known name, or all of them."""
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean '{near[0]}'?" if near else f"; there are: {', '.join(known)}"
 
 
 def override(profile: Profile, parameters: Mapping[str, Any], where: str = "") -> Profile:

@@ -8,9 +8,9 @@ below its source, which is not a part of the text.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from textevolve.debate.candidate_order import place_candidates
 from textevolve.debate.context import DebateContext, prompt
@@ -29,7 +29,7 @@ from textevolve.debate.readout import (
     read_verbalized,
     read_weighted,
 )
-from textevolve.debate.result import DecidedBy, Points, Turn
+from textevolve.debate.result import Turn
 from textevolve.errors import (
     AnswerError,
     BudgetError,
@@ -38,17 +38,12 @@ from textevolve.errors import (
     ModelError,
     TextEvolveError,
 )
-from textevolve.evaluation import Failure, Usage
+from textevolve.evaluation import Failure, Usage, failure_of
 from textevolve.events import StepFinished, StepStarted, silence
 from textevolve.llm.choice_logprobs import TOP_LOGPROBS
 from textevolve.llm.fence import fence, quote, sanitize
 from textevolve.llm.model import Message, Model, Request
-from textevolve.llm.structured import (
-    ParseMode,
-    UnusableAnswer,
-    answer_schema,
-    ask_structured,
-)
+from textevolve.llm.structured import answer_schema, ask_structured
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.cue import Cue, Memory, nothing
 
@@ -157,27 +152,14 @@ async def take_turn(
     if heard := context.listener is not silence:
         details = {"round": round, "agent": speaker.name, "model": model.name}
         context.listener(StepStarted(context.case.id, "turn", details))
-    meter, decider = UsageMeter(model), None
+    meters = [UsageMeter(model)]
     if context.profile.readout == "decide":
-        decider = UsageMeter(context.decider_of(speaker))
-    asked = _Ask(context, meter, decider or meter, speaker, round, tuple(history), sample)
-    said = await _speak(asked, order)
-    turn = Turn(
-        round=round,
-        agent=agent,
-        model=model.name,
-        order=order,
-        argument=said.argument,
-        points=said.points,
-        scores=said.scores,
-        log_odds=said.log_odds,
-        decided_by=said.decided_by,
-        failure=said.failure,
-        parse_mode=said.parse_mode,
-        memories=said.memories,
-        sanitized=said.sanitized,
-        usage=meter.usage + decider.usage if decider else meter.usage,
-        seconds=meter.seconds + decider.seconds if decider else meter.seconds,
+        meters.append(UsageMeter(context.decider_of(speaker)))
+    asked = _Ask(context, meters[0], meters[-1], speaker, round, tuple(history), sample)
+    turn = replace(
+        await _speak(asked, Turn(round, agent, model.name, order)),
+        usage=sum((meter.usage for meter in meters), Usage()),
+        seconds=sum(meter.seconds for meter in meters),
     )
     if heard:
         context.listener(StepFinished(context.case.id, "turn", turn))
@@ -219,89 +201,70 @@ class _Ask:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """What came of a turn's question; the fields are those of `Turn`."""
-
-    argument: str = ""
-    points: tuple[Points, ...] = ()
-    scores: tuple[tuple[float, ...], ...] | None = None
-    log_odds: tuple[tuple[float, ...], ...] | None = None
-    decided_by: DecidedBy | None = None
-    failure: Failure | None = None
-    parse_mode: ParseMode | None = None
+async def _speak(asked: _Ask, turn: Turn) -> Turn:
+    """The turn with what came of its question; where nothing did, with its failure alone."""
     memories: tuple[Memory, ...] = ()
-    sanitized: int = 0
-
-
-async def _speak(asked: _Ask, order: tuple[int, ...]) -> _Said:
-    memories: tuple[Memory, ...] = ()
+    say = _answer if asked.context.profile.argue else _score_only
     try:
         memories = await remember(asked.context, asked.speaker, asked.history)
-        say = _answer if asked.context.profile.argue else _score_only
-        said = await _in_orders(asked, order, partial(say, asked, memories))
+        said = await say(asked, memories, turn)
+        if asked.context.swaps(turn.order):
+            other = await say(asked, memories, replace(turn, order=turn.order[::-1]))
+            said = _average(said, other)
     except FatalModelError:
         raise
-    except BudgetError as error:
-        said = _Said(failure=Failure("skipped", str(error)))
-    except ModelError as error:
-        said = _Said(failure=Failure("failed", str(error)))
-    return replace(said, memories=memories) if memories else said
+    except (ModelError, BudgetError) as error:
+        said = replace(turn, failure=failure_of(error))
+    return replace(said, memories=memories)
 
 
-async def _in_orders(
-    asked: _Ask, order: tuple[int, ...], say: Callable[[tuple[int, ...]], Awaitable[_Said]]
-) -> _Said:
-    said = await say(order)
-    return _average(said, await say(order[::-1])) if asked.context.swaps(order) else said
-
-
-async def _score_only(asked: _Ask, memories: tuple[Memory, ...], order: tuple[int, ...]) -> _Said:
+async def _score_only(asked: _Ask, memories: tuple[Memory, ...], turn: Turn) -> Turn:
     if asked.context.profile.readout == "decide":
-        fenced = fence_memories(asked.context, memories)
-        return await _decide(asked, order, _Said(), memories=fenced)
-    return _probed(_Said(), await _probe_alone(asked, memories))
+        return await _decide(asked, turn, (), fence_memories(asked.context, memories))
+    return await _probe_alone(asked, memories, turn)
 
 
-def _probed(said: _Said, log_odds: ScoreMatrix) -> _Said:
-    return replace(said, scores=probe_scores(log_odds), log_odds=log_odds)
+def _probed(turn: Turn, log_odds: ScoreMatrix) -> Turn:
+    return replace(turn, scores=probe_scores(log_odds), log_odds=log_odds)
 
 
-async def _probe_alone(asked: _Ask, memories: tuple[Memory, ...]) -> ScoreMatrix:
+async def _probe_alone(asked: _Ask, memories: tuple[Memory, ...], turn: Turn) -> Turn:
     shown = quote_memories(asked.context, asked.speaker, memories)
-    return await probe_alone(
+    log_odds = await probe_alone(
         asked.context, asked.model, asked.speaker, asked.round, asked.sample, shown
     )
+    return _probed(turn, log_odds)
 
 
 async def _decide(
-    asked: _Ask,
-    order: tuple[int, ...],
-    said: _Said,
-    heard: tuple[str, ...] = (),
-    memories: tuple[str, ...] = (),
-) -> _Said:
+    asked: _Ask, turn: Turn, heard: tuple[str, ...], memories: tuple[str, ...]
+) -> Turn:
     made = await decide_scores(
-        asked.context, asked.decider, asked.speaker, order, heard, memories, sample=asked.sample
+        asked.context,
+        asked.decider,
+        asked.speaker,
+        turn.order,
+        heard,
+        memories,
+        sample=asked.sample,
     )
-    return replace(said, scores=made.scores, log_odds=made.log_odds, decided_by=made.decided_by)
+    return replace(turn, scores=made.scores, log_odds=made.log_odds, decided_by=made.decided_by)
 
 
-async def _answer(asked: _Ask, memories: tuple[Memory, ...], order: tuple[int, ...]) -> _Said:
+async def _answer(asked: _Ask, memories: tuple[Memory, ...], turn: Turn) -> Turn:
     context, profile = asked.context, asked.context.profile
     names = tuple(c.name for c in profile.components)
-    shown = tuple(context.labels[j] for j in order)
+    shown = tuple(context.labels[j] for j in turn.order)
     fenced = fence_memories(context, memories)
     words = profile.argument_words
     kind = answer_type(shown, names, profile.readout, words)
-    request = asked.request(order, fenced, answer_schema(kind))
+    request = asked.request(turn.order, fenced, answer_schema(kind))
     answer = await ask_structured(asked.model, request, kind)
     argument = str(getattr(answer.value, "argument"))  # noqa: B009 - the type is made at run time
     text, sanitized = sanitize(keep_words(argument, words), context.nonce)
-    verbalized = profile.readout == "verbalized"
-    said = _Said(
+    said = replace(
+        turn,
         argument=text,
-        scores=read_verbalized(answer.value, context.labels) if verbalized else None,
         points=read_points(answer.value, context.labels) if words is None else (),
         parse_mode=answer.parse_mode,
         sanitized=sanitized,
@@ -309,21 +272,21 @@ async def _answer(asked: _Ask, memories: tuple[Memory, ...], order: tuple[int, .
     last = answer.responses[-1]
     match profile.readout:
         case "pointwise":
-            return _probed(said, await _probe_alone(asked, memories))
+            return await _probe_alone(asked, memories, said)
         case "after-argument":
             spoken = (*request.messages, Message("assistant", (last.text,)))
             found = await probe_after(context, asked.model, asked.speaker, asked.round, spoken)
             return _probed(said, found)
         case "decide":
             own = _quote(context, asked.round, asked.speaker.name, text)
-            return await _decide(asked, order, said, (*asked.history, own), fenced)
+            return await _decide(asked, said, (*asked.history, own), fenced)
         case "logprob-weighted":
             return replace(said, scores=read_weighted(last, context.labels, shown, names))
         case _:
-            return said
+            return replace(said, scores=read_verbalized(answer.value, context.labels))
 
 
-def _average(one: _Said, other: _Said) -> _Said:
+def _average(one: Turn, other: Turn) -> Turn:
     """What was said, with the scores of both orders averaged; its argument is that of the first."""
     if one.scores is None or other.scores is None:
         raise AnswerError("one of the two orders gave no scores")
@@ -376,9 +339,7 @@ async def sum_up(
             raise AnswerError("the summary was empty")
     except FatalModelError:
         raise
-    except BudgetError as error:
-        return None, meter.usage, Failure("skipped", str(error))
-    except (ModelError, UnusableAnswer) as error:
-        return None, meter.usage, Failure("failed", str(error))
+    except (ModelError, BudgetError) as error:
+        return None, meter.usage, failure_of(error)
     summary, _ = sanitize(response.text.strip(), context.nonce)
     return summary, meter.usage, None
