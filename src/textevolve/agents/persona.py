@@ -15,15 +15,20 @@ from difflib import SequenceMatcher
 from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import Field, create_model
 
-from textevolve.llm.fence import draw_nonce, fence, sanitize
+from textevolve.llm.fence import sanitize
 from textevolve.llm.model import Model
-from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.token_count import count_tokens
 from textevolve.memory.record import MemoryRecord
-from textevolve.memory.shown import ask_once, citations, count_fitting, number_texts
+from textevolve.memory.shown import (
+    CitingAnswer,
+    ask_about,
+    citations,
+    count_fitting,
+    find_citation_fault,
+)
 from textevolve.spec import Frozen, option
 
 LONGEST_SENTENCE = 300
@@ -223,11 +228,7 @@ def batch_memories(
     return batches
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(extra="ignore", str_strip_whitespace=True)
-
-
-class _Proposed(_Answer):
+class _Proposed(CitingAnswer):
     because: list[int]
     reason: Annotated[str, Field(max_length=LONGEST_SENTENCE)]
     action: EditAction
@@ -235,16 +236,16 @@ class _Proposed(_Answer):
     text: Annotated[str, Field(max_length=2 * LONGEST_SENTENCE)]
 
 
-class _Changes(_Answer):
+class _Changes(CitingAnswer):
     changes: Sequence[_Proposed]
 
 
-class _Chosen(_Answer):
+class _Chosen(CitingAnswer):
     change: int
-    same: list[int] = []
+    same: list[int] = Field(default=[])
 
 
-class _Choice(_Answer):
+class _Choice(CitingAnswer):
     chosen: Sequence[_Chosen]
 
 
@@ -306,18 +307,20 @@ async def propose_changes(
     """
     texts = [one.text for one in memories]
     persona = [one.text for one in sentences]
-    nonce = draw_nonce((*persona, *texts), plan.seed)
-    prompt = _changes_prompt().render(
-        persona=number_texts(persona, "persona", nonce),
-        memories=number_texts(texts, "memories", nonce),
-        number=PROPOSALS,
+    answer = await ask_about(
+        model,
+        _changes_prompt(),
+        _changes_of(len(texts), len(persona)),
+        plan.seed,
+        50 + PROPOSAL_TOKENS * PROPOSALS,
+        PROPOSALS,
+        persona=persona,
+        memories=texts,
     )
-    request = ask_once(prompt, plan.seed, 50 + PROPOSAL_TOKENS * PROPOSALS)
-    answer = await ask_structured(model, request, _changes_of(len(texts), len(persona)))
     found, refused = list[PersonaChange](), list[RefusedChange]()
-    for one in answer.value.changes:
+    for one in answer.changes:
         text = "" if one.action == "remove" else finish_sentence(one.text)
-        fault = _find_citation_fault(one.because, len(memories))
+        fault = find_citation_fault(one.because, len(memories))
         fault = fault or find_edit_fault(one.action, one.sentence, text, sentences)
         if fault:
             refused.append(RefusedChange(one.action, one.text, fault))
@@ -328,13 +331,6 @@ async def propose_changes(
         found.append(PersonaChange(one.action, edited, text, one.reason, cited, before))
     more = [RefusedChange(c.action, c.text, "more than were asked for") for c in found[PROPOSALS:]]
     return Proposals(tuple(found[:PROPOSALS]), (*refused, *more))
-
-
-def _find_citation_fault(because: Sequence[int], shown: int) -> str:
-    if not because:
-        return "names no memory"
-    wrong = [n for n in because if not 1 <= n <= shown]
-    return f"names memory {wrong[0]}, and {shown} were shown" if wrong else ""
 
 
 async def choose_changes(
@@ -391,18 +387,18 @@ async def _choose(
     plan: PersonaPlan,
 ) -> Proposals:
     lines = [_say(one) for one in proposed]
-    persona = [one.text for one in sentences]
-    nonce = draw_nonce((*persona, *lines), plan.seed)
-    listed = "\n".join(f"{n}. {line}" for n, line in enumerate(lines, 1))
-    prompt = _choice_prompt().render(
-        persona=number_texts(persona, "persona", nonce),
-        changes=fence("changes", sanitize(listed, nonce)[0], nonce),
-        number=plan.changes,
+    answer = await ask_about(
+        model,
+        _choice_prompt(),
+        _choice_of(len(lines)),
+        plan.seed,
+        50 + CHOICE_TOKENS * plan.changes,
+        plan.changes,
+        persona=[one.text for one in sentences],
+        changes=lines,
     )
-    request = ask_once(prompt, plan.seed, 50 + CHOICE_TOKENS * plan.changes)
-    answer = await ask_structured(model, request, _choice_of(len(lines)))
     chosen, gone = dict[int, PersonaChange](), set[int]()
-    for one in answer.value.chosen:
+    for one in answer.chosen:
         place = one.change - 1
         if not 0 <= place < len(proposed) or place in gone or len(chosen) >= plan.changes:
             continue

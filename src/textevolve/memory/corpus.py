@@ -139,7 +139,7 @@ class _HtmlText(HTMLParser):
         self.parts: list[str] = []
         self.headings: list[Heading] = []
         self._length, self._hidden, self._kept = 0, 0, 0
-        self._open: tuple[int, int] | None = None
+        self._open: tuple[int, int, int] | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in _HIDDEN:
@@ -147,7 +147,7 @@ class _HtmlText(HTMLParser):
         elif level := _level(tag):
             self._close()
             self._break(2)
-            self._open = (self._length, level)
+            self._open = (len(self.parts), self._length, level)
         elif tag in _BLOCKS:
             self._break(2)
             self._kept += tag == "pre"
@@ -180,22 +180,12 @@ class _HtmlText(HTMLParser):
     def _close(self) -> None:
         """The end of a heading, if one is open; one without text is none."""
         if self._open is not None:
-            start, level = self._open
-            title = "".join(self.parts)[start:] if len(self.parts) < 8 else self._since(start)
+            part, start, level = self._open
             self._open = None
+            title = "".join(self.parts[part:])
             if title.strip():
                 self._break(2)
                 self.headings.append(Heading(start, self._length, level, _shorten(title)))
-
-    def _since(self, start: int) -> str:
-        """What was put in from a place on."""
-        found, at = list[str](), self._length
-        for part in reversed(self.parts):
-            if at <= start:
-                break
-            found.append(part)
-            at -= len(part)
-        return "".join(reversed(found))
 
     def _break(self, lines: int) -> None:
         """At least so many ends of lines, but none at the beginning."""

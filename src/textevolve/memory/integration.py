@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import Field, create_model
 
-from textevolve.llm.fence import draw_nonce
 from textevolve.llm.model import Model
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template
@@ -31,12 +30,14 @@ from textevolve.memory.record import (
 )
 from textevolve.memory.sameness import lacks, words_of
 from textevolve.memory.shown import (
+    CitingAnswer,
+    ask_about,
     ask_once,
     citations,
     count_fitting,
     fence_one,
+    find_citation_fault,
     memory_prompt,
-    number_texts,
 )
 from textevolve.spec import Frozen, option
 
@@ -121,28 +122,24 @@ class DecidedInsight:
     id: str = ""
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(extra="ignore", str_strip_whitespace=True)
-
-
 _Short = Annotated[str, Field(min_length=1, max_length=LONGEST)]
 
 
-class _Related(_Answer):
+class _Related(CitingAnswer):
     relation: Literal["same", "replaces", "different"]
 
 
-class _Questions(_Answer):
+class _Questions(CitingAnswer):
     questions: list[_Short]
 
 
-class _Drawn(_Answer):
+class _Drawn(CitingAnswer):
     insight: _Short
     because: list[int]
     importance: Annotated[int, Field(ge=1, le=10)]
 
 
-class _Insights(_Answer):
+class _Insights(CitingAnswer):
     insights: Sequence[_Drawn]
 
 
@@ -190,11 +187,17 @@ async def find_questions(
     newest = list(reversed(memories))[: plan.newest]
     fitting = newest[: count_fitting([one.text for one in newest], plan.budget)]
     texts = [one.text for one in reversed(fitting)]
-    shown = number_texts(texts, "memories", draw_nonce(texts, plan.seed))
-    prompt = _questions_prompt().render(memories=shown, number=plan.questions)
-    request = ask_once(prompt, plan.seed, 50 + QUESTION_TOKENS * plan.questions)
-    answer = await ask_structured(model, request, _questions_of(plan.questions))
-    found = {" ".join(one.casefold().split()): one for one in reversed(answer.value.questions)}
+    tokens = 50 + QUESTION_TOKENS * plan.questions
+    answer = await ask_about(
+        model,
+        _questions_prompt(),
+        _questions_of(plan.questions),
+        plan.seed,
+        tokens,
+        plan.questions,
+        memories=texts,
+    )
+    found = {" ".join(one.casefold().split()): one for one in reversed(answer.questions)}
     return tuple(reversed(found.values()))[: plan.questions]
 
 
@@ -210,19 +213,24 @@ async def draw_insights(
     if not memories:
         return DrawnInsights()
     texts = [one.text for one in memories]
-    nonce = draw_nonce((*texts, question), plan.seed)
-    prompt = _insights_prompt().render(
-        memories=number_texts(texts, "memories", nonce),
-        question=number_texts([question], "question", nonce),
-        number=plan.insights,
+    answer = await ask_about(
+        model,
+        _insights_prompt(),
+        _insights_of(plan.insights, len(memories)),
+        plan.seed,
+        50 + INSIGHT_TOKENS * plan.insights,
+        plan.insights,
+        memories=texts,
+        question=[question],
     )
-    request = ask_once(prompt, plan.seed, 50 + INSIGHT_TOKENS * plan.insights)
-    answer = await ask_structured(model, request, _insights_of(plan.insights, len(memories)))
     found, refused = dict[str, Insight](), list[RefusedInsight]()
     known = {_plain(text) for text in texts}
-    for one in answer.value.insights:
-        if reason := _find_fault(one, len(memories), known):
-            refused.append(RefusedInsight(one.insight, reason))
+    for one in answer.insights:
+        fault = find_citation_fault(one.because, len(memories))
+        if not fault and _plain(one.insight) in known:
+            fault = "repeats a memory"
+        if fault:
+            refused.append(RefusedInsight(one.insight, fault))
         elif len(found) < plan.insights:
             cited = [memories[n - 1] for n in dict.fromkeys(one.because)]
             uncited = lacks(" ".join(each.text for each in cited), one.insight)
@@ -233,16 +241,6 @@ async def draw_insights(
             )
             found.setdefault(_plain(one.insight), made)
     return DrawnInsights(tuple(found.values()), tuple(refused))
-
-
-def _find_fault(drawn: _Drawn, shown: int, known: set[str]) -> str:
-    """Why it is no insight; empty where it is one."""
-    if not drawn.because:
-        return "cites no memory"
-    wrong = [n for n in drawn.because if not 1 <= n <= shown]
-    if wrong:
-        return f"cites memory {wrong[0]}, and {shown} were shown"
-    return "repeats a memory" if _plain(drawn.insight) in known else ""
 
 
 def _plain(text: str) -> str:

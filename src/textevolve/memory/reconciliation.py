@@ -362,59 +362,50 @@ def _show(match: MemoryMatch) -> NearMemory:
 async def _settle(
     ground: Ground, point: DialoguePoint, vector: Vector, near: Sequence[NearNote]
 ) -> Outcome:
+    shown = tuple(one.shown for one in near)
+
+    def drop(reason: str, by: PointDecider) -> Outcome:
+        return PointDecision(point, "drop", reason, by, shown), None
+
+    def add(reason: str, by: PointDecider, until: float | None = None) -> Outcome:
+        decision = PointDecision(point, "add", reason, by, shown, (), point.text)
+        return decision, MemoryDraft(decision, vector, point.trust, until=until)
+
     if any(nearly_same(one.shown.text, point.text) for one in near):
-        return _drop(point, near, "known in the same words", "rule"), None
+        return drop("known in the same words", "rule")
     for one in near:
         dated = differ_in_dates(one.shown.text, point.text)
         if dated > 0:
-            return _drop(point, near, "known with its date", "rule"), None
+            return drop("known with its date", "rule")
         if dated < 0 and point.trust >= one.trust:
-            shown, before = tuple(each.shown for each in near), (one.shown.text,)
-            why = "it names the date, too"
+            why, before = "it names the date, too", (one.shown.text,)
             made = PointDecision(point, "merge", why, "rule", shown, before, point.text)
             return made, await _put_in_place(ground, made, one, vector)
     if not near:
-        return _add(point, near, vector, "nothing near is known", "rule")
+        return add("nothing near is known", "rule")
     try:
         new, notes = ComparedNote(point.text, point.since), [one.note for one in near]
         relation, at, reason = await compare_notes(ground.model, ground.settings, new, notes)
         one = near[at]
         if relation == "same":
-            return _drop(point, near, reason or "known already", "model"), None
+            return drop(reason or "known already", "model")
         if relation == "different":
-            return _add(point, near, vector, reason or "nothing of it is known", "model")
+            return add(reason or "nothing of it is known", "model")
         if point.trust < one.trust:
-            why = "said by somebody less trusted than what it would change"
-            return _add(point, near, vector, why, "rule")
+            return add("said by somebody less trusted than what it would change", "rule")
         if relation == "replaces" and _is_older(point, one):
-            made, draft = _add(point, near, vector, "it held before what is known", "rule")
-            return made, replace(draft, until=one.since)
+            return add("it held before what is known", "rule", one.since)
         replaces = relation == "replaces"
         text = await combine_notes(ground.model, new, one.note, replaces=replaces)
     except (AnswerError, RejectedError) as error:
         why = f"added as it is, since no usable decision came: {error}"
-        return _add(point, near, vector, why[:MOST_REASON], "fallback")
+        return add(why[:MOST_REASON], "fallback")
     if len(text) > MOST_TEXT:
-        return _add(point, near, vector, "what it says more of is too long already", "rule")
+        return add("what it says more of is too long already", "rule")
     action: Action = "update" if relation == "replaces" else "merge"
     reason = reason or _REASONS[action]
-    shown = tuple(each.shown for each in near)
     made = PointDecision(point, action, reason, "model", shown, (one.shown.text,), text)
     return made, await _put_in_place(ground, made, one, vector)
-
-
-def _drop(
-    point: DialoguePoint, near: Sequence[NearNote], reason: str, by: PointDecider
-) -> PointDecision:
-    return PointDecision(point, "drop", reason, by, tuple(one.shown for one in near))
-
-
-def _add(
-    point: DialoguePoint, near: Sequence[NearNote], vector: Vector, reason: str, by: PointDecider
-) -> tuple[PointDecision, MemoryDraft]:
-    shown = tuple(one.shown for one in near)
-    made = PointDecision(point, "add", reason, by, shown, (), point.text)
-    return made, MemoryDraft(made, vector, point.trust)
 
 
 async def _put_in_place(

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from textevolve.llm.fence import draw_nonce, fence, sanitize
-from textevolve.llm.model import Message, Request
+from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.token_count import count_tokens
+
+A = TypeVar("A", bound=BaseModel)
 
 
 @cache
@@ -48,6 +51,41 @@ def ask_once(prompt: str, seed: int, max_tokens: int) -> Request:
     return Request(
         messages=(Message("user", (prompt,)),), temperature=0.0, max_tokens=max_tokens, seed=seed
     )
+
+
+class CitingAnswer(BaseModel):
+    """An answer that cites memories by their numbers."""
+
+    model_config = ConfigDict(extra="ignore", str_strip_whitespace=True)
+
+
+async def ask_about(
+    model: Model,
+    template: Template,
+    answer: type[A],
+    seed: int,
+    max_tokens: int,
+    number: int,
+    **texts: Sequence[str],
+) -> A:
+    """Ask about texts, which the prompt shows numbered, each group between marks of its name.
+    `number`: how many things are asked for.
+
+    Raises:
+        AnswerError: no usable answer came.
+    """
+    nonce = draw_nonce([text for group in texts.values() for text in group], seed)
+    groups = {name: number_texts(group, name, nonce) for name, group in texts.items()}
+    request = ask_once(template.render(**groups, number=number), seed, max_tokens)
+    return (await ask_structured(model, request, answer)).value
+
+
+def find_citation_fault(cited: Sequence[int], shown: int) -> str:
+    """Why citations cannot be used, of so many memories; empty where they can."""
+    if not cited:
+        return "cites no memory"
+    wrong = [n for n in cited if not 1 <= n <= shown]
+    return f"cites memory {wrong[0]}, and {shown} were shown" if wrong else ""
 
 
 def _take_numbers(given: Any) -> Any:
