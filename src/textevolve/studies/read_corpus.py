@@ -218,24 +218,25 @@ class _Reading:
         return found
 
     async def read(self, position: int, case: Case) -> DocumentReading:
-        meter = UsageMeter(self._bench.model)
+        meter = UsageMeter(self._bench.model) if self._role else None
         format = FORMATS.get(Path(case.id).suffix.lower(), "text")
         document = parse_document(case.id, case.input, format)
         chunks = split_document(document, self._spec.chunk_tokens)
         steps = align_chunks(self._known.get(case.id, []), chunks, case.id, self._role)
         kept = sum(step.action == "keep" for step in steps)
         made = await attempt(self._change(steps, case.id, meter))
+        usage = meter.usage if meter else Usage()
         if isinstance(made, Failure):
-            return DocumentReading(case.id, position, kept, (), meter.usage, made)
-        return DocumentReading(case.id, position, kept, made, meter.usage)
+            return DocumentReading(case.id, position, kept, (), usage, made)
+        return DocumentReading(case.id, position, kept, made, usage)
 
     async def _change(
-        self, steps: Sequence[ChunkStep], document: str, meter: UsageMeter
+        self, steps: Sequence[ChunkStep], document: str, meter: UsageMeter | None
     ) -> tuple[ReadChunk, ...]:
         """Tell the chunks that changed, embed and keep them."""
         bench, role, seed = self._bench, self._role, self._spec.seed
         told = [ToldChunk(chunk.text.strip()) for chunk in changed_chunks(steps)]
-        if role:
+        if meter is not None:
             voicing = [
                 lambda c=chunk: voice_chunk(meter, c, document, role, self._persona, seed)
                 for chunk in changed_chunks(steps)
