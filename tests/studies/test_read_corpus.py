@@ -116,7 +116,7 @@ def test_pages_are_read_without_their_marks(cli, home, store):
     (home / "page.html").write_text("<h1>Care</h1><script>bad()</script><p>Rest &amp; tea.")
     assert cli("memories", "read", "page.html", "-c", "docs").code == 0
     (one,) = read_world(store, "docs")
-    assert one.text == "Care\n\nRest & tea."
+    assert one.text == "# Care\n\nRest & tea."
     assert one.origin.source == "page.html > Care"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from itertools import chain
@@ -79,13 +79,13 @@ class Chunk:
 
 
 def parse_document(source: str, text: str, format: DocumentFormat) -> Document:
-    """A document with its headings. Of HTML the text that is read is kept, without marks, scripts
-    and styles; plain text has no headings."""
+    """A document with its headings. HTML is read as Markdown, without scripts and styles; in plain
+    text there are none."""
     if format == "html":
         reader = _HtmlText()
         reader.feed(text)
         reader.close()
-        return Document(source, "".join(reader.parts), tuple(reader.headings))
+        text, format = reader.markdown, "markdown"
     return Document(source, text, tuple(_markdown_headings(text)) if format == "markdown" else ())
 
 
@@ -123,89 +123,55 @@ def _shorten(title: str) -> str:
 
 
 _HIDDEN = frozenset({"script", "style", "template"})
+_MARKS: Mapping[str, str] = {
+    **{f"h{level}": f"\n\n{'#' * level} " for level in range(1, 7)},
+    **dict.fromkeys(("br", "tr", "option"), "\n"),
+    **dict.fromkeys(("td", "th"), " "),
+    "li": "\n- ",
+    "pre": "\n\n```\n",
+}
+"""What a tag begins with in Markdown; those of blocks are a blank line, and so is their end."""
 _BLOCKS = frozenset(
     {"address", "article", "aside", "blockquote", "body", "dd", "details", "div", "dl", "dt"}
     | {"fieldset", "figcaption", "figure", "footer", "form", "header", "hr", "main", "nav", "ol"}
-    | {"p", "pre", "section", "summary", "table", "title", "ul"}
+    | {"p", "section", "summary", "table", "title", "ul", "h1", "h2", "h3", "h4", "h5", "h6"}
 )
-_LINES = frozenset({"br", "li", "tr", "option"})
 
 
 class _HtmlText(HTMLParser):
-    """The text of a page, and where its headings are."""
+    """The text of a page as Markdown, without scripts and styles."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.parts: list[str] = []
-        self.headings: list[Heading] = []
-        self._length, self._hidden, self._kept = 0, 0, 0
-        self._open: tuple[int, int, int] | None = None
+        self._parts: list[str] = []
+        self._hidden, self._code = 0, 0
+
+    @property
+    def markdown(self) -> str:
+        text = re.sub(r"(?m)^(#+|-) *$", "", "".join(self._parts))  # headings, items without text
+        return re.sub(r"\n(?:[ \t]*+\n)++", "\n\n", text).strip()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _HIDDEN:
-            self._hidden += 1
-        elif level := _level(tag):
-            self._close()
-            self._break(2)
-            self._open = (len(self.parts), self._length, level)
-        elif tag in _BLOCKS:
-            self._break(2)
-            self._kept += tag == "pre"
-        elif tag in _LINES:
-            self._break(1)
-            self._put("- " if tag == "li" else "")
-        elif tag in ("td", "th"):
-            self._put(" ")
+        self._hidden += tag in _HIDDEN
+        self._code += tag == "pre"
+        self._put(_MARKS.get(tag, "\n\n" if tag in _BLOCKS else ""))
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in _HIDDEN:
-            self._hidden = max(0, self._hidden - 1)
-        elif _level(tag):
-            self._close()
+        self._hidden = max(0, self._hidden - (tag in _HIDDEN))
+        if tag == "pre" and self._code:
+            self._code -= 1
+            self._put("\n```\n\n")
         elif tag in _BLOCKS:
-            self._break(2)
-            self._kept = max(0, self._kept - (tag == "pre"))
+            self._put("\n\n")
 
     def handle_data(self, data: str) -> None:
-        if self._hidden:
-            return
-        text = data if self._kept else re.sub(r"\s+", " ", data)
-        last = self.parts[-1][-1] if self.parts else "\n"
-        self._put(text.lstrip(" ") if last in " \n" and not self._kept else text)
-
-    def close(self) -> None:
-        super().close()
-        self._close()
-
-    def _close(self) -> None:
-        """The end of a heading, if one is open; one without text is none."""
-        if self._open is not None:
-            part, start, level = self._open
-            self._open = None
-            title = "".join(self.parts[part:])
-            if title.strip():
-                self._break(2)
-                self.headings.append(Heading(start, self._length, level, _shorten(title)))
-
-    def _break(self, lines: int) -> None:
-        """At least so many ends of lines, but none at the beginning."""
-        ends = 0
-        for part in reversed(self.parts[-lines:]):
-            bare = part.rstrip("\n")
-            ends += len(part) - len(bare)
-            if bare:
-                break
-        if self.parts and not self._hidden:
-            self._put("\n" * max(0, lines - ends))
+        text = data if self._code else re.sub(r"\s+", " ", data)
+        begins = not self._parts or self._parts[-1][-1] in " \n"
+        self._put(text.lstrip(" ") if begins and not self._code else text)
 
     def _put(self, text: str) -> None:
-        if text:
-            self.parts.append(text)
-            self._length += len(text)
-
-
-def _level(tag: str) -> int:
-    return int(tag[1]) if len(tag) == 2 and tag[0] == "h" and tag[1] in "123456" else 0
+        if text and not self._hidden:
+            self._parts.append(text)
 
 
 def split_document(document: Document, tokens: int) -> Iterator[Chunk]:
