@@ -238,7 +238,7 @@ class _Reading:
         told = [ToldChunk(chunk.text.strip()) for chunk in changed_chunks(steps)]
         if meter is not None:
             voicing = [
-                lambda c=chunk: voice_chunk(meter, c, document, role, self._persona, seed)
+                lambda c=chunk, m=meter: voice_chunk(m, c, document, role, self._persona, seed)
                 for chunk in changed_chunks(steps)
             ]
             told = await gather_bounded(voicing, bench.concurrency)
