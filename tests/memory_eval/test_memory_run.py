@@ -201,7 +201,7 @@ async def test_broken_answers_are_failures_and_not_zeros(evaluate, data, server)
     failed = [j for j in judged if isinstance(j.outcome, Failure)]
     assert status == "finished"
     assert len(failed) == len(judged)
-    assert sum(collected.failures.values()) == len(judged)
+    assert sum(number for *_, number in collected.failures) == len(judged)
     metrics = collected.metrics
     assert metrics.coverage["integrity"].valid == 0
     assert metrics.overall["accuracy"].valid.value is None
