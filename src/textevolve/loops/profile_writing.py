@@ -7,7 +7,7 @@ whose agents hardly differ, is asked for once more with the fault named.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
 from typing import Annotated, Any
@@ -114,26 +114,19 @@ async def write_profile(
         AnswerError: no usable profile came in two attempts; says what was wrong with the second.
     """
     check_subject(subject)
-    meter, draft = UsageMeter(model), _draft_of(plan.agents)
-    request = ask_draft(subject, plan)
-
-    def find_fault() -> str:
+    meter, request, mended = UsageMeter(model), ask_draft(subject, plan), ""
+    for last in (False, True):
+        listener(StepStarted("", "draft"))
+        answer = await ask_structured(meter, request, _draft_of(plan.agents))
         listener(StepStarted("", "check"))
         fault = _find_fault(answer.value, model.name, subject, check)
         listener(StepFinished("", "check", fault))
-        return fault
-
-    listener(StepStarted("", "draft"))
-    answer = await ask_structured(meter, request, draft)
-    fault, mended = find_fault(), ""
-    if fault:
+        if not fault:
+            break
+        if last:
+            raise AnswerError(f"{model.name}: wrote no usable profile in two attempts: {fault}")
         listener(StepFinished("", "draft", fault))
-        listener(StepStarted("", "draft"))
-        mended = fault
-        answer = await ask_structured(meter, _mend(request, answer, fault), draft)
-        fault = find_fault()
-    if fault:
-        raise AnswerError(f"{model.name}: wrote no usable profile in two attempts: {fault}")
+        mended, request = fault, _mend(request, answer, fault)
     return WrittenProfile(
         text=render_profile(answer.value, model.name, subject),
         draft=answer.value,
@@ -166,12 +159,7 @@ def ask_draft(subject: str, plan: ProfilePlan) -> Request:
 def _mend(request: Request, answer: Structured[Draft], fault: str) -> Request:
     again = _prompt("profile_again", "error").render(error=fault)
     said = Message("assistant", (answer.responses[-1].text,))
-    return Request(
-        messages=(*request.messages, said, Message("user", (again,))),
-        temperature=request.temperature,
-        max_tokens=request.max_tokens,
-        seed=request.seed,
-    )
+    return replace(request, messages=(*request.messages, said, Message("user", (again,))))
 
 
 def _find_fault(draft: Draft, model: str, subject: str, check: Callable[[str], object]) -> str:
