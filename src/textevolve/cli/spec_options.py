@@ -154,13 +154,15 @@ def read_given(spec: type[Frozen], given: Mapping[str, Any]) -> dict[str, Any]:
         value = given.get(name)
         if value is None or value == []:
             continue
+        many = _is_many(field.annotation)
         if _is_mapping(field.annotation):
             plain = str in get_args(field.annotation)[1:]
             found[name] = dict(_read_pair(name, one, plain=plain) for one in value)
             continue
-        read = _READERS.get(noted_of(field).get("text", ""), _as_given)
-        many = _is_many(field.annotation)
-        found[name] = tuple(map(read, value)) if many else read(value)
+        read = _READERS.get(noted_of(field).get("text", ""))
+        if read is not None:
+            value = [read(one) for one in value] if many else read(value)
+        found[name] = tuple(value) if many else value
     return found
 
 
@@ -175,10 +177,6 @@ def _read_pair(name: str, given: str, *, plain: bool) -> tuple[str, Any]:
         return key.strip(), yaml.safe_load(value)
     except yaml.YAMLError:
         return key.strip(), value
-
-
-def _as_given(value: Any) -> Any:
-    return value
 
 
 def _read_named(path: str) -> dict[str, str]:

@@ -504,10 +504,6 @@ def decode(record: bytes) -> CalibrationResult:
     return _decode(json.dumps(found).encode())
 
 
-def _write_texts(spec: CalibrateSpec, found: CalibrationResult) -> Mapping[str, str]:
-    return write_templates(program_of(spec), found)
-
-
 STUDY = Study(
     spec=CalibrateSpec,
     cases=read_cases,
@@ -527,5 +523,5 @@ STUDY = Study(
         {STAGE: "generate", "outputs": "evaluate", "judge": "evaluate"}, piece=TRIAL, round=ROUND
     ),
     text_endings=(".txt", ".yaml", ".yml"),
-    texts=_write_texts,
+    texts=lambda spec, found: write_templates(program_of(spec), found),
 )

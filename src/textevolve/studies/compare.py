@@ -56,11 +56,6 @@ def ask(spec: CompareSpec) -> Asks:
     return Asks(judges, models, writes=bool(spec.prompts) and not models, chains=chains)
 
 
-def name_variants(spec: CompareSpec, _model: str) -> list[str]:
-    """What `Row.variant` may be; of outputs of an earlier run it is not known before."""
-    return [variant.name for variant in variants_of(spec)]
-
-
 def plan_rows(
     spec: CompareSpec,
     cases: Sequence[Case],
@@ -104,9 +99,7 @@ def plan_rows(
             return replace(blank, position=next(number), sample=sample)
 
         yield [
-            _plan_chain(chains[variant.chain], known, variant, placed(sample))
-            if variant.chain
-            else _plan(spec, case, known, variant, placed(sample))
+            _plan(spec, case, known, variant, placed(sample), chains)
             for sample in range(spec.samples)
             for variant in variants
             if sample == 0 or not variant.column
@@ -114,8 +107,16 @@ def plan_rows(
 
 
 def _plan(
-    spec: CompareSpec, case: Case, values: Mapping[str, str], variant: Variant, empty: Output
+    spec: CompareSpec,
+    case: Case,
+    values: Mapping[str, str],
+    variant: Variant,
+    empty: Output,
+    chains: Mapping[str, Chain],
 ) -> Planned:
+    if variant.chain:
+        named = replace(empty, variant=variant.name)
+        return Planned(named, chain=chains[variant.chain], values=values)
     if variant.prompt is None:
         text = case.candidates[spec.outputs.index(variant.column)]
         why = Failure("failed", f"the column '{variant.column}' is empty in this row")
@@ -131,12 +132,6 @@ def _plan(
     )
     named = replace(empty, variant=variant.name, prompt=variant.prompt.name, model=variant.model)
     return Planned(named, request, values=values)
-
-
-def _plan_chain(
-    chain: Chain, values: Mapping[str, str], variant: Variant, empty: Output
-) -> Planned:
-    return Planned(replace(empty, variant=variant.name), chain=chain, values=values)
 
 
 def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str, str]) -> str:
@@ -224,7 +219,7 @@ STUDY = Study(
     earlier=lambda spec: spec.outputs_of,
     independent=lambda spec: spec.outputs_of is None,
     again=take_again,
-    variants=name_variants,
+    variants=lambda spec, _model: [variant.name for variant in variants_of(spec)],
     aggregates=False,
     rows=matrix_rows,
 )

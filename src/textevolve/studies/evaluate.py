@@ -65,7 +65,7 @@ from textevolve.studies.judged_report import (
     whole_rows,
     write_line,
 )
-from textevolve.studies.study import Asks, Row, Study, always_independent, write_json
+from textevolve.studies.study import Asks, Row, Study, write_json
 from textevolve.user_code import OWN, own_object
 from textevolve.wiring import Workbench
 
@@ -386,7 +386,7 @@ STUDY = Study(
     data=data,
     flat=candidate_rows,
     streams=True,
-    independent=always_independent,
+    independent=lambda _spec: True,
     complete=complete,
     line=write_line,
     turns=turn_rows,

@@ -145,11 +145,6 @@ def row_status(ending: str) -> RecordStatus:
     return "skipped" if ending == "budget" else "failed" if ending == "failed" else "scored"
 
 
-def no_salt(_spec: Any, _described: Mapping[str, Any]) -> str:
-    """For studies that share answers with whoever asks the same."""
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
 class LoopSteps:
     """Which events of a loop begin a step of it and which tell what became of one, for traces.
@@ -184,36 +179,6 @@ class DescribeWorld(Protocol[S_contra]):
     def __call__(
         self, spec: S_contra, settings: Settings, objects: dict[str, object], /
     ) -> Awaitable[Mapping[str, Any]]: ...
-
-
-def as_given(spec: Any, _settings: Settings) -> Any:
-    """For studies whose specification leaves nothing open but the model."""
-    return spec
-
-
-def no_texts(_spec: Any, _result: Any) -> Mapping[str, str]:
-    """For studies whose result is no text."""
-    return {}
-
-
-def no_variants(_spec: Any, _model: str) -> Sequence[str]:
-    """For studies that compare nothing, or do not know beforehand what."""
-    return ()
-
-
-def never_independent(_spec: Any) -> bool:
-    """For studies whose records are made of several cases, or of what happened before."""
-    return False
-
-
-def always_independent(_spec: Any) -> bool:
-    """For studies that make each record of one case."""
-    return True
-
-
-def no_run(_spec: Any) -> str | None:
-    """For studies whose cases are never those of an earlier run."""
-    return None
 
 
 @dataclass(frozen=True)
@@ -261,22 +226,22 @@ class Study(Generic[S, R, T]):
     data: Callable[[S, T], Mapping[str, Any]]
     flat: Callable[[R], Iterable[Mapping[str, Any]]]
     note: Callable[[Event], str | None] = no_note
-    texts: Callable[[S, T], Mapping[str, str]] = no_texts
+    texts: Callable[[S, T], Mapping[str, str]] = lambda _spec, _result: {}
     text_endings: tuple[str, ...] = ()
     streams: bool = False
-    complete: Callable[[S, Settings], S] = as_given
+    complete: Callable[[S, Settings], S] = lambda spec, _settings: spec
     line: Callable[[R], str] | None = None
     turns: Callable[[R], Iterable[Mapping[str, Any]]] | None = None
     rescore: Callable[[R, Mapping[str, Any]], R] | None = None
-    earlier: Callable[[S], str | None] = no_run
+    earlier: Callable[[S], str | None] = lambda _spec: None
     again: Callable[[R], Case | None] | None = None
     describe: DescribeWorld[S] | None = None
-    salt: Callable[[S, Mapping[str, Any]], str] = no_salt
+    salt: Callable[[S, Mapping[str, Any]], str] = lambda _spec, _described: ""
     compare: Callable[[S, T, T, tuple[str, str]], Beside] | None = None
-    variants: Callable[[S, str], Sequence[str]] = no_variants
+    variants: Callable[[S, str], Sequence[str]] = lambda _spec, _model: ()
     aggregates: bool = True
     whole: bool = False
-    independent: Callable[[S], bool] = never_independent
+    independent: Callable[[S], bool] = lambda _spec: False
     steps: LoopSteps | None = None
     take: Callable[[S, Iterable[Any]], Iterable[Case]] | None = None
     rows: Callable[[Sequence[R], Sequence[str]], Iterable[MatrixRow]] | None = None
