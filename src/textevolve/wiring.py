@@ -86,10 +86,11 @@ class Limits:
             limit = getattr(self, name)
             if limit is None:
                 continue
-            if not _is_finite(limit):
-                raise InputError(f"the limit of {name} must be a finite number, not {limit!r:.40}")
-            if limit < 0:
-                raise InputError(f"the limit of {name} must be 0 or more, not {limit}")
+            known = isinstance(limit, int | float) and not isinstance(limit, bool)
+            if not known or not 0 <= limit < math.inf:
+                raise InputError(
+                    f"the limit of {name} must be a finite number, 0 or more, not {limit!r:.40}"
+                )
 
 
 def take_limits(limits: Limits | None) -> Limits:
@@ -120,10 +121,6 @@ def allow_calls(spec: str, settings: Settings, budget: Budget) -> Allowance:
     if math.isfinite(budget.cost) and price is None and not endpoint.reports_cost:
         raise refuse_unpriced(spec, describe_missing_price(endpoint))
     return Allowance(spec, budget, price)
-
-
-def _is_finite(given: object) -> bool:
-    return isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,10 @@ BAD = {
     "limit inf": ([*CASE, "--max-cost", "inf"], "limit of cost must be a finite number"),
     "temperature 0": ([*CASE, "--temperature", "0"], "temperature: .*greater than 0"),
     "concurrency 0": ([*CASE, "--concurrency", "0"], "concurrency: .*greater than or equal to 1"),
-    "limit below 0": ([*CASE, "--max-calls", "-1"], "limit of calls must be 0 or more, not -1"),
+    "limit below 0": (
+        [*CASE, "--max-calls", "-1"],
+        "limit of calls must be a finite number, 0 or more, not -1",
+    ),
     "limit nan": ([*CASE, "--max-cost", "nan"], "limit of cost must be a finite number"),
     "unknown profile": ([*CASE, "-p", "genral"], "profile 'genral'; did you mean 'general'"),
     "no profile by far": ([*CASE, "-p", "x" * 300], "there are: general, prompt-tuning"),

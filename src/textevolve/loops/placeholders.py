@@ -93,7 +93,8 @@ def find_fault(text: str, seed: str, names: Sequence[str], columns: Collection[s
     invented = [*find_placeholders(text, others), *_similar(text)]
     known = {*names, *_similar(seed)}
     if new := [name for name in dict.fromkeys(invented) if name not in known]:
-        return f"there is no placeholder {_spell(new)}; use {_only(names)}"
+        usable = f"only {_spell(names)}" if names else "none"
+        return f"there is no placeholder {_spell(new)}; use {usable}"
     return ""
 
 
@@ -109,10 +110,6 @@ def _similar(text: str) -> list[str]:
 
 def _spell(names: Sequence[str]) -> str:
     return ", ".join(f"{{{name}}}" for name in names)
-
-
-def _only(names: Sequence[str]) -> str:
-    return f"only {_spell(names)}" if names else "none"
 
 
 @lru_cache(maxsize=64)

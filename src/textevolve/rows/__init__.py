@@ -35,21 +35,13 @@ __all__ = ["STANDARD_INPUT", "Placed", "Row", "mend_halves", "tell_mended"]
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 
 
-def no_header(_columns: Sequence[str]) -> None:
-    """For those who do not ask for the names of columns."""
-
-
-def no_file(_path: str) -> None:
-    """For those who do not ask which file rows come from."""
-
-
 def read_rows(
     path: str,
     noun: str,
     is_text: Callable[[str], bool],
     renamed: Mapping[str, str] | None = None,
-    header: Header = no_header,
-    opened: Callable[[str], None] = no_file,
+    header: Header = lambda _columns: None,
+    opened: Callable[[str], None] = lambda _path: None,
 ) -> Iterator[Placed]:
     """The rows of a file in order; of all files of a folder or a pattern, by name; of a data set
     of the Hugging Face hub (`hf:NAME`); `-` is JSON lines from standard input.
