@@ -114,7 +114,7 @@ BAD = {
     "concurrency 0": ([*CASE, "--concurrency", "0"], "concurrency: .*greater than or equal to 1"),
     "limit below 0": (
         [*CASE, "--max-calls", "-1"],
-        "limit of calls must be a finite number, 0 or more, not -1",
+        "limit of calls must be a finite number, 0 or more",
     ),
     "limit nan": ([*CASE, "--max-cost", "nan"], "limit of cost must be a finite number"),
     "unknown profile": ([*CASE, "-p", "genral"], "profile 'genral'; did you mean 'general'"),
