@@ -69,13 +69,13 @@ def read(tmp_path, text):
     [
         (["a,b", 'x,"open', "y,z"], 2),
         (["a,b", "x,y", '"two', 'lines",y', 'x,"open ""still""', "y,z", "", "w,v"], 5),
-        (["a,b", '"two', 'lines","open'], 3),
+        (["a,b", '"two', 'lines","open'], 2),
         (['a,"b', "x,y"], 1),
         (["a,b", 'x,"'], 2),
     ],
 )
 def test_a_quote_that_is_never_closed_is_named_with_its_line(tmp_path, lines, opened, end, newline):
-    with pytest.raises(InputError, match=rf"rows.csv:{opened}: a quote opens in this line and is"):
+    with pytest.raises(InputError, match=rf"rows.csv:{opened}: a quote opens in this row and is"):
         read(tmp_path, newline.join(lines) + end)
 
 

@@ -50,7 +50,7 @@ BAD = {
     ),
     "a candidate's file without @": (["Why?", "rounds.yaml"], "write '@rounds.yaml' for the text"),
     "an input's file without @": (["./rounds.yaml", "x"], "write '@./rounds.yaml' for the text"),
-    "a quote left open": (["open.csv"], r"open.csv:3: a quote opens in this line and is never"),
+    "a quote left open": (["open.csv"], r"open.csv:3: a quote opens in this row and is never"),
     "a file of another kind": (["cases.txt"], r"or a file of cases \(.jsonl"),
     "blank candidate": (["Why?", "Because.", " "], "candidate 2 is blank"),
     "blank input": (["", "Because."], "the input is blank"),

@@ -54,58 +54,37 @@ def read_csv(
     between cells: the one of `DELIMITERS` that is most often in it. Cells of our own exports are
     those that were written: the apostrophes of `defuse` go."""
     csv.field_size_limit(sys.maxsize)
-    lines: list[str] = []  # of the row that is being read; "" where it asks for more than there is
     first = next(iter(file), "")
-    delimiter = find_delimiter(first)
-
-    def watch() -> Iterator[str]:
-        for line in itertools.chain([first] if first else [], file):
-            lines.append(line)
-            yield line
-        lines.append("")
-
-    reader, mend = csv.DictReader(watch(), delimiter=delimiter), Mender()
+    lines = itertools.chain([first] if first else [], file)
+    reader = csv.DictReader(lines, delimiter=find_delimiter(first), strict=True)
+    mend, begins = Mender(), 1  # the line in which the row begins that is being read
     try:
         columns = list(reader.fieldnames or ())
         restore = _restore if any(map(set(columns).issuperset, _EXPORTS)) else str
         reader.fieldnames = columns = [restore(name) for name in columns]
-        _refuse_open_quote(lines, name, reader.line_num, delimiter)
         if double := [one for one in columns if one.strip() and columns.count(one) > 1]:
             raise InputError(f"{name}:1: two columns have the name '{double[0]}'; rename one")
         header(columns)
+        begins = reader.line_num + 1
         for row in reader:
-            _refuse_open_quote(lines, name, reader.line_num, delimiter)
-            where = f"{name}:{reader.line_num}"
+            where, begins = f"{name}:{reader.line_num}", reader.line_num + 1
             if None in row:
                 raise InputError(f"{where}: more cells than the header has columns")
             filled = {k: restore(v) for k, v in row.items() if v not in (None, "")}
             yield where, {k: v if is_text(k) else _cell(v, where, mend) for k, v in filled.items()}
     except csv.Error as error:
-        raise InputError(f"{name}:{reader.line_num}: not valid CSV: {error}") from None
+        if "unexpected end" not in str(error):
+            raise InputError(f"{name}:{reader.line_num}: not valid CSV: {error}") from None
+        raise InputError(
+            f"{name}:{begins}: a quote opens in this row and is never closed; close it, or double"
+            " it where it is part of a text"
+        ) from None
 
 
 def find_delimiter(header: str) -> str:
     """What stands between the cells of a header, outside quotes; the comma where nothing does."""
     bare = re.sub(r'"[^"]*"', "", header)
     return max(DELIMITERS, key=bare.count)
-
-
-def _refuse_open_quote(lines: list[str], name: str, last: int, delimiter: str) -> None:
-    """Forget the lines of a row that is complete; `last` is the number of its last one.
-
-    Raises:
-        InputError: the file ended within quotes; names the line in which they opened.
-    """
-    text = "".join(lines)
-    if lines and not lines[-1] and text:
-        quoted = rf"""(?:^|(?<=[{delimiter}\r\n]))"(?:[^"]|"")*("|\Z)"""
-        opened = [m.start() for m in re.finditer(quoted, text) if not m[1]]
-        line = last - text.rstrip("\n").count("\n") + text.count("\n", 0, max(opened, default=0))
-        raise InputError(
-            f"{name}:{line}: a quote opens in this line and is never closed; close it, or double it"
-            " where it is part of a text"
-        )
-    lines.clear()
 
 
 def _cell(value: str, where: str, mend: Mender) -> Any:

@@ -39,8 +39,6 @@ from textevolve.report.blocks import (
     Block,
     Column,
     Diff,
-    Estimate,
-    IntervalChart,
     Note,
     Report,
     Section,
@@ -438,8 +436,6 @@ def _draw(made: Optimization) -> Iterator[Block]:
     if not made.attempts:
         return
     yield _table(made)
-    scores = [(f"attempt {a.iteration}", Estimate(a.score)) for a in made.attempts]
-    yield IntervalChart("Scores", scores, limit=made.threshold, limit_label="threshold")
     written = Transcript("", [_utter(attempt) for attempt in made.attempts])
     yield Section("What was written", [written], folded=True)
     first, best = next((a for a in made.attempts if a.output), None), made.best
@@ -494,8 +490,6 @@ def _utter(attempt: Attempt) -> Utterance:
     """An attempt, what its score is made of, and what the judge wants changed."""
     outcome = attempt.evaluation
     points = [("wanted", line) for line in attempt.instructions]
-    if isinstance(outcome, EvaluationResult) and (parts := _parts(outcome)):
-        points.insert(0, ("made of", ", ".join(parts)))
     return Utterance(
         f"attempt {attempt.iteration}" + (f", {attempt.made}" if attempt.made else ""),
         attempt.output or "",
@@ -503,17 +497,3 @@ def _utter(attempt: Attempt) -> Utterance:
         points,
         "; ".join(_why(outcome)),
     )
-
-
-def _parts(outcome: EvaluationResult) -> list[str]:
-    """The scores that a score is made of: rules, components, samples."""
-    found: list[str] = []
-    for name in ("rules_score", "judge_score", "raw_score", "spread"):
-        if isinstance(value := outcome.metadata.get(name), float):
-            found.append(f"{name.replace('_', ' ')} {wording.number(value, 3)}")
-    for name in ("rules", "components"):
-        parts: object = outcome.metadata.get(name)
-        if isinstance(parts, Mapping):
-            for part, value in cast("Mapping[str, float]", parts).items():
-                found.append(f"{part} {wording.number(float(value), 2)}")
-    return found

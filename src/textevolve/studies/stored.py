@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from textevolve.errors import InputError, MismatchError, StoreError
 from textevolve.spec import identity_of
-from textevolve.studies.kinds import KINDS, find_study
+from textevolve.studies.kinds import find_study
 from textevolve.studies.standing import STANDING
 from textevolve.studies.study import AnyStudy, Row, Study, StudySpec
 
@@ -126,20 +126,12 @@ def read_stored(run: RunRecord) -> StoredSpec:
         raise MismatchError(
             f"run {run.id}: was made by an earlier version of TextEvolve, which kept no records,"
             " but its calls are kept; give its command again with the date that its prompts name:"
-            f" TEXTEVOLVE_TODAY={day} textevolve {_command(run)} ...; what has the same prompts as"
+            f" TEXTEVOLVE_TODAY={day} textevolve {kind or 'evaluate'} ...; what has the same prompts as"
             " then is not asked again"
         ) from None
     if stored.version > VERSION:
         raise MismatchError(f"run {run.id}: was made by a later version of TextEvolve; update it")
     return stored
-
-
-def _command(run: RunRecord) -> str:
-    """The command that made a run before there were studies."""
-    kind = str(run.spec.get("kind", "evaluate"))
-    own = (*KINDS, "optimize", "innovate", "guide", "memory-eval", "nodes")
-    names = {"profile": "profile generate"} | {name: name for name in own}
-    return names.get(kind, f"bench {kind}")
 
 
 def refuse_other(run: RunRecord, wanted: StoredSpec) -> None:
