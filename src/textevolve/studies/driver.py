@@ -15,7 +15,7 @@ import secrets
 import threading
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -458,10 +458,13 @@ async def hold(store: Store, run_id: str, *, ends: bool = True) -> AsyncGenerato
     """
     key = store.place, run_id
     mine = _Turn(asyncio.get_running_loop())
-    while (other := _take(key, mine if ends else None)) is not None:
-        if sync.is_blocked(other.loop):  # by who waits here: it would be for ever
+    while True:
+        with _guard:
+            other = _turns.setdefault(key, mine) if ends else _turns.get(key, mine)
+        # A loop that is blocked by who waits here would be waited for for ever.
+        if other is mine or sync.is_blocked(other.loop):
             break
-        await _wait(other)
+        await asyncio.shield(asyncio.wrap_future(other.done))
     try:
         with store.lease(run_id):
             yield
@@ -470,23 +473,3 @@ async def hold(store: Store, run_id: str, *, ends: bool = True) -> AsyncGenerato
             if _turns.get(key) is mine:
                 del _turns[key]
         mine.done.set_result(None)
-
-
-def _take(key: tuple[str, str], turn: _Turn | None) -> _Turn | None:
-    """Whose turn it is; None where nobody else had it."""
-    with _guard:
-        other = _turns.get(key)
-        if other is None and turn is not None:
-            _turns[key] = turn
-        return other
-
-
-async def _wait(other: _Turn) -> None:
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-
-    def wake(_: Future[None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(ended.set)
-
-    other.done.add_done_callback(wake)
-    await ended.wait()

@@ -487,7 +487,7 @@ def _why(outcome: EvaluationResult | Failure | None) -> list[str]:
 
 
 def _utter(attempt: Attempt) -> Utterance:
-    """An attempt, what its score is made of, and what the judge wants changed."""
+    """An attempt, and what the judge wants changed."""
     outcome = attempt.evaluation
     points = [("wanted", line) for line in attempt.instructions]
     return Utterance(
