@@ -126,8 +126,8 @@ def read_stored(run: RunRecord) -> StoredSpec:
         raise MismatchError(
             f"run {run.id}: was made by an earlier version of TextEvolve, which kept no records,"
             " but its calls are kept; give its command again with the date that its prompts name:"
-            f" TEXTEVOLVE_TODAY={day} textevolve {kind or 'evaluate'} ...; what has the same prompts"
-            " as then is not asked again"
+            f" TEXTEVOLVE_TODAY={day} textevolve {kind or 'evaluate'} ...; what has the same"
+            " prompts as then is not asked again"
         ) from None
     if stored.version > VERSION:
         raise MismatchError(f"run {run.id}: was made by a later version of TextEvolve; update it")
