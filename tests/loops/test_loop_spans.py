@@ -193,7 +193,6 @@ def test_rounds_of_calibrate_number_its_steps(cli, server, model, traced, home):
         ("eval_opt.generate.1", "successors"),
         ("eval_opt.evaluate.1", "outputs"),
     ]
-    assert steps[0]["score"] == 0  # "about 3" is no sum
     assert {step["iteration"] for step in steps} >= {1, 2}
 
 

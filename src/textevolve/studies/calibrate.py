@@ -35,7 +35,7 @@ from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPla
 from textevolve.loops.calibration.rewriting import characters_shown
 from textevolve.loops.calibration.search import ROUND
 from textevolve.loops.calibration.tree import CalibrationResult, Gain, Node, describe_outcome
-from textevolve.loops.calibration.trial_runner import STAGE, TRIAL, plain_prompt
+from textevolve.loops.calibration.trial_runner import STAGE, plain_prompt
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.metrics.shapes import LabelMetric
 from textevolve.report import wording
@@ -519,9 +519,7 @@ STUDY = Study(
     aggregates=False,
     whole=True,
     note=note,
-    steps=LoopSteps(
-        {STAGE: "generate", "outputs": "evaluate", "judge": "evaluate"}, piece=TRIAL, round=ROUND
-    ),
+    steps=LoopSteps({STAGE: "generate", "outputs": "evaluate", "judge": "evaluate"}, round=ROUND),
     text_endings=(".txt", ".yaml", ".yml"),
     texts=lambda spec, found: write_templates(program_of(spec), found),
 )

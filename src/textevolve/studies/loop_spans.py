@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
-from statistics import fmean
 from time import perf_counter
 from typing import Any
 
@@ -37,7 +36,6 @@ class _OpenSpan:
     loop: _OpenSpan | None = None
     began: float = field(default_factory=perf_counter)
     used: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(USED, 0)))
-    pieces: list[Any] = field(default_factory=list[Any])
 
     def count(self, used: dict[str, int]) -> None:
         self.used.update(used)
@@ -141,12 +139,9 @@ class LoopSpans:
 
     def _finish(self, event: StepFinished) -> None:
         steps = self._steps
-        if steps.piece and event.step == steps.piece:
-            if (step := self._loop_of("").step) is not None:
-                step.pieces.append(event.value)
-        elif event.case and not steps.done:
+        if event.case and not steps.done:
             return
-        elif steps.done and event.step == steps.done:
+        if steps.done and event.step == steps.done:
             self._end_loop(event.case, self._study.row(event.value))
         elif event.step in steps.ends and event.case in self._loops:
             self._end_step(self._loops[event.case], *_describe_value(event.value))
@@ -165,12 +160,7 @@ class LoopSpans:
         step, loop.step = loop.step, None
         if step is None:
             return
-        told = {"reason": None if error else reason or None, **(facts or {})}
-        if step.pieces:
-            scores = [piece.score for piece in step.pieces if piece.score is not None]
-            told |= {"pieces": len(step.pieces), "scored": len(scores)}
-            told["score"] = fmean(scores) if scores else None
-        step.end(reason, error, told)
+        step.end(reason, error, {"reason": None if error else reason or None, **(facts or {})})
         contexts.attach(loop.context)
 
     def _end_loop(self, case: str, row: Row | None, error: BaseException | None = None) -> None:

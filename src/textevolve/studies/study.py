@@ -151,14 +151,13 @@ class LoopSteps:
 
     `begins`: whether a step generates or evaluates, by the name under which it starts, or by the
     `stage` among its details. `ends`: names under which the step under way finishes, with what it
-    made. `piece`: that of one of many results of a step. `round`: that of the end of a round, which
+    made. `round`: that of the end of a round, which
     numbers the steps that have no `iteration` among their details. `done`: that of the end of a
     case's own loop; where there is none, the whole run is one loop, and its events name no case.
     """
 
     begins: Mapping[str, Literal["generate", "evaluate"]]
     ends: frozenset[str] = frozenset()
-    piece: str = ""
     round: str = ""
     done: str = ""
 

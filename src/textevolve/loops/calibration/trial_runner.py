@@ -33,7 +33,7 @@ from textevolve.evaluation import (
     Usage,
     failure_of,
 )
-from textevolve.events import Listener, StepFinished, StepStarted, silence
+from textevolve.events import Listener, StepStarted, silence
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.reasoning import why_without_text
 from textevolve.loops.attempt import TIME_IS_UP
@@ -165,7 +165,7 @@ filled with it, or the candidate template as it stands, with the outputs of all 
 candidates of one case."""
 CountFailures = Literal["zero", "missing"]
 """What an output counts that cannot be scored by its own fault: 0, or it leaves the means."""
-STAGE, TRIAL = "stage", "trial"
+STAGE = "stage"
 
 
 class OutputFailure(Failure):
@@ -272,8 +272,6 @@ class TrialRunner:
                 outcomes[n] = self._fail(pairs[n][1], made) if failed else made[place]
         ordered = [outcomes[n] for n in range(len(pairs))]
         stop_if_skipped([outcome.result for outcome in ordered])
-        for outcome in ordered:
-            self.listener(StepFinished(outcome.example.id, TRIAL, outcome))
         return ordered
 
     async def judge(
