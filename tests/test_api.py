@@ -356,7 +356,7 @@ def test_limits_leave_cases_unfinished_and_say_so(model, server, home):
     reasons = {t.failure.reason for r in results for t in r.turns if t.failure}
     assert reasons == {"the limit of 7 calls is reached; raise it to go on"}
     assert newest(home / "store.db")[0].status == "interrupted"
-    with pytest.raises(InputError, match="limit of calls must be 0 or more"):
+    with pytest.raises(InputError, match="limit of calls must be a finite number, 0 or more"):
         Limits(calls=-1)
 
 
@@ -501,5 +501,5 @@ def test_no_limits_may_be_said(model):
 
 @pytest.mark.parametrize("limit", ["5", float("inf"), float("nan"), True])
 def test_a_limit_is_a_finite_number(limit):
-    with pytest.raises(InputError, match="the limit of calls must be a finite number, not"):
+    with pytest.raises(InputError, match="the limit of calls must be a finite number, 0 or more, not"):
         Limits(calls=limit)
