@@ -124,24 +124,38 @@ def allow_calls(spec: str, settings: Settings, budget: Budget) -> Allowance:
 
 
 @dataclass(frozen=True)
-class Workbench:
+class Setting:
+    """What of a run decides how its workbench is made. `models`: all that it may ask. `today`: the
+    date that prompts hold, as YYYY-MM-DD. `objects`: what the user's own code put in, by the names
+    in the specification. `run`: the name of this run for what lies outside; `described`: what
+    `Study.describe` found. `ordered`: records are wanted in the order of the cases, else as they
+    come."""
+
+    default_model: str
+    models: tuple[str, ...]
+    today: str
+    objects: Mapping[str, object] = field(default_factory=dict[str, object])
+    time_limit: float | None = None
+    run: str = ""
+    described: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    mode: Mode = "live"
+    ordered: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workbench(Setting):
     """What a study works with.
 
     `model`: the study's own. `judge_of`: from a judge's text, and a rubric if there is one, to an
     evaluator, which is opened once. `resources`: namespaces, agents and memories; `budget`: what
     all its models share; `recall`: what debaters remember, of the versions of their collections
     that the run pins, if it does. `concurrency`: how many pieces of work are worth having under
-    way. `calls_per_case`: of them, how many calls of one case run at once. `today`: the date that
-    prompts hold, as YYYY-MM-DD. `deadline`: when the time limit is reached, as `time.monotonic`
-    counts; None: never. `objects`: what the user's own code put in, by the names in the
-    specification. `run`: the name of this run for what lies outside; `described`: what
-    `Study.describe` found. `ordered`: records are wanted in the order of the cases, else as they
-    come. `first`: its first case's place.
+    way. `calls_per_case`: of them, how many calls of one case run at once. `deadline`: when the
+    time limit is reached, as `time.monotonic` counts; None: never. `first`: its first case's place.
     """
 
     settings: Settings
     model_of: ModelOf
-    default_model: str
     judge_of: Callable[..., Evaluator]
     journal: Journal
     resources: Store
@@ -150,13 +164,7 @@ class Workbench:
     listener: Listener = silence
     concurrency: int = CALLS_IN_FLIGHT
     calls_per_case: int = 64
-    today: str = ""
     deadline: float | None = None
-    objects: Mapping[str, object] = field(default_factory=dict[str, object])
-    run: str = ""
-    described: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    mode: Mode = "live"
-    ordered: bool = True
     first: int = 0
 
     @property
@@ -205,21 +213,6 @@ class Workbench:
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What of a run decides how its workbench is made. `models`: all that it may ask."""
-
-    model: str
-    models: tuple[str, ...]
-    today: str
-    objects: Mapping[str, object] = field(default_factory=dict[str, object])
-    time_limit: float | None = None
-    run: str = ""
-    described: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    mode: Mode = "live"
-    ordered: bool = True
-
-
 @asynccontextmanager
 async def open_workbench(
     setting: Setting,
@@ -252,11 +245,11 @@ async def open_workbench(
         versions = setting.described.get("collections")
 
         async def summarize(texts: Sequence[str], budget: int) -> str:
-            return (await compress(model_of(setting.model), texts, budget)).text
+            return (await compress(model_of(setting.default_model), texts, budget)).text
 
         recall = open_recall(resources, settings.namespace, embed, versions, summarize)
         judges = Judges(
-            setting.model,
+            setting.default_model,
             model_of,
             listener,
             calls_per_case,
@@ -266,9 +259,9 @@ async def open_workbench(
             recall=recall,
         )
         yield Workbench(
+            **vars(setting),
             settings=settings,
             model_of=model_of,
-            default_model=setting.model,
             judge_of=cache(judges.open),
             journal=journal,
             resources=resources,
@@ -277,13 +270,7 @@ async def open_workbench(
             listener=listener,
             concurrency=concurrency,
             calls_per_case=calls_per_case,
-            today=setting.today,
             deadline=deadline,
-            objects=setting.objects,
-            run=setting.run,
-            described=setting.described,
-            mode=setting.mode,
-            ordered=setting.ordered,
         )
 
 

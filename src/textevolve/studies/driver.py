@@ -361,7 +361,7 @@ async def _work(
 ) -> AsyncGenerator[Any]:
     spec = read_spec(study, stored)
     setting = Setting(
-        model=stored.model,
+        default_model=stored.model,
         models=models_asked(study.asks(spec), stored),
         today=stored.today,
         objects=launch.objects,

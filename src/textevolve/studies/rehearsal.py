@@ -269,7 +269,7 @@ async def rehearse(
     """Run the study against a model that answers in this manner."""
     spec: Any = read_spec(study, stored)
     setting = Setting(
-        model=stored.model,
+        default_model=stored.model,
         models=models_asked(study.asks(spec), stored),
         today=stored.today,
         described=stored.world,

@@ -177,7 +177,7 @@ async def open_serving(options: ServerOptions, settings: Settings) -> AsyncGener
         {
             "judges": list(options.judge),
             "models": list(setting.models),
-            "model": setting.model,
+            "model": setting.default_model,
             "today": setting.today,
         },
         setting,
