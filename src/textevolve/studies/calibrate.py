@@ -257,7 +257,7 @@ def _grow(found: CalibrationResult, number: int) -> Branch:
     notes += [node.operator] * bool(node.operator)
     notes += [f"dropped: {node.fault}"] * bool(node.fault)
     children = [Branch(one) for one in node.instructions]
-    children += [_grow(found, child.number) for child in found.children(number)]
+    children += [_grow(found, child.number) for child in found.nodes if child.parent == number]
     name = "original" if node.parent is None else f"template {node.number}"
     tone = "good" if leads and found.accepted else "bad" if node.fault else ""
     return Branch(name, ", ".join(notes), tone, children)

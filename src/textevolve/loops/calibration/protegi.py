@@ -8,6 +8,7 @@ written down as instructions, successors are written by them, and old and new co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from textevolve.evaluation import Failure
@@ -90,8 +91,8 @@ async def expand(
     orders: list[tuple[int, tuple[str, ...], int]] = []
     for parent, instructions in zip(seen, written, strict=True):
         if isinstance(instructions, Failure):
-            note = f"round {number}: no instructions: {instructions.reason}"
-            search.nodes[parent] = search.nodes[parent].noted(note)
+            node, note = search.nodes[parent], f"round {number}: no instructions: "
+            search.nodes[parent] = replace(node, notes=(*node.notes, note + instructions.reason))
             continue
         shares = share_out(instructions, plan.successors, plan.seed + number)
         orders += [(parent, share, number * 1000 + k) for k, share in enumerate(shares)]

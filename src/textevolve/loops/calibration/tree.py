@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from textevolve.evaluation import Usage
@@ -58,9 +57,6 @@ class Node:
     def score(self) -> float | None:
         """The mean of its latest selection; means of different selections are of other rows."""
         return self.placings[-1].mean if self.placings else None
-
-    def noted(self, note: str) -> Node:
-        return replace(self, notes=(*self.notes, note))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,51 +153,50 @@ class CalibrationResult:
         """The smallest true gain that validation finds 8 times in 10; NaN: none is."""
         return smallest_gain(self.rows[1]) if self.gain is None else self.gain.smallest
 
-    def children(self, parent: int) -> Iterator[Node]:
-        return (node for node in self.nodes if node.parent == parent)
-
 
 def describe_outcome(result: CalibrationResult) -> str:
     """Whether there is a better template, in plain words."""
+    ended = f" The search was cut short: {result.reason}." if result.stopped == "budget" else ""
+    ended = " The search was stopped." if result.stopped == "stopped" else ended
+    gain = result.gain
     if result.stopped == "failed":
         return f"Nothing could be scored ({result.reason}). The original is kept."
-    ended = f" The search was cut short: {result.reason}." if result.stopped == "budget" else ""
-    if result.stopped == "stopped":
-        ended = " The search was stopped."
     if result.perfect:
         return (
             f"The original scores 1 on all {result.perfect} training rows that were tried: nothing"
             " is left to be gained there, and it is kept."
         )
-    rewritten = [node for node in result.nodes if node.parent is not None]
-    if result.leader == 0 and not any(not node.fault for node in rewritten):
-        why = next((node.fault for node in rewritten), "")
-        why = why or next((note for node in result.nodes for note in node.notes), "none was made")
-        return f"No new template could be written ({why}): the original is kept.{ended}"
     if result.leader == 0:
-        return (
-            f"No rewritten template did better on the training rows: the original is kept.{ended}"
-        )
-    if result.gain is None:
+        faults = [node.fault for node in result.nodes if node.parent is not None]
+        notes = [note for node in result.nodes for note in node.notes]
+        if not all(faults):
+            kept = "the original is kept"
+            return f"No rewritten template did better on the training rows: {kept}.{ended}"
+        reason = next(iter([*faults, *notes]), "none was made")
+        return f"No new template could be written ({reason}): the original is kept.{ended}"
+    if gain is None:
         few = f" {describe_power(result.rows[1])}" if result.rows[1] < fewest_units() else ""
         return (
             f"Template {result.leader} leads on the training rows, but was not validated, so the"
             f" original is kept.{few}{ended}"
         )
     if result.accepted:
-        why = f"The gain is significant: template {result.leader} is taken."
-    elif result.gain.items < fewest_units():
-        why = f"Fewer than {fewest_units()} rows can be compared, which is too few for any gain to"
-        why += " be significant: the original is kept."
-    elif result.gain.covers_less:
-        gain = result.gain
-        why = f"Only {gain.first_scored} rows have a score under it, and {gain.second_scored} under"
-        why += " the original; the missing ones may be those that it does worse on, so the original"
-        why += " is kept. To resume the run asks for them again."
+        verdict = f"The gain is significant: template {result.leader} is taken."
+    elif gain.items < fewest_units():
+        verdict = (
+            f"Fewer than {fewest_units()} rows can be compared, which is too few for any gain to be"
+            " significant: the original is kept."
+        )
+    elif gain.covers_less:
+        verdict = (
+            f"Only {gain.first_scored} rows have a score under it, and {gain.second_scored} under"
+            " the original; the missing ones may be those that it does worse on, so the original is"
+            " kept. To resume the run asks for them again."
+        )
     else:
-        why = "The gain is not significant: the original is kept."
-        why += f" {describe_smallest(result.gain.smallest)}" * (result.gain.planned > 0)
-    return f"{_compared(result.leader, result.gain)} {why}{_second(result.second)}{ended}"
+        smallest = f" {describe_smallest(gain.smallest)}" if gain.planned else ""
+        verdict = f"The gain is not significant: the original is kept.{smallest}"
+    return f"{_compared(result.leader, gain)} {verdict}{_second(result.second)}{ended}"
 
 
 def describe_power(rows: int) -> str:
