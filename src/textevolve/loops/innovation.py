@@ -66,83 +66,15 @@ class Sample:
         return self.evaluation.score if isinstance(self.evaluation, EvaluationResult) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where samples come from. `wanted`: what the outputs are judged against."""
-
-    wanted: str
-    model: Model
-    evaluator: Evaluator
-    temperature: float
-    max_answer_tokens: int
-    concurrency: int
-
-
-async def draw_samples(
-    source: Source, text: str, number: int, seed: int, case: str
-) -> tuple[Sample, ...]:
-    """So many outputs for the input `text`, with seeds from `seed` on. One that fails is recorded.
-
-    Raises:
-        FatalModelError: no call can succeed.
-    """
-    drawn = await gather_bounded(
-        [lambda n=n: _sample(source, text, seed + n, f"{case}.{n + 1}") for n in range(number)],
-        source.concurrency,
-    )
-    return tuple(drawn)
-
-
-async def _sample(source: Source, text: str, seed: int, case: str) -> Sample:
-    meter = UsageMeter(source.model)
-    try:
-        output = await _generate(source, meter, text, seed)
-    except (CallError, BudgetError) as error:
-        return Sample(None, failure_of(error), usage=meter.usage)
-    evaluation = await ask_judge(source.evaluator, Case(source.wanted, (output,), case))
-    if isinstance(evaluation, Failure):
-        return Sample(output, evaluation, usage=meter.usage)
-    outcome = outcome_of(evaluation)
-    return Sample(
-        text=output,
-        evaluation=outcome,
-        remarks=() if isinstance(outcome, Failure) else instructions_of(evaluation, 0),
-        usage=meter.usage + evaluation.usage,
-    )
-
-
-async def _generate(source: Source, model: Model, text: str, seed: int) -> str:
-    """An output; an empty one is asked for once more.
-
-    Raises:
-        AnswerError: it was empty twice. ModelError: none came.
-    """
-    request = Request(
-        messages=(Message("user", (text,)),),
-        temperature=source.temperature,
-        max_tokens=source.max_answer_tokens,
-        seed=seed,
-    )
-    why = ""
-    for asked in (request, replace(request, temperature=ANOTHER_TEMPERATURE)):
-        response = await model(asked)
-        if output := response.text.strip():
-            return output
-        why = why_without_text(response, "the output")
-    raise AnswerError(f"{model.name}: asked twice, {why}")
-
-
 def mean_score(samples: Sequence[Sample], threshold: float | None) -> EvaluationResult | Failure:
     """The mean over what has a score, which must be half of the outputs at least; one that a limit
     kept from being asked leaves the mean unknown."""
     failures = [s.evaluation for s in samples if isinstance(s.evaluation, Failure)]
-    for failure in failures:
-        if failure.kind == "skipped":
-            return failure
+    if skipped := [failure for failure in failures if failure.kind == "skipped"]:
+        return skipped[0]
     scores = scores_of(samples)
     if 2 * len(scores) < len(samples):
-        number = f"{len(failures)} of {len(samples)} outputs have no score"
-        return Failure("failed", f"{number}: {failures[0].reason}")
+        return Failure("failed", describe_missing(samples)[0])
     score = fmean(scores)
     remarks = "\n".join(gather_remarks(samples))
     return EvaluationResult(score, threshold is not None and score >= threshold, remarks)
@@ -164,12 +96,11 @@ def gather_remarks(samples: Sequence[Sample]) -> tuple[str, ...]:
     return tuple(found)[:REMARKS_SHOWN]
 
 
-def tell_missing(samples: Sequence[Sample]) -> tuple[str, ...]:
+def describe_missing(samples: Sequence[Sample]) -> tuple[str, ...]:
     """A note on outputs without a score, where there are any."""
-    failures = [s.evaluation for s in samples if isinstance(s.evaluation, Failure)]
-    if not failures:
-        return ()
-    return (f"{len(failures)} of {len(samples)} outputs have no score: {failures[0].reason}",)
+    reasons = [s.evaluation.reason for s in samples if isinstance(s.evaluation, Failure)]
+    number = f"{len(reasons)} of {len(samples)} outputs have no score"
+    return (f"{number}: {reasons[0]}",) if reasons else ()
 
 
 FRESH_SEEDS = 1_000_000
@@ -332,9 +263,8 @@ class _Work:
     """What one innovation works with, and the inputs so far."""
 
     input: str
-    source: Source
     plan: InnovationPlan
-    listener: Listener
+    context: InnovationContext
     refining: UsageMeter
     attempts: list[RefinedInput] = field(default_factory=list[RefinedInput])
     before: tuple[Sample, ...] = ()
@@ -355,15 +285,7 @@ async def refine_input(input: str, plan: InnovationPlan, context: InnovationCont
         FatalModelError: no call can succeed.
     """
     check_case(Case(input, ("x",)))
-    source = Source(
-        wanted=input,
-        model=context.model,
-        evaluator=context.evaluator,
-        temperature=plan.temperature,
-        max_answer_tokens=plan.max_answer_tokens,
-        concurrency=context.concurrency,
-    )
-    work = _Work(input, source, plan, context.listener, UsageMeter(context.model))
+    work = _Work(input, plan, context, UsageMeter(context.model))
     started = time.monotonic()
     try:
         async with within_time(context.time_limit):
@@ -422,7 +344,7 @@ def _rounds(number: int) -> str:
 async def _attempt(work: _Work, iteration: int, best: RefinedInput) -> RefinedInput:
     """Refine the best input so far, and judge what its outputs are worth."""
     before = best.output or ""
-    work.listener(StepStarted("", "refine", {"iteration": iteration}))
+    work.context.listener(StepStarted("", "refine", {"iteration": iteration}))
     notes: list[str] = []
     for again in (False, True):
         try:
@@ -479,15 +401,17 @@ async def _judge_input(
 ) -> RefinedInput:
     """Draw outputs for an input and judge them; the mean is its score."""
     began, plan = time.monotonic(), work.plan
-    work.listener(StepStarted("", "outputs", {"iteration": iteration, "number": plan.outputs}))
-    samples = await draw_samples(work.source, text, plan.outputs, plan.seed, f"{iteration}")
+    work.context.listener(
+        StepStarted("", "outputs", {"iteration": iteration, "number": plan.outputs})
+    )
+    samples = await _draw_samples(work, text, plan.outputs, plan.seed, f"{iteration}")
     attempt = RefinedInput(
         iteration=iteration,
         output=text,
         evaluation=mean_score(samples, plan.threshold),
         seconds=time.monotonic() - began,
         similarity=None if before is None else text_similarity(text, before),
-        notes=(*notes, *tell_missing(samples)),
+        notes=(*notes, *describe_missing(samples)),
         samples=samples,
     )
     return _keep(work, attempt)
@@ -495,8 +419,61 @@ async def _judge_input(
 
 def _keep(work: _Work, attempt: RefinedInput) -> RefinedInput:
     work.attempts.append(attempt)
-    work.listener(StepFinished("", ATTEMPT, attempt))
+    work.context.listener(StepFinished("", ATTEMPT, attempt))
     return attempt
+
+
+async def _draw_samples(
+    work: _Work, text: str, number: int, seed: int, case: str
+) -> tuple[Sample, ...]:
+    """So many outputs for the input `text`, with seeds from `seed` on. One that fails is recorded.
+
+    Raises:
+        FatalModelError: no call can succeed.
+    """
+    drawn = await gather_bounded(
+        [lambda n=n: _sample(work, text, seed + n, f"{case}.{n + 1}") for n in range(number)],
+        work.context.concurrency,
+    )
+    return tuple(drawn)
+
+
+async def _sample(work: _Work, text: str, seed: int, case: str) -> Sample:
+    meter = UsageMeter(work.context.model)
+    try:
+        output = await _generate(work.plan, meter, text, seed)
+    except (CallError, BudgetError) as error:
+        return Sample(None, failure_of(error), usage=meter.usage)
+    evaluation = await ask_judge(work.context.evaluator, Case(work.input, (output,), case))
+    if isinstance(evaluation, Failure):
+        return Sample(output, evaluation, usage=meter.usage)
+    outcome = outcome_of(evaluation)
+    return Sample(
+        text=output,
+        evaluation=outcome,
+        remarks=() if isinstance(outcome, Failure) else instructions_of(evaluation, 0),
+        usage=meter.usage + evaluation.usage,
+    )
+
+
+async def _generate(plan: InnovationPlan, model: Model, text: str, seed: int) -> str:
+    """An output; an empty one is asked for once more.
+
+    Raises:
+        AnswerError: it was empty twice. ModelError: none came.
+    """
+    request = Request(
+        messages=(Message("user", (text,)),),
+        temperature=plan.temperature,
+        max_tokens=plan.max_answer_tokens,
+        seed=seed,
+    )
+    response = await model(request)
+    if not response.text.strip():
+        response = await model(replace(request, temperature=ANOTHER_TEMPERATURE))
+    if output := response.text.strip():
+        return output
+    raise AnswerError(f"{model.name}: asked twice, {why_without_text(response, 'the output')}")
 
 
 async def _draw_anew(work: _Work) -> None:
@@ -515,8 +492,8 @@ async def _draw_fresh(work: _Work, name: str, number: int, text: str) -> tuple[S
     """
     plan = work.plan
     details = {"of": name, "iteration": number, "number": plan.fresh}
-    work.listener(StepStarted("", FRESH, details))
-    samples = await draw_samples(work.source, text, plan.fresh, plan.seed + FRESH_SEEDS, name)
+    work.context.listener(StepStarted("", FRESH, details))
+    samples = await _draw_samples(work, text, plan.fresh, plan.seed + FRESH_SEEDS, name)
     for sample in samples:
         if isinstance(sample.evaluation, Failure) and sample.evaluation.kind == "skipped":
             raise BudgetError(sample.evaluation.reason)
