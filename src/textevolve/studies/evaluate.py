@@ -266,27 +266,23 @@ def unusable(case: Case, index: int, profile: Profile, failure: Failure) -> Deba
 
 
 def find_row(judged: Judged) -> Row:
-    key, case = str(judged.index), plain_text(str(judged.case.id))
-    if isinstance(judged, DebateResult) and judged.scored and judged.stopped != "budget":
-        highest = judged.unit_scores if judged.best is None else (judged.unit_scores[judged.best],)
-        score = min(1.0, max(0.0, *highest))
-        passed = max(judged.unit_scores) >= judged.profile.threshold
-        return Row(key, judged.index, case, score, passed=passed)
-    first = next((one for one in judged.result if isinstance(one, Failure)), None)
-    if isinstance(judged, JudgedCase):
-        first, best = judged.failure, None
-    else:
-        best = judged.best
-    if isinstance(judged, DebateResult) and judged.stopped == "budget":
-        why = judged.failure.reason if judged.failure else say_limit(judged)
-        return Row(key, judged.index, case, status="skipped", reason=why)
-    if first is not None:
-        why = reason(judged) if isinstance(judged, DebateResult) else first.reason
-        return Row(key, judged.index, case, status=first.kind, reason=why)
-    found = [one.score for one in judged.result if isinstance(one, EvaluationResult)]
-    score = max(found) if best is None else found[best]
-    passed = any(one.passed for one in judged.result if isinstance(one, EvaluationResult))
-    return Row(key, judged.index, case, score, passed=passed)
+    place = str(judged.index), judged.index, plain_text(str(judged.case.id))
+    if isinstance(judged, DebateResult):
+        if judged.stopped == "budget":
+            why = judged.failure.reason if judged.failure else say_limit(judged)
+            return Row(*place, status="skipped", reason=why)
+        if judged.scored:
+            units, best = judged.unit_scores, judged.best
+            score = max(units) if best is None else units[best]
+            passed = max(units) >= judged.profile.threshold
+            return Row(*place, min(1.0, max(0.0, score)), passed=passed)
+        failures = [one for one in judged.result if isinstance(one, Failure)]
+        return Row(*place, status=failures[0].kind, reason=reason(judged))
+    if judged.failure is not None:
+        return Row(*place, status=judged.failure.kind, reason=judged.failure.reason)
+    results = [one for one in judged.result if isinstance(one, EvaluationResult)]
+    score, passed = max(one.score for one in results), any(one.passed for one in results)
+    return Row(*place, score, passed=passed)
 
 
 _JUDGED = TypeAdapter(JudgedCase)
