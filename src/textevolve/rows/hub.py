@@ -71,13 +71,11 @@ def fetch_files(text: str) -> list[tuple[str, str]]:
     api: Any = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
     about: dict[str, Any] = {"repo_id": wanted.name, "repo_type": "dataset"}
     try:
-        revision, files = CONVERTED, api.list_repo_files(**about, revision=CONVERTED)
-    except errors.RevisionNotFoundError:
-        revision, files = "main", ()
-    except Exception as error:
-        raise _refused(text, error) from error
-    try:
-        chosen = choose_converted(wanted, files)
+        revision = CONVERTED
+        try:
+            chosen = choose_converted(wanted, api.list_repo_files(**about, revision=revision))
+        except errors.RevisionNotFoundError:
+            chosen = []
         if not chosen:
             revision = "main"
             chosen = choose_own(wanted, api.list_repo_files(**about))
@@ -85,13 +83,9 @@ def fetch_files(text: str) -> list[tuple[str, str]]:
     except InputError:
         raise
     except Exception as error:
-        raise _refused(text, error) from error
+        said = " ".join(str(error).split())[:300] or type(error).__name__
+        raise InputError(f"{text}: cannot be read from the hub ({said})") from error
     return [(path, f"{wanted} ({one})") for path, one in zip(paths, chosen, strict=True)]
-
-
-def _refused(text: str, error: Exception) -> InputError:
-    said = " ".join(str(error).split())[:300] or type(error).__name__
-    return InputError(f"{text}: cannot be read from the hub ({said})")
 
 
 def choose_converted(wanted: HubSet, files: Sequence[str]) -> list[str]:
