@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -35,7 +34,7 @@ from textevolve.loops.optimization import (
     write_prompt,
 )
 from textevolve.loops.rules import FAILED_GATES, RulesJudgement, parse_rules
-from textevolve.loops.scoring import calibrated, fit_scores, instructions_of, sampled
+from textevolve.loops.scoring import instructions_of, sampled
 
 TASK = "Say what tides are."
 
@@ -512,42 +511,6 @@ def test_instructions_come_from_what_a_judge_has():
     lines = told(RulesJudgement((many,)))
     assert len(lines) == 10
     assert max(map(len, lines)) <= 401
-
-
-async def test_a_judge_that_praises_everything_is_put_on_a_known_scale():
-    known = [
-        (Case("?", (text,)), deserved)
-        for text, deserved in zip("abcd", (0, 0.2, 0.6, 1), strict=True)
-    ]
-    judge = await calibrated(Scores(0.7, 0.8, 0.9, 1.0, 0.85, Failure("failed", "")), known)
-    made = await judge(Case("?", ("x",)))
-    assert made.result[0].score == pytest.approx(0.4)
-    assert not made.result[0].passed
-    assert made.result[0].metadata["raw_score"] == 0.85
-    assert (await judge(Case("?", ("x",)))).result == (Failure("failed", ""),)
-    with pytest.raises(InputError, match="3 known scores or more, not on 2"):
-        await calibrated(Scores(0.1, 0.2), known[:2])
-
-
-pairs = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=12)
-
-
-@given(pairs, st.lists(st.floats(0, 1), min_size=2, max_size=9).map(sorted))
-def test_a_fitted_scale_rises_and_stays_within_what_is_known(known, asked):
-    score = fit_scores(known)
-    made = [score(value) for value in asked]
-    assert all(b >= a - 1e-9 for a, b in pairwise(made))
-    deserved = [d for _, d in known]
-    assert min(deserved) - 1e-9 <= min(made) <= max(made) <= max(deserved) + 1e-9
-
-
-def test_a_scale_that_rises_already_is_kept():
-    score = fit_scores([(0.2, 0.1), (0.6, 0.5), (0.9, 1.0)])
-    assert [score(v) for v in (0, 0.2, 0.4, 0.6, 0.9, 1)] == pytest.approx(
-        [0.1, 0.1, 0.3, 0.5, 1, 1]
-    )
-    with pytest.raises(InputError, match="from 0 to 1"):
-        fit_scores([(0.2, 1.1)] * 3)
 
 
 # With a model

@@ -1,15 +1,13 @@
-"""What a judgement says to a writer, and judges made steadier or put on a known scale.
+"""What a judgement says to a writer, a judge made steadier, and judges of the user's own.
 
-`sampled` asks a judge several times, `calibrated` maps its scores to those that texts are known to
-deserve; both are `Evaluator`s around one. `as_evaluator` and `as_generator` take callables of the
-user's own, async or plain; what a plain one does is done in a thread, so that nothing waits for it.
+`sampled` is an `Evaluator` that asks one several times. `as_evaluator` and `as_generator` take
+callables, async or plain; what a plain one does is done in a thread, so that nothing waits for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, cast
 
 from textevolve.errors import BudgetError, CallError, InputError, TextEvolveError
@@ -71,12 +69,10 @@ REASON_CHARACTERS: Mapping[str, int] = {
 """Characters of each part of a judge's reasons that a writer is shown, in this order."""
 
 
-def reasons_of(evaluation: Evaluation, index: int, rounds: int = 0) -> str:
+def reasons_of(evaluation: Evaluation, index: int) -> str:
     """What a judge said of a candidate, for whoever rewrites what made it: what to change first,
-    and each part within its own budget, so that none crowds out another. `rounds`: of a debate,
-    the arguments of its last so many rounds are among it.
-
-    Calibrate (see `loops/calibration.py`) hands the last rounds of the debate to LLM_grad.
+    and each part within its own budget, so that none crowds out another. Of a debate the
+    arguments of its last round are among it, as LLM_grad is handed them.
     """
     by_candidate: Any = getattr(evaluation, "feedback", None)
     if not isinstance(by_candidate, tuple):
@@ -86,7 +82,7 @@ def reasons_of(evaluation: Evaluation, index: int, rounds: int = 0) -> str:
     parts = {
         "Instructions": instructions_of(evaluation, index),
         "Weaknesses": getattr(told, "weaknesses", ()),
-        "Arguments": _arguments(evaluation, rounds),
+        "Arguments": _arguments(evaluation),
         "Strengths": getattr(told, "strengths", ()),
     }
     shown = [
@@ -97,14 +93,11 @@ def reasons_of(evaluation: Evaluation, index: int, rounds: int = 0) -> str:
     return "\n".join(shown)
 
 
-def _arguments(evaluation: Evaluation, rounds: int) -> list[str]:
-    """What was argued in the last rounds of a debate, the latest first."""
+def _arguments(evaluation: Evaluation) -> list[str]:
+    """What was argued in the last round of a debate."""
     turns = [turn for turn in getattr(evaluation, "turns", ()) if turn.argument]
-    if not turns or rounds < 1:
-        return []
-    last = max(turn.round for turn in turns)
-    kept = [turn for turn in turns if turn.round > last - rounds]
-    return [turn.argument for turn in sorted(kept, key=lambda turn: -turn.round)]
+    last = max((turn.round for turn in turns), default=0)
+    return [turn.argument for turn in turns if turn.round == last]
 
 
 def _within(lines: Sequence[str], characters: int) -> str:
@@ -224,75 +217,6 @@ def _mean(made: Sequence[Evaluation], index: int) -> EvaluationResult | Failure:
             "spread": spread,
         },
     )
-
-
-def fit_scores(pairs: Sequence[tuple[float, float]]) -> Callable[[float], float]:
-    """The rising function that comes nearest, by least squares, to pairs of what a judge said and
-    what is known (isotonic regression), straight between them and flat outside.
-
-    Raises:
-        InputError: fewer than three pairs, or a score outside 0 to 1.
-    """
-    if len(pairs) < 3:
-        raise InputError(f"a judge is calibrated on 3 known scores or more, not on {len(pairs)}")
-    if any(not 0 <= value <= 1 for pair in pairs for value in pair):
-        raise InputError("scores to calibrate on must be from 0 to 1")
-    blocks: list[tuple[float, float, int]] = []  # mean of what was said, of what is known, number
-    for said, known in sorted(pairs):
-        blocks.append((said, known, 1))
-        while len(blocks) > 1 and (
-            blocks[-2][1] >= blocks[-1][1] or blocks[-2][0] == blocks[-1][0]
-        ):
-            (x, y, n), (u, v, m) = blocks[-2], blocks.pop()
-            blocks[-1] = ((x * n + u * m) / (n + m), (y * n + v * m) / (n + m), n + m)
-
-    def score(value: float) -> float:
-        if value <= blocks[0][0]:
-            return blocks[0][1]
-        for (x, y, _), (u, v, _) in pairwise(blocks):
-            if value <= u:
-                return y + (v - y) * (value - x) / (u - x)
-        return blocks[-1][1]
-
-    return score
-
-
-async def calibrated(
-    evaluator: Evaluator, known: Sequence[tuple[Case, float]], threshold: float = 0.5
-) -> Evaluator:
-    """The judge, with its scores mapped to a scale that examples define: cases of one candidate
-    each and the score in [0, 1] that it deserves. Asks the judge on each of them once.
-
-    `metadata["raw_score"]` keeps what the judge said; a text passes from `threshold` on.
-
-    Raises:
-        InputError: fewer than three examples got a score, or a score is outside 0 to 1.
-    """
-    pairs: list[tuple[float, float]] = []
-    for case, deserved in known:
-        (result,) = (await evaluator(case)).result
-        if isinstance(result, EvaluationResult):
-            pairs.append((result.score, deserved))
-    score = fit_scores(pairs)
-
-    def mapped(one: EvaluationResult | Failure) -> EvaluationResult | Failure:
-        if isinstance(one, Failure):
-            return one
-        now = score(one.score)
-        metadata = {**one.metadata, "raw_score": one.score}
-        return replace(one, score=now, passed=now >= threshold, metadata=metadata)
-
-    async def judge(case: Case, /) -> PlainEvaluation:
-        made = await evaluator(case)
-        told = [
-            replace(one, metadata={**one.metadata, "instructions": instructions_of(made, n)})
-            if isinstance(one, EvaluationResult)
-            else one
-            for n, one in enumerate(made.result)
-        ]
-        return PlainEvaluation(tuple(mapped(one) for one in told), made.usage, made.coverage)
-
-    return judge
 
 
 def as_evaluator(given: Callable[[Case], Any]) -> Evaluator:

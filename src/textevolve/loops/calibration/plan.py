@@ -219,13 +219,6 @@ class CalibrationPlan(Frozen):
         " missing, which leaves it out of the means.",
         group="Judging",
     )
-    grad_debate_rounds: int = option(
-        1,
-        "Rounds of a debate, counted from its end, whose arguments whoever writes the instructions"
-        " is shown.",
-        group="Judging",
-        ge=0,
-    )
     patience: int = option(
         3,
         "Rounds in a row in which no new template may enter the beam. A round of the other"

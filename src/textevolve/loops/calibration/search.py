@@ -99,7 +99,6 @@ class TemplateSearch:
             judged=plan.judged,
             concurrency=context.concurrency,
             failures=plan.failures,
-            debate_rounds=plan.grad_debate_rounds,
             listener=context.listener,
         )
         self.limit_time(SEARCH_TIME)

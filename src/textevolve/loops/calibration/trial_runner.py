@@ -204,8 +204,7 @@ class TrialOutcome:
 class TrialRunner:
     """What it takes to try a template. With a `metric` it gives the score, and `evaluator`, where
     there is one, only reasons. Outputs are remembered and not asked for again. `deadline`: by the
-    monotonic clock; from then on nothing more is asked. `debate_rounds`: of a debate's arguments
-    those of the last so many rounds are reasons, too."""
+    monotonic clock; from then on nothing more is asked."""
 
     program: Program
     evaluator: Evaluator | None
@@ -215,7 +214,6 @@ class TrialRunner:
     listener: Listener = silence
     deadline: float | None = None
     failures: CountFailures = "zero"
-    debate_rounds: int = 1
     usage: Usage = field(default_factory=Usage)
     outputs: dict[tuple[Templates, str], ProgramOutput] = field(
         default_factory=dict[tuple[Templates, str], ProgramOutput]
@@ -376,9 +374,7 @@ class TrialRunner:
             return [Failure("failed", "the evaluator did not judge every candidate")] * number
         outcomes = [outcome_of(evaluation, n) for n in range(number)]
         return [
-            one
-            if isinstance(one, Failure)
-            else replace(one, feedback=reasons_of(evaluation, n, self.debate_rounds))
+            one if isinstance(one, Failure) else replace(one, feedback=reasons_of(evaluation, n))
             for n, one in enumerate(outcomes)
         ]
 
