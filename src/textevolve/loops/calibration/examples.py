@@ -41,8 +41,8 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class ProgramNames:
-    """Of a program: the columns that it is given, None: all but the label; and of each of its
-    templates the placeholders. `whole`: it has several templates, or code that fills them in, so
+    """The columns that a program is given, None: all but the label; and the placeholders of each of
+    its templates. `whole`: it has several templates, or code that fills them in, so
     each has exactly those, which may be none."""
 
     inputs: tuple[str, ...] | None
@@ -223,7 +223,7 @@ def share_held_out(rows: int) -> float:
 
 
 def hash_group(example: Example) -> str:
-    """What is the same for examples that are not to be parted."""
+    """Return a hash that examples share which are not to be parted."""
     if example.group is not None:
         return hashlib.sha256(json.dumps([example.group]).encode()).hexdigest()
     plain = {name: " ".join(text.casefold().split()) for name, text in example.values.items()}

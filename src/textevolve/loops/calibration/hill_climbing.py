@@ -36,7 +36,7 @@ FORGETTING = 0.85
 
 @dataclass
 class Climb:
-    """Where the search stands; the leader has a score on every row in play that has one.
+    """The state of the search; the leader has a score on every row in play that has one.
 
     `rows` on which templates race, `gate`: those they are tried on first, `width`: templates that
     are made at once. `held`: outputs for the ablation. `equals`: by operators a longer template
@@ -64,7 +64,7 @@ class Climb:
 
 
 async def improve(search: TemplateSearch, operators: Sequence[str]) -> StopReason:
-    """Until the budget's share is used, no fault is left, or nothing new was better for long.
+    """Go on until the budget's share is used, no fault is left, or nothing new was better for long.
 
     Raises:
         InputError: no operator can do anything here. BudgetError: a limit was reached.
@@ -95,7 +95,7 @@ async def improve(search: TemplateSearch, operators: Sequence[str]) -> StopReaso
 
 
 async def go_on(climb: Climb) -> StopReason:
-    """Step by step, until the search's share is used, no fault is left, or patience is lost."""
+    """Take steps until the search's share is used, no fault is left, or patience is lost."""
     search = climb.search
     patience = search.plan.patience * search.plan.successors * len(climb.operators)
     while climb.idle < patience:
@@ -198,8 +198,8 @@ async def take_step(climb: Climb, operator: str, parent: int, width: int) -> Non
 
 
 async def pass_gate(climb: Climb, parent: int, shown: dict[int, tuple[int, ...]]) -> list[int]:
-    """Those that do better than the parent on a few rows, the best first. One that does as well is
-    tried on as many rows more, and then is good enough."""
+    """Return the templates that do better than the parent on a few rows, the best first. One that
+    does as well is tried on as many rows more, and then is good enough."""
     search, size = climb.search, climb.gate
     rows = {node: gate_rows(climb, parent, node, read) for node, read in shown.items()}
     gains = dict[int, float]()

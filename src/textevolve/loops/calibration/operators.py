@@ -1,4 +1,4 @@
-"""What makes new templates of one: rewriting by what failed, and labelled rows as demonstrations.
+"""Operators make new templates of one: rewriting by what failed, labelled rows as demonstrations.
 
 An operator sees what is known of the parent and gives proposals; what becomes of them is no
 business of its.
@@ -54,7 +54,7 @@ class Proposal:
 
 
 async def reflect(search: TemplateSearch, parent: int, width: int) -> list[Proposal]:
-    """Each by other failures of the parent, as many as fit in one prompt; in one call where there
+    """Rewrite by other failures of the parent each time, as many as fit in one prompt; in one call where there
     is one template, in two where there are several."""
     work: list[Callable[[], Awaitable[Rewritten]]] = []
     shown: list[tuple[str | None, tuple[int, ...]]] = []
@@ -105,8 +105,8 @@ async def demonstrate(search: TemplateSearch, parent: int, width: int) -> list[P
 
 
 def draw_demos(search: TemplateSearch, parent: int, k: int) -> list[Example]:
-    """Those that the parent has with one dropped, added or exchanged; or as many as one of `SHOTS`
-    says, of different labels first; of as many as there are labels, where these are classes: no
+    """Draw the parent's demonstrations with one dropped, added or exchanged; or as many as one of
+    `SHOTS` says, of different labels first; of as many as there are labels, where these are classes: no
     answer can have one that the prompt does not show. Rows that are not in play yet are taken
     first: those that are would be lost for comparing."""
     rng = seeded(search.plan.seed, "demos", search.rounds, k)

@@ -151,8 +151,8 @@ def needed_for_decision(
 def weigh_chances(
     plan: CalibrationPlan, material: Material, calls_an_output: float = 1.0
 ) -> tuple[str, bool]:
-    """What validation can show on the rows held out, as far as a budget in calls pays for them;
-    and whether that is no gain but a large one."""
+    """Describe the gain that validation can show on the rows held out, as far as a budget in calls
+    pays for them; and say whether that is no gain but a large one."""
     rows, limit = material.validation, plan.budget and read_budget(plan.budget)
     if limit and not limit.dollars:
         paid = needed_for_decision(plan, material, calls_an_output, limit.most)
@@ -248,7 +248,7 @@ def cut_looks(rows: Sequence[Example]) -> list[list[Example]]:
 
 
 def count_groups(rows: Sequence[Example]) -> int:
-    """Those of a group count as one."""
+    """Count rows, those of a group as one."""
     return len({hash_group(example) for example in rows})
 
 

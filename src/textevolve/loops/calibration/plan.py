@@ -88,7 +88,7 @@ class SearchBudget:
             self.learned[kind] = max(self.learned.get(kind, 0.0), cost / number)
 
     def cost(self, kind: Kind) -> float:
-        """What one more takes. Before one was seen: an output a call, or next to nothing in
+        """Return the cost of one more. Before one was seen: an output a call, or next to nothing in
         dollars; a rewrite, whose prompt is longer than one row's, a call, or some outputs."""
         dollars = self.limit is not None and self.limit.dollars
         if learned := self.learned.get(kind):
@@ -126,7 +126,7 @@ class SearchBudget:
 
     @property
     def whole_left(self) -> float:
-        """Of the whole budget, the decision's part included."""
+        """The rest of the whole budget, the decision's part included."""
         return math.inf if self.limit is None else max(0.0, self.limit.most - self.spent)
 
     @property
@@ -243,7 +243,7 @@ class CalibrationPlan(Frozen):
 
 @dataclass(frozen=True)
 class CalibrationContext:
-    """What the search works with. `generator` answers the prompts, `editor` writes instructions and
+    """The models and judges of a search. `generator` answers the prompts, `editor` writes instructions and
     templates. At least one of `evaluator` and `metric`; with both the metric gives the scores and
     the evaluator the reasons. `second_judge` is never optimised against. `time_limit`: in seconds.
     `program`: what is optimised; None: the template alone, which `generator` answers. `shown`:

@@ -60,7 +60,7 @@ async def is_perfect(search: TemplateSearch, explored: Sequence[TrialOutcome]) -
 
 
 async def explore(search: TemplateSearch) -> dict[int, list[TrialOutcome]]:
-    """What every template in the beam makes of a few rows, with reasons."""
+    """Try every template in the beam on a few rows, with reasons."""
     plan, training = search.plan, search.material.training
     pairs: list[tuple[int, Example]] = []
     for parent in search.beam:

@@ -101,7 +101,7 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class RewritingRules:
-    """What every successor has to respect. `longest`: characters of a template at most."""
+    """The rules that every successor has to respect. `longest`: characters of a template at most."""
 
     seed_template: str
     names: tuple[str, ...]
@@ -114,7 +114,7 @@ class RewritingRules:
 
     @property
     def max_tokens(self) -> int:
-        """Of an answer: what the longest template may take in any language that is not dense."""
+        """Tokens of an answer: as many as the longest template may take in any language that is not dense."""
         return self.longest // 3 + EXTRA_TOKENS
 
     @property
@@ -252,7 +252,7 @@ def _list_templates(editor: Editor, templates: Templates, nonce: str) -> list[di
 
 
 def worst_first(outcomes: Sequence[TrialOutcome]) -> list[TrialOutcome]:
-    """Those with a score, from the worst on.
+    """Sort the outcomes with a score, from the worst on.
 
     Raises:
         AnswerError: none has a score; says why.
@@ -289,7 +289,7 @@ def characters_shown(context: int) -> int:
 
 
 def fit_outcomes(outcomes: Sequence[TrialOutcome], shown: int) -> list[TrialOutcome]:
-    """As many of the first as an editor is shown at once; one at least."""
+    """Return as many of the first outcomes as an editor is shown at once; one at least."""
     room = _text_room(outcomes[:FEWEST_SHOWN], shown)
     sizes = accumulate(_count_characters(one, room) for one in outcomes[:MOST_SHOWN])
     return list(outcomes[: max(1, sum(size <= shown for size in sizes))])
@@ -540,7 +540,7 @@ def _example() -> tuple[Message, Message]:
 
 
 def append_instructions(template: str, failed: Rewritten, rules: RewritingRules) -> Rewritten:
-    """What takes the place of a rewrite that failed: the template as it is, with the instructions
+    """Replace a rewrite that failed: the template as it is, with the instructions
     below it. Small models can often say what is wrong, and not put it into a template's words."""
     plain = [text.translate(_NO_BRACES) for text in failed.instructions]
     text = "\n".join([template.rstrip(), "", APPENDED, *(f"- {line}" for line in plain)])
@@ -582,7 +582,7 @@ def template_fault(text: str, template: str, rules: RewritingRules) -> str:
 
 
 def _unusable(text: str, seed: str) -> str:
-    """What no prompt may hold; empty where there is nothing of it."""
+    """Name a character or mark that no prompt may hold; empty if there is none."""
     if "\0" in text:
         return "it holds a NUL character"
     if any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -619,7 +619,7 @@ def can_show(example: Example, rules: RewritingRules) -> bool:
 
 
 def front(demos: Sequence[Example]) -> str:
-    """What stands before a template with these demonstrations; nothing without any."""
+    """Return the text before a template with these demonstrations; empty without any."""
     if not demos:
         return ""
     return "\n\n".join([HEADING, *map(show_demo, demos), ENDING, ""])

@@ -115,8 +115,8 @@ class TemplateSearch:
         return self.meter.usage + self.runner.usage
 
     def decision_cost(self, output: float) -> float:
-        """What an output takes in validation, where a second judge sees it, too: what that takes is
-        not known before it is asked, so it is taken for as much as the first, or a call."""
+        """Return the cost of an output in validation, where a second judge sees it, too: its cost is
+        not known before it is asked, so it counts as much as the first, or a call."""
         return output if self.context.second_judge is None else 2 * output
 
     def limit_time(self, share: float) -> None:
@@ -198,7 +198,7 @@ class TemplateSearch:
     async def rewrite_all(
         self, name: str, work: Sequence[Callable[[], Awaitable[T]]]
     ) -> list[T | Failure]:
-        """All that is to be written at once.
+        """Write all of these at once.
 
         Raises:
             SearchSpent: there is no budget left for it.
@@ -219,7 +219,7 @@ class TemplateSearch:
         return [row for row in self.order[: self.count] if training[row].id not in shown]
 
     def unknown(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Those whose outcome is not known yet."""
+        """Return the trials whose outcome is not known yet."""
         return [trial for trial in dict.fromkeys(trials) if trial not in self.outcomes]
 
     async def ask(self, trials: Iterable[Trial]) -> None:

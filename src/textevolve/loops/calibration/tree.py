@@ -1,4 +1,4 @@
-"""What a calibration leaves behind: the tree of templates, and what validation says of the best."""
+"""The result of a calibration: the tree of templates, and the validation of the best."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def describe_outcome(result: CalibrationResult) -> str:
 
 
 def describe_power(rows: int) -> str:
-    """What can be shown with so many rows held out, before the original's scores are known."""
+    """Describe the gain that so many rows held out can show, before the original's scores are known."""
     if rows < fewest_units():
         return (
             f"With {rows} rows held out no gain, however large, can be significant: that takes"
