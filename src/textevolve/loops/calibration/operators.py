@@ -54,8 +54,8 @@ class Proposal:
 
 
 async def reflect(search: TemplateSearch, parent: int, width: int) -> list[Proposal]:
-    """Rewrite by other failures of the parent each time, as many as fit in one prompt; in one call where there
-    is one template, in two where there are several."""
+    """Rewrite by other failures of the parent each time, as many as fit in one prompt; in one call
+    where there is one template, in two where there are several."""
     work: list[Callable[[], Awaitable[Rewritten]]] = []
     shown: list[tuple[str | None, tuple[int, ...]]] = []
     for k in range(width):
@@ -106,9 +106,9 @@ async def demonstrate(search: TemplateSearch, parent: int, width: int) -> list[P
 
 def draw_demos(search: TemplateSearch, parent: int, k: int) -> list[Example]:
     """Draw the parent's demonstrations with one dropped, added or exchanged; or as many as one of
-    `SHOTS` says, of different labels first; of as many as there are labels, where these are classes: no
-    answer can have one that the prompt does not show. Rows that are not in play yet are taken
-    first: those that are would be lost for comparing."""
+    `SHOTS` says, of different labels first; of as many as there are labels, where these are
+    classes: no answer can have one that the prompt does not show. Rows that are not in play yet are
+    taken first: those that are would be lost for comparing."""
     rng = seeded(search.plan.seed, "demos", search.rounds, k)
     training, rules = search.material.training, search.editor.rules[PROMPT]
     aside, played = list(search.order[search.count :]), list(search.order[: search.count])

@@ -243,11 +243,11 @@ class CalibrationPlan(Frozen):
 
 @dataclass(frozen=True)
 class CalibrationContext:
-    """The models and judges of a search. `generator` answers the prompts, `editor` writes instructions and
-    templates. At least one of `evaluator` and `metric`; with both the metric gives the scores and
-    the evaluator the reasons. `second_judge` is never optimised against. `time_limit`: in seconds.
-    `program`: what is optimised; None: the template alone, which `generator` answers. `shown`:
-    characters of all outcomes that one prompt shows the editor.
+    """The models and judges of a search. `generator` answers the prompts, `editor` writes
+    instructions and templates. At least one of `evaluator` and `metric`; with both the metric gives
+    the scores and the evaluator the reasons. `second_judge` is never optimised against.
+    `time_limit`: in seconds. `program`: what is optimised; None: the template alone, which
+    `generator` answers. `shown`: characters of all outcomes that one prompt shows the editor.
     """
 
     generator: Model

@@ -101,7 +101,8 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class RewritingRules:
-    """The rules that every successor has to respect. `longest`: characters of a template at most."""
+    """The rules that every successor has to respect. `longest`: characters of a template at
+    most."""
 
     seed_template: str
     names: tuple[str, ...]
@@ -114,7 +115,8 @@ class RewritingRules:
 
     @property
     def max_tokens(self) -> int:
-        """Tokens of an answer: as many as the longest template may take in any language that is not dense."""
+        """Tokens of an answer: as many as the longest template may take in any language that is not
+        dense."""
         return self.longest // 3 + EXTRA_TOKENS
 
     @property

@@ -115,8 +115,8 @@ class TemplateSearch:
         return self.meter.usage + self.runner.usage
 
     def decision_cost(self, output: float) -> float:
-        """Return the cost of an output in validation, where a second judge sees it, too: its cost is
-        not known before it is asked, so it counts as much as the first, or a call."""
+        """Return the cost of an output in validation, where a second judge sees it, too: its cost
+        is not known before it is asked, so it counts as much as the first, or a call."""
         return output if self.context.second_judge is None else 2 * output
 
     def limit_time(self, share: float) -> None:

@@ -200,7 +200,8 @@ def describe_outcome(result: CalibrationResult) -> str:
 
 
 def describe_power(rows: int) -> str:
-    """Describe the gain that so many rows held out can show, before the original's scores are known."""
+    """Describe the gain that so many rows held out can show, before the original's scores are
+    known."""
     if rows < fewest_units():
         return (
             f"With {rows} rows held out no gain, however large, can be significant: that takes"
