@@ -6,7 +6,6 @@ import pytest
 from otlp_lines import chat, document, log, logs
 
 from textevolve.errors import InputError
-from textevolve.node_eval import span_traces
 from textevolve.node_eval.episodes import Reading
 from textevolve.node_eval.traces import read_episodes
 
@@ -98,44 +97,11 @@ def test_logs_alone_and_logs_of_our_own_lines_are_refused(write):
         list(read_episodes(write(SPANS), logs=[write(name="logs.jsonl")]))
 
 
-def test_a_trace_is_given_as_soon_as_nothing_of_it_or_before_it_is_to_come(write, monkeypatch):
-    """No more is held than the traces that overlap, in the order in which they began."""
-    read = []
-    whole = span_traces.raw_records
-
-    def watched(where, document, reading):
-        read.append(where.rpartition(":")[2])
-        return whole(where, document, reading)
-
-    monkeypatch.setattr(span_traces, "raw_records", watched)
+def test_traces_come_in_the_order_in_which_they_began(write):
     path = write(
         document(chat("a", 5, 6, trace="second")),
         document(chat("b", 1, 2, trace="first")),
-        logs(*talk("a", trace="second")),
         document(chat("c", 7, 8, trace="third")),
-        document(chat("d", 8, 9, trace="fourth")),
-        document(chat("e", 7, 9, trace="third", parent="c")),
+        document(chat("e", 3, 9, trace="second", parent="a")),
     )
-    given = [(episode.id, read[6:]) for episode in read_episodes(path)]
-    lines = ["1", "2", "3", "4", "5", "6"]
-    assert given == [
-        ("first", lines[:2]),
-        ("second", lines[:3]),
-        ("third", lines),
-        ("fourth", lines),
-    ]
-
-
-def test_what_is_added_while_a_file_is_read_is_named(write):
-    path = write(document(chat("a", trace="one")), document(chat("b", 1, 2, trace="two")))
-    reading = Reading()
-    episodes = read_episodes(path, reading)
-    found = [next(episodes).id]
-    with path.open("a") as file:
-        for line in (document(chat("c", trace="one")), document(chat("d", trace="new"))):
-            file.write(json.dumps(line) + "\n")
-    found += [episode.id for episode in episodes]
-    assert found == ["one", "two"]
-    assert [fault.rpartition(": ")[2] for fault in reading.faults] == [
-        "was written while the file was read; read it again"
-    ] * 2
+    assert [episode.id for episode in read_episodes(path)] == ["first", "second", "third"]

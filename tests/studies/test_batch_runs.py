@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parameter_sets import slow_but_first
-from textevolve.cli.pace import OpenJobs
+from textevolve.cli.pace import Slowness
 from textevolve.events import BatchPolled
 from textevolve.llm.batches.ledger import batch_price
 from textevolve.llm.batches.service import read_line, write_asked
@@ -147,15 +147,14 @@ def test_what_is_said_of_waves_and_prices():
 
 
 def test_what_is_shown_of_jobs_that_are_waited_for():
-    jobs = OpenJobs()
+    jobs = Slowness()
     assert jobs.text(0.0) == ""
     jobs.note(BatchPolled("m", "abc", "in_progress", 120, 1000, 60.0), 10.0)
-    said = "waiting for batch job abc: 120 of 1,000 done, polled 30 s ago"
-    assert jobs.text(40.0) == said
+    assert jobs.text(40.0) == "waiting for batch job abc: 120 of 1,000 done, polled 30 s ago"
     jobs.note(BatchPolled("m", "def", "in_progress", 1, 10, 60.0), 20.0)
     assert "2 batch jobs: 121 of 1,010 done, polled 20 s ago" in jobs.text(40.0)
     jobs.note(BatchPolled("m", "def", "", 10, 10, 60.0), 30.0)
-    assert jobs.text(40.0) == said
+    assert jobs.text(40.0) == "waiting for batch job abc: 120 of 1,000 done, polled 20 s ago"
 
 
 @given(st.text(), st.text(min_size=1))

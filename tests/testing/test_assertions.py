@@ -58,16 +58,6 @@ def test_a_failure_shows_output_score_reason_judge_and_run(session, kept):
     assert [one.verdict for one in found] == ["passed", "failed"]
 
 
-def test_long_texts_are_wrapped_to_the_terminal(session, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    ran = session(TIDES.replace("The wind", "The wind " + "and the weather " * 20))
-    told = ran.stdout.str()
-    shown = told[told.index("E         output:") : told.index("E         judge:")].splitlines()
-    assert len(shown) > 4
-    assert max(map(len, shown)) <= 80
-    assert all(line.startswith("E" + " " * 17) for line in shown[1:4])
-
-
 def test_a_second_session_asks_nothing_and_is_a_run_of_its_own(session, server, kept):
     session(TIDES)
     asked = server.calls

@@ -1,17 +1,17 @@
-"""What a person sees while models work: one debate live, or a batch's progress.
+"""Displays while models work: one debate live, a batch's progress, or the step of a loop.
 
-Both are listeners. On a terminal they keep a moving part at the bottom; elsewhere they print plain
+All are listeners. On a terminal they keep a moving part at the bottom; elsewhere they print plain
 lines, without control codes.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
@@ -35,6 +35,7 @@ from textevolve.events import (
     CallRetried,
     CallSlow,
     Event,
+    Listener,
     RecordsExpected,
     StepFinished,
     StepStarted,
@@ -42,10 +43,15 @@ from textevolve.events import (
 from textevolve.report import wording
 from textevolve.report.images import say_image
 from textevolve.report.terminal import draw_block, draw_facts
+from textevolve.store.runs import RunRecord
 from textevolve.studies.debate_words import round_text, turn_labels
 from textevolve.studies.judged_report import images_by_name, turn_table
+from textevolve.studies.study import AnyStudy, no_note
 
 Clock = Callable[[], float]
+Describe = Callable[[Event], str | None]
+"""What to say of a step: of one that starts in the status line, of one that ended as a line."""
+
 INPUT_SHOWN, CANDIDATE_SHOWN = 600, 200
 REDRAWN_PER_SECOND = 8
 LINE_EVERY = 10.0
@@ -62,48 +68,33 @@ class _Step:
     total: int = 0
 
 
-class LiveDebate:
-    """Draws one debate as it happens; a `Listener` and a context manager.
+class Display:
+    """A `Listener` and a context manager: what calls have used, why nothing seems to happen, and
+    on a terminal a moving part at the bottom; elsewhere plain lines.
 
-    What came of it is the report's to say.
+    A subclass draws the moving part, and takes the events of its own steps.
     """
 
-    def __init__(
-        self,
-        case: Case,
-        profile: Profile,
-        *,
-        console: Console | None = None,
-        clock: Clock = time.monotonic,
-    ) -> None:
-        self.case, self.profile = case, profile
-        self.console = console or open_console()
-        self.clock = clock
-        self.spent = Spent()
-        self.began = clock()
-        self._certainty: float | None = None
+    def __init__(self, console: Console, clock: Clock) -> None:
+        self.console, self.clock = console, clock
+        self.spent, self.began = Spent(), clock()
         self._slow = Slowness()
-        self._steps: dict[tuple[int, str], _Step] = {}
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
-        self.console.print(self._header())
         if self.console.is_terminal and not self.console.is_dumb_terminal:
             self._live = Live(
                 get_renderable=self._moving,
                 console=self.console,
                 transient=True,
                 refresh_per_second=REDRAWN_PER_SECOND,
+                # Results printed above the bar; else into the file or pipe that asked for them.
+                redirect_stdout=sys.stdout.isatty(),
             )
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop()
 
     def _stop(self) -> None:
@@ -117,11 +108,55 @@ class LiveDebate:
                 self.spent.add(event)
             case CallRetried():
                 self.spent.retries += 1
-                self.console.print(retry_line(event))
+                self._show_retry(event)
             case CallSlow() | CallHeld() | BatchPolled():
                 now = self.clock()
                 if self._slow.note(event, now) and self._live is None:
-                    self.console.print(self._slow_text(now))
+                    self._show_slow(self._slow_text(now))
+            case _:
+                self._take_step(event)
+
+    def _show_retry(self, event: CallRetried) -> None:
+        reason = wording.shorten(event.reason.removeprefix(f"{event.model}: "), 160)
+        wait = wording.duration(event.wait)
+        line = f"{event.model}: {reason}; attempt {event.attempt + 1} in {wait}"
+        self.console.print(safe(line, "dim"))
+
+    def _show_slow(self, text: Text) -> None:
+        self.console.print(text)
+
+    def _slow_text(self, now: float) -> Text:
+        return safe(self._slow.text(now), "dim")
+
+    def _take_step(self, event: Event) -> None:
+        raise NotImplementedError
+
+    def _moving(self) -> RenderableType:
+        raise NotImplementedError
+
+
+class LiveDebate(Display):
+    """Draws one debate as it happens. What came of it is the report's to say."""
+
+    def __init__(
+        self,
+        case: Case,
+        profile: Profile,
+        *,
+        console: Console | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        super().__init__(console or open_console(), clock)
+        self.case, self.profile = case, profile
+        self._certainty: float | None = None
+        self._steps: dict[tuple[int, str], _Step] = {}
+
+    def __enter__(self) -> Self:
+        self.console.print(self._header())
+        return super().__enter__()
+
+    def _take_step(self, event: Event) -> None:
+        match event:
             case StepStarted():
                 self._begin(event.step, event.details)
             case StepFinished(step="turn", value=Turn() as turn):
@@ -248,18 +283,10 @@ def _turn_note(turn: Turn) -> str:
     return ", ".join(parts)
 
 
-def retry_line(event: CallRetried) -> Text:
-    """A retry in one line."""
-    why = wording.shorten(event.reason.removeprefix(f"{event.model}: "), 160)
-    wait = wording.duration(event.wait)
-    return safe(f"{event.model}: {why}; attempt {event.attempt + 1} in {wait}", "dim")
+class BatchProgress(Display):
+    """A batch's progress.
 
-
-class BatchProgress:
-    """A batch's progress; a `Listener` for its calls and a context manager.
-
-    Call `count` for every result; `total` is None where the number of cases is not known. `doing`
-    is said at the end of the line while work goes on.
+    Call `count` for every result; `total` is None where the number of cases is not known.
     """
 
     def __init__(
@@ -270,57 +297,34 @@ class BatchProgress:
         clock: Clock = time.monotonic,
         every: float = LINE_EVERY,
     ) -> None:
-        self.total = total
-        self.console = console or open_console(stderr=True)
-        self.clock, self.every = clock, every
+        super().__init__(console or open_console(stderr=True), clock)
+        self.total, self.every = total, every
         self.counts = {"scored": 0, "failed": 0, "skipped": 0}
-        self.doing = ""
-        self.spent = Spent()
-        self.began = self._printed = clock()
+        self._printed = self.began
         self._cases, self._calls, self._tokens = (Pace(self.began) for _ in range(3))
-        self._notes: deque[tuple[float, str]] = deque(maxlen=1)
-        self._slow = Slowness()
-        self._live: Live | None = None
+        self._retry, self._retried = "", -math.inf
 
-    def __enter__(self) -> Self:
-        if self.console.is_terminal and not self.console.is_dumb_terminal:
-            self._live = Live(
-                get_renderable=self._moving,
-                console=self.console,
-                transient=True,
-                refresh_per_second=REDRAWN_PER_SECOND,
-                # Results printed above the bar; else into the file or pipe that asked for them.
-                redirect_stdout=sys.stdout.isatty(),
-            )
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         self.console.print(Text(self.line(final=True)), soft_wrap=True)
 
     def __call__(self, event: Event) -> None:
-        now = self.clock()
-        if isinstance(event, CallFinished):
-            self.spent.add(event)
-            if not event.replayed:
-                self._calls.note(now, max(1, event.usage.calls))
-                self._tokens.note(now, event.usage.tokens)
-            self._print_line(now)
-        elif isinstance(event, CallRetried):
-            self.spent.retries += 1
-            self._notes.append((now, wording.shorten(event.reason, 160)))
-        elif isinstance(event, CallSlow | CallHeld | BatchPolled):
-            self._slow.note(event, now)
-            self._print_line(now)
-        elif isinstance(event, RecordsExpected):
+        super().__call__(event)
+        if isinstance(event, CallFinished) and not event.replayed:
+            now = self.clock()
+            self._calls.note(now, max(1, event.usage.calls))
+            self._tokens.note(now, event.usage.tokens)
+        if isinstance(event, CallFinished | CallSlow | CallHeld | BatchPolled):
+            self._print_line(self.clock())
+
+    def _show_retry(self, event: CallRetried) -> None:
+        self._retry, self._retried = wording.shorten(event.reason, 160), self.clock()
+
+    def _show_slow(self, text: Text) -> None:
+        """It is at the end of the next line."""
+
+    def _take_step(self, event: Event) -> None:
+        if isinstance(event, RecordsExpected):
             self.total = event.number
 
     def count(self, status: str) -> None:
@@ -365,9 +369,9 @@ class BatchProgress:
         elif left is not None:
             parts.append(f"{wording.duration(left)} left")
         if not final:
-            parts += [said for said in (self.doing, self._slow.text(now)) if said]
-            if self._notes and self._live is None:
-                parts.append(f"last retry: {self._notes[-1][1]}")
+            parts += filter(None, [self._slow.text(now)])
+            if self._retry and self._live is None:
+                parts.append(f"last retry: {self._retry}")
         return ", ".join(parts)
 
     def _of_total(self) -> str:
@@ -392,6 +396,80 @@ class BatchProgress:
             ),
             Text(self.line()),
         ]
-        if self._notes and now - self._notes[-1][0] < self.every:
-            lines.append(safe(f"last retry: {self._notes[-1][1]}", "dim"))
+        if now - self._retried < self.every:
+            lines.append(safe(f"last retry: {self._retry}", "dim"))
         return Group(*lines)
+
+
+class LoopStatus(Display):
+    """The step that a loop is at, with a line for each that ended. `quiet`: only retries."""
+
+    def __init__(self, note: Describe, *, quiet: bool = False) -> None:
+        super().__init__(open_console(stderr=True), time.monotonic)
+        self._note, self._quiet, self._text = note, quiet, ""
+        self._spinner = Spinner("dots")
+
+    def __enter__(self) -> Self:
+        return self if self._quiet else super().__enter__()
+
+    def _show_slow(self, text: Text) -> None:
+        if not self._quiet:
+            super()._show_slow(text)
+
+    def _take_step(self, event: Event) -> None:
+        if isinstance(event, StepStarted):
+            self._text = self._note(event) or self._text
+        elif isinstance(event, StepFinished) and (line := self._note(event)) and not self._quiet:
+            self.console.print(safe(line))
+
+    def _moving(self) -> RenderableType:
+        now = self.clock()
+        calls = wording.count(self.spent.usage.calls + self.spent.replayed, "call")
+        state = f"{calls}, {self.spent.cost}, {wording.duration(now - self.began)}"
+        parts = "; ".join(part for part in (state, self._slow.text(now)) if part)
+        self._spinner.update(text=safe(f"{self._text}  {parts}", "dim"))
+        return self._spinner
+
+
+@dataclass(frozen=True)
+class ProgressLine:
+    """Hears the events of a study, and counts its records where they are results."""
+
+    listener: Listener
+    bar: BatchProgress | None = None
+
+    def count(self, status: str) -> None:
+        if self.bar is not None:
+            self.bar.count(status)
+
+
+class OneCase:
+    """Hears the events of a run over one case: a debate that begins is drawn live."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._live: LiveDebate | None = None
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, StepStarted) and event.step == "debate" and self._live is None:
+            live = LiveDebate(event.details["case"], event.details["profile"])
+            self._live = self._stack.enter_context(live)
+        elif self._live is not None:
+            self._live(event)
+            if isinstance(event, StepFinished) and event.step == "debate":
+                self._live = None
+
+
+def open_progress(
+    stack: ExitStack, study: AnyStudy, run: RunRecord, *, quiet: bool
+) -> ProgressLine:
+    """A line for each step that the study notes; a bar where its records tell all that there is.
+
+    There are as many records as cases, unless the study says otherwise (`RecordsExpected`). Of a
+    single case that is debated the debate itself is shown."""
+    if study.note is not no_note:
+        return ProgressLine(stack.enter_context(LoopStatus(study.note, quiet=quiet)))
+    if study.streams and run.n_cases == 1 and not quiet:
+        return ProgressLine(OneCase(stack))
+    bar = stack.enter_context(BatchProgress(run.n_cases))
+    return ProgressLine(bar, bar)

@@ -56,41 +56,21 @@ def slow_text(event: CallSlow, done: int = 0, total: int = 0) -> str:
     return what if event.each is None else f"{what}, {wording.duration(event.each)} each"
 
 
-class OpenJobs:
-    """What there is to say of batch jobs that are waited for."""
-
-    def __init__(self) -> None:
-        self._jobs: dict[str, tuple[BatchPolled, float]] = {}
-
-    def note(self, event: BatchPolled, now: float) -> None:
-        self._jobs.pop(event.batch, None)
-        if event.status:
-            self._jobs[event.batch] = event, now
-
-    def text(self, now: float) -> str:
-        if not self._jobs:
-            return ""
-        done = sum(event.done for event, _ in self._jobs.values())
-        total = sum(event.total for event, _ in self._jobs.values())
-        ago = wording.duration(now - max(at for _, at in self._jobs.values()))
-        first, *others = self._jobs
-        which = f"{len(self._jobs)} batch jobs" if others else f"batch job {first}"
-        return f"waiting for {which}: {done:,} of {total:,} done, polled {ago} ago"
-
-
 class Slowness:
     """What there is to say about slow calls, for a while after each was announced, about calls that
     wait for a rate limit, until they go on, and about batch jobs, until they end."""
 
     def __init__(self) -> None:
         self._event: CallSlow | CallHeld | None = None
-        self._jobs = OpenJobs()
-        self._heard = self._printed = -math.inf
+        self._jobs: dict[str, BatchPolled] = {}
+        self._heard = self._polled = self._printed = -math.inf
 
     def note(self, event: CallSlow | CallHeld | BatchPolled, now: float) -> bool:
         """Whether a line is due where nothing is drawn anew."""
         if isinstance(event, BatchPolled):
-            self._jobs.note(event, now)
+            self._jobs.pop(event.batch, None)
+            if event.status:
+                self._jobs[event.batch], self._polled = event, now
         else:
             self._event, self._heard = event, now
         due = now - self._printed >= SLOW_LINE_EVERY
@@ -99,13 +79,19 @@ class Slowness:
 
     def text(self, now: float, done: int = 0, total: int = 0) -> str:
         event, passed = self._event, now - self._heard
-        if isinstance(event, CallHeld):
+        if isinstance(event, CallHeld) and passed <= event.wait:
             left = wording.duration(max(0.0, event.wait - passed))
-            held = f"waiting {left} for {event.reason}" if passed <= event.wait else ""
-            return held or self._jobs.text(now)
-        if event is None or passed > SLOW_SHOWN:
-            return self._jobs.text(now)
-        return slow_text(event, done, total)
+            return f"waiting {left} for {event.reason}"
+        if isinstance(event, CallSlow) and passed <= SLOW_SHOWN:
+            return slow_text(event, done, total)
+        if not self._jobs:
+            return ""
+        done = sum(job.done for job in self._jobs.values())
+        total = sum(job.total for job in self._jobs.values())
+        ago = wording.duration(now - self._polled)
+        name = f"batch job {next(iter(self._jobs))}"
+        which = name if len(self._jobs) == 1 else f"{len(self._jobs)} batch jobs"
+        return f"waiting for {which}: {done:,} of {total:,} done, polled {ago} ago"
 
 
 class Pace:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from textevolve.cli import GATED, INTERRUPTED, PARTLY, say
 from textevolve.cli.batches import describe_jobs, say_open_jobs
+from textevolve.cli.display import open_progress
 from textevolve.cli.drawing import open_console
 from textevolve.cli.execution import calm_collector, fetch_models
-from textevolve.cli.progress import open_progress
 from textevolve.cli.results import print_json, write_line, write_outputs, write_tests
 from textevolve.engine import sync
 from textevolve.errors import ClusterError, FatalModelError

@@ -1,8 +1,7 @@
 """OpenTelemetry's spans as the nodes of an agent: which are nodes, of what type, in which order.
 
 Operations follow OpenTelemetry's conventions for generative AI, kinds of spans OpenInference.
-Nothing of OpenTelemetry is imported; `otlp.py` decodes, `span_traces.py` gathers, `span_states.py`
-reads the attributes.
+Nothing of OpenTelemetry is imported; `otlp.py` decodes, `span_states.py` reads the attributes.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from textevolve.errors import InputError
 from textevolve.node_eval.episodes import Episode, EpisodeInstructions, Reading
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.otlp import Span
+from textevolve.node_eval.otlp import Span, read_traces
 from textevolve.node_eval.snapshots import WHOLE, take_snapshot
 from textevolve.node_eval.span_states import (
     attributes_of,
@@ -26,7 +25,6 @@ from textevolve.node_eval.span_states import (
     output_of,
     tokens_of,
 )
-from textevolve.node_eval.span_traces import read_traces
 
 OPERATIONS: Mapping[str, Instruction] = {
     "chat": Instruction.GENERATE,

@@ -1,20 +1,28 @@
-"""OTLP's JSON: spans and logs as an exporter or a collector writes them, decoded one by one.
+"""OTLP's JSON: spans and logs as an exporter or a collector writes them, gathered trace by trace.
 
-One document, or one on each line; names in the form of JSON or of the protocol's files. Which log
-belongs to which span is the business of `span_traces.py`, what a span means that of `otel.py`.
+One document, or one on each line; names in the form of JSON or of the protocol's files. Some
+instrumentations write what was said to logs, not to spans: both may be in one file, in any order,
+or in several. What a span means is the business of `otel.py`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.node_eval.episodes import Reading
+from textevolve.rows import read_lines
+
+Lines = Iterable[tuple[str, str]]
+"""Lines of a file, each with its place for messages."""
+
+OURS = "gen_ai."
+"""Logs of other names are an application's own, and say nothing of what a model was asked."""
 
 SIGNALS = ("resourceSpans", "resourceLogs", "resourceMetrics")
 
@@ -50,9 +58,47 @@ def is_otlp(data: object) -> bool:
     return any(_get(data, signal) is not None for signal in SIGNALS)
 
 
-def read_documents(
-    lines: Iterable[tuple[str, str]], source: str, reading: Reading
-) -> Iterator[tuple[str, object]]:
+def read_traces(
+    lines: Lines, source: str, logs: Sequence[str], reading: Reading
+) -> Iterator[tuple[str, dict[str, Span]]]:
+    """The spans of each trace by their ids, in the order in which the traces began; logs are among
+    their events. `lines` are those of `source`; `logs` are further files. Spans of a trace may be
+    spread over a whole file, so all are held.
+
+    Raises:
+        InputError: a file cannot be read, is empty, or no JSON.
+    """
+    spans: dict[str, dict[str, Span]] = {}
+    messages: dict[tuple[str, str], list[Log]] = {}
+    files = [(lines, source), *((read_lines(path), path) for path in logs)]
+    for where, document in (one for file in files for one in _read_documents(*file, reading)):
+        for place, raw, is_span in _raw_records(where, document, reading):
+            try:
+                if is_span:
+                    span = parse_span(place, raw)
+                    # An exporter that is not sure whether a batch arrived sends it again.
+                    if spans.setdefault(span.trace, {}).setdefault(span.id, span) != span:
+                        raise InputError(f"{place}: another span has the id {span.id} too")
+                elif (log := parse_log(place, raw)).name.startswith(OURS):
+                    group = messages.setdefault((log.trace, log.span), [])
+                    if not log.time or log not in group:
+                        group.append(log)
+            except InputError as error:
+                reading.report(str(error))
+    lost = 0
+    for (trace, id), group in messages.items():
+        if span := spans.get(trace, {}).get(id):
+            group.sort(key=lambda one: one.time)
+            events = [(log.name, log.fields) for log in group]
+            spans[trace][id] = replace(span, events=(*span.events, *events))
+        else:
+            lost += len(group)
+    yield from sorted(spans.items(), key=lambda one: min(s.start for s in one[1].values()))
+    if lost:
+        reading.report(f"{source}: {lost:,} logs of messages belong to none of its spans")
+
+
+def _read_documents(lines: Lines, source: str, reading: Reading) -> Iterator[tuple[str, object]]:
     """Each line by itself where the first is one whole document; else the file is one.
 
     Raises:
@@ -62,30 +108,30 @@ def read_documents(
     where, first = next(rest, (source, ""))
     if not first:
         raise InputError(f"{source}: no spans and no logs: it is empty")
-    try:
-        yield where, json.loads(first)
-    except (ValueError, RecursionError):
-        text = first + "".join(line for _, line in rest)
-        try:
-            yield source, json.loads(text)
-        except ValueError as error:
-            raise InputError(f"{source}: not valid JSON: {str(error).split(';')[0]}") from None
-        except RecursionError:
-            raise InputError(f"{source}: not a trace: nested too deeply") from None
+    with suppress(InputError):
+        yield where, _parse_document(where, first)
+        for where, line in rest:
+            try:
+                yield where, _parse_document(where, line)
+            except InputError as error:
+                reading.report(str(error))
         return
-    for where, line in rest:
-        try:
-            yield where, json.loads(line)
-        except ValueError as error:
-            reading.report(f"{where}: not valid JSON: {str(error).split(';')[0]}")
-        except RecursionError:
-            reading.report(f"{where}: nested too deeply")
+    yield source, _parse_document(source, first + "".join(line for _, line in rest))
 
 
-def raw_records(
+def _parse_document(where: str, text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{where}: not valid JSON: {str(error).split(';')[0]}") from None
+    except RecursionError:
+        raise InputError(f"{where}: not a trace: nested too deeply") from None
+
+
+def _raw_records(
     where: str, document: object, reading: Reading
 ) -> Iterator[tuple[str, object, bool]]:
-    """Each span and each log of a document: its place, what it holds, whether it is a span."""
+    """Each span and each log of a document: its place, its content, whether it is a span."""
     documents = cast(list[object], document) if isinstance(document, list) else [document]
     spans = logs = 0
     for one in documents:
@@ -100,29 +146,15 @@ def raw_records(
             yield f"{where}: log {logs}", log, False
 
 
-def trace_of(raw: object) -> str:
-    """The trace of a span or of a log; empty where it names none."""
-    return _text(_get(raw, "traceId"))
-
-
-def start_of(where: str, raw: object) -> int:
-    """When a span began.
-
-    Raises:
-        InputError: it does not say.
-    """
-    return _nanoseconds(where, raw, "startTimeUnixNano")
-
-
 def parse_span(where: str, raw: object) -> Span:
     """
     Raises:
         InputError: it lacks an id or a time, or is no object.
     """
-    trace, id = trace_of(raw), _text(_get(raw, "spanId"))
+    trace, id = _text(_get(raw, "traceId")), _text(_get(raw, "spanId"))
     if not trace or not id:
         raise InputError(f"{where}: has no traceId or no spanId")
-    start, end = start_of(where, raw), _nanoseconds(where, raw, "endTimeUnixNano")
+    start, end = (_nanoseconds(where, raw, f"{one}TimeUnixNano") for one in ("start", "end"))
     if end < start:
         raise InputError(f"{where}: ends before it starts")
     attributes = _attributes(raw)
@@ -157,7 +189,7 @@ def parse_log(where: str, raw: object) -> Log:
     fields = {**_attributes(record), **cast(dict[str, Any], body)}
     times = (_get(record, name) for name in ("timeUnixNano", "observedTimeUnixNano"))
     return Log(
-        trace=trace_of(record),
+        trace=_text(_get(record, "traceId")),
         span=_text(_get(record, "spanId")),
         name=_text(_get(record, "eventName")) or _text(fields.get("event.name")),
         time=next((int(time) for one in times if (time := _number(one, whole=True))), 0),
@@ -196,16 +228,14 @@ def _value(raw: object, depth: int) -> Any:
     if not isinstance(raw, dict) or depth > 40:
         return None
     for name, value in cast(dict[str, Any], raw).items():
-        match name:
-            case "stringValue" | "string_value" | "boolValue" | "bool_value":
+        match name.removesuffix("Value").removesuffix("_value"):
+            case "string" | "bool" | "bytes":
                 return value
-            case "bytesValue" | "bytes_value":
-                return value
-            case "intValue" | "int_value" | "doubleValue" | "double_value":
-                return _number(value, whole=name.startswith("int"))
-            case "arrayValue" | "array_value":
+            case "int" | "double" as kind:
+                return _number(value, whole=kind == "int")
+            case "array":
                 return [_value(part, depth + 1) for part in _items(value, "values")]
-            case "kvlistValue" | "kvlist_value":
+            case "kvlist":
                 pairs = _items(value, "values")
                 return {str(_get(p, "key")): _value(_get(p, "value"), depth + 1) for p in pairs}
             case _:

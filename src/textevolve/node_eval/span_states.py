@@ -68,11 +68,35 @@ CONVENTIONS = (
 )
 """Whatever begins otherwise, and is no input or output, is kept as an attribute of the node."""
 
-INPUT_EVENTS = {
+INPUT_MESSAGES = (
+    ("attribute", "gen_ai.input.messages"),
+    ("event", "gen_ai.input.messages"),
+    ("named event", "message"),
+    ("event", "gen_ai.prompt"),
+    ("numbered", "gen_ai.prompt."),
+    ("attribute", "gen_ai.prompt"),
+    ("numbered", "llm.input_messages."),
+    ("numbered", "llm.prompts."),
+    ("pydantic-ai", "pydantic_ai.all_messages"),
+)
+"""Where messages to a model or an agent are, and in which form, by each of the conventions."""
+
+OUTPUT_MESSAGES = (
+    ("attribute", "gen_ai.output.messages"),
+    ("event", "gen_ai.output.messages"),
+    ("named event", "choice"),
+    ("event", "gen_ai.completion"),
+    ("numbered", "gen_ai.completion."),
+    ("attribute", "gen_ai.completion"),
+    ("numbered", "llm.output_messages."),
+    ("numbered", "llm.choices."),
+)
+EVENT_ROLES = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
     "gen_ai.assistant.message": "assistant",
     "gen_ai.tool.message": "tool",
+    "gen_ai.choice": "assistant",
 }
 EXCEPTIONS = ("exception", "gen_ai.client.operation.exception")
 
@@ -98,7 +122,7 @@ def name_of(attributes: Attributes, span: str) -> str:
 
 def input_of(attributes: Attributes, events: Events) -> State:
     """`text`, with `messages` where there were any; or the object that a tool was given."""
-    found = _pick(_heard(attributes, events))
+    found = _pick(_messages(INPUT_MESSAGES, "user", attributes, events))
     if not any(message.content for message in found):
         state = _first(attributes, INPUTS)
         if state is not None or not found:
@@ -109,7 +133,7 @@ def input_of(attributes: Attributes, events: Events) -> State:
 
 def output_of(attributes: Attributes, events: Events) -> State:
     """As `input_of`; or what a tool, a retriever or an agent gave."""
-    found = _pick(_said(attributes, events))
+    found = _pick(_messages(OUTPUT_MESSAGES, "assistant", attributes, events))
     if not any(message.content for message in found):
         state = _first(attributes, OUTPUTS)
         state = _documents(attributes) if state is None else state
@@ -162,32 +186,26 @@ def error_of(attributes: Attributes, events: Events, status: str | None) -> str 
 KEYS = ("type", "message")
 
 
-def _heard(attributes: Attributes, events: Events) -> Iterator[list[SpanMessage]]:
-    """What a model or an agent was told, by each of the conventions."""
-    yield read_messages(attributes.get("gen_ai.input.messages"), "user")
-    yield _event_messages(events, "gen_ai.input.messages", "user")
-    yield [
-        SpanMessage(INPUT_EVENTS[name], read_message(_body(a), "").content)
-        for name, a in events
-        if name in INPUT_EVENTS
-    ]
-    yield _event_messages(events, "gen_ai.prompt", "user")
-    yield read_messages(read_numbered(attributes, "gen_ai.prompt."), "user")
-    yield read_messages(attributes.get("gen_ai.prompt"), "user")
-    yield read_messages(read_numbered(attributes, "llm.input_messages."), "user")
-    yield read_messages(read_numbered(attributes, "llm.prompts."), "user")
-    yield _before_the_run(attributes)
-
-
-def _said(attributes: Attributes, events: Events) -> Iterator[list[SpanMessage]]:
-    yield read_messages(attributes.get("gen_ai.output.messages"), "assistant")
-    yield _event_messages(events, "gen_ai.output.messages", "assistant")
-    yield [read_message(_body(a), "assistant") for name, a in events if name == "gen_ai.choice"]
-    yield _event_messages(events, "gen_ai.completion", "assistant")
-    yield read_messages(read_numbered(attributes, "gen_ai.completion."), "assistant")
-    yield read_messages(attributes.get("gen_ai.completion"), "assistant")
-    yield read_messages(read_numbered(attributes, "llm.output_messages."), "assistant")
-    yield read_messages(read_numbered(attributes, "llm.choices."), "assistant")
+def _messages(
+    table: Sequence[tuple[str, str]], role: str, attributes: Attributes, events: Events
+) -> Iterator[list[SpanMessage]]:
+    """What was said, by each of the conventions; `role`: of messages that name none."""
+    for form, key in table:
+        match form:
+            case "attribute":
+                yield read_messages(attributes.get(key), role)
+            case "event":
+                yield [one for _, a in events for one in read_messages(a.get(key), role)]
+            case "numbered":
+                yield read_messages(read_numbered(attributes, key), role)
+            case "pydantic-ai":
+                yield _before_the_run(read_messages(attributes.get(key), role), attributes)
+            case _:
+                yield [
+                    SpanMessage(EVENT_ROLES[name], read_message(_body(a), "").content)
+                    for name, a in events
+                    if name in EVENT_ROLES and name.endswith(key)
+                ]
 
 
 def _pick(candidates: Iterable[list[SpanMessage]]) -> list[SpanMessage]:
@@ -201,12 +219,11 @@ def _pick(candidates: Iterable[list[SpanMessage]]) -> list[SpanMessage]:
     return empty
 
 
-def _before_the_run(attributes: Attributes) -> list[SpanMessage]:
+def _before_the_run(messages: list[SpanMessage], attributes: Attributes) -> list[SpanMessage]:
     """Of all messages of a run of Pydantic AI's, those before the agent's own first one."""
-    found = read_messages(attributes.get("pydantic_ai.all_messages"), "user")
     first = _count(attributes.get("pydantic_ai.new_message_index")) or 0
-    own = (n for n, one in enumerate(found) if n >= first and one.role == "assistant")
-    return found[: next(own, len(found))]
+    own = (n for n, one in enumerate(messages) if n >= first and one.role == "assistant")
+    return messages[: next(own, len(messages))]
 
 
 def _instructions(attributes: Attributes, events: Events) -> object:
@@ -246,10 +263,6 @@ def _conversation(messages: list[SpanMessage]) -> dict[str, Any]:
 
 def _as_dicts(messages: Iterable[SpanMessage]) -> list[dict[str, str]]:
     return [{"role": one.role, "content": one.content or ""} for one in messages]
-
-
-def _event_messages(events: Events, key: str, role: str) -> list[SpanMessage]:
-    return [m for _, attributes in events for m in read_messages(attributes.get(key), role)]
 
 
 def _body(attributes: Attributes) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -155,8 +154,6 @@ def write_history(history: History, path: str | Path, episode: str = "") -> int:
     try:
         with beside.open("xb") as file:
             number = write_episodes(split_history(history, episode), file)
-            file.flush()
-            os.fsync(file.fileno())
         beside.replace(target)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
@@ -168,18 +165,10 @@ def write_history(history: History, path: str | Path, episode: str = "") -> int:
 
 def write_episodes(episodes: Iterable[Episode], file: IO[bytes]) -> int:
     """Write a header and a line for each node to an open file; gives the number of nodes."""
-    write_header(file)
-    return sum(write_episode(episode, file) for episode in episodes)
-
-
-def write_header(file: IO[bytes]) -> None:
     file.write(encode_line(HEADER))
-
-
-def write_episode(episode: Episode, file: IO[bytes]) -> int:
-    """The lines of one episode; gives the number of nodes."""
     number = 0
-    for step, item in episode.nodes:
-        file.write(encode_line(describe_node(episode.id, step, item)))
-        number += 1
+    for episode in episodes:
+        for step, item in episode.nodes:
+            file.write(encode_line(describe_node(episode.id, step, item)))
+            number += 1
     return number

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -19,7 +19,21 @@ if TYPE_CHECKING:
 Judge: TypeAlias = str | Evaluator | None
 GivenText: TypeAlias = tuple[str, str] | Mapping[str, Any]
 
-FIELDS = ("input", "output", "judge", "min_score", "rubric", "reference", "context", "model")
+__tracebackhide__ = True  # pytest shows no frames of this file
+
+
+@dataclass(frozen=True)
+class TextToJudge:
+    """A text with what is demanded of it: the arguments of `assert_text`."""
+
+    input: str
+    output: str
+    judge: Judge = None
+    min_score: float | None = None
+    rubric: str = ""
+    reference: str | None = None
+    context: str | None = None
+    model: str | None = None
 
 
 def judge_text(
@@ -32,7 +46,7 @@ def judge_text(
     context: str | None = None,
     model: str | None = None,
 ) -> EvaluationResult:
-    """What a judge makes of an output: its score in [0, 1], its feedback, whether it lets it pass.
+    """Judge an output: its score in [0, 1], the feedback, whether the judge lets it pass.
 
     `judge`: its name, such as "probe+rules", or an evaluator or function of your own; None: that of
     the session. `rubric`: what to judge by, a text or @FILE. `reference`: an answer to compare
@@ -42,8 +56,7 @@ def judge_text(
     Raises:
         UnjudgedError: no score came. InputError: a text or the judge cannot be used.
     """
-    __tracebackhide__ = True
-    text = _text(input, output, judge, None, rubric, reference, context, model)
+    text = TextToJudge(input, output, judge, None, rubric, reference, context, model)
     return _wait([text], asserted=False)[0]
 
 
@@ -66,8 +79,8 @@ def assert_text(
         UnjudgedError: no score came, which is never counted as 0.
         InputError: a text, the judge or the score cannot be used.
     """
-    __tracebackhide__ = True
-    return _wait([_text(input, output, judge, min_score, rubric, reference, context, model)])[0]
+    text = TextToJudge(input, output, judge, min_score, rubric, reference, context, model)
+    return _wait([text])[0]
 
 
 def assert_texts(
@@ -82,8 +95,7 @@ def assert_texts(
     what else `assert_text` takes, which wins over what is said for all. All are judged before the
     test fails.
     """
-    __tracebackhide__ = True
-    return _wait(_read_texts(texts, judge, min_score, rubric, model))
+    return _wait(_read_texts(texts, TextToJudge("", "", judge, min_score, rubric, model=model)))
 
 
 async def ajudge_text(
@@ -97,8 +109,7 @@ async def ajudge_text(
     model: str | None = None,
 ) -> EvaluationResult:
     """`judge_text` for async tests."""
-    __tracebackhide__ = True
-    text = _text(input, output, judge, None, rubric, reference, context, model)
+    text = TextToJudge(input, output, judge, None, rubric, reference, context, model)
     return (await _await([text], asserted=False))[0]
 
 
@@ -114,8 +125,7 @@ async def aassert_text(
     model: str | None = None,
 ) -> EvaluationResult:
     """`assert_text` for async tests; several may be awaited at once."""
-    __tracebackhide__ = True
-    text = _text(input, output, judge, min_score, rubric, reference, context, model)
+    text = TextToJudge(input, output, judge, min_score, rubric, reference, context, model)
     return (await _await([text]))[0]
 
 
@@ -128,97 +138,71 @@ async def aassert_texts(
     model: str | None = None,
 ) -> list[EvaluationResult]:
     """`assert_texts` for async tests."""
-    __tracebackhide__ = True
-    return await _await(_read_texts(texts, judge, min_score, rubric, model))
+    shared = TextToJudge("", "", judge, min_score, rubric, model=model)
+    return await _await(_read_texts(texts, shared))
 
 
-def _text(*given: Any) -> dict[str, Any]:
-    return dict(zip(FIELDS, given, strict=True))
-
-
-def _read_texts(
-    texts: Iterable[GivenText],
-    judge: Judge,
-    min_score: float | None,
-    rubric: str,
-    model: str | None,
-) -> list[dict[str, Any]]:
-    __tracebackhide__ = True
+def _read_texts(texts: Iterable[GivenText], shared: TextToJudge) -> list[TextToJudge]:
     if isinstance(texts, str | Mapping):
         raise InputError("texts must be a list of pairs (input, output), or of mappings")
-    shared = {"judge": judge, "min_score": min_score, "rubric": rubric, "model": model}
-    found: list[dict[str, Any]] = []
-    for number, given in enumerate(texts, 1):
-        text = _read_pair(given)
-        if text is None or not {"input", "output"} <= set(text):
-            raise InputError(f"text {number}: give a pair, or a mapping with input and output")
-        if unknown := [name for name in text if name not in FIELDS]:
-            raise InputError(f"text {number}: no '{unknown[0]}'; there are: {', '.join(FIELDS)}")
-        found.append({"reference": None, "context": None, **shared, **text})
-    return found
+    read: list[TextToJudge] = []
+    for number, text in enumerate(texts, 1):
+        try:
+            if isinstance(text, Mapping):
+                read.append(replace(shared, **{"input": None, "output": None, **text}))
+            else:
+                input, output = text
+                read.append(replace(shared, input=input, output=output))
+        except (TypeError, ValueError):
+            names = ", ".join(asdict(shared))
+            raise InputError(f"text {number}: give a pair, or a mapping with {names}") from None
+    return read
 
 
-def _read_pair(given: object) -> dict[str, Any] | None:
-    if isinstance(given, Mapping):
-        return dict(cast("Mapping[str, Any]", given))
-    pair = cast("Sequence[Any]", given)
-    if isinstance(given, tuple | list) and len(pair) == 2:
-        return {"input": pair[0], "output": pair[1]}
-    return None
-
-
-def _wait(texts: list[dict[str, Any]], *, asserted: bool = True) -> list[EvaluationResult]:
-    __tracebackhide__ = True
+def _wait(texts: list[TextToJudge], *, asserted: bool = True) -> list[EvaluationResult]:
     session = find_session()
     try:
         made = session.open().wait([_ask(session, text, asserted) for text in texts])
     except Exception as error:  # noqa: BLE001  a judge of the test's own may raise anything
-        raise _hide_ours(error) from error.__cause__
+        raise _hide_frames(error) from error.__cause__
     return _settle(session, made)
 
 
-async def _await(texts: list[dict[str, Any]], *, asserted: bool = True) -> list[EvaluationResult]:
-    __tracebackhide__ = True
+async def _await(texts: list[TextToJudge], *, asserted: bool = True) -> list[EvaluationResult]:
     session = find_session()
     try:
         made = await session.open().judge([_ask(session, text, asserted) for text in texts])
     except Exception as error:  # noqa: BLE001  a judge of the test's own may raise anything
-        raise _hide_ours(error) from error.__cause__
+        raise _hide_frames(error) from error.__cause__
     return _settle(session, made)
 
 
-def _hide_ours(error: Exception) -> Exception:
-    """The error as a test sees it: where one of ours was raised is none of its business."""
+def _hide_frames(error: Exception) -> Exception:
+    """The error as a test sees it: without the frames of ours that it came through."""
     if isinstance(error, TextEvolveError):
         error.__cause__ = None
-        return error.with_traceback(None)
-    return error.with_traceback(_foreign(error.__traceback__))
-
-
-def _foreign(trace: TracebackType | None) -> TracebackType | None:
-    """The end of a traceback that is not ours, such as in a judge of the test's own."""
+    trace: TracebackType | None = error.__traceback__
     while trace is not None:
         name = str(trace.tb_frame.f_globals.get("__name__", ""))
         if name.partition(".")[0] not in ("textevolve", "asyncio", "concurrent"):
-            return trace
+            break
         trace = trace.tb_next
-    return None
+    return error.with_traceback(trace)
 
 
-def _ask(session: JudgingSession, text: Mapping[str, Any], asserted: bool) -> Asked:
+def _ask(session: JudgingSession, text: TextToJudge, asserted: bool) -> Asked:
     """The case that a text is, and what is asked of it."""
     name, place = session.name_next()
-    reference, context = text["reference"], text["context"]
-    case = Case(text["input"], (text["output"],), name, reference=reference, context=context)
+    reference, context, least = text.reference, text.context, text.min_score
+    case = Case(text.input, (text.output,), name, reference=reference, context=context)
     try:
         check_case(case)
     except InputError as error:
         raise InputError(str(error).replace("candidate 1", "the output")) from None
-    least = text["min_score"]
     demand = session.open().demand(
-        text["judge"],
-        text["model"],
-        rubric=read_argument(text["rubric"]) if text["rubric"] else "",
+        text.judge,
+        text.model,
+        rubric=read_argument(text.rubric) if text.rubric else "",
         min_score=session.options.min_score if least is None and asserted else least,
         asserted=asserted,
         reference=reference is not None,
@@ -229,18 +213,15 @@ def _ask(session: JudgingSession, text: Mapping[str, Any], asserted: bool) -> As
 
 def _settle(session: JudgingSession, made: list[Assertion]) -> list[EvaluationResult]:
     """The results, where all texts have one and are good enough."""
-    __tracebackhide__ = True
-    from textevolve.testing.messages import say_failures, say_unjudged
+    from textevolve.testing.messages import describe
 
-    run = session.open().id
     if any(one.demand.asserted and one.passed is False for one in made):
-        raise AssertionError(say_failures(made, run))
-    results = [one.result for one in made if isinstance(one.result, EvaluationResult)]
-    if len(results) == len(made):
-        return results
-    said = say_unjudged(made, run)
+        raise AssertionError(describe(made, session.open().id))
+    if all(isinstance(one.result, EvaluationResult) for one in made):
+        return [cast(EvaluationResult, one.result) for one in made]
+    message = describe(made, session.open().id)
     if session.options.unjudged == "skip":
         import pytest
 
-        pytest.skip(said.splitlines()[0])
-    raise UnjudgedError(said)
+        pytest.skip(message.splitlines()[0])
+    raise UnjudgedError(message)

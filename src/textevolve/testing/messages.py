@@ -1,9 +1,7 @@
-"""What a session of tests reports: its failed assertions, and at its end its run and figures."""
+"""Reports of a session of tests: its failed assertions, and at its end its run and figures."""
 
 from __future__ import annotations
 
-import shutil
-import textwrap
 from collections.abc import Iterator, Sequence
 
 from textevolve.api.assertions import open_ended
@@ -13,9 +11,15 @@ from textevolve.studies.assertions import STUDY, Assertion, AssertionsSpec, say_
 from textevolve.studies.stored import read_records
 from textevolve.testing.session import JudgingSession
 
+SHOWN = 5
+"""How many texts of one assertion are shown."""
+
+INPUT, OUTPUT = 200, 600
+"""Characters of each that are shown."""
+
 
 def end_session(session: JudgingSession, reports: Sequence[str]) -> list[str]:
-    """Lines to be said of the session.
+    """Write the reports; gives the lines that are printed about the session.
 
     Raises:
         StoreError: the run cannot be read. InputError: a report cannot be written.
@@ -34,80 +38,36 @@ def end_session(session: JudgingSession, reports: Sequence[str]) -> list[str]:
     ]
 
 
-SHOWN = 5
-"""How many texts of one assertion are shown."""
-
-INPUT, OUTPUT = 200, 600
-"""Characters of each that are shown."""
-
-LEAST_ROOM = 60
-"""Characters of a line, however narrow the terminal is."""
-
-
-def say_failures(made: Sequence[Assertion], run: str) -> str:
-    """Why an assertion fails: each text that is not good enough, or has no score."""
+def describe(made: Sequence[Assertion], run: str) -> str:
+    """Each text that is not good enough, or has no score; the first line says the most."""
     wrong = [one for one in made if one.passed is not True]
-    if len(made) == 1:
-        (one,) = made
-        return "\n".join([_say_score(one), *_say_texts(one), *_say_run(run)])
-    below = sum(one.passed is False for one in wrong)
-    first = f"{below} of {len(made)} texts are not good enough"
-    if below < len(wrong):
-        first += f", and {len(wrong) - below} could not be judged"
-    return "\n".join([first, *_say_all(wrong), *_say_run(run)])
-
-
-def say_unjudged(made: Sequence[Assertion], run: str) -> str:
-    """Why there is no score; the first line says it alone."""
-    wrong = [one for one in made if one.passed is None]
-    if len(made) == 1:
-        (one,) = made
-        return "\n".join([_say_score(one), *_say_texts(one), *_say_run(run)])
-    first = f"{len(wrong)} of {len(made)} texts could not be judged: {_reason(wrong[0])}"
-    return "\n".join([first, *_say_all(wrong), *_say_run(run)])
-
-
-def _say_all(wrong: Sequence[Assertion]) -> Iterator[str]:
+    lines: list[str] = []
+    if len(made) > 1:
+        below = sum(one.passed is False for one in wrong)
+        parts = [f"{below} of {len(made)} texts are not good enough"] if below else []
+        if unjudged := [one for one in wrong if one.passed is None]:
+            reason = wording.shorten(unjudged[0].reason, OUTPUT)
+            parts.append(f"{len(unjudged)} of {len(made)} could not be judged: {reason}")
+        lines.append(", and ".join(parts))
     for one in wrong[:SHOWN]:
-        yield _say_score(one)
-        yield from _say_texts(one)
+        lines += _describe_text(one)
     if len(wrong) > SHOWN:
-        yield f"and {len(wrong) - SHOWN} more"
+        lines.append(f"and {len(wrong) - SHOWN} more")
+    return "\n".join([*lines, f"  run:    {run} (textevolve runs show {run})"])
 
 
-def _say_score(one: Assertion) -> str:
-    if one.score is None:
-        return f"could not be judged: {_reason(one)}"
+def _describe_text(one: Assertion) -> Iterator[str]:
     least = one.demand.min_score
-    if least is None:
-        return f"score {one.score:.3f}, which the judge does not let pass"
-    return f"score {one.score:.3f} is below {least:g}"
-
-
-def _reason(one: Assertion) -> str:
-    return wording.shorten(one.reason, 600)
-
-
-def _say_texts(one: Assertion) -> Iterator[str]:
-    yield from _wrap("input:", wording.shorten(one.case.input, INPUT))
-    yield from _wrap("output:", wording.shorten(one.case.candidates[0], OUTPUT))
+    if one.score is None:
+        yield f"could not be judged: {wording.shorten(one.reason, OUTPUT)}"
+    elif least is None:
+        yield f"score {one.score:.3f}, which the judge does not let pass"
+    else:
+        yield f"score {one.score:.3f} is below {least:g}"
+    yield f"  input:  {wording.shorten(one.case.input, INPUT)}"
+    yield f"  output: {wording.shorten(one.case.candidates[0], OUTPUT)}"
     if one.score is not None:
         for number, line in enumerate(one.reason.splitlines()):
-            yield from _wrap("" if number else "said:", wording.shorten(line, INPUT))
-    asked = f" ({one.demand.model})" if one.demand.model else ""
-    yield f"  judge:  {one.demand.judge}{asked}"
-
-
-def _wrap(label: str, text: str) -> list[str]:
-    """The text beside its label, in lines that a terminal has room for beside pytest's own mark."""
-    first = f"  {label:<7} "
-    room = max(LEAST_ROOM, shutil.get_terminal_size().columns - len("E       "))
-    found = textwrap.wrap(
-        text, room, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False
-    )
-    return found or [first]
-
-
-def _say_run(run: str) -> Iterator[str]:
-    if run:
-        yield f"  run:    {run} (textevolve runs show {run})"
+            yield f"  {'' if number else 'said:':<7} {wording.shorten(line, INPUT)}"
+    model = f" ({one.demand.model})" if one.demand.model else ""
+    yield f"  judge:  {one.demand.judge}{model}"

@@ -1,15 +1,14 @@
-"""The plugin of pytest: options, fixtures, and what is said at the end of a session.
+"""The plugin of pytest: options, fixtures, and the report at the end of a session.
 
 pytest loads it wherever TextEvolve is installed, so it loads nothing itself, and makes nothing
 before a text is judged. With pytest-xdist each worker judges, and keeps what it finds in the store;
-the controller hears with the reports of tests in which run that is, and tells of it as a whole.
+the controller hears with the reports of tests in which run that is, and reports it as a whole.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Generator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pytest
 
 from textevolve import testing
 from textevolve.errors import TextEvolveError
-from textevolve.testing.session import JudgingSession, SessionOptions, activate, find_session
+from textevolve.testing.session import JudgingSession, SessionOptions, find_session, sessions
 
 ENDINGS = (".html", ".md", ".json", ".jsonl", ".csv", ".parquet")
 
@@ -31,10 +30,9 @@ OPTIONS = {
 }
 
 _SESSION = pytest.StashKey[JudgingSession]()
-_STACK = pytest.StashKey[ExitStack]()
 _PLACES = pytest.StashKey[dict[str, int]]()
-_TESTS = pytest.StashKey[pytest.Session]()
-_CONCLUDED = pytest.StashKey[bool]()
+_SUMMARY = pytest.StashKey[tuple[list[str], str]]()
+"""The lines at the end of the session, and what went wrong."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,42 +59,51 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     key = str(worker["testrunuid"]) if worker else os.urandom(16).hex()
-    session = JudgingSession(
-        key, _read_options(config, int(worker["workercount"]) if worker else 1)
-    )
-    for report in _reports(config):
-        _check_report(report)
-    stack = ExitStack()
-    stack.enter_context(activate(session))
-    config.stash[_SESSION], config.stash[_STACK] = session, stack
+    options = _read_options(config, int(worker["workercount"]) if worker else 1)
+    for path in _reports(config):
+        if path.suffix.lower() not in ENDINGS:
+            raise pytest.UsageError(f"--textevolve-report: {path} must end in {', '.join(ENDINGS)}")
+        if path.is_dir() or not os.access(path.parent, os.W_OK):
+            raise pytest.UsageError(f"--textevolve-report: {path} cannot be written")
+    config.stash[_SESSION] = JudgingSession(key, options)
+    sessions.append(config.stash[_SESSION])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if (session := config.stash.get(_SESSION, None)) is not None:
+        session.close()
+        sessions.remove(session)
 
 
 def _read_options(config: pytest.Config, workers: int) -> SessionOptions:
     """Each of `workers` processes may spend its share."""
-
-    def read(name: str) -> str | None:
-        given = config.getoption(f"--textevolve-{name}")
-        return given or config.getini(f"textevolve_{name.replace('-', '_')}") or None
-
-    cost, store, unjudged = _number(read, "max-cost"), read("store"), read("unjudged") or "error"
-    if unjudged not in ("error", "skip"):
+    read: dict[str, str | None] = {
+        name: config.getoption(f"--textevolve-{name}")
+        or config.getini(f"textevolve_{name.replace('-', '_')}")
+        or None
+        for name in OPTIONS
+    }
+    cost, store, unjudged = _read_number(read, "max-cost"), read["store"], read["unjudged"]
+    if unjudged not in (None, "error", "skip"):
         raise pytest.UsageError(f"textevolve: unjudged must be error or skip, not '{unjudged}'")
     start = config.invocation_params.dir
     base = start if config.getoption("--textevolve-store") else config.rootpath
     return SessionOptions(
         start=start,
-        judge=read("judge"),
-        model=read("model"),
-        min_score=_number(read, "min-score", 1.0),
+        judge=read["judge"],
+        model=read["model"],
+        min_score=_read_number(read, "min-score", 1.0),
         max_cost=None if cost is None else cost / workers,
         store=store if store is None or "://" in store else str(base / Path(store).expanduser()),
         offline=bool(config.getoption("--textevolve-no-network")),
-        unjudged="skip" if unjudged == "skip" else "error",
+        unjudged=unjudged or "error",
     )
 
 
-def _number(read: Any, name: str, most: float = float("inf")) -> float | None:
-    text = read(name)
+def _read_number(
+    options: dict[str, str | None], name: str, most: float = float("inf")
+) -> float | None:
+    text = options[name]
     if text is None:
         return None
     try:
@@ -104,21 +111,14 @@ def _number(read: Any, name: str, most: float = float("inf")) -> float | None:
     except ValueError:
         value = -1.0
     if not 0 <= value <= most or value == float("inf"):
-        wanted = "0 or more" if most > 1 else "from 0 to 1"
-        raise pytest.UsageError(f"textevolve: {name} must be a number, {wanted}, not '{text}'")
+        expected = "0 or more" if most > 1 else "from 0 to 1"
+        raise pytest.UsageError(f"textevolve: {name} must be a number, {expected}, not '{text}'")
     return value
 
 
 def _reports(config: pytest.Config) -> list[Path]:
     named: list[str] = config.getoption("--textevolve-report") or []
     return [Path(config.invocation_params.dir, name) for name in named]
-
-
-def _check_report(path: Path) -> None:
-    if path.suffix.lower() not in ENDINGS:
-        raise pytest.UsageError(f"--textevolve-report: {path} must end in {', '.join(ENDINGS)}")
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise pytest.UsageError(f"--textevolve-report: {path} cannot be written")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -135,7 +135,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     report = yield
-    if run := item.config.stash[_SESSION].run_id:
+    if run := item.config.stash[_SESSION].find_run():
         report.textevolve_run = run
     return report
 
@@ -147,15 +147,30 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    session.config.stash[_TESTS] = session
-    if hasattr(session.config, "workerinput"):
-        session.config.stash[_SESSION].close()
+    """Close the session's run and write its reports; whether that went wrong is told by the exit
+    status, too."""
+    judging, config = session.config.stash[_SESSION], session.config
+    judging.close()
+    if hasattr(config, "workerinput"):
+        return
+    reports = [str(path) for path in _reports(config)]
+    lines, failure = [f"{name}: not written, for no text was judged" for name in reports], ""
+    if judging.find_run():
+        from textevolve.testing.messages import end_session
+
+        try:
+            lines = end_session(judging, reports)
+        except TextEvolveError as error:
+            lines, failure = [], str(error)
+            if session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    config.stash[_SUMMARY] = lines, failure
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    lines, failure = _conclude(config)
+    lines, failure = config.stash.get(_SUMMARY, ([], ""))
     if lines or failure:
         terminalreporter.write_sep("=", "texts judged (textevolve)")
     for line in lines:
@@ -164,66 +179,17 @@ def pytest_terminal_summary(
         terminalreporter.write_line(f"error: {failure}", red=True)
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    try:
-        _conclude(config)
-    finally:
-        config.stash.get(_STACK, ExitStack()).close()
+def _make_fixture(name: str) -> Any:
+    def function() -> Any:
+        return getattr(testing, name)
+
+    function.__doc__ = f"The function `textevolve.testing.{name}`."
+    return pytest.fixture(scope="session", name=name)(function)
 
 
-def _conclude(config: pytest.Config) -> tuple[list[str], str]:
-    """Close the session's run, once, and write its reports: what is to be said of it, and what went
-    wrong, which the session's exit status tells too."""
-    session = config.stash.get(_SESSION, None)
-    if session is None or config.stash.get(_CONCLUDED, False) or hasattr(config, "workerinput"):
-        return [], ""
-    config.stash[_CONCLUDED] = True
-    reports = [str(path) for path in _reports(config)]
-    try:
-        session.close()
-        if not session.run_id:
-            return [f"{name}: not written, for no text was judged" for name in reports], ""
-        from textevolve.testing.messages import end_session
-
-        return end_session(session, reports), ""
-    except TextEvolveError as error:
-        tests = config.stash.get(_TESTS, None)
-        if tests is not None and tests.exitstatus == pytest.ExitCode.OK:
-            tests.exitstatus = pytest.ExitCode.TESTS_FAILED
-        return [], str(error)
-
-
-@pytest.fixture(scope="session", name="judge_text")
-def _judge_text() -> Any:
-    """What a judge makes of a text: `judge_text(input, output, judge=..., rubric=...)`."""
-    return testing.judge_text
-
-
-@pytest.fixture(scope="session", name="assert_text")
-def _assert_text() -> Any:
-    """Assert that a text is good enough: `assert_text(input, output, min_score=0.7)`."""
-    return testing.assert_text
-
-
-@pytest.fixture(scope="session", name="assert_texts")
-def _assert_texts() -> Any:
-    """The same of many texts at once: `assert_texts([(input, output), ...], min_score=0.7)`."""
-    return testing.assert_texts
-
-
-@pytest.fixture(scope="session", name="ajudge_text")
-def _ajudge_text() -> Any:
-    """`judge_text` for async tests."""
-    return testing.ajudge_text
-
-
-@pytest.fixture(scope="session", name="aassert_text")
-def _aassert_text() -> Any:
-    """`assert_text` for async tests."""
-    return testing.aassert_text
-
-
-@pytest.fixture(scope="session", name="aassert_texts")
-def _aassert_texts() -> Any:
-    """`assert_texts` for async tests."""
-    return testing.aassert_texts
+_judge_text = _make_fixture("judge_text")
+_assert_text = _make_fixture("assert_text")
+_assert_texts = _make_fixture("assert_texts")
+_ajudge_text = _make_fixture("ajudge_text")
+_aassert_text = _make_fixture("aassert_text")
+_aassert_texts = _make_fixture("aassert_texts")

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from textevolve.errors import InputError
 
@@ -24,8 +23,8 @@ IN_ONE_TEST = 100_000
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """What is said for a whole session. `unjudged`: what becomes of a test whose text could not be
-    judged. `start`: the folder that the session was started in."""
+    """The options of a session. `unjudged`: what becomes of a test whose text could not be judged,
+    "error" or "skip". `start`: the folder that the session was started in."""
 
     start: Path
     judge: str | None = None
@@ -34,33 +33,23 @@ class SessionOptions:
     max_cost: float | None = None
     store: str | None = None
     offline: bool = False
-    unjudged: Literal["error", "skip"] = "error"
+    unjudged: str = "error"
 
 
 class JudgingSession:
-    """`key` names the session in all its processes."""
+    """`key` names the session in all its processes. `run_id`: of its run, empty until something is
+    judged; another process of the session may have made it, and told of it."""
 
     def __init__(self, key: str, options: SessionOptions) -> None:
         self.options = options
-        self._known = ""
+        self.run_id = ""
         self._key = key
         self._guard = threading.Lock()
         self._run: AssertionRun | None = None
-        self._settings: Settings | None = None
         self._test, self._place, self._judged = "outside of a test", 0, 0
 
-    @property
-    def run_id(self) -> str:
-        """Of the run; empty until something is judged. It may be another process of the session
-        that has made it, and told of it."""
-        return (self._run.id if self._run is not None else "") or self._known
-
-    @run_id.setter
-    def run_id(self, known: str) -> None:
-        self._known = known
-
     def begin_test(self, name: str, place: int) -> None:
-        """What is judged from now on belongs to this test, the `place`-th that was collected."""
+        """Judgements from now on belong to this test, the `place`-th that was collected."""
         with self._guard:
             self._test, self._place, self._judged = name, place, 0
 
@@ -78,15 +67,13 @@ class JudgingSession:
         """
         from textevolve.settings import read_settings
 
-        if self._settings is None:
+        with contextlib.chdir(self.options.start):  # a test may be in another folder by now
             given = {"model": self.options.model, "store": self.options.store}
-            with contextlib.chdir(self.options.start):  # a test may be in another folder by now
-                read, _ = read_settings(given)
-                if isinstance(read.store, Path):
-                    store = read.store.expanduser().absolute()
-                    read = read.model_copy(update={"store": store})
-                self._settings = read
-        return self._settings
+            settings, _ = read_settings(given)
+            if isinstance(settings.store, Path):
+                store = settings.store.expanduser().absolute()
+                settings = settings.model_copy(update={"store": store})
+            return settings
 
     def open(self) -> AssertionRun:
         """The session's run, which opens models and store with its first text."""
@@ -104,6 +91,11 @@ class JudgingSession:
                 )
             return self._run
 
+    def find_run(self) -> str:
+        """The id of the run; empty until something is judged."""
+        self.run_id = (self._run.id if self._run is not None else "") or self.run_id
+        return self.run_id
+
     def close(self) -> None:
         """Let go of models and store; the run stays in the store."""
         with self._guard:
@@ -111,18 +103,8 @@ class JudgingSession:
                 self._run.close()
 
 
-_sessions: list[JudgingSession] = []
-
-
-@contextlib.contextmanager
-def activate(session: JudgingSession) -> Generator[None]:
-    """The session that judgements belong to; within another one, as where pytest tests itself, the
-    inner one."""
-    _sessions.append(session)
-    try:
-        yield
-    finally:
-        _sessions.remove(session)
+sessions: list[JudgingSession] = []
+"""Those under way; within another one, as where pytest tests itself, the last counts."""
 
 
 def find_session() -> JudgingSession:
@@ -130,9 +112,9 @@ def find_session() -> JudgingSession:
     Raises:
         InputError: no session of pytest is under way.
     """
-    if not _sessions:
+    if not sessions:
         raise InputError(
             "texts are asserted in a session of pytest, and none is under way; elsewhere judge them"
             " with textevolve.evaluate(input, output, judge=...)"
         )
-    return _sessions[-1]
+    return sessions[-1]
