@@ -1,3 +1,4 @@
+import asyncio
 import math
 
 import pytest
@@ -26,6 +27,7 @@ from textevolve.node_eval import (
     TokenEvaluator,
 )
 from textevolve.node_eval.checks import similarity
+from textevolve.node_eval.episode_evaluation import judge_node
 from textevolve.node_eval.snapshots import take_snapshot
 from textevolve.node_eval.state_fields import FieldError, read_text, read_value
 
@@ -99,9 +101,12 @@ CHECKS = [
 
 @pytest.mark.parametrize("evaluator", CHECKS, ids=lambda one: one.name)
 def test_a_missing_or_cut_field_gives_no_score(evaluator):
-    assert evaluator.evaluate(past({})) == Failure("failed", "the output has no field 'text'")
-    assert evaluator.evaluate(past(None)).kind == "failed"
-    cut = evaluator.evaluate(past(take_snapshot({"text": "word " * 9}, SMALL)))
+    def judge(state):
+        return asyncio.run(judge_node(past(state), evaluator))
+
+    assert judge({}) == Failure("failed", "the output has no field 'text'")
+    assert judge(None).kind == "failed"
+    cut = judge(take_snapshot({"text": "word " * 9}, SMALL))
     assert cut.kind == "failed"
     assert "cut at 10 of 45 characters" in cut.reason
 
@@ -248,7 +253,7 @@ def test_a_judge_that_gives_no_score_is_a_failure(outcome, expected):
 async def test_a_judge_is_not_asked_about_a_field_that_is_missing():
     asked = []
     evaluator = JudgeEvaluator("judge", judge_with(None, asked), "q", "answer")
-    missing = await evaluator.evaluate(past({"text": "the tide"}))
+    missing = await judge_node(past({"text": "the tide"}), evaluator)
     assert (missing, asked) == (Failure("failed", "the output has no field 'answer'"), [])
 
 

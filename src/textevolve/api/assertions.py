@@ -106,10 +106,7 @@ class AssertionRun:
             raise InputError(f"min_score must be from 0 to 1, not {min_score!r:.40}")
         name = self._objects.name(judge) or self._judge or JUDGE
         check_absolute(name)
-        if reference:
-            name = _with_reference(name, named=judge is not None)
-        if context:
-            _check_context(name)
+        name = _fit_judge(name, named=judge is not None, reference=reference, context=context)
         self._asks_model |= None in judge_models(name, model)
         return Demand(name, model or "", rubric, min_score, asserted)
 
@@ -215,41 +212,32 @@ class AssertionRun:
         return wanted, "named"
 
 
-def _with_reference(judge: str, *, named: bool) -> str:
-    """The judge, which looks at a reference. One that nobody `named` is made to.
+def _fit_judge(judge: str, *, named: bool, reference: bool, context: bool) -> str:
+    """The judge, which looks at the reference and the context that there are. One that nobody
+    `named` is made to look at the reference.
 
     Raises:
-        InputError: it does not look at one.
+        InputError: it does not look at one of them.
     """
     _, model_judge = split_rules(judge)
     if model_judge is None:  # rules, or an evaluator of the user's own
         return judge
     parsed = parse_evaluator(model_judge)
-    if parsed.reads_reference or parsed.name not in OPTIONS:
+    options = OPTIONS.get(parsed.name)
+    if context and "context" not in parsed.needs and (options is not None or parsed.name == METRIC):
+        raise InputError(
+            f"judge '{judge}' does not look at the context: take one that does, such as"
+            " faithfulness"
+        )
+    if not reference or parsed.reads_reference or options is None:
         return judge
-    if "reference" not in OPTIONS[parsed.name] or named:
+    if "reference" not in options or named:
         raise InputError(
             f"judge '{judge}' does not look at the reference: take one that does, such as"
             " probe+rules+reference"
         )
     name, at, model = judge.partition("@")
     return f"{name}+reference{at}{model}"
-
-
-def _check_context(judge: str) -> None:
-    """
-    Raises:
-        InputError: the judge does not look at a context.
-    """
-    _, model_judge = split_rules(judge)
-    if model_judge is None:  # rules, or an evaluator of the user's own
-        return
-    parsed = parse_evaluator(model_judge)
-    if "context" not in parsed.needs and (parsed.name in OPTIONS or parsed.name == METRIC):
-        raise InputError(
-            f"judge '{judge}' does not look at the context: take one that does, such as"
-            " faithfulness"
-        )
 
 
 @contextmanager

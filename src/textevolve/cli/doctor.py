@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,12 +42,12 @@ def doctor(
     report: dict[str, Any] = {
         "settings": {name: str(getattr(settings, name)) for name in sources},
         "keys": _find_keys(settings),
-        "store": _check_store(settings),
+        "store": _attempt(partial(_check_store, settings)),
         "optional packages": _find_packages(),
         "patches": _find_patches(),
-        "weights": _find_weights(settings),
-        "embedder": _find_embedder(settings),
-        "pools": _find_pools(settings),
+        "weights": {row.name: row.state for row in list_weights(settings)},
+        "embedder": _attempt(partial(_find_embedder, settings)),
+        "pools": {n: _attempt(partial(_find_pool, settings, n)) for n in settings.pools},
         "models": sync.run(_try_models(settings, models or [])),
     }
     if as_json:
@@ -55,28 +58,33 @@ def doctor(
         raise typer.Exit(1)
 
 
+def _attempt(check: Callable[[], str]) -> str:
+    """The finding of a check, or what is wrong."""
+    try:
+        return check()
+    except TextEvolveError as error:
+        return f"error: {error}"
+
+
 def _find_keys(settings: Settings) -> dict[str, str]:
     """For each provider with a key, where that was found; never the key."""
-    found: dict[str, str] = {}
-    for name, provider in known_providers(settings).items():
-        if provider.key_env:
-            try:
-                key = find_key(name, provider.key_env, ask_keyring=False)
-            except TextEvolveError as error:
-                found[name] = f"error: {error}"
-            else:
-                if key:
-                    found[name] = key.source
-    return found
+
+    def find(name: str, variable: str) -> str:
+        key = find_key(name, variable, ask_keyring=False)
+        return key.source if key else ""
+
+    providers = known_providers(settings).items()
+    found = {
+        name: _attempt(partial(find, name, provider.key_env))
+        for name, provider in providers
+        if provider.key_env
+    }
+    return {name: source for name, source in found.items() if source}
 
 
 def _check_store(settings: Settings) -> str:
-
-    try:
-        with open_store(settings.store) as store:
-            runs = len(store.list_runs(10_000))
-    except TextEvolveError as error:
-        return f"error: {error}"
+    with open_store(settings.store) as store:
+        runs = len(store.list_runs(10_000))
     size = ""
     if isinstance(settings.store, Path):
         size = f", {os.stat(settings.store).st_size / 1e6:.1f} MB"
@@ -97,8 +105,6 @@ EXTRAS = (
 
 
 def _find_packages() -> dict[str, str]:
-    from importlib import metadata
-
     found: dict[str, str] = {}
     for package, extra in EXTRAS:
         try:
@@ -121,10 +127,6 @@ def _find_patches() -> dict[str, str]:
     }
 
 
-def _find_weights(settings: Settings) -> dict[str, str]:
-    return {row.name: row.state for row in list_weights(settings)}
-
-
 def _find_embedder(settings: Settings) -> str:
     """What embeds memories, and whether it is here; an endpoint is not asked."""
     spec = settings.embedder
@@ -133,10 +135,7 @@ def _find_embedder(settings: Settings) -> str:
         state = weights_state(weights, settings.weights_folder)
         hint = "" if state in ("checked", "not checked") else ", is fetched at its first use"
         return f"{spec} ({state}{hint})"
-    try:
-        resolve(spec, settings)
-    except TextEvolveError as error:
-        return f"error: {error}"
+    resolve(spec, settings)
     return f"{spec} (an endpoint; `textevolve doctor {spec}` tries it)"
 
 
@@ -164,17 +163,11 @@ async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, A
     return tried
 
 
-def _find_pools(settings: Settings) -> dict[str, str]:
-    """For each pool its members with their weights, or why it cannot be used; none is asked."""
-    found: dict[str, str] = {}
-    for name, pool in settings.pools.items():
-        try:
-            resolve(f"{POOL}/{name}", settings)
-        except TextEvolveError as error:
-            found[name] = f"error: {error}"
-        else:
-            found[name] = ", ".join(f"{one.model} (weight {one.weight:g})" for one in pool.members)
-    return found
+def _find_pool(settings: Settings, name: str) -> str:
+    """The members of a pool with their weights; none is asked."""
+    resolve(f"{POOL}/{name}", settings)
+    members = settings.pools[name].members
+    return ", ".join(f"{one.model} (weight {one.weight:g})" for one in members)
 
 
 def _describe(found: EndpointCapabilities) -> dict[str, Any]:

@@ -1,18 +1,17 @@
 """Evaluators of nodes that ask no model: rules, length, JSON schema, consistency with earlier
 nodes, time and tokens.
 
-They judge what the agent made: of a field that is not there, or was not kept whole, they say so and
-give no score. What reads a field is in `state_fields.py`.
+They judge what the agent made: a field that is not there, or was not kept whole, is an error, and
+the node has no score. What reads a field is in `state_fields.py`.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, Literal, ParamSpec, TypeVar, cast
+from collections.abc import Awaitable, Iterator, Mapping
+from typing import Any, Literal, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
@@ -20,7 +19,6 @@ from textevolve.node_eval.evaluators import (
     NodeEvaluator,
     NodeOutcome,
     Targets,
-    as_failure,
     is_state,
 )
 from textevolve.node_eval.history import History, HistoryItem, strip_number
@@ -38,23 +36,6 @@ from textevolve.texts.schema_check import check_schema, find_faults
 
 LOOK_BACK = 200
 """Supersteps in which earlier nodes are looked for."""
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def reads_fields(evaluate: Callable[P, T]) -> Callable[P, T | Failure]:
-    """For an `evaluate`: a field that is not there, or was not kept whole, is a failure."""
-
-    @functools.wraps(evaluate)
-    def reading(*args: P.args, **kwargs: P.kwargs) -> T | Failure:
-        try:
-            return evaluate(*args, **kwargs)
-        except FieldError as error:
-            return as_failure(error)
-
-    return reading
 
 
 class RulesEvaluator(NodeEvaluator):
@@ -75,7 +56,6 @@ class RulesEvaluator(NodeEvaluator):
         check_keys(name, input_key)
         self.rules, self.output_key, self.input_key = rules, output_key, input_key
 
-    @reads_fields
     def evaluate(self, history: History) -> NodeOutcome | Awaitable[NodeOutcome]:
         item = history.entries[-1][-1]
         text = read_text(item.output_state, self.output_key, "output")
@@ -115,7 +95,6 @@ class LengthEvaluator(NodeEvaluator):
             raise InputError(f"evaluator '{name}': 'least' {least} and 'most' {most} do not fit")
         self.key, self.least, self.most, self.unit = key, least, most, unit
 
-    @reads_fields
     def evaluate(self, history: History) -> NodeOutcome:
         state = history.entries[-1][-1].output_state
         size = self._measure(state)
@@ -156,7 +135,6 @@ class SchemaEvaluator(NodeEvaluator):
         check_schema(schema, f"evaluator '{name}': the schema")
         self.schema, self.key = schema, key
 
-    @reads_fields
     def evaluate(self, history: History) -> NodeOutcome:
         value = read_value(history.entries[-1][-1].output_state, self.key, "output")
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -197,7 +175,6 @@ class ConsistencyEvaluator(NodeEvaluator):
         self.key, self.earlier, self.threshold = key, earlier, threshold
         self.of_same, self.same_input = of_same, same_input
 
-    @reads_fields
     def evaluate(self, history: History) -> NodeOutcome:
         item = history.entries[-1][-1]
         value = read_value(item.output_state, self.key, "output")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 from asyncio import CancelledError
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Mapping
 from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -160,25 +159,22 @@ def _wrap_async(monitor: Monitor, begin: Begin, function: Callable[..., Any]) ->
 
 
 class _Yielded:
-    """What a generator yields, on its way through: the first and the last of it are kept."""
+    """What a generator yields, on its way through: the first values are kept, the rest counted."""
 
     def __init__(self, monitor: Monitor) -> None:
-        self._limits = monitor.limits
-        most = max(1, monitor.limits.items - 1)  # one place is for what is said of the gap
-        self._first: list[Any] = []
-        self._last: deque[Any] = deque(maxlen=most // 2)
-        self._head, self._count = most - most // 2, 0
+        self._limits, self._left_out = monitor.limits, 0
+        self._values: list[Any] = []
 
     def keep(self, value: Any) -> None:
-        self._count += 1
-        kept = take_snapshot(value, self._limits)
-        (self._first if self._count <= self._head else self._last).append(kept)
+        if len(self._values) < self._limits.items - 1:  # one place is for what is said of the rest
+            self._values.append(take_snapshot(value, self._limits))
+        else:
+            self._left_out += 1
 
     @property
     def output(self) -> list[Any]:
-        left_out = self._count - len(self._first) - len(self._last)
-        gap = [Description(f"<{left_out:,} more items, not kept>")] if left_out else []
-        return [*self._first, *gap, *self._last]
+        left_out = Description(f"<{self._left_out:,} more items, not kept>")
+        return [*self._values, left_out] if self._left_out else self._values
 
 
 class _Tapped(Generator[Any, Any, Any]):
@@ -186,9 +182,6 @@ class _Tapped(Generator[Any, Any, Any]):
 
     def __init__(self, inside: Generator[Any, Any, Any], yielded: _Yielded) -> None:
         self._inside, self._yielded = inside, yielded
-
-    def __next__(self) -> Any:
-        return self._pass(next(self._inside))
 
     def send(self, value: Any) -> Any:
         return self._pass(self._inside.send(value))

@@ -11,12 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from textevolve.errors import (
-    FatalModelError,
-    InputError,
-    StoreError,
-    TextEvolveError,
-)
+from textevolve.errors import InputError
 from textevolve.evaluation import (
     Case,
     EvaluationResult,
@@ -30,7 +25,6 @@ from textevolve.node_eval.evaluators import (
     NodeEvaluator,
     NodeOutcome,
     Targets,
-    as_failure,
     read_targets,
 )
 from textevolve.node_eval.history import History, HistoryItem, seen_from
@@ -69,14 +63,9 @@ class JudgeEvaluator(NodeEvaluator):
 
     async def evaluate(self, history: History) -> NodeOutcome:
         item = history.entries[-1][-1]
-        try:
-            asked = read_text(item.input_state, self.input_key, "input")
-            answer = read_text(item.output_state, self.output_key, "output")
-            evaluation = await self.evaluator(Case(asked, (answer,)))
-        except (FatalModelError, StoreError):  # whoever evaluates a whole run has to stop
-            raise
-        except TextEvolveError as error:
-            return as_failure(error)
+        question = read_text(item.input_state, self.input_key, "input")
+        answer = read_text(item.output_state, self.output_key, "output")
+        evaluation = await self.evaluator(Case(question, (answer,)))
         (outcome,) = evaluation.result
         if isinstance(outcome, Failure):
             return outcome

@@ -170,7 +170,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    lines, failure = config.stash.get(_SUMMARY, ([], ""))
+    if _SUMMARY not in config.stash:
+        return
+    lines, failure = config.stash[_SUMMARY]
     if lines or failure:
         terminalreporter.write_sep("=", "texts judged (textevolve)")
     for line in lines:
