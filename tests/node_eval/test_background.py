@@ -593,7 +593,7 @@ def test_a_forked_process_judges_for_itself():
         *({"queue_size": 0}, {"concurrency": True}, {"when_full": "block"}, {"timeout": 0}),
         *({"timeout": float("nan")}, {"evaluators": ThresholdEvaluator("a", "k", 0.5)}),
         {"evaluators": [ThresholdEvaluator("a", "k", 0.5), ThresholdEvaluator("a", "k", 0.6)]},
-        *({"evaluators": [object()]}, {"evaluators": [None]}, {"limits": 5}),
+        *({"evaluators": [object()]}, {"evaluators": [None]}),
     ],
 )
 def test_values_that_cannot_be_used_are_refused(wrong):

@@ -68,21 +68,16 @@ Logs = Annotated[
 
 
 @dataclass(frozen=True)
-class KeptRun:
-    store: Store
-    run: RunRecord
-    settings: Settings
-
-
-@dataclass(frozen=True)
-class SourceFiles:
+class NodeSource:
     """A trace, or a run: `records` gives its nodes, anew each time; `reading` is what was met while
-    a trace was read."""
+    a trace was read. `store` and `run`: of a run alone."""
 
     spec: NodesSpec
     records: Callable[[], Iterator[Record]]
     reading: Reading
-    kept: KeptRun | None = None
+    settings: Settings | None = None
+    store: Store | None = None
+    run: RunRecord | None = None
 
     def nodes(self) -> Iterator[JudgedNode]:
         return (record for record in self.records() if isinstance(record, JudgedNode))
@@ -93,8 +88,8 @@ class SourceFiles:
             summarise=partial(summarise, most=most),
             report=partial(report, most=tree, states=states),
         )
-        if self.kept is not None:
-            return make_report(study, self.kept.store, self.kept.run, self.records)
+        if self.store is not None and self.run is not None:
+            return make_report(study, self.store, self.run, self.records)
         return study.report(self.spec, study.summarise(self.spec, self.records()))
 
 
@@ -104,7 +99,7 @@ def open_source(
     instruction: list[str] | None,
     logs: list[str] | None,
     store: str | None,
-) -> SourceFiles:
+) -> NodeSource:
     """What was named on the command line.
 
     Raises:
@@ -117,8 +112,8 @@ def open_source(
     if which is None:
         if "-" in (source, *spec.logs):  # cannot be read twice
             held = list(recorded(spec, reading))
-            return SourceFiles(spec, lambda: iter(held), reading)
-        return SourceFiles(spec, lambda: recorded(spec, reading), reading)
+            return NodeSource(spec, lambda: iter(held), reading)
+        return NodeSource(spec, lambda: recorded(spec, reading), reading)
     settings, _ = read_settings({"store": store})
     opened = stack.enter_context(open_store(settings.store))
     run = opened.get_run(which)
@@ -126,7 +121,7 @@ def open_source(
         raise InputError(f"run {run.id}: holds no nodes of agents; see textevolve runs list")
     sync.run(driver.restore_records(opened, run, settings))
     records = read_records(opened, run)
-    return SourceFiles(spec, records, reading, KeptRun(opened, run, settings))
+    return NodeSource(spec, records, reading, settings, opened, run)
 
 
 def show(
@@ -179,8 +174,8 @@ def export(
         opened = open_source(stack, source, instruction, logs, store)
         if rewards:
             _export_rewards(opened, output, weights)
-        elif opened.kept is not None:
-            export_run(opened.kept.store, opened.kept.run, opened.kept.settings, [output])
+        elif opened.settings is not None and opened.store is not None and opened.run is not None:
+            export_run(opened.store, opened.run, opened.settings, [output])
         elif output.lower().endswith(".html"):
             with open_target(output) as target:
                 write_html(opened.report(MOST_NODES, TREE_NODES), target)
@@ -190,7 +185,7 @@ def export(
     raise typer.Exit(say_faults(opened.reading))
 
 
-def _export_rewards(opened: SourceFiles, output: str, weights: dict[str, float]) -> None:
+def _export_rewards(opened: NodeSource, output: str, weights: dict[str, float]) -> None:
     names = collect_names(opened.nodes())
     check_weights(weights, names)
     with open_target(output) as target:

@@ -151,10 +151,8 @@ def check_outcome(outcome: object, limits: SnapshotLimits) -> NodeOutcome:
     try:
         if type(outcome) is EvaluationResult and _is_plain(outcome, limits):
             return outcome
-        if isinstance(outcome, Failure):
-            return _read_failure(outcome, limits)
         return _read_outcome(outcome, limits)
-    except _UnusableError as reason:
+    except InputError as reason:
         return Failure("failed", f"not usable: {reason}")
     except Exception as error:  # noqa: BLE001  what it returned may be of any kind
         return Failure("failed", f"not usable: reading it {describe_error(error)}")
@@ -173,48 +171,44 @@ def _is_plain(result: EvaluationResult, limits: SnapshotLimits) -> bool:
     )
 
 
-class _UnusableError(Exception):
-    """Why what an evaluator returned cannot be used."""
+PARTS = {
+    "passed": ("'passed'", bool, "true or false"),
+    "feedback": ("the feedback", str, "a text"),
+    "metadata": ("the metadata", Mapping, "a mapping"),
+}
+"""Of a result beside the score, each with its name in messages and what it must be."""
 
 
-def _read_failure(failure: Failure, limits: SnapshotLimits) -> Failure:
-    kind, reason = cast("tuple[Any, Any]", (failure.kind, failure.reason))
-    if kind not in ("failed", "skipped") or not isinstance(reason, str):
-        raise _UnusableError("it returned a Failure without a kind or a reason")
-    if len(reason) <= limits.characters:
-        return failure
-    return Failure(failure.kind, str(take_snapshot(reason, limits)))
+def _read_outcome(outcome: Any, limits: SnapshotLimits) -> NodeOutcome:
+    """A copy of a result or a failure; another library's result of the same shape will do.
 
-
-def _read_outcome(outcome: Any, limits: SnapshotLimits) -> EvaluationResult:
-    kind = type(outcome).__name__
-    # Another library's result of the same shape will do.
-    if not all(hasattr(outcome, part) for part in ("score", "passed", "feedback", "metadata")):
-        raise _UnusableError(f"it returned {kind}, not an EvaluationResult")
+    Raises:
+        InputError: it is neither, or a part of it cannot be used.
+    """
+    if isinstance(outcome, Failure):
+        kind, reason = cast("tuple[Any, Any]", (outcome.kind, outcome.reason))
+        if kind not in ("failed", "skipped") or not isinstance(reason, str):
+            raise InputError("it returned a Failure without a kind or a reason")
+        return Failure(kind, str(take_snapshot(reason, limits)))
+    if not all(hasattr(outcome, part) for part in ("score", *PARTS)):
+        raise InputError(f"it returned {type(outcome).__name__}, not an EvaluationResult")
     score: Any = outcome.score
     fault = find_score_fault(score)
     if fault or type(score) is bool:
-        raise _UnusableError(fault or "the score is not a number but bool")
-    passed: Any = outcome.passed
-    if not isinstance(passed, bool):
-        if type(passed).__module__ != "numpy":
-            raise _UnusableError(f"'passed' is not true or false but {type(passed).__name__}")
-        passed = bool(passed)
-    feedback: Any = outcome.feedback
-    if not isinstance(feedback, str):
-        raise _UnusableError(f"the feedback is not a text but {type(feedback).__name__}")
-    metadata: Any = outcome.metadata
-    if not isinstance(metadata, Mapping):
-        raise _UnusableError(f"the metadata is not a mapping but {type(metadata).__name__}")
-    kept = take_snapshot(cast(Any, metadata), limits)
-    if not isinstance(kept, dict):
-        raise _UnusableError(f"the metadata cannot be kept: {kept}")
-    return EvaluationResult(
-        float(score),
-        passed,
-        str(take_snapshot(feedback, limits)),
-        cast("dict[str, Any]", kept),
-    )
+        raise InputError(fault or "the score is not a number but bool")
+    parts: dict[str, Any] = {name: getattr(outcome, name) for name in PARTS}
+    if type(parts["passed"]).__module__ == "numpy":
+        parts["passed"] = bool(parts["passed"])
+    for name, (title, kind, expected) in PARTS.items():
+        if not isinstance(parts[name], kind):
+            given = type(parts[name]).__name__
+            raise InputError(f"{title} is not {expected} but {given}")
+    metadata = take_snapshot(parts["metadata"], limits)
+    if not isinstance(metadata, dict):
+        raise InputError(f"the metadata cannot be kept: {metadata}")
+    feedback = str(take_snapshot(parts["feedback"], limits))
+    kept = cast("dict[str, Any]", metadata)
+    return EvaluationResult(float(score), parts["passed"], feedback, kept)
 
 
 def skip_broken(item: HistoryItem) -> Failure | None:

@@ -87,8 +87,6 @@ class Monitor:
             raise InputError(f"when_full must be 'drop' or 'wait', not {when_full!r}")
         if not is_number(timeout) or not 0 < timeout < float("inf"):
             raise InputError(f"the timeout must be seconds above 0, not {timeout!r}")
-        if limits is not None and not isinstance(limits, SnapshotLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError("limits must be SnapshotLimits(...)")
         self.limits = limits = limits or SnapshotLimits()
         self._records = NodeRecords()
         self._key = object()

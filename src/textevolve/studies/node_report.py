@@ -17,8 +17,6 @@ from textevolve.report.blocks import (
     Block,
     Branch,
     Column,
-    Estimate,
-    IntervalChart,
     Note,
     Report,
     Section,
@@ -77,9 +75,6 @@ def _blocks(found: NodesResult, most: int, states: bool) -> Iterator[Block]:
     if of_all.by_evaluator:
         yield _by_evaluator(of_all)
         yield from _without_score(of_all)
-        if len(of_all.by_evaluator) > 1:
-            means = [(name, Estimate(one.mean)) for name, one in of_all.by_evaluator.items()]
-            yield IntervalChart("Mean scores", means)
         if len(found.statistics.by_type) > 1:
             yield _by_type(found.statistics)
     if found.unused:
