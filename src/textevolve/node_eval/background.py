@@ -288,13 +288,18 @@ class Background:
     ) -> NodeOutcome:
         """The outcome of what is awaited on the loop that all async evaluators share, so that a
         session or client which one opened stays usable for it."""
-        with self.lock:
-            task.on_loop, task.started = True, monotonic()
-            if self._loop is None:
-                self._loop = _start_loop()
-            asked = self._ask(evaluator, awaitable)
-            future = asyncio.run_coroutine_threadsafe(asked, self._loop)
-        return future.result()
+        try:
+            with self.lock:
+                if self._closed:
+                    return Failure("skipped", "the monitor is closed")
+                task.on_loop, task.started = True, monotonic()
+                if self._loop is None:
+                    self._loop = _start_loop()
+                asked = self._ask(evaluator, awaitable)
+                future = asyncio.run_coroutine_threadsafe(asked, self._loop)
+            return future.result()
+        finally:
+            forget(awaitable)  # where it was never begun
 
     async def _ask(self, evaluator: NodeEvaluator, awaitable: Awaitable[object]) -> NodeOutcome:
         evaluating.set(True)
