@@ -69,14 +69,14 @@ class EvaluatorTask:
     """Evaluators to run on a node, one after another; those that have ended are removed.
 
     `awaitable`: what the first of them returned, if it is yet to be awaited. `started`: when the
-    first began, on the monotonic clock. `on_loop`: whether it is awaited now.
+    first began, on the monotonic clock. `loop`: where it is awaited now.
     """
 
     job: EvaluationJob
     evaluators: list[NodeEvaluator]
     awaitable: Awaitable[object] | None = None
     started: float = 0.0
-    on_loop: bool = False
+    loop: asyncio.AbstractEventLoop | None = None
 
 
 class Lane:
@@ -292,9 +292,9 @@ class Background:
             with self.lock:
                 if self._closed:
                     return Failure("skipped", "the monitor is closed")
-                task.on_loop, task.started = True, monotonic()
                 if self._loop is None:
                     self._loop = _start_loop()
+                task.loop, task.started = self._loop, monotonic()
                 asked = self._ask(evaluator, awaitable)
                 future = asyncio.run_coroutine_threadsafe(asked, self._loop)
             return future.result()
@@ -385,21 +385,20 @@ class Background:
             if task is None or not task.evaluators:
                 continue
             evaluator = task.evaluators[0]
-            grace = GRACE if task.on_loop else 0.0
+            grace = GRACE if task.loop else 0.0
             if monotonic() - task.started <= self.limit_of(evaluator) + grace:
                 continue
             del lane.workers[worker], task.evaluators[0]
-            if task.on_loop:  # else it would have been cancelled
-                self._stop_loop()
+            self._stop_loop(task.loop)  # it is blocked, else this would have been cancelled
             if task.evaluators:
                 lane.queue.appendleft(task)
             with suppress(RuntimeError):
                 lane.start()
             yield task.job, evaluator
 
-    def _stop_loop(self) -> None:
-        loop, self._loop = self._loop, None
-        if loop is not None:
+    def _stop_loop(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        if loop is not None and loop is self._loop:
+            self._loop = None
             loop.call_soon_threadsafe(loop.stop)
 
     # Waiting.
@@ -450,7 +449,7 @@ class Background:
             self._closed, finished = True, self.is_done()
             self._quick.close()
             self._slow.close()
-            self._stop_loop()
+            self._stop_loop(self._loop)
             self._abandon(self.unfinished, "the monitor was closed before")
         self._ended.set()
         return finished
