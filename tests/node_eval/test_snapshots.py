@@ -184,6 +184,10 @@ def test_limits_keep_the_beginning_of_texts_and_both_ends_of_containers():
     assert kept["list"] == [0, 1, "<96 more items, not kept>", 98, 99]
     many = take_snapshot({str(n): n for n in range(100)}, SMALL)
     assert many == {"0": 0, "1": 1, "98": 98, "99": 99, "…": "<96 more keys, not kept>"}
+    proxy = types.MappingProxyType({str(n): n for n in range(9)})
+    assert take_snapshot([proxy], SMALL) == [
+        {"0": 0, "1": 1, "2": 2, "…": "<6 more keys, not kept>"}
+    ]
     assert "too many items" in str(take_snapshot([[[1] * 4] * 4] * 4, SMALL))
 
 

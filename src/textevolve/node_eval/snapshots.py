@@ -202,7 +202,12 @@ class _Snapshot:
             extra: Any = getattr(value, "__pydantic_extra__", None) or {}
             return Fields, {**value.__dict__, **extra}
         if issubclass(kind, Mapping):
-            return dict, {key: value[key] for key in islice(value, self.limits.items + 1)}
+            length, most = len(value), self.limits.items
+            kept = islice(value, length if length <= most else most - 1)
+            pairs: dict[Any, Any] = {key: value[key] for key in kept}
+            if length > len(pairs):
+                pairs["…"] = Description(f"<{length - len(pairs):,} more keys, not kept>")
+            return dict, pairs
         return None, None
 
     def _scalar(self, value: Any, kind: Any, depth: int) -> Any:
