@@ -431,18 +431,6 @@ class LoopStatus(Display):
         return self._spinner
 
 
-@dataclass(frozen=True)
-class ProgressLine:
-    """Hears the events of a study, and counts its records where they are results."""
-
-    listener: Listener
-    bar: BatchProgress | None = None
-
-    def count(self, status: str) -> None:
-        if self.bar is not None:
-            self.bar.count(status)
-
-
 class OneCase:
     """Hears the events of a run over one case: a debate that begins is drawn live."""
 
@@ -462,14 +450,15 @@ class OneCase:
 
 def open_progress(
     stack: ExitStack, study: AnyStudy, run: RunRecord, *, quiet: bool
-) -> ProgressLine:
-    """A line for each step that the study notes; a bar where its records tell all that there is.
+) -> tuple[Listener, BatchProgress | None]:
+    """A display of the study's events: a line for each step that it notes, or a bar that counts its
+    records, where they tell all that there is.
 
     There are as many records as cases, unless the study says otherwise (`RecordsExpected`). Of a
     single case that is debated the debate itself is shown."""
     if study.note is not no_note:
-        return ProgressLine(stack.enter_context(LoopStatus(study.note, quiet=quiet)))
+        return stack.enter_context(LoopStatus(study.note, quiet=quiet)), None
     if study.streams and run.n_cases == 1 and not quiet:
-        return ProgressLine(OneCase(stack))
+        return OneCase(stack), None
     bar = stack.enter_context(BatchProgress(run.n_cases))
-    return ProgressLine(bar, bar)
+    return bar, bar

@@ -141,10 +141,11 @@ def _draw(
 ) -> Iterator[Any]:
     """The records of a run as they come, while a display shows how far it is."""
     with ExitStack() as stack:
-        progress = open_progress(stack, study, run, quiet=quiet)
-        work = doing(launch.heard_by(progress.listener))
+        listener, bar = open_progress(stack, study, run, quiet=quiet)
+        work = doing(launch.heard_by(listener))
         for record in stack.enter_context(closing(sync.iterate(work))):
-            progress.count(study.row(record).status)
+            if bar is not None:
+                bar.count(study.row(record).status)
             yield record
 
 
