@@ -230,15 +230,11 @@ def similarity(one: Any, other: Any) -> float:
         most = max(len(these), len(those))
         alike = sum(map(similarity, these, those))
         return alike / most if most else 1.0
-    return float(_is_bool(one) == _is_bool(other) and one == other)
-
-
-def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool)
+    return float((type(one) is bool) == (type(other) is bool) and one == other)
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not _is_bool(value) and math.isfinite(value)
+    return isinstance(value, (int, float)) and type(value) is not bool and math.isfinite(value)
 
 
 def _share_of_words(one: str, other: str) -> float:
@@ -248,40 +244,40 @@ def _share_of_words(one: str, other: str) -> float:
     return 2 * (left & right).total() / words if words else 0.0
 
 
-class LatencyEvaluator(NodeEvaluator):
+class _BudgetEvaluator(NodeEvaluator):
+    """passed = the node used its budget at most; above, the score is the budget by what it used."""
+
+    def __init__(self, name: str, budget: Any, targets: Targets) -> None:
+        super().__init__(name, targets)
+        if not _is_number(budget) or budget <= 0:
+            raise InputError(f"evaluator '{name}': the budget must be a number above 0")
+        self.budget = budget
+
+    def judge(self, used: float | None, unit: str) -> NodeOutcome:
+        if used is None:
+            return Failure("skipped", f"how many {unit} the node used is not known")
+        passed = used <= self.budget
+        shown = [f"{n:,}" if isinstance(n, int) else f"{n:.3g}" for n in (used, self.budget)]
+        feedback = f"{shown[0]} of {shown[1]} {unit}"
+        score = 1.0 if passed else self.budget / used
+        return EvaluationResult(score, passed, feedback, {unit: used})
+
+
+class LatencyEvaluator(_BudgetEvaluator):
     """passed = the node took `seconds` or less; above, the score is `seconds` by what it took."""
 
     def __init__(self, name: str, seconds: float, *, target_instructions: Targets = None) -> None:
-        super().__init__(name, target_instructions)
-        self.seconds = _check_budget(name, "seconds", seconds)
+        super().__init__(name, seconds, target_instructions)
 
     def evaluate(self, history: History) -> NodeOutcome:
-        took = history.entries[-1][-1].seconds
-        if took is None:
-            return Failure("skipped", "how long the node took is not known")
-        return _judge_budget(took, self.seconds, f"{took:.3g} s of {self.seconds:g} s", "seconds")
+        return self.judge(history.entries[-1][-1].seconds, "seconds")
 
 
-class TokenEvaluator(NodeEvaluator):
+class TokenEvaluator(_BudgetEvaluator):
     """passed = the node used `tokens` or fewer; above, the score is `tokens` by what it used."""
 
     def __init__(self, name: str, tokens: int, *, target_instructions: Targets = None) -> None:
-        super().__init__(name, target_instructions)
-        self.tokens = _check_budget(name, "tokens", tokens)
+        super().__init__(name, tokens, target_instructions)
 
     def evaluate(self, history: History) -> NodeOutcome:
-        used = history.entries[-1][-1].tokens
-        if used is None:
-            return Failure("skipped", "how many tokens the node used is not known")
-        return _judge_budget(used, self.tokens, f"{used:,} of {self.tokens:,} tokens", "tokens")
-
-
-def _check_budget(name: str, what: str, value: Any) -> Any:
-    if not _is_number(value) or value <= 0:
-        raise InputError(f"evaluator '{name}': {what} must be a number above 0")
-    return value
-
-
-def _judge_budget(used: float, budget: float, said: str, what: str) -> EvaluationResult:
-    passed = used <= budget
-    return EvaluationResult(1.0 if passed else budget / used, passed, said, {what: used})
+        return self.judge(history.entries[-1][-1].tokens, "tokens")

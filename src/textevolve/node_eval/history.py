@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from html import escape
-from typing import Any, TypeAlias, cast, overload
+from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
@@ -202,11 +202,7 @@ class _Steps(Sequence[list[HistoryItem]]):
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, index: int) -> list[HistoryItem]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[list[HistoryItem]]: ...
-    def __getitem__(self, index: int | slice) -> list[HistoryItem] | list[list[HistoryItem]]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(self._count))]
         place = index + self._count if index < 0 else index
