@@ -230,7 +230,7 @@ def similarity(one: Any, other: Any) -> float:
         most = max(len(these), len(those))
         alike = sum(map(similarity, these, those))
         return alike / most if most else 1.0
-    return float((type(one) is bool) == (type(other) is bool) and one == other)
+    return float(isinstance(one, bool) == isinstance(other, bool) and one == other)
 
 
 def _is_number(value: Any) -> bool:
