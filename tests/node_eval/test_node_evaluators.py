@@ -190,7 +190,6 @@ def test_likeness_is_symmetrical_and_within_its_bounds(one, other):
         lambda: LengthEvaluator("l", "text", most=4, unit="lines"),
         lambda: LengthEvaluator("l", 5, most=4),
         lambda: SchemaEvaluator("s", {"type": "objekt"}),
-        lambda: SchemaEvaluator("s", {"patternProperties": {}}),
         lambda: ConsistencyEvaluator("c", earlier=0),
         lambda: ConsistencyEvaluator("c", threshold=2),
         lambda: ConsistencyEvaluator("c", of_same="kind"),
