@@ -39,8 +39,8 @@ def read_prompts(text: str, source: str) -> dict[str, str]:
 
 
 def write_chain_texts(file: str, before: Mapping[str, str], after: Mapping[str, str]) -> str | None:
-    """The YAML of a chain's file with the prompts `after` in the place of those `before`, by the
-    names of its steps; None where it cannot be had so, as where a prompt stands in another file."""
+    """The YAML of a chain's file with the prompts `after` instead of `before`, by the names of its
+    steps; None if that is impossible, as for a prompt in another file."""
     changed = {name: text for name, text in after.items() if text != before[name]}
     try:
         data = parse_yaml(read_text(file), file)[1]

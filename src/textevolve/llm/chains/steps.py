@@ -428,7 +428,7 @@ class EachStep(ChainStep):
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelStep(ChainStep):
-    """Run lanes of steps side by side, which see nothing of each other."""
+    """Run lanes of steps side by side, each without the values of the others."""
 
     kind: ClassVar[str] = "together"
 
