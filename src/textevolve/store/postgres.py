@@ -48,8 +48,6 @@ CONNECTIONS = 16
 """The most that one process holds open."""
 TRIES = 30
 """How often a change is made again that others' changes have undone."""
-OLDEST_PGVECTOR = (0, 8)
-"""The first that goes on looking in an index until enough memories have passed a filter."""
 
 PATIENCE_SECONDS = 60.0
 """How long a lost connection is tried to be opened anew: a server that is started anew, or hands
@@ -115,6 +113,12 @@ _VECTORS = (
     f"ALTER TABLE {SCHEMA}.memory_vectors ALTER embedding SET STORAGE MAIN",
     f"CREATE INDEX memory_vectors_of_collection ON {SCHEMA}.memory_vectors (collection_id)",
 )
+_EXTENSION = "CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public"
+# Divides by zero before 0.8, the first that reads on in an index until enough are held.
+_REQUIRE_NEW = """
+SELECT 1 / (string_to_array(extversion, '.')::int[] >= ARRAY[0, 8])::int
+FROM pg_extension WHERE extname = 'vector'
+"""
 _SETTINGS = "SET max_parallel_workers_per_gather = 0; SET jit = off"
 """Starting workers and compiling take longer than most searches do."""
 _WORDS = (
@@ -220,14 +224,13 @@ class PostgresDatabase:
         """Make a change of runs; one thread at a time may. Changes of one run are made one after
         the other; without a run nothing else is written meanwhile."""
 
-        def of_run(connection: Connection) -> T:
-            connection.exec_driver_sql(_OF_RUN, (run_id,))
+        def work(connection: Connection) -> T:
+            if run_id is not None:
+                connection.exec_driver_sql(_OF_RUN, (run_id,))
             return change(connection)
 
         with explained(self):
-            if run_id is None:
-                return self._session.transact(_ALONE, change)
-            return self._session.transact(_SHARED, of_run)
+            return self._session.transact(_ALONE if run_id is None else _SHARED, work)
 
     def insert(self, fill: Callable[[int], GroupRows]) -> None:
         """Keep the rows that `fill` returns in one transaction; it may be called again."""
@@ -536,28 +539,26 @@ def _read_address(address: StoreAddress) -> URL:
 
 
 def _create_vectors(connection: Connection) -> None:
-    """What memories are searched by meaning with, where the server has pgvector: nothing but
-    memories needs it."""
+    """Create the tables in which memories are searched by meaning, where the server has pgvector:
+    nothing but memories needs it, and whoever adds some is told."""
     connection.exec_driver_sql("SAVEPOINT vectors")
     try:
-        connection.exec_driver_sql("CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public")
-        asked = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
-        found = str(connection.exec_driver_sql(asked).scalar_one())
-        if tuple(int(part) for part in found.split(".")[:2]) < OLDEST_PGVECTOR:
-            connection.exec_driver_sql("ROLLBACK TO SAVEPOINT vectors")
-            return
-        connection.exec_driver_sql(_SEARCH_PATH)
-        for statement in _VECTORS:
+        for statement in (_EXTENSION, _REQUIRE_NEW, _SEARCH_PATH, *_VECTORS):
             connection.exec_driver_sql(statement)
-    except DBAPIError:  # who adds memories is told
+    except DBAPIError:
         connection.exec_driver_sql("ROLLBACK TO SAVEPOINT vectors")
 
 
 def _create_engine(url: URL) -> Engine:
-    defaults = {"connect_timeout": "10", "application_name": "textevolve"}
-    # A network that is gone without a word is noticed in half a minute, not after hours.
-    defaults |= {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "4"}
-    defaults |= {"tcp_user_timeout": "30000"}
+    defaults = {
+        "connect_timeout": "10",
+        "application_name": "textevolve",
+        # A network that is gone without a word is noticed in half a minute, not after hours.
+        "keepalives_idle": "10",
+        "keepalives_interval": "5",
+        "keepalives_count": "4",
+        "tcp_user_timeout": "30000",
+    }
     engine = create_engine(
         url.update_query_dict({**defaults, **url.query}),
         isolation_level="AUTOCOMMIT",
@@ -568,9 +569,8 @@ def _create_engine(url: URL) -> Engine:
     )
 
     def find_tables(raw: Any, _record: Any) -> None:
-        with raw.cursor() as cursor:
-            cursor.execute(_SEARCH_PATH)
-            cursor.execute(_SETTINGS)
+        raw.execute(_SEARCH_PATH)
+        raw.execute(_SETTINGS)
         raw.commit()
 
     event.listen(engine, "connect", find_tables)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from sqlalchemy.engine import Connection
 
@@ -51,12 +51,8 @@ class WrittenCall:
     done: asyncio.Future[None]
 
 
-@dataclass(frozen=True, slots=True)
-class Reuse:
-    """A run used a call that another run had asked. Nobody waits for this."""
-
-    run_id: str
-    call_id: int
+Reuse: TypeAlias = tuple[str, int]
+"""A run, and a call of another run that it used. Nobody waits for this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +93,7 @@ class Writer:
         return done
 
     def submit_reuse(self, run_id: str, call_id: int) -> None:
-        self._put(Reuse(run_id, call_id))
+        self._put((run_id, call_id))
 
     def run(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
         """Make a change in a transaction of its own and wait until it is durable. `run_id`: it
@@ -155,7 +151,7 @@ class Writer:
         while True:
             items = self._take_group()
             calls = [item for item in items if isinstance(item, WrittenCall)]
-            reuses = [item for item in items if isinstance(item, Reuse)]
+            reuses = [item for item in items if isinstance(item, tuple)]
             if calls or reuses:
                 self._write_group(calls, reuses)
             for item in items:
@@ -172,7 +168,7 @@ class Writer:
         except queue.Empty:
             return []
         early = self._last_commit + GROUP_SECONDS - time.monotonic()
-        if early > 0 and isinstance(items[0], WrittenCall | Reuse):
+        if early > 0 and isinstance(items[0], WrittenCall | tuple):
             time.sleep(early)
         with suppress(queue.Empty):
             while len(items) < GROUP_SIZE:
@@ -220,8 +216,7 @@ class Writer:
                     added.add(digest)
                     body = text_to_bytes(text)
                     texts.append((digest, len(body), pack(body)))
-        pairs = [(reuse.run_id, reuse.call_id) for reuse in reuses]
-        return GroupRows(texts, [call.row for call in calls], pairs)
+        return GroupRows(texts, [call.row for call in calls], reuses)
 
     def _do(self, job: WriteJob) -> None:
         try:
