@@ -88,6 +88,20 @@ def test_an_older_store_is_brought_up_to_date(
     assert execute(current, "SELECT version_num FROM alembic_version") == [("9999",)]
 
 
+def test_vectors_of_an_extension_go_without_it(current: Path) -> None:
+    execute(
+        current,
+        "CREATE VIRTUAL TABLE memory_vectors_4 USING fts5(words)",
+        "INSERT INTO memory_vectors_4 VALUES ('secret')",
+        "UPDATE alembic_version SET version_num = '0008'",
+    )
+    with open_store(current) as store:
+        assert store.get_run("old").n_cases == 1
+    names = "SELECT name FROM sqlite_master WHERE name LIKE 'memory_vectors%'"
+    assert execute(current, names) == []
+    assert execute(current, "PRAGMA integrity_check") == [("ok",)]
+
+
 def test_a_migration_that_fails_leaves_the_store_as_it_was(
     current: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
