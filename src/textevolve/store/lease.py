@@ -44,7 +44,11 @@ def take(connection: Connection, run_id: str) -> str:
     stored = select(exists().where(records.c.run_id == run_id))
     done = row.status == "finished" and connection.execute(stored).scalar_one()
     token, now, pid = secrets.token_hex(16), database_time(connection), os.getpid()
-    values = {"status": "finished" if done else "running", "updated": now, "lease_token": token}
+    values: dict[str, Any] = {
+        "status": "finished" if done else "running",
+        "updated": now,
+        "lease_token": token,
+    }
     values |= {"lease_host": socket.gethostname(), "lease_pid": pid, "lease_heartbeat": now}
     values["lease_process"] = process_identity(pid)
     update_where(connection, runs, values, id=run_id)

@@ -67,7 +67,7 @@ def find_near(
     cosines = cosines_with(kept.vectors, embedding)
     near, current = list[tuple[int, float]](), set[int]()
     # Most memories are held, so that the nearest of all do; else all of them are gone through.
-    for most in (4 * limit, len(kept.seqs)):
+    for most in (2 * limit, len(kept.seqs)):
         near = _rank(kept.seqs, cosines, most)
         current = read_held(connection, held, [seq for seq, _ in near])
         if len(current) >= limit:

@@ -251,7 +251,7 @@ def count_standing(connection: Connection, run_ids: Sequence[str]) -> dict[str, 
     }
 
 
-def _sum_up(groups: Sequence[Row[Any]], revision: int) -> Standing:
+def _sum_up(groups: Sequence[Any], revision: int) -> Standing:
     statuses, variants = Counter[str](), dict[str, list[Row[Any]]]()
     for group in groups:
         statuses[group.status] += group.number
