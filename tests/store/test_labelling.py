@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from contextlib import closing
 from dataclasses import replace
@@ -209,18 +208,3 @@ def test_labels_keys_and_jobs_are_saved_whole(filled, tmp_path):
         "ann": 60,
         "bob": 60,
     }
-
-
-def test_every_label_that_is_whole_is_saved(filled, tmp_path):
-    """What stood on other pages than the one that is spoilt."""
-    data, before = filled.read_bytes(), rows_of(filled)
-    rng, saved = random.Random(2), []
-    for page in rng.sample(range(1, len(data) // PAGE), 8):
-        filled.write_bytes(data[: page * PAGE] + rng.randbytes(PAGE) + data[(page + 1) * PAGE :])
-        copy = tmp_path / f"copy{page}.db"
-        check_store(filled, copy)
-        after = rows_of(copy)
-        assert all(after[kind] <= before[kind] for kind in KEPT)
-        saved.append(len(after["labels"]))
-    assert min(saved) > 60
-    assert saved.count(120) > len(saved) / 2

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from subprocess import Popen
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -271,7 +272,9 @@ def test_a_finished_run_without_its_records_is_made_anew(store: Store, new_run: 
 
 
 def is_held(store: Store, *holder: Any) -> bool:
-    return store.read(lambda connection: lease.is_held(connection, *holder))
+    names = ("lease_host", "lease_pid", "lease_process", "lease_heartbeat")
+    row = SimpleNamespace(**dict(zip(names, holder, strict=True)))
+    return store.read(lambda connection: lease.is_held(connection, row))
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

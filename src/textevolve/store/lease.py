@@ -60,8 +60,7 @@ def require_free(connection: Connection, row: Row[Any], advice: str) -> None:
     Raises:
         BusyError: a living process works on the run; names pid and host.
     """
-    holder = (row.lease_host, row.lease_pid, row.lease_process, row.lease_heartbeat)
-    if is_held(connection, *holder):
+    if is_held(connection, row):
         raise BusyError(
             f"run {row.id}: is in work by process {row.lease_pid} on {row.lease_host}; {advice}"
         )
@@ -104,21 +103,15 @@ def _describe_holder(row: Row[Any] | None) -> str:
     return f"was taken and {status} by another process {late}"
 
 
-def is_held(
-    connection: Connection,
-    host: str | None,
-    pid: int | None,
-    process: str | None,
-    heartbeat: float | None,
-) -> bool:
+def is_held(connection: Connection, row: Row[Any]) -> bool:
     """Whether the process that took the lease still lives, as far as can be seen from here: by its
     heartbeat where it is on another machine, in the database's time."""
-    if host is None or pid is None:
+    if row.lease_host is None or row.lease_pid is None:
         return False
-    alive = see_process(host, pid, process)
+    alive = see_process(row.lease_host, row.lease_pid, row.lease_process)
     if alive is not None:
         return alive
-    return database_time(connection) - (heartbeat or 0.0) < STALE_SECONDS
+    return database_time(connection) - (row.lease_heartbeat or 0.0) < STALE_SECONDS
 
 
 def see_process(host: str, pid: int, process: str | None) -> bool | None:

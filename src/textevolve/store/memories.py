@@ -56,9 +56,9 @@ from textevolve.store.memory_rows import (
     read_collection,
     read_cosines,
     read_memory_records,
-    read_namespace_id,
     read_rows,
 )
+from textevolve.store.resource_rows import namespace_id
 from textevolve.store.tables import (
     memories,
     mentions,
@@ -230,7 +230,7 @@ class StoredMemories:
         if source is not None and (applied := read_applied(connection, known, source.key)):
             return replace(applied, repeated=True)
         check_changes(known, changes)
-        space = read_namespace_id(connection, self.namespace)
+        space = namespace_id(connection, self.namespace)
         # A clock that was set back must not make versions go back.
         now = max(time(), known.changed)
         return Transaction(connection, space, known, known.version + 1, now).apply(changes, source)
@@ -324,7 +324,7 @@ class StoredMemories:
         return read_memory_records(connection, connection.execute(query).all(), held)
 
     def _find(self, connection: Connection, ids: Sequence[str]) -> dict[str, Row[Any]]:
-        space = read_namespace_id(connection, self.namespace)
+        space = namespace_id(connection, self.namespace)
         query = select(memories).where(memories.c.namespace_id == space)
         return {
             row.id: row

@@ -8,25 +8,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from time import time
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from sqlalchemy import ColumnElement, Row, and_, or_, select
 from sqlalchemy.engine import Connection
 
-from textevolve.errors import InputError, NotFoundError
+from textevolve.errors import InputError
 from textevolve.memory.record import (
     Collection,
-    MemoryKind,
     MemoryRecord,
     Origin,
     Relation,
     Vector,
 )
+from textevolve.store.resource_rows import ResourceTable, build, mapping_of, require_row
 from textevolve.store.tables import (
     collections,
     memories,
-    namespaces,
     versions,
 )
 
@@ -105,49 +104,19 @@ def chunks(values: Iterable[T], size: int = AT_ONCE) -> Iterator[list[T]]:
         yield chunk
 
 
+COLLECTION = ResourceTable("collection", "collections", collections, "co")
+
+
 def read_collection(connection: Connection, namespace: str, name: str) -> Collection:
     """
     Raises:
         NotFoundError: there is no such namespace, or no such collection in it.
     """
-    asked = (
-        select(collections)
-        .join(namespaces, namespaces.c.id == collections.c.namespace_id)
-        .where(namespaces.c.name == namespace, collections.c.name == name)
-    )
-    row = connection.execute(asked).one_or_none()
-    if row is None:
-        read_namespace_id(connection, namespace)
-        raise NotFoundError(
-            f"no collection '{name}' in the namespace '{namespace}'; make it with: textevolve"
-            f" collections create {namespace}/{name}"
-        )
-    return collection_of(row, namespace)
+    return collection_of(require_row(connection, COLLECTION, name, namespace), namespace)
 
 
 def collection_of(row: Row[Any], namespace: str) -> Collection:
-    return Collection(
-        row.id,
-        namespace,
-        row.name,
-        cast(MemoryKind, row.kind),
-        row.embedder,
-        row.dimension,
-        row.version,
-        row.changed,
-        row.created,
-        row.description,
-    )
-
-
-def read_namespace_id(connection: Connection, namespace: str) -> str:
-    asked = select(namespaces.c.id).where(namespaces.c.name == namespace)
-    found = connection.execute(asked).scalar_one_or_none()
-    if found is None:
-        raise NotFoundError(
-            f"no namespace '{namespace}'; make it with: textevolve namespaces create {namespace}"
-        )
-    return found
+    return build(Collection, {**mapping_of(row), "namespace": namespace})
 
 
 def choose_held(

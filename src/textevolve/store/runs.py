@@ -228,8 +228,7 @@ def _read_whole(connection: Connection, row: Row[Any]) -> RunRecord:
     with whole(f"run {row.id}"):
         values = mapping_of(row)
         values["spec"] = check_fields(values)
-        holder = (row.lease_host, row.lease_pid, row.lease_process, row.lease_heartbeat)
-        if row.status == "running" and not lease.is_held(connection, *holder):
+        if row.status == "running" and not lease.is_held(connection, row):
             values["status"] = "interrupted"
         return build(RunRecord, values)
 
