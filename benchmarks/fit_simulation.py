@@ -25,8 +25,8 @@ from functools import partial
 import numpy as np
 
 from textevolve.bench.fit_summary import Fit, fit_signals
+from textevolve.bench.fitting import LabelledSignals
 from textevolve.bench.items import Item
-from textevolve.bench.labelled_signals import LabelledSignals
 from textevolve.statistics.intervals import Interval
 from textevolve.statistics.regression import level_chances, logistic
 from textevolve.statistics.resampling import Array

@@ -35,9 +35,8 @@ from pathlib import Path
 from textevolve.api.running import arun
 from textevolve.bench.agreement import AgreementSummary, summarise
 from textevolve.bench.fit_summary import fit_signals
-from textevolve.bench.fitting import cross_validate, pose_problem
+from textevolve.bench.fitting import cross_validate, gather_signals, pose_problem
 from textevolve.bench.items import Item, load_items
-from textevolve.bench.labelled_signals import gather_signals
 from textevolve.bench.verdicts import Verdict, count_samples
 from textevolve.evaluation import Usage
 from textevolve.report.data import plain

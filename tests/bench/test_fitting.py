@@ -19,19 +19,17 @@ from textevolve.bench.fit_summary import (
 )
 from textevolve.bench.fitting import (
     RIDGES,
+    LabelledSignals,
     choose_ridge,
     cross_validate,
     draw_folds,
-    pose_problem,
-)
-from textevolve.bench.items import Item
-from textevolve.bench.labelled_signals import (
-    LabelledSignals,
     gather_signals,
     grade_levels,
     kind_of_labels,
     pair_rows,
+    pose_problem,
 )
+from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict
 from textevolve.errors import InputError
 from textevolve.judges.fitted_file import parse_fitted

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from textevolve.bench.item_fields import draw_side
-from textevolve.bench.items import question_of, read_items
+from textevolve.bench.items import draw_side, question_of, read_items
 from textevolve.bench.two_judges import Taken, TwiceJudged, weigh_escalation
 from textevolve.bench.verdicts import Verdict, count_samples
 from textevolve.errors import InputError

@@ -19,13 +19,14 @@ from textevolve.bench.escalation import ThresholdSelection, mean_figure, select_
 from textevolve.bench.fitting import (
     Combination,
     CrossValidation,
+    LabelledSignals,
+    Labels,
     Problem,
     choose_ridge,
     cross_validate,
     pose_problem,
     validate_columns,
 )
-from textevolve.bench.labelled_signals import LabelledSignals, Labels
 from textevolve.errors import InputError
 from textevolve.judges.fitted_file import FittedFile, FittedGrades, FittedSignal, FittedThreshold
 from textevolve.judges.looks import LOOK

@@ -23,8 +23,8 @@ from textevolve.bench.fit_summary import (
     format_points,
     require_enough,
 )
+from textevolve.bench.fitting import gather_signals, kind_of_labels
 from textevolve.bench.items import Item, items_of, question_of
-from textevolve.bench.labelled_signals import gather_signals, kind_of_labels
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.judge_specs import parse_evaluator, split_rules, with_model
