@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from textevolve.evaluation import Case, EvaluationResult
 from textevolve.loops.rules import RulesJudgement
-from textevolve.texts.prose import count_sentences, split_words
+from textevolve.texts.prose import split_words
+
+_SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++(?=\s|$)|\n\s*\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,11 @@ def words(least: int, most: int) -> Check:
         return "" if least <= number <= most else f"{number} words"
 
     return Check(said, fault)
+
+
+def count_sentences(text: str) -> int:
+    """Count the pieces between the marks that end a sentence."""
+    return sum(bool(re.search(r"\w", piece)) for piece in _SENTENCE_END.split(text))
 
 
 def sentences(count: int) -> Check:

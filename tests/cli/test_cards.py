@@ -237,7 +237,7 @@ def test_an_endpoint_that_refuses_the_key_ends_with_1(cli, mine, server, model):
         (["--judge", "probe", "-o", "card.txt"], "card.txt: must end in"),
         (["--judge", "probe", "--cases", "none.yaml"], "none.yaml: cannot be read"),
         (["--judge", "probe", "--cases", "bad.yaml"], "bad.yaml:2: family must be order"),
-        (["--judge", "probe", "--max-calls", "-1"], "must be 0 or more"),
+        (["--judge", "probe", "--max-calls", "-1"], "must be a finite number, 0 or more"),
     ],
 )
 def test_bad_input_is_one_line(home, cli, server, model, options, reason):

@@ -465,7 +465,10 @@ def test_made_data_is_the_same_for_the_same_seed(cli, home):
         (("data.jsonl", "-s", "none", "-o", "data.jsonl"), "data.jsonl: is read and would be"),
         (("data.jsonl", "-s", " "), "no memory system is named"),
         (("data.jsonl",), "system is missing: the memory system to measure: none, context"),
-        (("data.jsonl", "-s", "none", "--max-calls", "-1"), "limit of calls must be 0 or more"),
+        (
+            ("data.jsonl", "-s", "none", "--max-calls", "-1"),
+            "limit of calls must be a finite number, 0 or more",
+        ),
         (("echo.py", "-s", "none"), "echo.py: no user in it"),
         (("synth", "x.jsonl", "--users", "0"), "users must be 1 or more"),
     ],

@@ -102,7 +102,7 @@ def test_what_is_wrong_is_said_before_anything_is_sent(home, send):
     (home / "cases.jsonl").write_text(CASE + "{\n")
     with pytest.raises(InputError, match=r"cases\.jsonl:2"):
         send("evaluate", cases="cases.jsonl")
-    with pytest.raises(InputError, match=r"rules none\.yaml"):
+    with pytest.raises(InputError, match=r"none\.yaml: cannot be read"):
         send("evaluate", cases=["a", "b"], judge="rules:none.yaml")
 
 

@@ -180,10 +180,12 @@ async def test_another_version_makes_another_run(server, model, settings, place)
 
 
 async def test_what_is_not_there_is_said_before_anything_is_asked(server, model, settings, place):
-    with pytest.raises(InputError, match=r"recalls from 'facts': no namespace 'default'|no coll"):
+    with pytest.raises(
+        InputError, match=r"recalls from 'facts': there is no namespace 'default'|no coll"
+    ):
         await judge(model, settings)
     place.create("other")
-    with pytest.raises(InputError, match="a debater recalls from 'facts': no collection 'facts'"):
+    with pytest.raises(InputError, match="a debater recalls from 'facts': there is no collection 'facts'"):
         await judge(model, settings)
     with pytest.raises(InputError, match="a debater recalls from 'a/b/c': 'a/b/c' is no name"):
         await judge(model, settings, profile=profile(collections="a/b/c"))

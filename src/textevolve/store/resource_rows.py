@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar, cast
 
@@ -212,15 +212,22 @@ def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def check_texts(spec: BaseModel, before: str = "") -> None:
+def check_texts(spec: BaseModel) -> None:
     """
     Raises:
-        InputError: a text in it cannot be stored.
+        InputError: a text in it cannot be kept.
     """
-    for name, value in spec:
-        if isinstance(value, BaseModel):
-            check_texts(value, f"{name}.")
-        texts = cast(tuple[Any, ...], value) if isinstance(value, tuple) else (value,)
-        for text in texts:
-            if isinstance(text, str) and text:
-                check_text(f"{before}{name}", text)
+    for name, text in _texts(spec.model_dump(), ""):
+        if text:
+            check_text(name, text)
+
+
+def _texts(values: Mapping[str, Any], before: str) -> Iterable[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, str):
+            yield f"{before}{name}", value
+        elif isinstance(value, dict):
+            yield from _texts(cast(dict[str, Any], value), f"{before}{name}.")
+        elif isinstance(value, tuple):
+            several = cast(tuple[Any, ...], value)
+            yield from ((f"{before}{name}", one) for one in several if isinstance(one, str))

@@ -135,9 +135,12 @@ def _read(path: str) -> Iterator[tuple[str, FileRow]]:
         case, metrics, candidates = (row.get(name) for name in ("case", "metrics", "candidates"))
         if isinstance(case, Mapping) and isinstance(metrics, Mapping):  # of a debate
             passed, scores = (cast("Any", metrics).get(name, ()) for name in ("passed", "scores"))
-            rows = [{"passed": p, "score": s} for p, s in zip(passed, scores, strict=True)]
+            try:
+                rows = [{"passed": p, "score": s} for p, s in zip(passed, scores, strict=True)]
+            except (TypeError, ValueError):
+                raise InputError(f"{where}: its metrics are not those of a result") from None
             id: Any = cast("FileRow", case).get("id")
-        elif isinstance(candidates, list):  # of another judge
+        elif _is_objects(candidates):  # of another judge
             id, rows = row.get("id"), cast("list[FileRow]", candidates)
         else:
             yield where, row
@@ -145,6 +148,12 @@ def _read(path: str) -> Iterator[tuple[str, FileRow]]:
         id = id or row.get("index", "")
         for number, one in enumerate(rows, 1):
             yield where, {**one, "id": id, "candidate": number}
+
+
+def _is_objects(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(part, Mapping) for part in cast("list[object]", value)
+    )
 
 
 def _key_of(row: FileRow, where: str) -> Key | None:
