@@ -37,7 +37,7 @@ from textevolve.studies.labelling import (
 TaskName = Annotated[str, typer.Argument(metavar="NAME", help="A task, or NAMESPACE/NAME.")]
 
 
-class NewTask(LabellingSpec):
+class TaskOptions(LabellingSpec):
     """A task, with the file or the run whose texts are labelled."""
 
     data: str | None = option(
@@ -53,7 +53,7 @@ class NewTask(LabellingSpec):
 def create(name: str, namespace: str | None, store: str | None, **given: Any) -> None:
     """Make a labelling task of a file of rows, or of the texts of a run."""
     with open_named(store, name, namespace) as (settings, resources, space, own):
-        new = NewTask(**read_given(NewTask, {**given, "name": own}))
+        new = TaskOptions(**read_given(TaskOptions, {**given, "name": own}))
         if (new.data is None) == (new.run is None):
             raise InputError("name a file of rows, or a run with --run")
         if new.run is not None:
@@ -73,7 +73,7 @@ def create(name: str, namespace: str | None, store: str | None, **given: Any) ->
     )
 
 
-_DATA, _NAME, *_OPTIONS = parameters_of(NewTask)
+_DATA, _NAME, *_OPTIONS = parameters_of(TaskOptions)
 give_parameters(
     create,
     [

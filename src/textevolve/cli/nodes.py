@@ -49,7 +49,7 @@ FAULTS_SAID = 5
 From = Annotated[
     str, typer.Argument(metavar="TRACE|RUN", help="A trace, - for standard input, or a run.")
 ]
-Types = Annotated[
+NodeTypes = Annotated[
     list[str] | None,
     typer.Option(
         "--instruction",
@@ -131,7 +131,7 @@ def show(
     ] = False,
     limit: Annotated[int, typer.Option(help="How many nodes are drawn at most.")] = 200,
     as_json: Annotated[bool, typer.Option("--json", help="Each node as a JSON line.")] = False,
-    instruction: Types = None,
+    instruction: NodeTypes = None,
     logs: Logs = None,
     store: options.StoreFile = None,
 ) -> None:
@@ -163,7 +163,7 @@ def export(
             metavar="NAME=NUMBER", help="What an evaluator counts in a total. Repeatable."
         ),
     ] = None,
-    instruction: Types = None,
+    instruction: NodeTypes = None,
     logs: Logs = None,
     store: options.StoreFile = None,
 ) -> None:

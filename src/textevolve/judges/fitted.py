@@ -31,7 +31,7 @@ from textevolve.llm.choice_logprobs import probability
 from textevolve.statistics.regression import level_chances
 from textevolve.statistics.resampling import Array
 
-Values: TypeAlias = Sequence[float | Failure]
+SignalValues: TypeAlias = Sequence[float | Failure]
 """Of one signal, for each candidate."""
 
 
@@ -83,7 +83,7 @@ class FittedJudge:
     def signals(self) -> Sequence[FittedSignal]:
         return self.file.signals
 
-    async def _ask(self, signal: FittedSignal, case: Case) -> tuple[Values, Usage, float]:
+    async def _ask(self, signal: FittedSignal, case: Case) -> tuple[SignalValues, Usage, float]:
         """The signal's values, of both orders where they count, with their usage and seconds."""
         first = await self._ask_once(signal, case)
         both = self.file.orders == "both" and signal.judge in self.ordered
@@ -99,7 +99,9 @@ class FittedJudge:
                 values.append((one + other) / 2)
         return values, first[1] + second[1], first[2] + second[2]
 
-    async def _ask_once(self, signal: FittedSignal, case: Case) -> tuple[Values, Usage, float]:
+    async def _ask_once(
+        self, signal: FittedSignal, case: Case
+    ) -> tuple[SignalValues, Usage, float]:
         name = signal.judge
         try:
             judged = await attempt(self.judges[name](case))
@@ -118,7 +120,7 @@ class FittedJudge:
         return values, judged.usage, float(getattr(judged, "seconds", 0.0))
 
     def _weigh(
-        self, values: Sequence[Values], threshold: float
+        self, values: Sequence[SignalValues], threshold: float
     ) -> list[EvaluationResult | Failure]:
         """A result for each candidate, of the values by signal."""
         weights, means, scales = (

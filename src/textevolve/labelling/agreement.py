@@ -78,7 +78,7 @@ class PeopleAgreement:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class RatedUnit:
     """A question on an item, with the class that each person put it into. Units of one `group` are
     not independent."""
 
@@ -124,15 +124,15 @@ def mean_scores(spec: TaskSpec, labels: Iterable[GivenLabel]) -> tuple[float, ..
     return tuple(sum(column) / len(scores) for column in zip(*scores, strict=True))
 
 
-def _units_of(item: LabelItem, labels: Iterable[GivenLabel]) -> list[Unit]:
+def _units_of(item: LabelItem, labels: Iterable[GivenLabel]) -> list[RatedUnit]:
     by_question: defaultdict[int, dict[str, int]] = defaultdict(dict)
     for label in labels:
         for question, chosen in enumerate(classes_of(label.answer)):
             by_question[question][label.labeller] = chosen
-    return [Unit(item.place, item.group or item.input, one) for one in by_question.values()]
+    return [RatedUnit(item.place, item.group or item.input, one) for one in by_question.values()]
 
 
-def _share_of_equal_answers(units: Iterable[Unit], name: str | None = None) -> Statistic:
+def _share_of_equal_answers(units: Iterable[RatedUnit], name: str | None = None) -> Statistic:
     """Compare each two answers to a unit; with `name` only those of one person with others'."""
     equal, groups = list[float](), list[str]()
     for unit in units:
@@ -143,7 +143,7 @@ def _share_of_equal_answers(units: Iterable[Unit], name: str | None = None) -> S
     return cluster_share(equal, groups)
 
 
-def _alpha(spec: TaskSpec, units: Sequence[Unit], seed: int) -> Statistic:
+def _alpha(spec: TaskSpec, units: Sequence[RatedUnit], seed: int) -> Statistic:
     """Compute Krippendorff's alpha: of squared differences for levels, else nominal."""
     if not units:
         return Statistic()
@@ -167,7 +167,7 @@ def _alpha(spec: TaskSpec, units: Sequence[Unit], seed: int) -> Statistic:
 
 
 def _describe_labeller(
-    items: Sequence[LabelItem], labels: Sequence[GivenLabel], shared: Sequence[Unit], name: str
+    items: Sequence[LabelItem], labels: Sequence[GivenLabel], shared: Sequence[RatedUnit], name: str
 ) -> LabellerFigures:
     own = [label for label in labels if label.labeller == name]
     answered = [label for label in own if label.answer != SKIP]

@@ -111,7 +111,7 @@ class Finding:
 
 
 NOT_ASKED = Finding(None, "not asked, because the endpoint does not answer")
-Findings: TypeAlias = dict[str, Finding]
+ProbeFindings: TypeAlias = dict[str, Finding]
 """By capability, as `PROBES` names them."""
 
 
@@ -121,7 +121,7 @@ class EndpointCapabilities:
 
     answers: Finding
     models: tuple[str, ...]
-    findings: Findings
+    findings: ProbeFindings
     refused: tuple[str, ...] = ()
 
 
@@ -149,7 +149,7 @@ async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
         return EndpointCapabilities(Finding(False, str(error)), models, _all(NOT_ASKED))
     note = "it answers" if answer.text else why_without_text(answer)
     note += describe_shutdown(client.shutdown_date)
-    findings: Findings = {}
+    findings: ProbeFindings = {}
     for capability, probe in PROBES.items():
         try:
             findings[capability] = await probe(client, findings)
@@ -159,7 +159,7 @@ async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
     return EndpointCapabilities(Finding(True, note), models, findings, refused)
 
 
-def _all(finding: Finding) -> Findings:
+def _all(finding: Finding) -> ProbeFindings:
     return dict.fromkeys(PROBES, finding)
 
 
@@ -167,7 +167,7 @@ def _question(text: str) -> Request:
     return Request(messages=(Message("user", (text,)),), max_tokens=64)
 
 
-async def _probe_schema(client: OpenAIClient, _findings: Findings) -> Finding:
+async def _probe_schema(client: OpenAIClient, _findings: ProbeFindings) -> Finding:
     """A greeting is asked for, under the schema of a number: it comes only if that is followed."""
     answer = await client(replace(_question("Say hello."), schema=DIGIT))
     if client.schema is False:
@@ -181,7 +181,7 @@ async def _probe_schema(client: OpenAIClient, _findings: Findings) -> Finding:
     return Finding(followed, "followed" if followed else "taken, but not followed")
 
 
-async def _probe_logprobs(client: OpenAIClient, _findings: Findings) -> Finding:
+async def _probe_logprobs(client: OpenAIClient, _findings: ProbeFindings) -> Finding:
     request = _question("Is water wet? Answer Yes or No.")
     try:
         answer = await client(replace(request, max_tokens=1, top_logprobs=5))
@@ -192,13 +192,13 @@ async def _probe_logprobs(client: OpenAIClient, _findings: Findings) -> Finding:
     return Finding(True, f"{len(answer.logprobs[0].top)} alternatives a token")
 
 
-async def _probe_chat_template(client: OpenAIClient, _findings: Findings) -> Finding:
+async def _probe_chat_template(client: OpenAIClient, _findings: ProbeFindings) -> Finding:
     """Whether the server's chat template keeps the system message and writes BOS once."""
     template = await check_server(client.ask_natively)
     return Finding(template.good, template.note)
 
 
-async def _probe_decisions(client: OpenAIClient, findings: Findings) -> Finding:
+async def _probe_decisions(client: OpenAIClient, findings: ProbeFindings) -> Finding:
     """Whether the model decides by a wire, or can be made to by its log-probabilities."""
     wire = load_wire(await client(find_wire_request()))
     if wire is not None:
@@ -210,7 +210,7 @@ async def _probe_decisions(client: OpenAIClient, findings: Findings) -> Finding:
     return Finding(logprobs, "no decision wire, and no log-probabilities to emulate one")
 
 
-PROBES: Mapping[str, Callable[[OpenAIClient, Findings], Awaitable[Finding]]] = {
+PROBES: Mapping[str, Callable[[OpenAIClient, ProbeFindings], Awaitable[Finding]]] = {
     "JSON schema": _probe_schema,
     "log-probabilities": _probe_logprobs,
     "chat template": _probe_chat_template,

@@ -30,7 +30,7 @@ from textevolve.wiring import Workbench
 HUMAN = "human"
 FIELDS = ("judged", "passed")
 
-Key: TypeAlias = tuple[str, int | None]
+VerdictKey: TypeAlias = tuple[str, int | None]
 """The id of a row, and the number of its candidate from 1 on where it has one."""
 
 
@@ -76,9 +76,9 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
         yield Case("", (), f"labelled text {number}", {"judged": judged, "human": human})
 
 
-def _read_judged(spec: RatesSpec) -> tuple[str, dict[Key, float | None]]:
+def _read_judged(spec: RatesSpec) -> tuple[str, dict[VerdictKey, float | None]]:
     """The field of the judge's verdicts, and the verdicts; rows without an id have their place."""
-    verdicts: dict[Key, float | None] = {}
+    verdicts: dict[VerdictKey, float | None] = {}
     field, columns = spec.field, ""
     for where, row in _read(spec.judged):
         columns = columns or ", ".join(str(name) for name in list(row)[:8])
@@ -98,14 +98,14 @@ def _read_judged(spec: RatesSpec) -> tuple[str, dict[Key, float | None]]:
 
 
 def _read_labelled(
-    path: str, field: str, verdicts: Mapping[Key, float | None]
-) -> list[tuple[Key | None, float | None, float]]:
+    path: str, field: str, verdicts: Mapping[VerdictKey, float | None]
+) -> list[tuple[VerdictKey | None, float | None, float]]:
     """The judge's and people's verdict of each labelled text, with its key."""
-    by_id: dict[str, list[Key]] = {}
+    by_id: dict[str, list[VerdictKey]] = {}
     for key in verdicts:
         by_id.setdefault(key[0], []).append(key)
-    labelled: list[tuple[Key | None, float | None, float]] = []
-    seen: set[Key] = set()
+    labelled: list[tuple[VerdictKey | None, float | None, float]] = []
+    seen: set[VerdictKey] = set()
     for where, row in _read(path):
         human = _take_verdict(row, HUMAN, where)
         if human is None:
@@ -156,7 +156,7 @@ def _is_objects(value: object) -> bool:
     )
 
 
-def _key_of(row: FileRow, where: str) -> Key | None:
+def _key_of(row: FileRow, where: str) -> VerdictKey | None:
     id, candidate = row.get("id"), row.get("candidate")
     if isinstance(candidate, float) and candidate.is_integer():
         candidate = int(candidate)  # as tables give it where a row of the column is empty
@@ -179,7 +179,7 @@ def _take_verdict(row: FileRow, name: str, where: str) -> float | None:
     )
 
 
-def _show(key: Key) -> str:
+def _show(key: VerdictKey) -> str:
     id, candidate = key
     return f"'{id}'" if candidate is None else f"'{id}', candidate {candidate}"
 

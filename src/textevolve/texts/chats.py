@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-Message: TypeAlias = Mapping[str, Any]
+RawMessage: TypeAlias = Mapping[str, Any]
 
 USER, ASSISTANT = "User", "Assistant"
 _SPEAKERS = {
@@ -49,7 +49,7 @@ def read_chat(value: object) -> Chat | None:
     messages = cast("Sequence[object]", value)
     if not all(map(_is_message, messages)):
         return None
-    return tuple(_read_message(cast(Message, message)) for message in messages)
+    return tuple(_read_message(cast(RawMessage, message)) for message in messages)
 
 
 def _parse(text: str) -> object:
@@ -69,9 +69,9 @@ def _is_message(value: object) -> bool:
     return isinstance(message.get("from"), str) and isinstance(message.get("value"), str)
 
 
-def _object(value: object) -> Message:
+def _object(value: object) -> RawMessage:
     """The value where it is an object; else an empty one."""
-    return cast(Message, value) if isinstance(value, Mapping) else {}
+    return cast(RawMessage, value) if isinstance(value, Mapping) else {}
 
 
 def _list(value: object) -> Sequence[object]:
@@ -79,7 +79,7 @@ def _list(value: object) -> Sequence[object]:
     return cast("Sequence[object]", value) if isinstance(value, list | tuple) else (value,)
 
 
-def _read_message(message: Message) -> ChatTurn:
+def _read_message(message: RawMessage) -> ChatTurn:
     speaker = speaker_of(str(message.get("role") or message.get("from")))
     if speaker == "Tool" and message.get("name"):
         speaker = f"Tool ({_plain(str(message['name']))})"

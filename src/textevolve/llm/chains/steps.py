@@ -43,7 +43,7 @@ from textevolve.user_code import call_function, callable_name
 
 Parse: TypeAlias = type[BaseModel] | Callable[[str], Any]
 """A type of answer that the model has to follow, or a function of its text."""
-Lane: TypeAlias = "tuple[ChainStep, ...]"
+StepSequence: TypeAlias = "tuple[ChainStep, ...]"
 Types: TypeAlias = dict[str, Any]
 """Names of values with their types, None for a type that is not known."""
 
@@ -60,7 +60,7 @@ class ChainStep(ABC):
     kind: ClassVar[str]
 
     into: str = ""
-    lanes: tuple[tuple[str, Lane], ...] = ()
+    lanes: tuple[tuple[str, StepSequence], ...] = ()
 
     @property
     def name(self) -> str:
@@ -110,7 +110,7 @@ class ChainNames:
     inputs: Types
     is_open: bool
 
-    def follow(self, steps: Lane, outer: Types) -> Types:
+    def follow(self, steps: StepSequence, outer: Types) -> Types:
         """Return the values that steps make which see the `outer` ones.
 
         Raises:
@@ -153,14 +153,16 @@ class ChainNames:
             kind = kind.model_fields[part].annotation
 
 
-async def run_steps(steps: Lane, known: dict[str, Any], scope: StepScope) -> None:
+async def run_steps(steps: StepSequence, known: dict[str, Any], scope: StepScope) -> None:
     """Run one step after another, and add what they make to what is known."""
     for step in steps:
         with scope.enter(step.name, step.kind) as inner:
             known.update(mend_texts(dict(await step.run(known, inner))))
 
 
-async def _run_lane(steps: Lane, known: Mapping[str, Any], scope: StepScope) -> dict[str, Any]:
+async def _run_lane(
+    steps: StepSequence, known: Mapping[str, Any], scope: StepScope
+) -> dict[str, Any]:
     """Return the values that the steps of a lane make."""
     values = dict(known)
     await run_steps(steps, values, scope)
@@ -175,7 +177,7 @@ def walk_steps(steps: Iterable[ChainStep]) -> Iterator[ChainStep]:
             yield from walk_steps(lane)
 
 
-def _describe_lane(steps: Lane) -> list[dict[str, Any]]:
+def _describe_lane(steps: StepSequence) -> list[dict[str, Any]]:
     return [step.describe() for step in steps]
 
 
@@ -342,7 +344,7 @@ class BranchStep(ChainStep):
         return [self.on]
 
     @property
-    def cases(self) -> dict[str, Lane]:
+    def cases(self) -> dict[str, StepSequence]:
         return dict(self.lanes[:-1] if self.has_default else self.lanes)
 
     def made(self, lanes: list[Types]) -> Types:
@@ -374,7 +376,7 @@ class BranchStep(ChainStep):
         return await _run_lane(lane, known, scope)
 
 
-def _count_model_steps(steps: Lane) -> int:
+def _count_model_steps(steps: StepSequence) -> int:
     return sum(isinstance(step, ModelStep) for step in walk_steps(steps))
 
 
@@ -587,7 +589,7 @@ def together(*lanes: Steps) -> ParallelStep:
     return ParallelStep(lanes=tuple(labelled))
 
 
-def as_steps(steps: Steps) -> Lane:
+def as_steps(steps: Steps) -> StepSequence:
     """
     Raises:
         InputError: something is no step, or there is none.
@@ -601,7 +603,7 @@ def as_steps(steps: Steps) -> Lane:
     return lane
 
 
-def last_name(steps: Lane) -> str:
+def last_name(steps: StepSequence) -> str:
     """Return the name of the value that the last step makes.
 
     Raises:

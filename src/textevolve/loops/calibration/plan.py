@@ -28,7 +28,7 @@ from textevolve.spec import Frozen, option
 _DOLLARS = r"(\d+(?:\.\d+)?|\.\d+)"
 _BUDGET = re.compile(rf"(\d+)|\$\s*{_DOLLARS}|{_DOLLARS}\s*\$")
 
-Kind = Literal["output", "rewrite", "reasons"]
+CallKind = Literal["output", "rewrite", "reasons"]
 REWRITE_PRICE = 4
 LEAST_SEARCH = 12
 """Outputs with which a search can begin: the original on a few rows, a template, a few for it."""
@@ -83,11 +83,11 @@ class SearchBudget:
     deciding: bool = False
     learned: dict[str, float] = field(default_factory=dict[str, float])
 
-    def learn(self, kind: Kind, cost: float, number: int) -> None:
+    def learn(self, kind: CallKind, cost: float, number: int) -> None:
         if number:
             self.learned[kind] = max(self.learned.get(kind, 0.0), cost / number)
 
-    def cost(self, kind: Kind) -> float:
+    def cost(self, kind: CallKind) -> float:
         """Return the cost of one more. Before one was seen: an output a call, or next to nothing in
         dollars; a rewrite, whose prompt is longer than one row's, a call, or some outputs."""
         dollars = self.limit is not None and self.limit.dollars

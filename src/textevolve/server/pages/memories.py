@@ -46,7 +46,7 @@ router = APIRouter()
 Asker = Annotated[Caller, Depends(needs("run"))]
 
 
-class MemoryQuery(BaseModel):
+class MemorySearch(BaseModel):
     """Choose the memories of a collection that a page shows.
 
     Attributes:
@@ -70,7 +70,7 @@ async def show_memories(
     caller: RunReader,
     namespace: str,
     collection: str,
-    search: Annotated[MemoryQuery, Query()],
+    search: Annotated[MemorySearch, Query()],
 ) -> Response:
     """A time line, or what a search finds."""
     check_namespace(caller, namespace)
@@ -123,7 +123,7 @@ async def _search(
     server: ServerState,
     caller: Caller,
     collection: Collection,
-    search: MemoryQuery,
+    search: MemorySearch,
     moment: float | None,
 ) -> tuple[Recalled, str]:
     """Search by meaning if that is wanted and possible, else by keywords alone; say what hindered

@@ -52,7 +52,7 @@ def _open(request: Request, which: str, caller: RunReader) -> OpenedRun:
 
 
 Opened = Annotated[OpenedRun, Depends(_open)]
-Rows = Annotated[RowsQuery, Query()]
+PageRows = Annotated[RowsQuery, Query()]
 
 
 @router.get("/runs")
@@ -121,7 +121,7 @@ def show_comparison(
 
 
 @router.get("/runs/{which}")
-def show_run(request: Request, which: str, opened: Opened, query: Rows) -> Response:
+def show_run(request: Request, which: str, opened: Opened, query: PageRows) -> Response:
     """The run with its first rows, or those that the address asks for."""
     if opened.run.id != which:
         return RedirectResponse(f"/runs/{opened.run.id}")
@@ -129,7 +129,7 @@ def show_run(request: Request, which: str, opened: Opened, query: Rows) -> Respo
 
 
 @router.get("/runs/{which}/rows")
-def show_rows(request: Request, opened: Opened, query: Rows) -> Response:
+def show_rows(request: Request, opened: Opened, query: PageRows) -> Response:
     """The rows alone, which a run's page asks for when there are new records."""
     return _draw_rows(request, "run_rows.html", opened, query)
 
