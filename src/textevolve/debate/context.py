@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 from textevolve.debate.profile import STORED_READOUTS, Agent, Profile
 from textevolve.evaluation import Case
@@ -124,14 +124,22 @@ class DebateContext:
 
 
 def read_rules(profile: Profile, readout: str) -> str:
+    described = tuple((c.name, c.meaning, tuple(c.rubric.items())) for c in profile.components)
     # What an agent is asked to say is the same; so is what the journal then has of it.
     asked = "after-argument" if readout == "decide" else readout
+    return _rules(described, asked, profile.rules, profile.argument_words)
+
+
+_Described = tuple[str, str, tuple[tuple[int, str], ...]]
+
+
+@lru_cache(maxsize=64)
+def _rules(described: tuple[_Described, ...], readout: str, rules: bool, words: int | None) -> str:
+    """The rules, which most debates of a run share."""
+    components = [{"name": n, "meaning": m, "rubric": dict(rubric)} for n, m, rubric in described]
     return prompt("rules").render(
-        components=[
-            {"name": one.name, "meaning": one.meaning, "rubric": one.rubric}
-            for one in profile.components
-        ],
-        readout=STORED_READOUTS.get(asked, asked),
-        rules=profile.rules,
-        words=profile.argument_words,
+        components=components,
+        readout=STORED_READOUTS.get(readout, readout),
+        rules=rules,
+        words=words,
     )

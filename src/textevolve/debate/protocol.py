@@ -17,9 +17,11 @@ An escalation goes on after round 1 only where that round leaves the winner in d
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -224,11 +226,13 @@ class _Table:
 
     def disagreement(self, r: int) -> float:
         profile = self.context.profile
-        weights = np.array(profile.weight_list)
-        return float(arithmetic.disagreement(self.scores(r), weights, profile.convergence_mode))
+        given = {turn.agent: turn.scores for turn in self.turns if turn.round == r}
+        scores = [given.get(agent) for agent in self.agents]
+        return arithmetic.round_disagreement(scores, profile.weight_list, profile.convergence_mode)
 
     def voters(self, r: int) -> int:
-        return int(arithmetic.voters(self.scores(r)))
+        given = [(t.agent, t.scores) for t in self.turns if t.round == r and t.scores is not None]
+        return len({agent for agent, rows in given if not any(map(math.isnan, chain(*rows)))})
 
     def broken(self, rounds: range) -> Stop | None:
         """Why the debate cannot go on: the budget is spent, or nobody in these rounds answered."""

@@ -14,8 +14,11 @@ A missing turn leaves both the sum and the count: it is never a zero.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
+from operator import add, mul
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +27,11 @@ from textevolve.debate.modes import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
 from textevolve.statistics.resampling import Array
 
+TurnScores: TypeAlias = Sequence[Sequence[float]]
+
 TOP_SCORE = 10.0
+SUMMED_IN_TURN = 8
+"""From so many numbers in a row on, numpy adds them up in another order than one by one."""
 TRIM = 0.2
 TIE = 1e-9
 DRAWS = 2000
@@ -114,6 +121,35 @@ def disagreement(scores: Array, weights: Array, mode: ConvergenceMode = "agents"
     ratio = np.divide(deviation, mean, out=endless, where=mean > 0)
     agreed = (count > 0) & (deviation <= TIE * TOP_SCORE)
     return np.asarray(np.where(agreed, 0.0, ratio).max(axis=-1))
+
+
+def round_disagreement(
+    scores: Sequence[TurnScores | None], weights: Sequence[float], mode: ConvergenceMode = "agents"
+) -> float:
+    """`disagreement` of one round, of which `scores` has what each agent gave (j x k; None where
+    its turn failed): the same to the last digit, without what arrays of a few numbers cost."""
+    given = [rows for rows in scores if rows is not None]
+    cells = [score for rows in given for row in rows for score in row]
+    many = max(len(weights), len(scores)) >= SUMMED_IN_TURN
+    if mode == "pooled" or many or not given or any(map(math.isnan, cells)):
+        size = next((np.shape(rows) for rows in given), (1, len(weights)))
+        missing = np.full(size, np.nan)
+        whole = np.array([missing if rows is None else rows for rows in scores])
+        return float(disagreement(whole, np.array(weights), mode))
+    found: list[float] = []
+    for of_candidate in zip(*given, strict=True):
+        votes = [_add_up(map(mul, row, weights)) / len(weights) for row in of_candidate]
+        mean = _add_up(votes) / len(votes)
+        gaps = [vote - mean for vote in votes]
+        deviation = math.sqrt(_add_up(map(mul, gaps, gaps)) / len(votes))
+        agreed = deviation <= TIE * TOP_SCORE
+        found.append(0.0 if agreed else deviation / mean if mean > 0 else math.inf)
+    return max(found)
+
+
+def _add_up(terms: Iterable[float]) -> float:
+    """One after the other, as numpy adds up a few numbers; Python's `sum` rounds less often."""
+    return reduce(add, terms)
 
 
 def softmax(s_norm: Array, temperature: float = 1.0) -> Array:

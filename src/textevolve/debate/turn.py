@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from textevolve.debate.candidate_order import place_candidates
 from textevolve.debate.context import DebateContext, prompt
@@ -112,6 +113,30 @@ def _show(context: DebateContext, memory: Memory, text: str) -> str:
     return prompt("memory").render(source=said, trust=trust, text=text)
 
 
+@lru_cache(maxsize=256)
+def _ending(
+    memories: tuple[str, ...],
+    agent: str,
+    persona: str,
+    round: int,
+    rounds: int,
+    today: str,
+    labels: tuple[int, ...],
+) -> str:
+    """The end of a turn's prompt: where nothing is remembered, that of other debates too."""
+    named = [f"Response {n}" for n in labels]
+    listed = ", ".join(named[:-1]) + " and " + named[-1] if len(named) > 1 else named[0]
+    return prompt("request").render(
+        memories=memories,
+        agent=agent,
+        persona=persona,
+        round=round,
+        rounds=rounds,
+        today=today,
+        labels=listed,
+    )
+
+
 async def take_turn(
     context: DebateContext, round: int, agent: int, history: Sequence[str], *, sample: int = 0
 ) -> Turn:
@@ -157,15 +182,10 @@ class _Ask:
     def request(self, order: tuple[int, ...], fenced: tuple[str, ...], schema: str) -> Request:
         """`fenced`: the memories with their rules; `schema`: that of the answer."""
         context, profile = self.context, self.context.profile
-        named = [f"Response {context.labels[j]}" for j in order]
-        ending = prompt("request").render(
-            memories=fenced,
-            agent=self.speaker.name,
-            persona=self.speaker.persona,
-            round=self.round + 1,
-            rounds=profile.rounds,
-            today=context.today,
-            labels=" and ".join(filter(None, (", ".join(named[:-1]), named[-1]))),
+        shown = tuple(context.labels[j] for j in order)
+        speaker, number = self.speaker, self.round + 1
+        ending = _ending(
+            fenced, speaker.name, speaker.persona, number, profile.rounds, context.today, shown
         )
         return Request(
             messages=(
