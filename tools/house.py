@@ -48,8 +48,8 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "statement lines": Limit(57_120, 40_000),
-    "syntax nodes": Limit(426_450, 292_000),
+    "statement lines": Limit(57_140, 40_000),
+    "syntax nodes": Limit(426_700, 292_000),
     "lines of other files in the package": Limit(5_359, 4_000),
     "lines of tests": Limit(73_160, 32_000),
     "calls packed as f(*(a, b))": Limit(0, 0),

@@ -36,7 +36,7 @@ from textevolve.settings import Settings, StoreLocation, today
 from textevolve.studies.chained import describe_chains, models_of_chains, refuse_chain
 from textevolve.studies.distributed import check_spread, is_spread, spread_cases, spread_run
 from textevolve.studies.kinds import find_study
-from textevolve.studies.labelled_sets import read_from_labels
+from textevolve.studies.labelling import read_from_labels
 from textevolve.studies.stored import (
     RecordKeeper,
     StoredSpec,

@@ -9,11 +9,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 from random import Random
-from typing import Annotated, Any
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import Field
 
+from textevolve import store
+from textevolve.agents.resources import split_name
 from textevolve.debate.result import DebateResult
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, choose_candidates, with_images
@@ -21,6 +25,7 @@ from textevolve.judges.criteria import read_criteria, read_levels
 from textevolve.judges.judged import JudgedCase
 from textevolve.judges.shipped_rubrics import expand_rubric
 from textevolve.labelling.agreement import PeopleAgreement, agree, labels_by_item
+from textevolve.labelling.label_rows import item_rows, rows_to_rank
 from textevolve.labelling.tasks import (
     FIRST,
     SECOND,
@@ -33,17 +38,21 @@ from textevolve.labelling.tasks import (
     describe_answer,
     plan_showings,
 )
+from textevolve.reach import allow_namespace, also_reach
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table, Texts
+from textevolve.report.data import write_rows
 from textevolve.rows import Placed, read_rows
-from textevolve.settings import NAME_PATTERN
-from textevolve.spec import Frozen, Several, option
+from textevolve.settings import NAME_PATTERN, Settings
+from textevolve.spec import Frozen, Several, noted_of, option
+from textevolve.store import labelling as stored_labels
 from textevolve.store.repository import Store
 from textevolve.studies.case_rows import RowReading, cases_of_row, in_folder_of
 from textevolve.studies.cells import estimate
 from textevolve.studies.columns import Columns
 from textevolve.studies.compare_cells import Output
 from textevolve.studies.stored import read_records
+from textevolve.studies.study import Study, StudySpec
 from textevolve.texts.columns import find_roles, is_text_column
 
 _LETTERS = {"a": "candidate_1", "b": "candidate_2"}
@@ -358,3 +367,70 @@ def _describe_label(spec: TaskSpec, label: GivenLabel) -> str:
     texts = {FIRST: "text 1", SECOND: "text 2"}
     answer = texts.get(label.answer) or describe_answer(spec, label.answer)
     return f"{label.labeller}: {answer}" + (f" ({label.note})" if label.note else "")
+
+
+PREFIX = "labelling:"
+
+S = TypeVar("S", bound=StudySpec)
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+def read_from_labels(study: Study[S, R, T], spec: S, settings: Settings) -> list[Case] | None:
+    """The cases of a study, where its specification names a labelling task as one of the files it
+    reads; else None.
+
+    Raises:
+        InputError: there is no such task, or it has no labels that can be used so.
+    """
+    fields = type(spec).model_fields
+    values: dict[str, Any] = {
+        name: getattr(spec, name) for name, field in fields.items() if noted_of(field).get("reads")
+    }
+    named = {name: value for name, value in values.items() if any(map(_is_named, _several(value)))}
+    return _read(study, spec, named, settings) if named else None
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    return cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,)
+
+
+def _is_named(value: object) -> bool:
+    return isinstance(value, str) and value.startswith(PREFIX)
+
+
+def _read(study: Study[S, R, T], spec: S, named: dict[str, Any], settings: Settings) -> list[Case]:
+    ranked = spec.takes_items
+    made: dict[str, str] = {}
+    with TemporaryDirectory(prefix="textevolve-labels-") as folder:
+        for one in {one for value in named.values() for one in _several(value) if _is_named(one)}:
+            made[one] = _write(one, settings, Path(folder), ranked)
+        written: dict[str, Any] = {}
+        for name, value in named.items():
+            files = tuple(made.get(one, one) for one in _several(value))
+            written[name] = files if isinstance(value, tuple) else files[0]
+        with also_reach(*made.values()):
+            return list(study.cases(spec.model_copy(update=written)))
+
+
+def _write(given: str, settings: Settings, folder: Path, ranked: bool) -> str:
+    """The file that the labels of a task are written to."""
+    space, name = split_name(given.removeprefix(PREFIX), settings.namespace)
+    allow_namespace(space)
+    resources = store.Store(settings.memory_location)
+    try:
+        task = resources.read(stored_labels.find_task, space, name)
+        items, labels = resources.read(stored_labels.read_task, task.id)
+    finally:
+        resources.close()
+    if ranked and any(item.images or any(item.text_images) for item in items):
+        raise InputError(f"{given}: has images, and judges are measured on texts alone so far")
+    try:
+        make = rows_to_rank if ranked else item_rows
+        rows = list(make(task.spec, items, labels))
+    except InputError as error:
+        raise InputError(f"{given}: {error}") from None
+    path = folder / f"{space}-{name}.jsonl"
+    with path.open("wb") as target:
+        write_rows(lambda: rows, target, ".jsonl")
+    return str(path)
