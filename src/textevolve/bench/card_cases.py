@@ -193,7 +193,7 @@ class CardQuestion:
 
     @property
     def turn(self) -> int:
-        """By how many places the responses are turned to stand as they are shown."""
+        """Number of places that the responses are rotated by when they are shown."""
         return int(not self.good_first) if self.place is None else self.place
 
     @property
@@ -234,7 +234,7 @@ class CardAnswer:
 
     @property
     def lead(self) -> float:
-        """By how much the good response is ahead, in [-1, 1]."""
+        """Score of the good response less that of the bad one, in [-1, 1]."""
         return self.good - self.bad
 
 

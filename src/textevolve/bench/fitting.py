@@ -60,12 +60,12 @@ class LabelledSignals:
 
     @cached_property
     def owner(self) -> Numbering:
-        """Of each text its item."""
+        """Item number of each text."""
         return np.repeat(np.arange(len(self.items)), [len(i.candidates) for i in self.items])
 
     @cached_property
     def starts(self) -> Numbering:
-        """Of each item its first text."""
+        """Number of the first text of each item."""
         sizes = [len(item.candidates) for item in self.items]
         return np.cumsum([0, *sizes])[:-1].astype(np.intp)
 
@@ -79,7 +79,7 @@ class LabelledSignals:
 
     @cached_property
     def group_of(self) -> Numbering:
-        """Of each item the number of its question."""
+        """Question number of each item."""
         return group_numbers(self.groups, len(self.items))
 
     def credits(self, scores: Array) -> Array:
@@ -89,8 +89,8 @@ class LabelledSignals:
         return shared / np.maximum(one, other)
 
     def top_scores(self, utilities: Array) -> Array:
-        """Of each item (items,) the score of its best text: logistic(its utility - the mean of the
-        others')."""
+        """Score the best text of each item, shape (items,): logistic(its utility - the mean of
+        the others')."""
         best = np.maximum.reduceat(utilities, self.starts)
         sizes = self._sum(np.ones(len(self.owner)))
         others = (np.add.reduceat(utilities, self.starts) - best) / (sizes - 1)
@@ -104,7 +104,7 @@ class LabelledSignals:
 
     @cached_property
     def sha256(self) -> str:
-        """Of ids, texts and labels; the same whatever the order of the items."""
+        """Hash ids, texts and labels, independent of the order of the items."""
         rows = [[i.id, i.input, list(i.candidates), list(i.human), i.group] for i in self.items]
         rows = sorted(json.dumps(row) for row in rows)
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()
@@ -188,8 +188,8 @@ class GradeLevels:
 
 
 def grade_levels(human: Array, good: float | None = None) -> GradeLevels:
-    """Where there are too many grades they are put into bands of about the same number of texts,
-    each of which stands for its mean. Good is, unless it is given, the upper half of the scale.
+    """Read grades; too many of them are put into bands of about the same number of texts, each
+    of which stands for its mean. Good is, unless it is given, the upper half of the scale.
 
     Raises:
         InputError: all grades are the same, or none, or every one, is good.

@@ -55,7 +55,7 @@ def take_reference(row: Row) -> str | None:
 
 
 def take_context(row: Row) -> str | None:
-    """What answers must keep to, under any of its names; None where there is nothing."""
+    """Return the context of a row, under any of its names; None if it has none."""
     values = (row.get(name) for name in find_roles(tuple(row)).contexts)
     return next((text for value in values if (text := join_passages(value))), None)
 
@@ -67,7 +67,7 @@ def take_name(row: Row, name: str, otherwise: str = "") -> str:
 
 
 def choose(row: Row, name: str, where: str, choices: Mapping[str, V]) -> V:
-    """What the field's value, as text, stands for in `choices`."""
+    """Look up the value of a field, as text, in `choices`."""
     value = row.get(name)
     if value is None:
         raise InputError(f"{where}: '{name}' is missing")
@@ -88,7 +88,7 @@ def take_mapping(row: Row, name: str, where: str) -> Row:
 
 
 def take_conversation(row: Row, name: str, turn: int, where: str) -> tuple[str, str]:
-    """What was asked and what was answered in the first so many turns of a conversation."""
+    """Return the question and the answer of the first turns of a conversation."""
     messages: object = row.get(name)
     if not isinstance(messages, Sequence) or isinstance(messages, str):
         raise InputError(f"{where}: '{name}' must be a list of messages")
@@ -136,7 +136,7 @@ def _numbered(row: Row, where: str) -> list[Any]:
 
 
 def names_candidates(fields: Collection[str]) -> bool:
-    """Whether any of the ways to give candidates is there."""
+    """Return whether the fields hold candidates, in any of the forms that are read."""
     if len(find_roles(tuple(fields)).outputs) > 1:
         return True
     return not {"candidates", "a", "b"}.isdisjoint(fields) or any(map(_NUMBERED.match, fields))

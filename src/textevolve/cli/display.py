@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ class _Step:
     total: int = 0
 
 
-class Display:
+class Display(ABC):
     """A `Listener` and a context manager: what calls have used, why nothing seems to happen, and
     on a terminal a moving part at the bottom; elsewhere plain lines.
 
@@ -128,11 +129,13 @@ class Display:
     def _slow_text(self, now: float) -> Text:
         return safe(self._slow.text(now), "dim")
 
+    @abstractmethod
     def _take_step(self, event: Event) -> None:
-        raise NotImplementedError
+        """Take an event that is not of calls."""
 
+    @abstractmethod
     def _moving(self) -> RenderableType:
-        raise NotImplementedError
+        """Return the part at the bottom of a terminal."""
 
 
 class LiveDebate(Display):

@@ -48,8 +48,8 @@ class DecidingModel:
     async def __call__(self, state: object, questions: Sequence[Question], /) -> Decision:
         most = MOST_OPTIONS if await wire_of(self.model) is None else math.inf
         parts = {q.name: split(q) if len(q.options) > most else [q] for q in questions}
-        asked = [part for several in parts.values() for part in several]
-        decision = await decide(self.model, state_text(state), asked)
+        flat = [part for several in parts.values() for part in several]
+        decision = await decide(self.model, state_text(state), flat)
         answers = decision.answers
         joined = {
             name: answers[name]
@@ -75,7 +75,7 @@ def join(answers: Sequence[Answer | Failure]) -> Answer | Failure:
         if isinstance(answer, Failure):
             return answer
         odds.append(answer.log_odds)
-    return Answer(tuple(round(share, 12) for share in softmax(odds)))
+    return answer_of(odds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,4 +178,9 @@ def share_out(results: Sequence[EvaluationResult | Failure]) -> Answer | Failure
             return result
         given = result.metadata.get("log_odds")
         odds.append(given if isinstance(given, float) else log_odds(result.score))
+    return answer_of(odds)
+
+
+def answer_of(odds: Sequence[float]) -> Answer:
+    """Return the softmax of the options' log-odds as probabilities."""
     return Answer(tuple(round(share, 12) for share in softmax(odds)))
