@@ -155,6 +155,7 @@ def test_a_template_written_from_a_format_renders_and_refuses_as_the_format_does
     format, calls = CHAT_FORMATS[name], [{"function": {"name": "look_up", "arguments": "{}"}}]
     used = [say("user", " a\n"), {**say("assistant", ""), "tool_calls": calls}, say("tool", "b")]
     talks = [list(talk) for talk, _ in CONVERSATIONS]
+    render = rendering(to_jinja(format), {})
     for talk in (*talks, *([*talk, *used] for talk in talks)):
         for tools in (None, TOOLS):
             try:
@@ -162,7 +163,7 @@ def test_a_template_written_from_a_format_renders_and_refuses_as_the_format_does
             except InputError:
                 expected = None
             try:
-                got = rendering(to_jinja(format), {})(talk, tools, True)
+                got = render(talk, tools, True)
             except TemplateError:
                 got = None
             assert got == expected

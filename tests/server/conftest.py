@@ -16,9 +16,11 @@ import pytest
 pytest.importorskip("fastapi")
 
 from textevolve import Settings, TextEvolveError
+from textevolve.jobs import scheduler
 from textevolve.server.app import create_app
 from textevolve.server.listening import bind, make_server, run, url_of
 from textevolve.server.options import ServerOptions
+from textevolve.server.studies import accounts
 
 
 @contextmanager
@@ -52,9 +54,11 @@ def started(options, settings, key=None):
 
 
 @pytest.fixture
-def serve(location, model):
+def serve(location, model, monkeypatch):
     """Starts a server; `model` is the scripted one, unless another is named. `serve.end()` ends
-    all that were started."""
+    all that were started. It looks for due jobs and revoked keys often, so that tests wait less."""
+    monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(accounts, "KEY_SECONDS", 0.2)
     with ExitStack() as stack:
 
         def start(key=None, **given):

@@ -55,9 +55,13 @@ class Watcher:
     def __init__(self, url, run_id, last=None):
         place = urlsplit(url)
         self.socket = socket.create_connection((place.hostname, place.port), timeout=60)
-        told = "" if last is None else f"Last-Event-ID: {last}\r\n"
-        head = f"GET /v1/studies/{run_id}/events HTTP/1.1\r\nHost: {place.netloc}\r\n{told}\r\n"
-        self.socket.sendall(head.encode())
+        lines = [
+            f"GET /v1/studies/{run_id}/events HTTP/1.1",
+            f"Host: {place.netloc}",
+            "Connection: close",
+            *([] if last is None else [f"Last-Event-ID: {last}"]),
+        ]
+        self.socket.sendall("\r\n".join([*lines, "", ""]).encode())
         self.file = self.socket.makefile("rb")
 
     def __iter__(self):
