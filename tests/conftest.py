@@ -42,8 +42,10 @@ settings.load_profile("quick")
 # Prompts name the date, and the scripted server draws its answers from the prompt.
 os.environ.setdefault("TEXTEVOLVE_TODAY", "2026-01-15")
 
-# Hundreds of processes are started here; each would compile the whole package for itself.
+# Hundreds of processes are started here; each would compile the whole package for itself, and each
+# run of pytest all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Under nohup and in many CI runners SIGINT is ignored, which processes started here would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
