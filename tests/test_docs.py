@@ -87,9 +87,8 @@ def parse_command(words):
     """The parameters of a command line, as the program itself reads them."""
     command, rest = program(), list(words)
     while hasattr(command, "commands"):
-        default = getattr(command, "default", None)
-        named = default is None or rest[0] in command.commands
-        command = command.commands[rest.pop(0) if named else default]
+        named = not command.default or (rest and rest[0] in command.commands)
+        command = command.commands[rest.pop(0) if named else command.default]
     return command.make_context(command.name, rest).params
 
 
@@ -121,13 +120,19 @@ def test_commands_are_found():
 
 
 def test_every_command_is_shown():
-    shown = {" ".join(words[:2]) for page in COMMANDS.values() for _, words in page}
-    group = program()
+    shown = [" ".join(words) for page in COMMANDS.values() for _, words in page]
+    for path in command_paths(program()):
+        assert any(line.startswith(path) for line in shown), path
+
+
+def command_paths(group, beginning=""):
     for name, command in group.commands.items():
-        default = getattr(command, "default", None)
-        for below in getattr(command, "commands", None) or [""]:
-            below = "" if below == default else below  # what is meant where none is named
-            assert any(s.startswith(f"{name} {below}".strip()) for s in shown), (name, below)
+        if hasattr(command, "commands"):
+            yield from command_paths(command, f"{beginning}{name} ")
+        elif name == group.default:  # what is meant where none is named
+            yield beginning.strip()
+        else:
+            yield f"{beginning}{name}"
 
 
 def test_every_option_of_evaluate_is_described():

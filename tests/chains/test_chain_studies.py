@@ -67,22 +67,24 @@ def folder(home):
 
 
 def test_a_chain_is_shown_without_asking(cli, folder, server):
-    shown = cli("chains", "show", "adder.yaml")
+    shown = cli("run", "chains", "show", "adder.yaml")
     assert shown.code == 0
     for wanted in ("facts  ask, from n", "sum  ask, from n, facts", "Inputs   n", "What is {n}"):
         assert wanted in shown.out
-    told = json.loads(cli("chains", "show", "code.py:chain", "--json").out)
+    told = json.loads(cli("run", "chains", "show", "code.py:chain", "--json").out)
     assert told["steps"][1]["calls"].startswith("code:double ")
     assert server.calls == 0
-    assert cli("chains", "show", "none.yaml").code == 2
+    assert cli("run", "chains", "show", "none.yaml").code == 2
 
 
 def test_a_run_has_its_trace_and_is_shown_again(cli, folder, model, server):
-    one = cli("chains", "run", "adder.yaml", "-i", "n=3", "-m", model, "--name", "one")
+    one = cli("run", "chains", "run", "adder.yaml", "-i", "n=3", "-m", model, "--name", "one")
     assert (one.code, server.calls) == (0, 2)
     assert "about 3" in one.out
     assert "1: adder/facts (ask)" in one.err
-    many = cli("chains", "run", "adder.yaml", "-d", "rows.jsonl", "-m", model, "--name", "many")
+    many = cli(
+        "run", "chains", "run", "adder.yaml", "-d", "rows.jsonl", "-m", model, "--name", "many"
+    )
     assert "20 rows with outputs." in many.out
     assert server.calls == 40  # of row 3 both are known
     (row,) = json.loads(cli("runs", "show", "one", "--json").out)["runs"]
@@ -96,9 +98,9 @@ def test_a_run_has_its_trace_and_is_shown_again(cli, folder, model, server):
 
 def test_what_is_missing_is_said_before_anything_is_asked(cli, folder, model, server):
     for arguments, told in (
-        (("chains", "run", "adder.yaml", "-m", model), "the input 'n' is missing; inputs: n"),
-        (("chains", "run", "adder.yaml", "-d", "rows.jsonl", "-i", "n=1"), "not both"),
-        (("chains", "run", "openai/gpt", "-i", "n=1"), "names no chain"),
+        (("run", "chains", "run", "adder.yaml", "-m", model), "input 'n' is missing; inputs: n"),
+        (("run", "chains", "run", "adder.yaml", "-d", "rows.jsonl", "-i", "n=1"), "not both"),
+        (("run", "chains", "run", "openai/gpt", "-i", "n=1"), "names no chain"),
         (("evaluate", "x", "a", "b", "-m", "adder.yaml"), "needs a model that judges"),
         (("calibrate", "-d", "rows.jsonl", "--metric", "exact"), "the template is blank"),
         (
@@ -186,7 +188,7 @@ def test_optimize_takes_a_chain_with_one_input(folder, model):
 
 def test_a_changed_chain_makes_another_run(cli, folder, model, server):
     def run(*more):
-        return cli("chains", "run", "adder.yaml", "-i", "n=3", "-m", model, *more)
+        return cli("run", "chains", "run", "adder.yaml", "-i", "n=3", "-m", model, *more)
 
     run("--name", "first")
     assert run("--resume", "first").code == 0
@@ -237,7 +239,9 @@ def test_an_estimate_counts_what_each_branch_may_take(cli, folder, model, server
         "  - branch: v.ok\n    when: {true: {ask: a, prompt: 'A {n}'}}\n"
         "    otherwise: [{ask: b, prompt: 'B {n}'}, {ask: a, prompt: 'C {b}'}]\n"
     )
-    told = cli("chains", "run", "fork.yaml", "-d", "rows.jsonl", "-m", model, "--dry-run", "--json")
+    told = cli(
+        "run", "chains", "run", "fork.yaml", "-d", "rows.jsonl", "-m", model, "--dry-run", "--json"
+    )
     told = json.loads(told.out)
     assert told["least"]["calls"] >= 20
     assert told["most"]["calls"] == 100  # the verdict twice, and all of both cases
@@ -246,5 +250,5 @@ def test_an_estimate_counts_what_each_branch_may_take(cli, folder, model, server
     (folder / "odd.yaml").write_text(
         "inputs: [n]\nsteps: [{ask: a, prompt: 'What {n}', parse: code2.py:number}]\n"
     )
-    refused = cli("chains", "run", "odd.yaml", "-i", "n=1", "-m", model, "--dry-run")
+    refused = cli("run", "chains", "run", "odd.yaml", "-i", "n=1", "-m", model, "--dry-run")
     assert (refused.code, "cannot be known beforehand" in refused.err) == (2, True)

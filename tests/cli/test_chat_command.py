@@ -1,4 +1,4 @@
-"""`textevolve chat` and `textevolve sessions`: through pipes, at a terminal, and how they end."""
+"""The commands `chat` and `agents sessions`: through pipes, at a terminal, and how they end."""
 
 import json
 import os
@@ -157,38 +157,42 @@ def test_each_line_of_a_pipe_is_a_message(cli, agents, model) -> None:
 
 
 def test_sessions_are_listed_shown_exported_and_removed(cli, agents, model, home) -> None:
-    assert "no chats" in cli("sessions", "list", "--namespace", "acme").out
+    assert "no chats" in cli("agents", "sessions", "list", "--namespace", "acme").out
     cli("chat", "acme/plain", "--user", "ann", "--once", "Hello \x1b[31m.", "-m", model)
     cli("chat", "acme/guide", "--once", "Hi.", "-m", model)
-    rows = cli("sessions", "list", "--namespace", "acme", "--json").rows
+    rows = cli("agents", "sessions", "list", "--namespace", "acme", "--json").rows
     assert [(row["agent"], row["title"]) for row in rows] == [
         ("acme/guide", "Hi."),
         ("acme/plain", "Hello \x1b[31m."),
     ]
-    listed = cli("sessions", "list", "--agent", "acme/plain").out
+    listed = cli("agents", "sessions", "list", "--agent", "acme/plain").out
     assert "Hello \\x1b[31m." in listed
     assert rows[0]["id"] not in listed
     assert all(len(line) <= 80 for line in listed.splitlines())
-    shown = cli("sessions", "show", rows[1]["id"], "--namespace", "acme").out
+    shown = cli("agents", "sessions", "show", rows[1]["id"], "--namespace", "acme").out
     assert "\x1b" not in shown
     assert "ann, " in shown
     assert "acme/plain, " in shown
-    told = cli("sessions", "show", rows[1]["id"][:9], "--namespace", "acme", "--json").rows
+    told = cli(
+        "agents", "sessions", "show", rows[1]["id"][:9], "--namespace", "acme", "--json"
+    ).rows
     assert [one["role"] for one in told] == ["user", "assistant"]
     for namespace in ("other", "default"):
-        foreign = cli("sessions", "show", rows[1]["id"], "--namespace", namespace)
+        foreign = cli("agents", "sessions", "show", rows[1]["id"], "--namespace", namespace)
         assert (foreign.code, foreign.out) == (2, "")
         assert "there is no" in foreign.err
-    exported = cli("sessions", "export", "last", "chat.json", "--namespace", "acme")
+    exported = cli("agents", "sessions", "export", "last", "chat.json", "--namespace", "acme")
     assert exported.code == 0
     messages = json.loads((home / "chat.json").read_text())["messages"]
     assert [(m["role"], m["content"]) for m in messages] == [
         ("user", "Hi."),
         ("assistant", "You said: Hi."),
     ]
-    assert cli("sessions", "export", "last", "-", "--namespace", "acme").rows[0]["messages"]
-    assert cli("sessions", "delete", rows[0]["id"], "-y", "--namespace", "acme").code == 0
-    assert len(cli("sessions", "list", "--namespace", "acme", "--json").rows) == 1
+    assert cli("agents", "sessions", "export", "last", "-", "--namespace", "acme").rows[0][
+        "messages"
+    ]
+    assert cli("agents", "sessions", "delete", rows[0]["id"], "-y", "--namespace", "acme").code == 0
+    assert len(cli("agents", "sessions", "list", "--namespace", "acme", "--json").rows) == 1
 
 
 @pytest.mark.parametrize(

@@ -375,7 +375,7 @@ COSTED = {
     "another judge": ("evaluate", *CASE, "--judge", "probe"),
     "optimize": ("optimize", "Say hello."),
     "guide": ("guide", "Is 7 prime?"),
-    "profile": ("profile", "generate", "Jokes for children"),
+    "profile": ("judges", "profiles", "generate", "Jokes for children"),
 }
 
 

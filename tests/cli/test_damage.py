@@ -63,8 +63,8 @@ def rows_of(path):
 
 
 def check(cli, path, target):
-    """What `store check` finds, with the rows that are whole in a new store."""
-    (found,) = cli("store", "check", "--store", path, "--salvage", target, "--json").rows
+    """What `config store check` finds, with the rows that are whole in a new store."""
+    (found,) = cli("config", "store", "check", "--store", path, "--salvage", target, "--json").rows
     return found
 
 
@@ -80,15 +80,15 @@ def flip(path, sound, place, length=1):
 
 @pytest.mark.slow
 def test_a_store_that_is_whole_is_said_to_be(store, cli, home):
-    ended = cli("store", "check")
+    ended = cli("config", "store", "check")
     assert (ended.code, ended.err) == (0, "")
     assert "all is whole" in ended.out
-    (found,) = cli("store", "check", "--json").rows
+    (found,) = cli("config", "store", "check", "--json").rows
     kept = rows_of(store)
     assert found["whole"] == {kind: len(rows) for kind, rows in kept.items()}
     assert (found["damaged"], found["lost"], found["unread"]) == (False, {}, 0)
     assert len(kept["reuses"]) > 0
-    copied = cli("store", "check", "--salvage", "copy.db")
+    copied = cli("config", "store", "check", "--salvage", "copy.db")
     assert copied.code == 0
     assert rows_of(home / "copy.db") == kept
     assert cli("runs", "show", "first", "--json", "--store", "copy.db").out == (
@@ -127,7 +127,7 @@ READING = (
     ("runs", "replay", "second", "--temperature", "2", "--json"),
     ("runs", "export", "second", "out.html"),
     ("nodes", "show", "second"),
-    ("store", "check"),
+    ("config", "store", "check"),
     ("runs", "delete", "second", "-y"),
 )
 
@@ -246,8 +246,8 @@ def test_what_is_damaged_is_named_with_its_run(store, cli, kind):
         assert re.match(f"error: {reason.format(id=run)}", last), (command, ended.err)
         assert ended.code in (1, 2)
         if kind != "spec another":
-            assert "`textevolve store check`" in last
-    checked = cli("store", "check")
+            assert "`textevolve config store check`" in last
+    checked = cli("config", "store", "check")
     assert checked.code == (0 if kind == "spec another" else 3)
     assert cli("runs", "list").code == 0
     listed = cli("runs", "list", "--json").rows
@@ -255,7 +255,7 @@ def test_what_is_damaged_is_named_with_its_run(store, cli, kind):
     assert "second" in {one["name"] for one in listed}
     assert cli("runs", "delete", run, "-y").code == 0
     if statement.startswith("UPDATE runs"):
-        assert cli("store", "check").code == 0
+        assert cli("config", "store", "check").code == 0
 
 
 def test_a_record_that_is_damaged_is_made_anew_from_the_journal(store, cli):
@@ -265,7 +265,7 @@ def test_a_record_that_is_damaged_is_made_anew_from_the_journal(store, cli):
     ended = cli("runs", "show", run, "--json")
     assert ended.code == 1
     assert re.match(f"error: run {run}: its record '.*' cannot be read: ", ended.err)
-    checked = cli("store", "check")
+    checked = cli("config", "store", "check")
     assert checked.code == 3
     assert re.search(rf"run {run}: lost \d+ records", checked.out)
     assert cli("runs", "resume", run).code == 0  # the server of these answers has gone
@@ -281,7 +281,7 @@ def test_a_page_that_is_damaged_is_said_with_the_run_that_was_read(store, cli, s
     ended = cli("runs", "show", run)
     assert ended.code == 1
     assert re.match(f"error: run {run}: store .*: the file is damaged; `textevolve", ended.err)
-    checked = cli("store", "check", "--salvage", "copy.db")
+    checked = cli("config", "store", "check", "--salvage", "copy.db")
     assert checked.code == 3
     assert "SQLite says: " in checked.out
     assert cli("runs", "show", run, "--store", "copy.db").code == 0
@@ -301,10 +301,10 @@ def test_what_a_run_has_lost_is_told_and_its_command_makes_it_whole_again(store,
         first,
     )
     damage(store, "UPDATE runs SET spec = x'00' WHERE id = ?", second)
-    (found,) = cli("store", "check", "--json").rows
+    (found,) = cli("config", "store", "check", "--json").rows
     assert found["lost"][first] == {"cases": 3, "calls": 7}
     assert found["lost"][second]["runs"] == 1
-    said = cli("store", "check", "--salvage", "copy.db")
+    said = cli("config", "store", "check", "--salvage", "copy.db")
     assert said.code == 3
     assert f"run {first}: lost 3 cases, 7 calls; its command again" in said.out
     assert f"run {second}: is lost; answers that are whole are found" in said.out
@@ -324,10 +324,10 @@ def test_what_a_run_has_lost_is_told_and_its_command_makes_it_whole_again(store,
 
 def test_a_new_store_is_never_written_over_another_file(store, cli, home):
     (home / "there.db").write_text("mine")
-    ended = cli("store", "check", "--salvage", "there.db")
+    ended = cli("config", "store", "check", "--salvage", "there.db")
     assert ended.code == 1
     assert re.fullmatch(r"error: store .*there.db: is there already; [^\n]+\n", ended.err)
     assert (home / "there.db").read_text() == "mine"
-    gone = cli("store", "check", "--store", "nothing.db")
+    gone = cli("config", "store", "check", "--store", "nothing.db")
     assert (gone.code, "there is no such file" in gone.err) == (1, True)
     assert not (home / "nothing.db").exists()

@@ -1,4 +1,4 @@
-"""`textevolve fit` and `--judge FILE.judge` as they are used, on the scripted server."""
+"""`textevolve judges fit` and `--judge FILE.judge` as they are used, on the scripted server."""
 
 import json
 import random
@@ -63,7 +63,7 @@ def knows(server):
 
 def test_a_judge_is_fitted_written_and_used(home, cli, knows, model, labels):
     path = home / "my.judge"
-    asked = ("fit", labels, "--signals", "probe, length", "-m", model)
+    asked = ("judges", "fit", labels, "--signals", "probe, length", "-m", model)
     asked += ("--precision", "0.6", "--confidence", "0.8")
     ended = cli(*asked, "-o", path, "-o", home / "fit.html", "-o", home / "fit.csv")
     assert ended.code == 0, ended.err
@@ -107,7 +107,9 @@ def test_a_judge_is_fitted_written_and_used(home, cli, knows, model, labels):
 @pytest.mark.slow
 def test_in_agreement_it_is_a_judge_among_others(home, cli, knows, model, labels):
     path = home / "my.judge"
-    assert cli("fit", labels, "--signals", "probe,length", "-m", model, "-o", path).code == 0
+    assert (
+        cli("judges", "fit", labels, "--signals", "probe,length", "-m", model, "-o", path).code == 0
+    )
     calls = knows.calls
     ended = cli("bench", "agreement", labels, "-j", path, "-j", "probe", "-m", model, "--json")
     assert ended.code == 0, ended.err
@@ -119,7 +121,9 @@ def test_in_agreement_it_is_a_judge_among_others(home, cli, knows, model, labels
 @pytest.mark.slow
 def test_another_file_is_another_run(home, cli, knows, model, labels):
     path = home / "my.judge"
-    assert cli("fit", labels, "--signals", "probe,length", "-m", model, "-o", path).code == 0
+    assert (
+        cli("judges", "fit", labels, "--signals", "probe,length", "-m", model, "-o", path).code == 0
+    )
     one = cli("evaluate", "Question?", "good words", "--judge", path, "--name", "one")
     path.write_text(re.sub(r"weight: .*", "weight: 3.0", path.read_text(), count=1))
     other = cli("evaluate", "Question?", "good words", "--judge", path, "--name", "two")
@@ -131,7 +135,9 @@ def test_another_file_is_another_run(home, cli, knows, model, labels):
 def test_ratings_give_grades(home, cli, knows, model):
     labels = write_lines(home / "graded.jsonl", rows(graded=True))
     path = home / "my.judge"
-    ended = cli("fit", labels, "--signals", "probe", "-m", model, "--good", "4", "-o", path)
+    ended = cli(
+        "judges", "fit", labels, "--signals", "probe", "-m", model, "--good", "4", "-o", path
+    )
     assert ended.code == 0, ended.err
     assert "labelled by ratings" in ended.out
     kept = yaml.safe_load(path.read_text())
@@ -144,7 +150,9 @@ def test_ratings_give_grades(home, cli, knows, model):
 
 
 def test_looks_alone_ask_nothing(home, cli, labels):
-    ended = cli("fit", labels, "--signals", "length,lines,overlap,markup", "-o", home / "a.judge")
+    ended = cli(
+        "judges", "fit", labels, "--signals", "length,lines,overlap,markup", "-o", home / "a.judge"
+    )
     assert ended.code == 0, ended.err
     assert "0 calls" in ended.err
     said = " ".join(ended.out.split())
@@ -160,7 +168,7 @@ def test_what_lacks_a_signal_is_left_out_and_told(home, cli, knows, model, label
         return Answer(text="maybe", yes=None) if "Question 3?" in shown else knowing(body)
 
     knows.script = failing
-    ended = cli("fit", labels, "--signals", "probe,length", "-m", model, "--json")
+    ended = cli("judges", "fit", labels, "--signals", "probe,length", "-m", model, "--json")
     assert ended.code == 3
     fit = json.loads(ended.out)["fit"]
     assert fit["items"] == ITEMS - 1
@@ -172,7 +180,7 @@ def test_nothing_is_fitted_to_nothing(home, cli, knows, model):
     """Where no signal answers there is no judge, and no file."""
     labels = write_lines(home / "labels.jsonl", rows())
     knows.script = lambda body, number: Answer(text="maybe", yes=None)
-    ended = cli("fit", labels, "--signals", "probe", "-m", model, "-o", home / "my.judge")
+    ended = cli("judges", "fit", labels, "--signals", "probe", "-m", model, "-o", home / "my.judge")
     assert ended.code == 3
     assert "No judge was fitted: too few labelled items to fit: 0" in " ".join(ended.out.split())
     assert "my.judge: is not written" in ended.err
@@ -194,7 +202,7 @@ def test_nothing_is_fitted_to_nothing(home, cli, knows, model):
 def test_what_cannot_be_fitted_is_said_before_anything_is_asked(
     cli, knows, model, labels, more, said
 ):
-    ended = cli("fit", labels, "-m", model, *more)
+    ended = cli("judges", "fit", labels, "-m", model, *more)
     assert ended.code == 2
     assert said in ended.err
     assert knows.calls == 0
@@ -216,7 +224,7 @@ def test_a_moved_or_broken_file_is_one_line(home, cli, text, said):
 @pytest.mark.slow
 def test_a_rubric_or_a_model_beside_it_is_refused(home, cli, knows, model, labels):
     path = home / "my.judge"
-    assert cli("fit", labels, "--signals", "probe", "-m", model, "-o", path).code == 0
+    assert cli("judges", "fit", labels, "--signals", "probe", "-m", model, "-o", path).code == 0
     ended = cli("evaluate", "Q?", "good", "--judge", path, "--rubric", "Is it short?")
     assert ended.code == 2
     assert "takes no rubric" in ended.err
@@ -226,7 +234,7 @@ def test_a_rubric_or_a_model_beside_it_is_refused(home, cli, knows, model, label
 def test_stopped_it_goes_on_where_it_was(home, cli, spawn, stalling, labels):
     """Ctrl-C keeps every answer, and the same command asks only what is missing."""
     with ScriptedServer(stalling(30, knowing)) as server:
-        asked = ("fit", labels, "--signals", "probe", "-m", f"{server.url}#x")
+        asked = ("judges", "fit", labels, "--signals", "probe", "-m", f"{server.url}#x")
         process = spawn(*asked, "--concurrency", 1)
         while server.calls < 31:
             assert process.poll() is None

@@ -1,4 +1,4 @@
-"""`textevolve labelling`, and labels in the place of a file of rows."""
+"""`textevolve labels`, and labels in the place of a file of rows."""
 
 import json
 import random
@@ -40,37 +40,37 @@ def label_all(kept, name, answers, who="ann"):
 
 
 def test_a_task_of_rows_is_made_listed_shown_exported_and_deleted(cli, rows, kept, home):
-    assert "no labelling tasks" in cli("labelling", "list").out
-    made = cli("labelling", "create", "mine", rows, *MAPPED)
+    assert "no labelling tasks" in cli("labels", "list").out
+    made = cli("labels", "create", "mine", rows, *MAPPED)
     assert "made default/mine: 12 pairs to label, 1 of them twice" in made.out
     assert "unread: nr" in made.err
-    assert "Nobody has labelled anything yet" in cli("labelling", "show", "mine").out
+    assert "Nobody has labelled anything yet" in cli("labels", "show", "mine").out
     label_all(kept, "mine", lambda item: "first")
     label_all(kept, "mine", lambda item: "tie" if item.place == 0 else "first", "bob")
-    assert "mine: pairs, 13 to label; ann 13, bob 13" in cli("labelling", "list").out
-    shown = cli("labelling", "show", "mine").out
+    assert "mine: pairs, 13 to label; ann 13, bob 13" in cli("labels", "list").out
+    shown = cli("labels", "show", "mine").out
     assert "over 12 items" in shown
     assert "Disputed: 1" in shown
-    (told,) = cli("labelling", "show", "mine", "--json").rows
+    (told,) = cli("labels", "show", "mine", "--json").rows
     assert (told["shared"], told["disputed"]) == (12, [0])
-    cli("labelling", "export", "mine", "-o", "labels.csv")
+    cli("labels", "export", "mine", "-o", "labels.csv")
     assert "It is 0." in (home / "labels.csv").read_text()
-    found = cli("labelling", "export", "mine").rows
+    found = cli("labels", "export", "mine").rows
     assert [one["scores"] for one in found[:2]] == [[0.75, 0.25], [1.0, 0.0]]
-    assert len(cli("labelling", "export", "mine", "--each").rows) == 26
-    assert cli("labelling", "delete", "mine", stdin=b"n\n").code == 1
-    assert "deleted" in cli("labelling", "delete", "mine", "--yes").out
-    assert "no labelling task 'mine'" in cli("labelling", "show", "mine").err
+    assert len(cli("labels", "export", "mine", "--each").rows) == 26
+    assert cli("labels", "delete", "mine", stdin=b"n\n").code == 1
+    assert "deleted" in cli("labels", "delete", "mine", "--yes").out
+    assert "no labelling task 'mine'" in cli("labels", "show", "mine").err
 
 
 @pytest.mark.parametrize("written", ["labelling:mine", "labels.jsonl", "labels.csv"])
 def test_labels_are_what_a_judge_is_measured_on(cli, rows, kept, server, model, written):
     """At once, and as files."""
-    cli("labelling", "create", "mine", rows, *MAPPED)
+    cli("labels", "create", "mine", rows, *MAPPED)
     rng = random.Random(1)
     label_all(kept, "mine", lambda item: rng.choice(["first", "second", "tie"]))
     if "." in written:
-        cli("labelling", "export", "mine", "-o", written)
+        cli("labels", "export", "mine", "-o", written)
     ended = cli("bench", "agreement", written, "--judge", "probe", "-m", model, "--json")
     assert ended.code == 0, ended.err
     (found,) = ended.rows
@@ -79,7 +79,7 @@ def test_labels_are_what_a_judge_is_measured_on(cli, rows, kept, server, model, 
 
 
 def test_new_labels_make_another_run_that_asks_nothing_twice(cli, rows, kept, server, model):
-    cli("labelling", "create", "mine", rows, *MAPPED)
+    cli("labels", "create", "mine", rows, *MAPPED)
     label_all(kept, "mine", lambda item: "first")
     command = ("bench", "agreement", "labelling:mine", "--judge", "probe", "-m", model)
     assert cli(*command).code == 0
@@ -96,7 +96,7 @@ def test_labels_of_single_texts_correct_a_rate(cli, home, kept, server, model):
     lines = [f"What is {n}?,It is {n}." for n in range(20)]
     rows.write_text("input,output\n" + "\n".join(lines) + "\n")
     assert cli("evaluate", rows, "--judge", "probe", "-m", model, "-o", "results.csv").code == 0
-    made = cli("labelling", "create", "good", rows, "--sample", "10")
+    made = cli("labels", "create", "good", rows, "--sample", "10")
     assert "10 texts to label, 1 of them twice" in made.out
     label_all(kept, "good", lambda item: str(item.place % 2))
     ended = cli("bench", "rate", "results.csv", "labelling:good", "--json")
@@ -111,11 +111,11 @@ def test_texts_of_a_run_are_labelled_and_held_against_its_judge(cli, home, kept,
     data = [{"id": f"q{n}", "input": f"Why {n}?", "candidates": ["a", "b"]} for n in range(6)]
     rows.write_text("".join(json.dumps(one) + "\n" for one in data))
     assert cli("evaluate", rows, "--judge", "probe", "-m", model, "--name", "first").code == 0
-    assert "6 pairs" in cli("labelling", "create", "two", "--run", "first").out
-    made = cli("labelling", "create", "one", "--run", "first", "--kind", "single", "--repeat", "0")
+    assert "6 pairs" in cli("labels", "create", "two", "--run", "first").out
+    made = cli("labels", "create", "one", "--run", "first", "--kind", "single", "--repeat", "0")
     assert "12 texts" in made.out
     label_all(kept, "one", lambda item: "1")
-    (told,) = cli("labelling", "show", "one", "--json").rows
+    (told,) = cli("labels", "show", "one", "--json").rows
     assert told["judge"]["items"] == 12
     ranked = cli("bench", "agreement", "labelling:one", "--judge", "probe", "-m", model, "--json")
     assert ranked.rows[0]["summary"]["items"] == 6
@@ -127,14 +127,14 @@ def test_variants_of_a_comparison_are_labelled_against_each_other(cli, rows, kep
         *("--input", "frage", "--judge", "probe", "-m", model, "--name", "both"),
     )
     assert compared.code == 0, compared.err
-    assert "12 pairs" in cli("labelling", "create", "two", "--run", "both").out
+    assert "12 pairs" in cli("labels", "create", "two", "--run", "both").out
     label_all(kept, "two", lambda item: "first")
-    (told,) = cli("labelling", "show", "two", "--json").rows
+    (told,) = cli("labels", "show", "two", "--json").rows
     assert told["wins"] == {"gut": [1.0, 12], "schlecht": [0.0, 12]}
-    single = cli("labelling", "create", "one", "--run", "both", "--variant", "gut")
+    single = cli("labels", "create", "one", "--run", "both", "--variant", "gut")
     assert "12 texts" in single.out
     assert "no texts of the variant x" in cli(
-        "labelling", "create", "none", "--run", "both", "--variant", "x"
+        "labels", "create", "none", "--run", "both", "--variant", "x"
     ).err  # fmt: skip
 
 
@@ -155,7 +155,7 @@ def test_variants_of_a_comparison_are_labelled_against_each_other(cli, rows, kep
     ],
 )
 def test_what_cannot_be_labelled_is_refused(cli, rows, given, said):
-    ended = cli("labelling", "create", "mine", *given)
+    ended = cli("labels", "create", "mine", *given)
     assert ended.code != 0
     assert said in ended.err
     assert "Traceback" not in ended.err
@@ -163,13 +163,13 @@ def test_what_cannot_be_labelled_is_refused(cli, rows, given, said):
 
 def test_columns_a_and_b_are_a_pair_and_a_rubric_asks_line_by_line(cli, home, kept):
     (home / "ab.jsonl").write_text('{"input": "q", "a": "x", "b": "y", "winner": 1}\n')
-    assert "1 pair to label" in cli("labelling", "create", "ab", "ab.jsonl").out
+    assert "1 pair to label" in cli("labels", "create", "ab", "ab.jsonl").out
     rubric = "It is polite.\nIt is clear. [no | in parts | yes]"
-    cli("labelling", "create", "lines", "ab.jsonl", "--rubric", rubric)
+    cli("labels", "create", "lines", "ab.jsonl", "--rubric", rubric)
     task = kept.read(stored_labels.find_task, "default", "lines")
     assert [one.levels for one in task.spec.questions] == [("no", "yes"), ("no", "in parts", "yes")]
     label_all(kept, "lines", lambda item: "1,1")
-    assert [one["human"] for one in cli("labelling", "export", "lines").rows] == [0.75, 0.75]
+    assert [one["human"] for one in cli("labels", "export", "lines").rows] == [0.75, 0.75]
 
 
 def test_a_task_that_is_not_there_is_said(cli, home):

@@ -13,7 +13,7 @@ from textevolve.llm.testing import Answer, ScriptedServer
 @pytest.fixture
 def notes(cli, model, monkeypatch):
     monkeypatch.setenv("TEXTEVOLVE_EMBEDDER", model)
-    assert cli("collections", "create", "notes").code == 0
+    assert cli("memories", "collections", "create", "notes").code == 0
     return "notes"
 
 
@@ -30,7 +30,7 @@ def test_a_memory_is_kept_found_and_forgotten(cli, notes):
     )
     assert (ann["valid_from"], ann["source"]) == ("2025-01-31T00:00:00Z", "chat 3")
     bob = add(cli, "Bob drives a lorry.")
-    assert cli("collections", "list", "--json").rows[0]["memories"] == 2
+    assert cli("memories", "collections", "list", "--json").rows[0]["memories"] == 2
     first, second = cli("memories", "search", "notes", "Ann drinks green tea.", "--json").rows
     assert first["text"] == "Ann drinks green tea."
     assert first["source"] == "default/notes: chat 3, by Ann"
@@ -103,7 +103,7 @@ def test_what_is_not_there_is_said(cli, notes):
 
 def test_a_foreign_id_is_not_found(cli, notes):
     id = add(cli, "Ann drinks green tea.")["id"]
-    cli("namespaces", "create", "acme")
+    cli("agents", "namespaces", "create", "acme")
     for verb in ("show", "history", "forget"):
         outcome = cli("memories", verb, id, "--namespace", "acme")
         assert f"no memory '{id}' in the namespace 'acme'" in outcome.err
@@ -139,7 +139,7 @@ def test_an_export_is_taken_in_by_another_collection(cli, notes, home, ending):
     assert cli("memories", "export", notes, f"out.{ending}").code == 0
     same = cli("memories", "import", notes, f"out.{ending}").out
     assert same == "0 kept, 3 were there before\n"
-    cli("collections", "create", "copy")
+    cli("memories", "collections", "create", "copy")
     assert cli("memories", "import", "copy", f"out.{ending}").out == (
         "3 kept, 0 were there before\n"
     )
@@ -209,7 +209,7 @@ def test_an_import_that_was_stopped_goes_on(cli, spawn, home, monkeypatch):
     (home / "rows.jsonl").write_text("\n".join(map(json.dumps, texts)))
     with Stalling() as server:
         monkeypatch.setenv("TEXTEVOLVE_EMBEDDER", f"{server.url}#scripted")
-        cli("collections", "create", "notes", "--dimension", "32")
+        cli("memories", "collections", "create", "notes", "--dimension", "32")
         process = spawn("memories", "import", "notes", "rows.jsonl")
         until = time.monotonic() + 120
         while server.embedded <= server.most:
@@ -235,7 +235,7 @@ def test_another_embedder(cli, notes, server):
     other = f"{server.url}#other"
     moved = cli("memories", "re-embed", notes, "--embedder", other)
     assert moved.out == f"default/notes is embedded by {other} (32 numbers)\n"
-    assert cli("collections", "show", notes, "--json").rows[0]["embedder"] == other
+    assert cli("memories", "collections", "show", notes, "--json").rows[0]["embedder"] == other
     found = cli("memories", "search", notes, "lorry or tea", "--json").rows
     assert [one["text"] for one in found] == ["Ann drinks green tea."]
 
@@ -248,7 +248,7 @@ def test_an_empty_collection_gets_another_embedder(cli, notes, server):
 
 
 def test_a_dimension_that_is_wrong_is_said(cli, model, home):
-    cli("collections", "create", "small", "--embedder", model, "--dimension", "7")
+    cli("memories", "collections", "create", "small", "--embedder", model, "--dimension", "7")
     outcome = cli("memories", "add", "small", "Ann drinks tea.")
     assert outcome.code == 2
     assert "gives embeddings of 32 numbers, and the collection default/small has 7" in outcome.err
@@ -269,11 +269,11 @@ def test_erasing_names_what_runs_lose_and_leaves_nothing_in_the_files(cli, notes
     assert "copies and backups" in stopped.err
     before = cli("runs", "show", run, "--json").rows[0]
     assert any(b"hazelnuts" in file.read_bytes() for file in home.glob("*.db*"))
-    assert cli("collections", "delete", notes, "--yes").code == 0
+    assert cli("memories", "collections", "delete", notes, "--yes").code == 0
     assert not any(b"hazelnuts" in file.read_bytes() for file in home.glob("*.db*"))
     after = cli("runs", "show", run, "--json").rows[0]
     assert after["metrics"] == before["metrics"]
     assert after["case"]["candidates"] == ["[erased]", "Bread."]
-    checked = cli("store", "check")
+    checked = cli("config", "store", "check")
     assert checked.code == 0
     assert "erased calls" in checked.out

@@ -14,8 +14,11 @@ def embedded(home, model, monkeypatch):
 
 
 def test_the_first_minute(cli, embedded):
-    assert cli("collections", "create", "notes").out == "made the collection default/notes\n"
-    made = cli("collections", "show", "notes", "--json").rows[0]
+    assert (
+        cli("memories", "collections", "create", "notes").out
+        == "made the collection default/notes\n"
+    )
+    made = cli("memories", "collections", "show", "notes", "--json").rows[0]
     assert made["dimension"] == 32
     assert made["embedder"] == embedded
     created = cli(
@@ -28,8 +31,8 @@ def test_the_first_minute(cli, embedded):
     assert ann["memory"]["budget"] == 400
     assert (ann["memories"], ann["spec_version"]) == ("notes", 1)
     assert "You are Ann." in cli("agents", "list").out
-    assert cli("users", "create", "eve", "--description", "Likes tea.").code == 0
-    assert "Likes tea." in cli("users", "show", "eve").out
+    assert cli("agents", "users", "create", "eve", "--description", "Likes tea.").code == 0
+    assert "Likes tea." in cli("agents", "users", "show", "eve").out
 
 
 def test_changes_are_versions(cli, home):
@@ -46,10 +49,12 @@ def test_changes_are_versions(cli, home):
     ]
     assert "back to version 1" in cli("agents", "show", "ann", "--versions").out
     assert "coffee" not in cli("agents", "show", "ann").out
-    cli("namespaces", "update", "default", "--description", "First.")
-    cli("namespaces", "update", "default", "--description", "Second.")
-    assert cli("namespaces", "revert", "default", "2").code == 0
-    assert cli("namespaces", "show", "default", "--json").rows[0]["description"] == "First."
+    cli("agents", "namespaces", "update", "default", "--description", "First.")
+    cli("agents", "namespaces", "update", "default", "--description", "Second.")
+    assert cli("agents", "namespaces", "revert", "default", "2").code == 0
+    assert (
+        cli("agents", "namespaces", "show", "default", "--json").rows[0]["description"] == "First."
+    )
 
 
 def test_an_update_leaves_the_rest(cli, home):
@@ -65,35 +70,42 @@ def test_an_update_leaves_the_rest(cli, home):
 
 
 def test_namespaces_are_named_before_a_slash_or_by_an_option(cli, home):
-    assert "there is no namespace 'acme'" in cli("users", "create", "acme/eve").err
-    cli("namespaces", "create", "acme", "--description", "A firm.")
-    assert cli("users", "create", "acme/eve").out == "made the user acme/eve\n"
-    assert cli("users", "create", "bob", "--namespace", "acme").code == 0
-    assert [one["name"] for one in cli("users", "list", "--json").rows] == []
-    assert "no users in the namespace 'default'" in cli("users", "list").out
-    found = cli("users", "list", "--namespace", "acme", "--json").rows
+    assert "there is no namespace 'acme'" in cli("agents", "users", "create", "acme/eve").err
+    cli("agents", "namespaces", "create", "acme", "--description", "A firm.")
+    assert cli("agents", "users", "create", "acme/eve").out == "made the user acme/eve\n"
+    assert cli("agents", "users", "create", "bob", "--namespace", "acme").code == 0
+    assert [one["name"] for one in cli("agents", "users", "list", "--json").rows] == []
+    assert "no users in the namespace 'default'" in cli("agents", "users", "list").out
+    found = cli("agents", "users", "list", "--namespace", "acme", "--json").rows
     assert [one["name"] for one in found] == ["bob", "eve"]
-    assert "no user 'eve'" in cli("users", "show", "eve").err
-    assert "A firm." in cli("namespaces", "list").out
+    assert "no user 'eve'" in cli("agents", "users", "show", "eve").err
+    assert "A firm." in cli("agents", "namespaces", "list").out
 
 
 def test_deleting_asks_and_says_who_needs_it(cli, embedded):
-    cli("collections", "create", "notes", "--dimension", "32")
+    cli("memories", "collections", "create", "notes", "--dimension", "32")
     cli("agents", "create", "ann", "--persona", "A.", "--memories", "notes")
-    refused = cli("collections", "delete", "notes", stdin=b"n\n")
+    refused = cli("memories", "collections", "delete", "notes", stdin=b"n\n")
     assert refused.code == 1
     assert "all its memories" in refused.out + refused.err
-    assert "is named by ann" in cli("collections", "delete", "notes", "--yes").err
-    assert cli("collections", "delete", "notes", "--yes", "--force").code == 0
-    cli("namespaces", "create", "acme")
-    assert cli("namespaces", "delete", "acme", "--yes").out == "deleted the namespace acme\n"
-    assert [one["name"] for one in cli("namespaces", "list", "--json").rows] == ["default"]
+    assert "is named by ann" in cli("memories", "collections", "delete", "notes", "--yes").err
+    assert cli("memories", "collections", "delete", "notes", "--yes", "--force").code == 0
+    cli("agents", "namespaces", "create", "acme")
+    assert (
+        cli("agents", "namespaces", "delete", "acme", "--yes").out == "deleted the namespace acme\n"
+    )
+    assert [one["name"] for one in cli("agents", "namespaces", "list", "--json").rows] == [
+        "default"
+    ]
 
 
 BAD = {
     "no such agent": (("agents", "show", "amn"), "did you mean 'ann'?; make it with:"),
-    "a name with a space": (("users", "create", "a b"), "of small letters, digits"),
-    "two slashes": (("users", "show", "a/b/c"), "is no name: give NAME or NAMESPACE/NAME"),
+    "a name with a space": (("agents", "users", "create", "a b"), "of small letters, digits"),
+    "two slashes": (
+        ("agents", "users", "show", "a/b/c"),
+        "is no name: give NAME or NAMESPACE/NAME",
+    ),
     "taken": (("agents", "create", "ann", "--persona", "A"), "the agent 'ann' is there already"),
     "a blank persona": (("agents", "create", "b", "--persona", " "), "the persona is blank"),
     "no persona": (("agents", "create", "b"), "persona is missing: who it is"),
@@ -104,11 +116,17 @@ BAD = {
     ),
     "no such version": (("agents", "revert", "ann", "7"), "has no version 7; there are: 1"),
     "no such provider": (
-        ("collections", "create", "c", "--embedder", "nobody/model"),
+        ("memories", "collections", "create", "c", "--embedder", "nobody/model"),
         "there is no provider 'nobody'",
     ),
-    "a dimension of 0": (("collections", "create", "c", "--dimension", "0"), "dimension must be 1"),
-    "no such kind": (("collections", "create", "c", "--kind", "dreams"), "kind must be episodic"),
+    "a dimension of 0": (
+        ("memories", "collections", "create", "c", "--dimension", "0"),
+        "dimension must be 1",
+    ),
+    "no such kind": (
+        ("memories", "collections", "create", "c", "--kind", "dreams"),
+        "kind must be episodic",
+    ),
 }
 
 
@@ -125,7 +143,7 @@ def test_what_cannot_be_used_is_one_line(cli, home, case):
 
 @pytest.mark.parametrize("group", ["agents", "collections", "users"])
 def test_the_command_that_makes_what_is_missing_makes_it(cli, home, group):
-    cli("namespaces", "create", "acme")
+    cli("agents", "namespaces", "create", "acme")
     missing = cli(group, "show", "acme/guide")
     command = shlex.split(missing.err.partition("make it with: textevolve ")[2])
     assert cli(*command).code == 0
@@ -133,35 +151,44 @@ def test_the_command_that_makes_what_is_missing_makes_it(cli, home, group):
 
 
 def test_a_namespace_goes_to_another_store_and_back(cli, embedded, home, monkeypatch):
-    cli("collections", "create", "notes")
+    cli("memories", "collections", "create", "notes")
     cli("memories", "add", "notes", "Ann drinks green tea.", "--entity", "Ann")
     cli("agents", "create", "ann", "--persona", "First.", "--memories", "notes")
     cli("agents", "update", "ann", "--persona", "Second.")
-    cli("users", "create", "eve")
-    assert cli("namespaces", "export", "default", "-o", "all.jsonl").code == 0
-    before = cli("namespaces", "export", "default").out
-    assert "--name gives it another name" in cli("namespaces", "import", "all.jsonl").err
+    cli("agents", "users", "create", "eve")
+    assert cli("agents", "namespaces", "export", "default", "-o", "all.jsonl").code == 0
+    before = cli("agents", "namespaces", "export", "default").out
+    assert "--name gives it another name" in cli("agents", "namespaces", "import", "all.jsonl").err
     monkeypatch.setenv("TEXTEVOLVE_STORE", str(home / "other.db"))
     monkeypatch.setenv("TEXTEVOLVE_NAMESPACE", "mine")
-    assert cli("namespaces", "import", "all.jsonl").code == 0
-    assert cli("namespaces", "export", "default").out == before
+    assert cli("agents", "namespaces", "import", "all.jsonl").code == 0
+    assert cli("agents", "namespaces", "export", "default").out == before
     found = cli("memories", "search", "default/notes", "green tea", "--json").rows
     assert [one["text"] for one in found] == ["Ann drinks green tea."]
 
 
 def test_what_is_no_export_is_refused(cli, embedded, home):
-    cli("users", "create", "eve")
-    cli("users", "export", "eve", "-o", "user.jsonl")
-    assert "holds users; read it with: textevolve users import" in (
+    cli("agents", "users", "create", "eve")
+    cli("agents", "users", "export", "eve", "-o", "user.jsonl")
+    assert "holds users; read it with: textevolve agents users import" in (
         cli("agents", "import", "user.jsonl").err
     )
     (home / "rows.jsonl").write_text('{"text": "a"}\n')
-    assert "is not what textevolve users export writes" in cli("users", "import", "rows.jsonl").err
+    assert (
+        "is not what textevolve agents users export writes"
+        in cli("agents", "users", "import", "rows.jsonl").err
+    )
     lines = (home / "user.jsonl").read_text().splitlines()
     newer = json.dumps({**json.loads(lines[0]), "textevolve export": 9})
     (home / "newer.jsonl").write_text("\n".join([newer, lines[1]]))
-    assert "has version 9, and this program reads 1" in cli("users", "import", "newer.jsonl").err
+    assert (
+        "has version 9, and this program reads 1"
+        in cli("agents", "users", "import", "newer.jsonl").err
+    )
     (home / "broken.jsonl").write_text(lines[0] + '\n{"user": {"id": "us_1"}}\n')
-    assert "broken.jsonl:2: namespace is missing" in cli("users", "import", "broken.jsonl").err
-    assert cli("users", "import", "user.jsonl", "--name", "ben").code == 0
-    assert [one["name"] for one in cli("users", "list", "--json").rows] == ["ben", "eve"]
+    assert (
+        "broken.jsonl:2: namespace is missing"
+        in cli("agents", "users", "import", "broken.jsonl").err
+    )
+    assert cli("agents", "users", "import", "user.jsonl", "--name", "ben").code == 0
+    assert [one["name"] for one in cli("agents", "users", "list", "--json").rows] == ["ben", "eve"]

@@ -47,52 +47,52 @@ calibrate prompt.txt --data table.csv --label nothing --metric exact
 calibrate prompt.txt --data table.csv --label answer --metric exact --budget none
 optimize "" -j probe
 optimize Write. -j nobody
-fit rows.jsonl --signals nobody
+judges fit rows.jsonl --signals nobody
 bench agreement rows.jsonl
 bench agreement none.jsonl --judge probe
-chains run none.yaml
-chains show broken.yaml
+run chains run none.yaml
+run chains show broken.yaml
 run study.yaml
 run kind.yaml
 run broken.yaml
 run none.yaml
-init nothing
-schema nothing
+run init nothing
+run schema nothing
 runs show nothing
 runs show
 runs resume nothing
 runs delete nothing --yes
 runs compare nothing nothing
 runs export nothing out.csv
-store check --store none.db
-store copy none.db other.db
+config store check --store none.db
+config store copy none.db other.db
 memory-eval rows.jsonl --system nobody
 agents show nobody
 agents create 'a b' --persona You.
 agents create ada
 agents create ada --persona You. --collection nothing
-collections show nothing
-collections create notes --kind odd
+memories collections show nothing
+memories collections create notes --kind odd
 memories add nothing 'A text.'
 memories search nothing 'A text?'
 memories forget me_none
-namespaces show nothing
-users show nobody
+agents namespaces show nothing
+agents users show nobody
 chat nobody --model http://127.0.0.1:9/v1#m
-labelling show nothing
+labels show nothing
 nodes evaluate none.jsonl
 nodes evaluate rows.jsonl --judge nobody
-profile show nobody
-rubrics show nobody
-templates show nobody
-templates detect none.jinja
+judges profiles show nobody
+judges rubrics show nobody
+models templates show nobody
+models templates detect none.jinja
 jobs add nightly study.yaml --every 1d
 jobs add nightly none.yaml --every 1d
 jobs show nothing
-keys revoke nothing
+config keys revoke nothing
 models pull nothing
 models quantize none.gguf --to q8_0
-sessions show nothing
+agents sessions show nothing
 summarize none.txt
 """
 

@@ -32,15 +32,15 @@ def copied(home, older, cli, monkeypatch):
         '[providers.recorded]\nbase_url = "http://127.0.0.1:9/v1"\nkeyless = true\n'
         "[retries]\nattempts = 1\n"
     )
-    assert cli("store", "copy", str(older), str(home / "store.db")).code == 0
-    assert cli("store", "check").code == 0
+    assert cli("config", "store", "copy", str(older), str(home / "store.db")).code == 0
+    assert cli("config", "store", "check").code == 0
     return home
 
 
 def test_it_is_refused_with_the_command_that_copies_it(cli, older):
     ended = cli("runs", "list", "--store", str(older))
     assert ended.code == 1
-    assert f"textevolve store copy {older} NEW" in ended.err
+    assert f"textevolve config store copy {older} NEW" in ended.err
 
 
 def test_its_runs_are_listed(cli, copied):

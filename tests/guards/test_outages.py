@@ -60,7 +60,7 @@ def test_a_run_goes_on_after_its_connections_broke(
         assert "Traceback" not in out + messages
         assert server.calls == CASES * CALLS
         assert len(cli("runs", "show", "--json").rows) == CASES
-        assert cli("store", "check").code == 0
+        assert cli("config", "store", "check").code == 0
         assert cli(*command(server)).code == 0
         assert server.calls == CASES * CALLS
 

@@ -18,9 +18,9 @@ def test_what_a_user_can_see_is_as_frozen(frozen, name, home):
 
 
 def test_fields_of_studies_are_as_frozen(cli, frozen):
-    schemas = json.loads(cli("schema").out)["oneOf"]
+    schemas = json.loads(cli("run", "schema").out)["oneOf"]
     kinds = [schema["properties"]["kind"]["const"] for schema in schemas]
-    texts = [cli("schema", kind).out for kind in kinds]
+    texts = [cli("run", "schema", kind).out for kind in kinds]
     frozen("studies.txt", write_studies(dict(zip(kinds, map(json.loads, texts), strict=True))))
 
 

@@ -165,14 +165,14 @@ def test_outputs_of_a_file_are_scored_on_the_command_line(cli, home):
 
 
 def test_rubrics_are_listed_and_copied_on_the_command_line(cli, home):
-    listed = cli("rubrics", "list")
+    listed = cli("judges", "rubrics", "list")
     assert listed.code == 0
     assert all(name in listed.out for name in shipped_rubrics())
-    shown = cli("rubrics", "show", "toxicity")
+    shown = cli("judges", "rubrics", "show", "toxicity")
     assert shown.out == load_rubric("toxicity").source
     refused = cli("evaluate", "a", "b", "--judge", "metric:regex:b", "--rubric", "tone")
     assert refused.code == 2
     assert refused.err == "error: judge metric takes no rubric: it asks no question to replace\n"
-    wrong = cli("rubrics", "show", "toxicty")
+    wrong = cli("judges", "rubrics", "show", "toxicty")
     assert wrong.code == 2
     assert "did you mean 'toxicity'" in wrong.err

@@ -34,7 +34,7 @@ KINDS = {
         {"input": TASK, "judge": "probe", "outputs": 2, "fresh": 3},
     ),
     "guide": (("guide",), answering, {"question": QUESTION, "judge": "probe", "proposals": 2}),
-    "profile": (("profile", "generate"), writes(draft()), {"subject": "Advice"}),
+    "profile": (("judges", "profiles", "generate"), writes(draft()), {"subject": "Advice"}),
 }
 TEXTS = {"optimize": DRAFTS[2], "innovate": "Level 2", "guide": "The moon and the sun pull."}
 
@@ -135,8 +135,8 @@ def test_a_file_describes_the_same_run(kind, asked, cli, server, model, home):
     assert ended.code == 0, ended.err
     assert server.calls == calls
     assert len(cli("runs", "list", "--json").rows) == 1
-    assert yaml.safe_load(cli("init", kind, "-o", "-").out)["kind"] == kind
-    assert json.loads(cli("schema", kind).out)["properties"]["kind"] == {
+    assert yaml.safe_load(cli("run", "init", kind, "-o", "-").out)["kind"] == kind
+    assert json.loads(cli("run", "schema", kind).out)["properties"]["kind"] == {
         "const": kind,
         "description": "The kind of study.",
     }

@@ -1,4 +1,4 @@
-"""`profile generate`, `list`, `show` and `check` as they are used."""
+"""`judges profiles generate`, `list`, `show` and `check` as they are used."""
 
 import json
 
@@ -15,12 +15,16 @@ def writer(server):
 
 
 def test_generate_writes_a_file_that_check_and_show_read(cli, writer, model, home):
-    ended = cli("profile", "generate", "Advice to patients", "-m", model, "-o", "made.yaml")
+    ended = cli(
+        "judges", "profiles", "generate", "Advice to patients", "-m", model, "-o", "made.yaml"
+    )
     assert ended.code == 0, ended.err
     assert "3 agents, 2 components" in ended.out
     assert "written to made.yaml" in ended.err
-    assert cli("profile", "check", "made.yaml").out.startswith("made.yaml: can be used (3 agents")
-    shown = cli("profile", "show", "made.yaml").out
+    assert cli("judges", "profiles", "check", "made.yaml").out.startswith(
+        "made.yaml: can be used (3 agents"
+    )
+    shown = cli("judges", "profiles", "show", "made.yaml").out
     for part in ("Pharmacist", "safe, weight 1:", "clear, weight 0.6:", "is the advice clear?"):
         assert part in shown
     listed = cli("runs", "list").out
@@ -28,11 +32,11 @@ def test_generate_writes_a_file_that_check_and_show_read(cli, writer, model, hom
 
 
 def test_generate_shows_the_yaml_or_json(cli, writer, model, home):
-    first = cli("profile", "generate", "Advice", "-m", model, "-o", "made.yml")
+    first = cli("judges", "profiles", "generate", "Advice", "-m", model, "-o", "made.yml")
     assert "# Written by" in first.out
     text = (home / "made.yml").read_text()
     assert text.startswith("# Written by")
-    found = json.loads(cli("profile", "generate", "Advice", "-m", model, "--json").out)
+    found = json.loads(cli("judges", "profiles", "generate", "Advice", "-m", model, "--json").out)
     assert writer.calls == 1
     assert found["text"] == text
     assert found["reasons"]["safe"] == "safe # matters: 1.0"
@@ -42,14 +46,14 @@ def test_generate_shows_the_yaml_or_json(cli, writer, model, home):
 
 def test_generate_says_what_was_wrong(cli, server, model, home):
     server.script = writes(alike())
-    ended = cli("profile", "generate", "Advice", "-m", model)
+    ended = cli("judges", "profiles", "generate", "Advice", "-m", model)
     assert ended.code == 3
     assert "lacks a score: " in ended.err
     assert "wrote no usable profile in two attempts" in ended.out
     assert "the first draft was not usable and is asked for again: the personas" in ended.err
     assert "Traceback" not in ended.err
     server.script = writes(alike(), draft())
-    assert cli("profile", "generate", "Other", "-m", model).code == 0
+    assert cli("judges", "profiles", "generate", "Other", "-m", model).code == 0
 
 
 @pytest.mark.parametrize(
@@ -62,14 +66,14 @@ def test_generate_says_what_was_wrong(cli, server, model, home):
     ],
 )
 def test_generate_refuses_in_one_line(cli, writer, model, home, more, code, reason):
-    ended = cli("profile", "generate", *more, "-m", model)
+    ended = cli("judges", "profiles", "generate", *more, "-m", model)
     assert (ended.code, writer.calls) == (code, 0)
     assert reason in ended.err
     assert len(ended.err.splitlines()) == 1
 
 
 def test_a_limit_stops_it_and_the_run_is_gone_on_with(cli, writer, model, home):
-    ended = cli("profile", "generate", "Advice", "-m", model, "--max-calls", 0)
+    ended = cli("judges", "profiles", "generate", "Advice", "-m", model, "--max-calls", 0)
     assert (ended.code, writer.calls) == (3, 0)
     assert "the limit of 0 calls" in ended.err
     assert cli("runs", "resume", "-o", "made.yaml").code == 0
@@ -79,14 +83,16 @@ def test_a_limit_stops_it_and_the_run_is_gone_on_with(cli, writer, model, home):
 
 @pytest.mark.slow
 def test_beforehand_it_is_said_what_a_profile_may_take(cli, writer, model):
-    found = json.loads(cli("profile", "generate", "Advice", "-m", model, "--dry-run", "--json").out)
+    found = json.loads(
+        cli("judges", "profiles", "generate", "Advice", "-m", model, "--dry-run", "--json").out
+    )
     assert (found["least"]["calls"], found["most"]["calls"], writer.calls) == (1, 4, 0)
 
 
 def test_check_names_file_line_and_reason(cli, home):
     (home / "bad.yaml").write_text("agents:\n  - name: A\n    persona: You look.\nrounds: many\n")
     (home / "odd.yaml").write_text("agents: [\n")
-    ended = cli("profile", "check", "general", "bad.yaml", "odd.yaml", "gone.yaml")
+    ended = cli("judges", "profiles", "check", "general", "bad.yaml", "odd.yaml", "gone.yaml")
     assert ended.code == 2
     assert ended.out.startswith("general: can be used (3 agents, 5 components, 2 rounds")
     bad, odd, gone = ended.err.splitlines()
@@ -96,20 +102,20 @@ def test_check_names_file_line_and_reason(cli, home):
 
 
 def test_shipped_profiles_are_listed_and_shown_whole(cli):
-    listed = cli("profile", "list").out
-    rows = json.loads(cli("profile", "list", "--json").out)
+    listed = cli("judges", "profiles", "list").out
+    rows = json.loads(cli("judges", "profiles", "list", "--json").out)
     for name in shipped_profiles():
         assert name in listed
-        shown = cli("profile", "show", name)
+        shown = cli("judges", "profiles", "show", name)
         assert shown.code == 0
         assert "convergence" in shown.out
     assert [row["name"] for row in rows] == list(shipped_profiles())
-    assert json.loads(cli("profile", "show", "general", "--json").out) == rows[0]
+    assert json.loads(cli("judges", "profiles", "show", "general", "--json").out) == rows[0]
 
 
 def test_hostile_text_in_a_profile_is_not_obeyed(cli, home):
     text = 'agents:\n  - {name: "A", persona: "You \\e[31m look. [bold]x"}\n'
     (home / "odd.yaml").write_text(text)
-    shown = cli("profile", "show", "odd.yaml")
+    shown = cli("judges", "profiles", "show", "odd.yaml")
     assert "\x1b" not in shown.out
     assert "[bold]x" in shown.out

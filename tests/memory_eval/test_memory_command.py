@@ -430,7 +430,7 @@ def test_a_time_limit_ends_it(cli, data, server, model):
 
 
 def test_it_is_written_down_and_run_from_a_file(cli, data, server, model):
-    said = cli("init", "memory-eval", "-o", "study.yaml")
+    said = cli("run", "init", "memory-eval", "-o", "study.yaml")
     assert said.code == 0, said.err
     text = (data / "study.yaml").read_text()
     text = text.replace("data: ...", "data: data.jsonl").replace("system: ...", "system: context")

@@ -81,7 +81,7 @@ def test_a_key_ends_when_it_expires(serve, make_key, monkeypatch):
 def test_beyond_loopback_there_must_be_a_key(resources, monkeypatch):
     for given in ({"host": "0.0.0.0"}, {"host": "::"}, {"host": "10.1.2.3"}, {"keys": True}):
         options = ServerOptions(**given)
-        with pytest.raises(SettingsError, match="textevolve keys add"):
+        with pytest.raises(SettingsError, match="textevolve config keys add"):
             require_keys(options, resources, None)
         require_keys(options, resources, "the-key-of-key-env")
     resources.write(stored_keys.add_key, "dead", KeySpec(), 1.0)

@@ -34,7 +34,7 @@ LABELLING = ("/labelling", "/v1/labelling")
 @pytest.fixture
 def make_key(cli):
     def make(name="ann", *options):
-        added = cli("keys", "add", name, *options)
+        added = cli("config", "keys", "add", name, *options)
         assert added.code == 0, added.err
         return added.out.strip()
 
@@ -94,7 +94,7 @@ def test_a_revoked_key_is_refused_within_a_second(serve, make_key, cli):
     key, other = make_key(), make_key("bob")
     url = serve(judge="probe", keys=True)
     assert ask(url, key).status == 200
-    assert cli("keys", "revoke", "ann").code == 0
+    assert cli("config", "keys", "revoke", "ann").code == 0
     time.sleep(1.1)  # as long as a key is remembered
     assert ask(url, key).status == 401
     assert ask(url, other).status == 200
@@ -165,39 +165,41 @@ def test_it_is_known_when_a_key_was_last_used(serve, make_key, cli):
     url = serve(judge="probe", keys=True)
     assert ask(url, key).status == 200
     serve.end()
-    ann, bob = cli("keys", "list", "--json").rows
+    ann, bob = cli("config", "keys", "list", "--json").rows
     assert ann["used"] is not None
     assert bob["used"] is None
 
 
 def test_names_and_namespaces_of_keys_are_checked(cli, make_key):
     make_key("ann")
-    assert "there already" in cli("keys", "add", "ann").err
-    assert "no namespace 'acme'" in cli("keys", "add", "bob", "--namespace", "acme").err
-    assert cli("namespaces", "create", "acme").code == 0
+    assert "there already" in cli("config", "keys", "add", "ann").err
+    assert "no namespace 'acme'" in cli("config", "keys", "add", "bob", "--namespace", "acme").err
+    assert cli("agents", "namespaces", "create", "acme").code == 0
     make_key("bob", "--namespace", "acme")
-    assert cli("keys", "revoke", "ann").code == 0
+    assert cli("config", "keys", "revoke", "ann").code == 0
     make_key("ann")
-    assert "did you mean 'ann'" in cli("keys", "revoke", "anne").err
+    assert "did you mean 'ann'" in cli("config", "keys", "revoke", "anne").err
 
 
 def test_the_command_shows_a_key_once(cli):
-    made = cli("keys", "add", "ann", "--scope", "read", "--scope", "label", "--expires", "30d")
+    made = cli(
+        "config", "keys", "add", "ann", "--scope", "read", "--scope", "label", "--expires", "30d"
+    )
     assert (made.code, made.err.count("cannot be shown again")) == (0, 1)
     key = made.out.strip()
     assert key.startswith("te-")
-    listed = cli("keys", "list")
+    listed = cli("config", "keys", "list")
     assert "ann" in listed.out
     assert "read label; all namespaces" in listed.out
     assert "valid until" in listed.out
-    (row,) = cli("keys", "list", "--json").rows
+    (row,) = cli("config", "keys", "list", "--json").rows
     assert row["spec"]["scopes"] == ["read", "label"]
     assert 29 * 86_400 < row["expires"] - row["created"] < 31 * 86_400
     assert key not in listed.out + json.dumps(row)
     assert "hash" not in row
-    assert "is revoked" in cli("keys", "revoke", "ann").out
-    assert "revoked" in cli("keys", "list").out
-    assert cli("keys", "revoke", "ann").code == 2
+    assert "is revoked" in cli("config", "keys", "revoke", "ann").out
+    assert "revoked" in cli("config", "keys", "list").out
+    assert cli("config", "keys", "revoke", "ann").code == 2
 
 
 @pytest.mark.parametrize(
@@ -211,16 +213,16 @@ def test_the_command_shows_a_key_once(cli):
     ],
 )
 def test_what_is_wrong_with_a_key_is_told(cli, given, told):
-    ended = cli("keys", "add", "ann", *given)
+    ended = cli("config", "keys", "add", "ann", *given)
     assert (ended.code, ended.out) == (2, "")
     assert told in ended.err
-    assert cli("keys", "list", "--json").rows == []
+    assert cli("config", "keys", "list", "--json").rows == []
 
 
 def test_a_key_may_be_given_limits_and_namespaces(cli):
-    assert cli("namespaces", "create", "acme", "--tokens-per-day", "1000").code == 0
+    assert cli("agents", "namespaces", "create", "acme", "--tokens-per-day", "1000").code == 0
     limits = ("--requests-per-minute", 5, "--tokens-per-minute", 1000, "--streams", 2)
-    (row,) = cli("keys", "add", "bot", "--namespace", "acme", *limits, "--json").rows
+    (row,) = cli("config", "keys", "add", "bot", "--namespace", "acme", *limits, "--json").rows
     assert row["key"].startswith("te-")
     assert row["spec"]["namespaces"] == ["acme"]
     assert row["spec"]["limits"] == {
@@ -228,5 +230,5 @@ def test_a_key_may_be_given_limits_and_namespaces(cli):
         "tokens_per_minute": 1000,
         "streams": 2,
     }
-    (space,) = cli("namespaces", "show", "acme", "--json").rows
+    (space,) = cli("agents", "namespaces", "show", "acme", "--json").rows
     assert space["tokens_per_day"] == 1000

@@ -23,13 +23,13 @@ def study(**run):
 @pytest.fixture
 def spaces(cli):
     for name in ("mine", "yours"):
-        assert cli("namespaces", "create", name).code == 0
+        assert cli("agents", "namespaces", "create", name).code == 0
         made = cli(
-            *("collections", "create", "notes", "--namespace", name),
+            *("memories", "collections", "create", "notes", "--namespace", name),
             *("--embedder", "local/minilm", "--dimension", 4),
         )
         assert made.code == 0, made.err
-    assert cli("keys", "add", "first").code == 0
+    assert cli("config", "keys", "add", "first").code == 0
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def send(ask, cli, spaces):
     def as_key(namespace, url, body=None, method=None):
         if namespace not in keys:
             options = ("--namespace", namespace) if namespace else ()
-            keys[namespace] = cli("keys", "add", f"of {namespace}", *options).out.strip()
+            keys[namespace] = cli("config", "keys", "add", f"of {namespace}", *options).out.strip()
         return ask(url, body, method, Authorization=f"Bearer {keys[namespace]}")
 
     return as_key
@@ -96,13 +96,13 @@ def test_what_is_of_others_cannot_be_named(serve, send, wait):
 
 
 def test_a_namespaces_budget_ends_its_studies(serve, send, wait, cli):
-    assert cli("namespaces", "update", "mine", "--tokens-per-day", 2000).code == 0
+    assert cli("agents", "namespaces", "update", "mine", "--tokens-per-day", 2000).code == 0
     url = serve(keys=True)
     run = send("mine", f"{url}/v1/studies", study())[1]
     stopped = wait("mine", url, run["id"], "interrupted", "finished")
     assert stopped["status"] == "interrupted"
     assert "tokens of today" in stopped["reason"]
-    assert cli("namespaces", "update", "mine", "--unset", "tokens_per_day").code == 0
+    assert cli("agents", "namespaces", "update", "mine", "--unset", "tokens_per_day").code == 0
     time.sleep(1.1)  # as long as a budget is remembered
     assert send("mine", f"{url}/v1/studies/{run['id']}/resume", {})[0] == 202
     wait("mine", url, run["id"], "finished")
@@ -114,7 +114,7 @@ def test_a_revoked_key_ends_its_studies(serve, send, wait, cli):
         run = send("mine", f"{url}/v1/studies", study())[1]
         while not upstream.calls:
             time.sleep(0.05)
-        assert cli("keys", "revoke", "of mine").code == 0
+        assert cli("config", "keys", "revoke", "of mine").code == 0
         stopped = wait("", url, run["id"], "interrupted", "finished")
     assert stopped["status"] == "interrupted"
     assert "no longer valid" in stopped["reason"]

@@ -103,5 +103,5 @@ def test_what_cannot_be_scrubbed_is_said(path, monkeypatch):
         reader.exec_driver_sql("BEGIN")
         reader.exec_driver_sql("SELECT count(*) FROM runs").all()
         monkeypatch.setattr("textevolve.store.sqlite.BUSY_SECONDS", 0.1)
-        with pytest.raises(StoreError, match="textevolve store vacuum"):
+        with pytest.raises(StoreError, match="textevolve config store vacuum"):
             upkeep.scrub_store(path)

@@ -71,7 +71,7 @@ def test_a_run_is_the_same_in_both_and_goes_on_in_the_other(
     other = postgres.create("template0")
     try:
         there = postgres.address(other)
-        assert cli("store", "copy", "half.db", there).code == 0
+        assert cli("config", "store", "copy", "half.db", there).code == 0
         before = server.calls
         assert cli(*evaluate(model, "--store", there)).code == 0
         assert server.calls - before == asked // 2
@@ -107,7 +107,7 @@ def test_a_server_that_is_gone_for_a_while_is_waited_for(
         keys = [call.key for call in store.calls(kept.id)]
         assert len(keys) == len(set(keys)) == CASES * CALLS
         assert store.count_records(kept.id) == {"scored": CASES}
-    assert cli("store", "check").code == 0
+    assert cli("config", "store", "check").code == 0
 
 
 @pytest.mark.parametrize("number", [7, 40])
@@ -153,8 +153,8 @@ def test_no_password_is_shown_or_kept(cli, cases, model, postgres, postgres_name
         cli(*evaluate(model, "--store", there, "-o", "out.html", "-o", "out.json")),
         cli("runs", "list", "--store", there),
         cli("runs", "show", "--store", there),
-        cli("store", "stats", "--store", there),
-        cli("store", "check", "--store", there, "--json"),
+        cli("config", "store", "stats", "--store", there),
+        cli("config", "store", "check", "--store", there, "--json"),
         cli("config"),
         cli("runs", "list", "--store", there.replace(postgres_name, "nowhere")),
     ]

@@ -75,4 +75,4 @@ def test_a_process_that_was_asleep_ends_with_one_line(evaluate, location, spawn,
         assert store.count_records(run.id) == {"scored": CASES}
         keys = {call.key for call in store.calls(run.id)}
         assert len(keys) == CASES * CALLS
-    assert cli("store", "check").code == 0
+    assert cli("config", "store", "check").code == 0

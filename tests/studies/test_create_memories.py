@@ -325,4 +325,4 @@ def test_what_is_erased_is_gone_from_the_run_that_made_it(create, write, notes, 
     assert files() == []
     shown = cli("runs", "show", "last")
     assert (shown.code, "Lou has a cat" in shown.out) == (0, False)
-    assert cli("store", "check").code == 0
+    assert cli("config", "store", "check").code == 0

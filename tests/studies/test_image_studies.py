@@ -259,7 +259,7 @@ def test_no_judge_is_measured_on_texts_whose_pictures_it_does_not_see(cli, rows,
     path = rows.parent / "pairs.jsonl"
     told = {"input": "q", "images": "img/red.png", "candidates": ["a", "b"]}
     path.write_text(json.dumps(told) + "\n")
-    made = cli("labelling", "create", "mine", path)
+    made = cli("labels", "create", "mine", path)
     assert made.code == 0, made.err
     done = cli("bench", "agreement", "labelling:mine", "--judge", "probe", "--model", model)
     assert done.code == 2

@@ -1,4 +1,4 @@
-"""`textevolve chains show`: a chain before it runs. To run one is a study (`studies/run_chain`)."""
+"""`textevolve run chains show`. To run a chain is a study (`studies/run_chain`)."""
 
 from __future__ import annotations
 

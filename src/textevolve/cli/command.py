@@ -12,7 +12,7 @@ from textevolve.errors import InputError
 
 
 class Command(TyperCommand):
-    """A command of ours."""
+    """A command of ours. Its help shows options under the headings of their groups."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
@@ -29,15 +29,19 @@ class Command(TyperCommand):
             say("stopped")
             raise typer.Exit(INTERRUPTED) from None
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                arguments = parameter.param_type_name == "argument"
+                panel = getattr(parameter, "rich_help_panel", None)
+                heading = "Arguments" if arguments else (panel or "Options")
+                groups.setdefault(heading, []).append(record)
+        for heading, rows in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
 
 def _has_empty(value: object) -> bool:
     return value == "" or (isinstance(value, list | tuple) and "" in value)
-
-
-def use_everywhere(app: typer.Typer) -> None:
-    """Make all commands of an app, and of the groups below it, commands of this kind."""
-    for command in app.registered_commands:
-        command.cls = Command
-    for group in app.registered_groups:
-        if group.typer_instance is not None:
-            use_everywhere(group.typer_instance)

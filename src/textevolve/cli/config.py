@@ -10,7 +10,7 @@ import typer
 from textevolve.settings import ENVIRONMENT, read_settings, settings_files
 
 
-def config(
+def show(
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
     """Show the settings in force, where each comes from, and the files that are read.

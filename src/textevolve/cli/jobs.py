@@ -35,8 +35,6 @@ from textevolve.store.repository import Store, open_store
 from textevolve.store.served import ServedRun
 from textevolve.studies.study_file import read_study_file
 
-app = typer.Typer(**options.PLAIN)
-
 JobName = Annotated[str, typer.Argument(metavar="NAME", help="Its name, or NAMESPACE/NAME.")]
 StudyFile = Annotated[str, typer.Argument(metavar="FILE", help="The study, as a YAML file.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Change the job if it is there already.")]
@@ -74,22 +72,19 @@ def add(file: str, replace: bool, **given: Any) -> None:
 
 
 _FIELDS = [one for one in parameters_of(JobSpec) if one.name not in ("name", "study", "sent")]
-app.command("add")(
-    give_parameters(
-        add,
-        [
-            keyword("name", JobName, inspect.Parameter.empty),
-            keyword("file", StudyFile, inspect.Parameter.empty),
-            *_FIELDS,
-            keyword("replace", Replace, False),
-            keyword("namespace", NamespaceName),
-            keyword("store", options.StoreFile),
-        ],
-    )
+give_parameters(
+    add,
+    [
+        keyword("name", JobName, inspect.Parameter.empty),
+        keyword("file", StudyFile, inspect.Parameter.empty),
+        *_FIELDS,
+        keyword("replace", Replace, False),
+        keyword("namespace", NamespaceName),
+        keyword("store", options.StoreFile),
+    ],
 )
 
 
-@app.command("list")
 def list_jobs(
     namespace: NamespaceName = None,
     as_json: options.Json = False,
@@ -111,7 +106,6 @@ def list_jobs(
         )
 
 
-@app.command()
 def show(
     name: JobName,
     limit: Annotated[int, typer.Option(help="How many runs, the newest first.", min=1)] = 20,
@@ -129,7 +123,6 @@ def show(
         print_report(report_job(job, runs), open_console())
 
 
-@app.command()
 def pause(name: JobName, namespace: NamespaceName = None, store: options.StoreFile = None) -> None:
     """Let a job run no more, until it is resumed; what is under way goes on."""
     with open_named(store, name, namespace) as (_, resources, space, own):
@@ -137,7 +130,6 @@ def pause(name: JobName, namespace: NamespaceName = None, store: options.StoreFi
     typer.echo(f"paused the job {space}/{own}; go on with: textevolve jobs resume {space}/{own}")
 
 
-@app.command()
 def resume(name: JobName, namespace: NamespaceName = None, store: options.StoreFile = None) -> None:
     """Let a paused job run again; times that went by are left out."""
     with open_named(store, name, namespace) as (_, resources, space, own):
@@ -145,7 +137,6 @@ def resume(name: JobName, namespace: NamespaceName = None, store: options.StoreF
     typer.echo(f"resumed the job {space}/{own}")
 
 
-@app.command()
 def remove(
     name: JobName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -161,7 +152,6 @@ def remove(
     typer.echo(f"removed the job {space}/{own}")
 
 
-@app.command()
 @telling_warnings()
 def run(name: JobName, namespace: NamespaceName = None, store: options.StoreFile = None) -> None:
     """Run a job now, here, whenever it is due; it stays due then."""
@@ -178,7 +168,6 @@ def run(name: JobName, namespace: NamespaceName = None, store: options.StoreFile
     raise typer.Exit(FAILED if outcome is None else EXIT_CODES.get(outcome.status, FAILED))
 
 
-@app.command()
 @telling_warnings()
 def work(
     at_once: Annotated[

@@ -1,4 +1,4 @@
-"""`textevolve keys add|list|revoke`: who may ask a server that other machines can reach."""
+"""`textevolve config keys add|list|revoke`: who may ask a server that other machines can reach."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from textevolve.store import Store
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeySpec, StoredKey
 
-app = typer.Typer(**options.PLAIN)
-
 KeyName = Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what it is for.")]
 Expires = Annotated[
     str | None,
@@ -31,7 +29,7 @@ Expires = Annotated[
 UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
-def _add(**given: Any) -> None:
+def add(**given: Any) -> None:
     """Make a key. It is printed once, and cannot be shown again."""
     name, expires = given["name"].strip(), read_expiry(given["expires"])
     if not name or not name.isprintable():
@@ -51,16 +49,15 @@ def _add(**given: Any) -> None:
 
 _own = [keyword("name", KeyName, ...), keyword("expires", Expires), *parameters_of(KeySpec)]
 _shared = [keyword("as_json", options.Json, False), keyword("store", options.StoreFile)]
-app.command("add")(give_parameters(_add, [*_own, *_shared]))
+give_parameters(add, [*_own, *_shared])
 
 
-@app.command("list")
 def list_keys(as_json: options.Json = False, store: options.StoreFile = None) -> None:
     """List all keys, also those that have ended."""
     with _open(store) as (_, resources):
         found = resources.read(stored_keys.list_keys)
     if not found and not as_json:
-        typer.echo("no keys; make one with: textevolve keys add NAME")
+        typer.echo("no keys; make one with: textevolve config keys add NAME")
     for one in found:
         if as_json:
             print_json(_describe(one))
@@ -70,7 +67,6 @@ def list_keys(as_json: options.Json = False, store: options.StoreFile = None) ->
             typer.echo(f"  {one.id}  {_say_rights(one)}")
 
 
-@app.command()
 def revoke(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The key's name, or its id.")],
     store: options.StoreFile = None,

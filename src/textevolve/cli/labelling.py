@@ -1,4 +1,4 @@
-"""`textevolve labelling create|list|show|export|delete`."""
+"""`textevolve labels create|list|show|export|delete`."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def list_tasks(
             typer.echo(f"{task.name}: {task.spec.kind}, {task.positions:,} to label; {done}")
     if not tasks and not as_json:
         typer.echo(
-            f"no labelling tasks in the namespace '{space}'; make one with: textevolve labelling"
+            f"no labelling tasks in the namespace '{space}'; make one with: textevolve labels"
             " create NAME DATA"
         )
 

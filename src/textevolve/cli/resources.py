@@ -1,4 +1,4 @@
-"""`textevolve namespaces|agents|collections|users VERB`, such as `agents create`.
+"""The commands of resources: namespaces, agents, collections and users, such as `agents create`.
 
 Each verb is one function for all kinds. Its options are its own parameters, and the fields of the
 kind's specification.
@@ -135,7 +135,7 @@ def list_all(call: ResourceCall) -> None:
     else:
         typer.echo(
             f"no {call.kind.command}{call.kind.place(call.space.name)}; make one with: textevolve"
-            f" {call.kind.command} create NAME"
+            f" {call.kind.command_path} create NAME"
         )
 
 

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import options, say
-from textevolve.cli.batches import cancel_batch
 from textevolve.cli.drawing import open_console
 from textevolve.cli.remote import fetch_run, watch_run
 from textevolve.cli.results import check_outputs, print_json, write_line, write_outputs
@@ -36,15 +35,12 @@ from textevolve.studies.reporting import make_data, make_report
 from textevolve.studies.stored import read_records, read_stored
 from textevolve.studies.study import AnyStudy
 
-app = typer.Typer(**options.PLAIN)
-
 RunName = Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")]
 Turns = Annotated[
     bool, typer.Option("--turns", help="In tables and JSON lines: a row for each turn of a debate.")
 ]
 
 
-@app.command("list")
 def list_runs(
     limit: Annotated[int, typer.Option(help="How many, the newest first.")] = 20,
     as_json: options.Json = False,
@@ -69,7 +65,6 @@ def list_runs(
         typer.echo(f"no runs in {where}; make one with: textevolve evaluate")
 
 
-@app.command()
 def show(
     run: RunName = "last",
     failed: Annotated[
@@ -115,7 +110,7 @@ RESCORED = (
 """Parameters of a debate that say nothing of what is asked."""
 
 
-def resume(run: str = "last", **given: Any) -> None:
+def _resume(run: str = "last", **given: Any) -> None:
     """Go on with a run: only what is missing is asked."""
     wanted = RunOptions(**given)
     named = {"server": wanted.server, "store": wanted.store, "concurrency": wanted.concurrency}
@@ -131,7 +126,7 @@ def resume(run: str = "last", **given: Any) -> None:
         raise typer.Exit(execute(opened, record, settings, take_launch(wanted), wanted))
 
 
-def replay(run: str = "last", **given: Any) -> None:
+def _replay(run: str = "last", **given: Any) -> None:
     """Score a run's debates anew under other parameters, without a model call."""
     changed = given_parameters(DebateParameters(**read_given(DebateParameters, given)))
     wanted = RunOptions(**{name: given[name] for name in ("output", "as_json", "store")})
@@ -151,9 +146,8 @@ def replay(run: str = "last", **given: Any) -> None:
 
 _RUN = inspect.Parameter("run", inspect.Parameter.KEYWORD_ONLY, default="last", annotation=RunName)
 _PARAMETERS = [one for one in parameters_of(DebateParameters) if one.name in RESCORED]
-app.command("resume")(shape_command(resume, [_RUN], RESUMED))
-app.command("cancel-batch")(cancel_batch)
-app.command("replay")(shape_command(replay, [_RUN, *_PARAMETERS], ("output", "as_json", "store")))
+resume = shape_command(_resume, [_RUN], RESUMED)
+replay = shape_command(_replay, [_RUN, *_PARAMETERS], ("output", "as_json", "store"))
 
 
 def _rescoring(study: AnyStudy, parameters: Mapping[str, Any]) -> Callable[[Any], Any]:
@@ -163,7 +157,6 @@ def _rescoring(study: AnyStudy, parameters: Mapping[str, Any]) -> Callable[[Any]
     return lambda record: rescore(record, parameters)
 
 
-@app.command()
 def export(
     run: RunName,
     output: Annotated[
@@ -200,7 +193,6 @@ def export_run(
     write_outputs(study, store, run, read_records(store, run), outputs, turns=turns)
 
 
-@app.command()
 def compare(
     first: Annotated[str, typer.Argument(help="A run's id, the start of it, or its name.")],
     second: Annotated[str, typer.Argument(help="Another run over the same cases.")],
@@ -221,8 +213,7 @@ def compare(
             print_report(compared.report, open_console())
 
 
-@app.command("delete")
-def remove(
+def delete(
     run: RunName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     server: options.ServerAddress = None,
@@ -245,7 +236,6 @@ def remove(
     typer.echo(f"removed run {record.id}: {freed.cases} cases, {freed.calls} calls")
 
 
-@app.command()
 def cancel(run: RunName, server: options.ServerAddress = None) -> None:
     """End the work on a run at a server; what was answered is kept."""
     settings, _ = read_settings({"server": server})

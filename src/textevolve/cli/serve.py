@@ -79,7 +79,7 @@ def _announce(serving: Serving, url: str) -> None:
 
 def _say_protection(options: ServerOptions) -> str:
     if options.keys or options.key_env or not is_here(options.host):
-        return "  everyone needs a key (textevolve keys); browsers log in at /login"
+        return "  everyone needs a key (textevolve config keys); browsers log in at /login"
     return "  this machine alone is answered, without a key; --keys asks for one here too"
 
 

@@ -1,4 +1,4 @@
-"""`textevolve sessions list|show|delete|export`: the chats that are kept."""
+"""`textevolve agents sessions list|show|delete|export`: the chats that are kept."""
 
 from __future__ import annotations
 
@@ -22,12 +22,9 @@ from textevolve.settings import read_settings
 from textevolve.store import Store, kinds
 from textevolve.store.sessions import StoredSessions
 
-app = typer.Typer(**options.PLAIN)
-
 SessionName = Annotated[str, typer.Argument(help="Its id, the start of it, or 'last'.")]
 
 
-@app.command("list")
 def list_sessions(
     agent: Annotated[
         str | None, typer.Option(help="Only chats with this agent: AGENT or NAMESPACE/AGENT.")
@@ -56,7 +53,6 @@ def list_sessions(
         typer.echo(f"no chats in the namespace '{space}'; begin one with: textevolve chat AGENT")
 
 
-@app.command()
 def show(
     session: SessionName = "last",
     namespace: NamespaceName = None,
@@ -81,7 +77,6 @@ def show(
         typer.echo(f"\n{who}, {_write_time(message.created)}{note}\n{visible(message.text)}")
 
 
-@app.command()
 def delete(
     session: SessionName,
     yes: Yes = False,
@@ -98,7 +93,6 @@ def delete(
     typer.echo(f"removed session {chat.id}: {messages}")
 
 
-@app.command()
 def export(
     session: SessionName,
     output: Annotated[str, typer.Argument(help="The file to write; - is standard output.")],

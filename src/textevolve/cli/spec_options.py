@@ -16,7 +16,6 @@ import yaml
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from textevolve.cli.command import Command
 from textevolve.cli.options import read_argument
 from textevolve.errors import InputError
 from textevolve.rows import names_rows, read_text
@@ -196,20 +195,3 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "argument": read_argument,
     "rows": _read_or_rows,
 }
-
-
-class GroupedCommand(Command):
-    """Shows options in the help under the headings of their groups."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                arguments = parameter.param_type_name == "argument"
-                panel = getattr(parameter, "rich_help_panel", None)
-                heading = "Arguments" if arguments else (panel or "Options")
-                groups.setdefault(heading, []).append(record)
-        for heading, rows in groups.items():
-            with formatter.section(heading):
-                formatter.write_dl(rows)

@@ -1,4 +1,4 @@
-"""`textevolve store`: the database itself. What is in it the other commands show."""
+"""`textevolve config store`: the database itself. What is in it the other commands show."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ from textevolve.settings import StoreLocation, read_settings, store_location
 from textevolve.store import upkeep
 from textevolve.store.copying import copy_store
 
-app = typer.Typer(**options.PLAIN)
-
 OneObject = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
 
 
-@app.command()
 def copy(
     source: Annotated[
         str, typer.Argument(metavar="FROM", help="A file, or a postgresql:// address.")
@@ -42,7 +39,6 @@ def copy(
     typer.echo(f"{second}: has all that is in {first}\n{rows or 'nothing'}\nSHA-256 {copied.hash}")
 
 
-@app.command()
 def stats(as_json: OneObject = False, store: options.StoreFile = None) -> None:
     """Tell how much a store holds, and what it takes."""
     settings, _ = read_settings({"store": store})
@@ -61,7 +57,6 @@ def stats(as_json: OneObject = False, store: options.StoreFile = None) -> None:
     typer.echo(f"rows: {rows or 'none'}")
 
 
-@app.command()
 def vacuum(as_json: OneObject = False, store: options.StoreFile = None) -> None:
     """Give back the room that nothing needs any more, such as that of removed runs."""
     settings, _ = read_settings({"store": store})
@@ -72,7 +67,6 @@ def vacuum(as_json: OneObject = False, store: options.StoreFile = None) -> None:
         typer.echo(f"{settings.store}: {before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now")
 
 
-@app.command()
 def check(
     salvage: Annotated[
         Path | None, typer.Option(help="A new file, into which what is whole is copied.")

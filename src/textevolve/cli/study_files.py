@@ -1,4 +1,4 @@
-"""`textevolve init` and `textevolve schema`: what helps to write a study down in a YAML file."""
+"""`textevolve run init` and `run schema`: help with writing a study's YAML file."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""`textevolve templates list|show|detect|convert|render|check`: instruction formats, and the chat
-templates of models. What they print is exactly what a model reads, so nothing is added to it."""
+"""The commands `models templates`: instruction formats, and the chat templates of models.
+
+They print exactly what a model reads, so nothing is added to it."""
 
 from __future__ import annotations
 
@@ -78,10 +79,10 @@ def detect(
 ) -> None:
     """Say which known formats a rendered prompt is in, the likeliest first.
 
-    Exit codes: 0 one was found; 1 none. Of a model's file `templates check` says it.
+    Exit codes: 0 one was found; 1 none. Of a model's file `models templates check` says it.
     """
     if is_model_file(source):
-        raise InputError(f"{source}: is a model's file: textevolve templates check {source}")
+        raise InputError(f"{source}: is a model's file: textevolve models templates check {source}")
     names = detect_prompt(read_text(source))
     if as_json:
         _print_json([{"name": name} for name in names])
@@ -122,7 +123,7 @@ def convert(
             raise InputError(
                 f"{source}: no description here writes what this template does; of {roles} it"
                 f" writes {wrong[0].expected!r}, the nearest description {wrong[0].got!r}; keep"
-                " the template (`templates render --template`)"
+                " the template (`models templates render --template`)"
             )
         _write(json.dumps(_data(inference.format), indent=2, ensure_ascii=False) + "\n")
         say(_describe_equality(inference))

@@ -130,7 +130,9 @@ def load_fitted(path: str) -> FittedFile:
 def parse_fitted(text: str, source: str) -> FittedFile:
     node, data = parse_yaml(text, source)
     if not isinstance(data, dict) or "signals" not in data:
-        raise InputError(f"{source}: is no fitted judge: textevolve fit LABELS -o NAME.judge")
+        raise InputError(
+            f"{source}: is no fitted judge: textevolve judges fit LABELS -o NAME.judge"
+        )
     return build_at(FittedFile, cast("dict[str, Any]", data), node, source)
 
 

@@ -100,8 +100,8 @@ def require_keys(options: ServerOptions, resources: Store, key: str | None) -> N
         return
     why = "--keys" if is_here(options.host) else f"--host {options.host}: other machines could ask"
     raise SettingsError(
-        f"{why}: and there is no key yet; make one with `textevolve keys add NAME`, or name an"
-        " environment variable that holds one with --key-env"
+        f"{why}: and there is no key yet; make one with `textevolve config keys add NAME`, or name"
+        " an environment variable that holds one with --key-env"
     )
 
 

@@ -46,8 +46,8 @@ class ServerOptions(Frozen):
     port: int = option(8400, "The port to listen on; 0 is any free one.", ge=0, le=65535)
     keys: bool = option(
         False,
-        "Ask for a key on this machine too; beyond it one is always asked for. `textevolve keys`"
-        " makes them.",
+        "Ask for a key on this machine too; beyond it one is always asked for. `textevolve config"
+        " keys` makes them.",
     )
     key_env: str | None = option(
         None,

@@ -37,7 +37,7 @@ DAMAGES = (
 )
 """What goes wrong where bytes are read that are not those that were kept."""
 
-CHECK = "`textevolve store check` says what is whole, and saves it with --salvage FILE"
+CHECK = "`textevolve config store check` says what is whole, and saves it with --salvage FILE"
 
 HASH_BYTES = 32
 """Of a SHA-256, by which a text is kept."""

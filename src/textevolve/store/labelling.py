@@ -48,7 +48,7 @@ def create_task(
     if fetch_one(connection, labelling_tasks, namespace_id=space, name=name) is not None:
         raise InputError(
             f"there is a labelling task '{name}' already; give another name, or delete it with:"
-            f" textevolve labelling delete {name}"
+            f" textevolve labels delete {name}"
         )
     id = f"{TASK_ID}{secrets.token_hex(16)}"
     row = {"id": id, "namespace_id": space, "name": name, "created": time.time()}

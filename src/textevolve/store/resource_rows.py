@@ -25,6 +25,10 @@ R = TypeVar("R")
 S = TypeVar("S", bound=BaseModel)
 
 
+PARENTS = {"namespaces": "agents", "users": "agents", "collections": "memories"}
+"""Groups of commands below another one."""
+
+
 @dataclass(frozen=True, slots=True)
 class ResourceTable:
     """`noun`: what messages call one; `command`: the group of commands that works on them, of which
@@ -41,6 +45,11 @@ class ResourceTable:
     def walled(self) -> bool:
         """Tell whether each belongs to a namespace."""
         return "namespace_id" in self.table.c
+
+    @property
+    def command_path(self) -> str:
+        """The words after `textevolve` that begin its commands."""
+        return " ".join(filter(None, (PARENTS.get(self.command), self.command)))
 
     def query(self) -> Select[Any]:
         return select(self.table)
@@ -93,7 +102,7 @@ def require_row(
         command = kind.make.format(kind.full_name(name, namespace))
         raise NotFoundError(
             f"there is no {kind.noun} '{name}'{kind.place(namespace)}{near}; make it with:"
-            f" textevolve {kind.command} {command}"
+            f" textevolve {kind.command_path} {command}"
         )
     return row
 
@@ -151,7 +160,7 @@ def refuse_taken(connection: Connection, kind: ResourceTable, name: str, namespa
     if connection.execute(taken).one_or_none() is not None:
         raise TakenError(
             f"the {kind.noun} '{name}' is there already{kind.place(namespace)}; change it with:"
-            f" textevolve {kind.command} {kind.change.format(kind.full_name(name, namespace))}"
+            f" textevolve {kind.command_path} {kind.change.format(kind.full_name(name, namespace))}"
         )
 
 

@@ -72,7 +72,7 @@ def update_tables(
     elif not accept_older:
         raise StoreError(
             f"store {place}: was written by an early TextEvolve (schema {revision}); copy it into a"
-            f" new store, which has all that is in it: textevolve store copy {place} NEW"
+            f" new store, which has all that is in it: textevolve config store copy {place} NEW"
         )
 
 

@@ -208,7 +208,7 @@ class StoredSessions:
         rows = connection.execute(query).all()
         if not rows or not id.strip():
             missing = "there is no chat yet" if id == LAST else f"there is no session '{id}'"
-            hint = "see `textevolve sessions list`"
+            hint = "see `textevolve agents sessions list`"
             raise NotFoundError(f"{missing} in the namespace '{self.namespace}'; {hint}")
         if len(rows) > 1:
             raise InputError(f"several sessions begin with '{id}'; give more of the id")

@@ -113,7 +113,7 @@ def scrub_store(location: StoreLocation) -> None:
     except StoreError as error:
         raise StoreError(
             f"{error}; the text is erased, but free pages may hold it still: when no other process"
-            " uses the store, give the command: textevolve store vacuum"
+            " uses the store, give the command: textevolve config store vacuum"
         ) from error
 
 
@@ -147,7 +147,7 @@ def check(location: StoreLocation, salvage: Path | None = None) -> Findings:
         if salvage is not None:
             raise StoreError(
                 f"store {location}: only a file is salvaged; what is whole is copied by:"
-                " textevolve store copy, and backups are made with pg_dump"
+                " textevolve config store copy, and backups are made with pg_dump"
             )
         with closing(open_database(location)) as database:
             return database.read(

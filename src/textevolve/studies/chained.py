@@ -73,7 +73,7 @@ def refuse_chain(study: AnyStudy, spec: StudySpec, asks: Asks) -> None:
     if spec.model is not None and spec.plain_model is None and spec.model not in asks.chains:
         raise InputError(
             f"--model {spec.model}: a chain writes texts, and {study.kind} needs a model that"
-            " judges; optimize, calibrate, compare and `chains run` take chains"
+            " judges; optimize, calibrate, compare and `run chains run` take chains"
         )
 
 

@@ -254,7 +254,8 @@ class EvaluateSpec(DebateParameters, ImagesSpec):
     rubric: str | None = option(
         None,
         "What to judge by, in place of the judge's own components or questions: a text, @FILE, or a"
-        " shipped rubric (`textevolve rubrics list`). Each line is a criterion of a checklist.",
+        " shipped rubric (`textevolve judges rubrics list`). Each line is a criterion of a"
+        " checklist.",
         group="Judging",
         text="argument",
     )

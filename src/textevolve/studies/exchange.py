@@ -91,13 +91,14 @@ def take_content(
     """Read lines with their places; `path`: the name of all of them in messages."""
     where, first = next(lines, (path, "{}"))
     head = parse_row(first, where, "line")
-    if head.get(FORMAT) is None:
-        raise InputError(f"{where}: is not what textevolve {kind.command} export writes")
+    other = KINDS.get(str(head.get("kind")))
+    if head.get(FORMAT) is None or other is None:
+        raise InputError(f"{where}: is not what textevolve {kind.command_path} export writes")
     if head[FORMAT] != VERSION:
         raise InputError(f"{where}: has version {head[FORMAT]}, and this program reads {VERSION}")
-    if head.get("kind") != kind.command:
-        known = head.get("kind") if head.get("kind") in list(KINDS) else "KIND"
-        raise InputError(f"{where}: holds {known}; read it with: textevolve {known} import")
+    if other is not kind:
+        known = f"holds {other.command}; read it with: textevolve {other.command_path} import"
+        raise InputError(f"{where}: {known}")
     resources: list[Exported] = []
     for where, text in lines:
         row = parse_row(text, where, "line")

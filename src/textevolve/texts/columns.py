@@ -62,7 +62,7 @@ _MEASURES = (
 _BLANK = re.compile(r"\n\s*\n")
 _BREAKS = re.compile(r"[\s_-]+")
 _CHAIN_INPUT, _CHAIN_OUTPUT = "input.", "output."
-"""How columns begin that `chains run` exports; behind it stands the name of the value."""
+"""How columns begin that `run chains run` exports; behind it stands the name of the value."""
 _COMPARED, _GUIDED = {"variant", "input", "text"}, {"answer", "text", "failure", "feedback"}
 """Columns of our exports of comparisons and of guided answers, in which `text` is the output."""
 

@@ -1,5 +1,5 @@
-"""`textevolve profile list|show|check`: the shipped profiles, and any other one. Having one written
-is a study (`studies/profile.py`)."""
+"""The commands `judges list`, `judges profiles` and `judges rubrics`: the judges, profiles and
+rubrics that there are. Profiles are written by a study (`studies/profile.py`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,48 @@ from textevolve.cli.drawing import open_console, safe
 from textevolve.cli.results import print_json
 from textevolve.debate.profile import Profile, load_profile, shipped_profiles
 from textevolve.errors import InputError
+from textevolve.judges.packages import installed_judges
+from textevolve.judges.shipped_rubrics import load_rubric, shipped_rubrics
 from textevolve.report.terminal import draw_facts
+
+JUDGES = {
+    "debate:PROFILE": "the agents of a profile debate; the default",
+    "jury:PROFILE": "the same agents, each blind and alone",
+    "single": "one neutral agent states its scores",
+    "escalation:PROFILE": "a jury; a debate only if it is in doubt",
+    "probe": "yes / no questions about each text: P(yes)",
+    "checklist": "criteria written for the input, each probed",
+    "reference": "a probe beside a reference answer",
+    "pairwise": "which of two texts is better, in both orders",
+    "decide": "a typed question for each criterion of a rubric",
+    "faithfulness": "statements of the text that the context supports",
+    "answer-relevance": "statements of the text that help to answer",
+    "context-recall": "statements of the reference in the context",
+    "context-precision": "passages of the context that the answer needs",
+    "instruction-likelihood": "how well a text tells its instruction",
+    "embedding@MODEL": "similarity of the embeddings of text and reference",
+    "metric:NAME": "a metric without a model, such as metric:rouge-l",
+    "look:NAME": "a surface property, such as look:length",
+    "rules:FILE.yaml": "length, patterns, JSON schema, ...; no model",
+    "hybrid:FILE.yaml:JUDGE": "rules first, then a judge",
+    "cascade:BELOW:FIRST,SECOND": "the second if the first is not that certain",
+    "FILE.judge": "judges fitted to labels by `judges fit`",
+}
+"""Every judge as `--judge` takes it."""
+
+
+def list_judges(as_json: options.Json = False) -> None:
+    """List every judge in a line.
+
+    A judge takes options (probe+rules, pairwise+reference, debate:general+rounds=1) and a model of
+    its own (probe@openai/gpt-6-luna).
+    """
+    rows = {**JUDGES, **dict.fromkeys(installed_judges(), "of an installed package")}
+    if as_json:
+        print_json([{"name": name, "description": text} for name, text in rows.items()])
+        return
+    for name, text in rows.items():
+        typer.echo(f"{name:28}{text}")
 
 
 def list_profiles(as_json: options.Json = False) -> None:
@@ -29,7 +70,7 @@ def list_profiles(as_json: options.Json = False) -> None:
         typer.echo(f"{profile.name:{width}}  {profile.description}\n{'':{width}}  {names}")
 
 
-def show(
+def show_profile(
     profile: Annotated[
         str, typer.Argument(metavar="PROFILE", help="A shipped profile, or a YAML file.")
     ],
@@ -65,7 +106,7 @@ def _draw_profile(profile: Profile) -> None:
     console.print(draw_facts((k, safe("none" if v is None else str(v))) for k, v in rest.items()))
 
 
-def check(
+def check_profiles(
     profiles: Annotated[
         list[str], typer.Argument(metavar="PROFILE...", help="YAML files, or shipped profiles.")
     ],
@@ -87,3 +128,16 @@ def check(
             f" components, {loaded.rounds} rounds, {loaded.protocol})"
         )
     raise typer.Exit(MISUSED if wrong else 0)
+
+
+def list_rubrics() -> None:
+    """List the shipped rubrics: what each judges by, what it needs, where it comes from."""
+    for name in shipped_rubrics():
+        typer.echo("\n  ".join((name, *load_rubric(name).about)))
+
+
+def show_rubric(
+    rubric: Annotated[str, typer.Argument(metavar="RUBRIC", help="A shipped rubric.")],
+) -> None:
+    """Print a shipped rubric as a file that can be changed and given as --rubric @FILE."""
+    typer.echo(load_rubric(rubric).source, nl=False)
