@@ -141,13 +141,13 @@ def test_what_cannot_be_used_is_one_line(cli, home, case):
     assert outcome.out == ""
 
 
-@pytest.mark.parametrize("group", ["agents", "collections", "users"])
+@pytest.mark.parametrize("group", ["agents", "memories collections", "agents users"])
 def test_the_command_that_makes_what_is_missing_makes_it(cli, home, group):
     cli("agents", "namespaces", "create", "acme")
-    missing = cli(group, "show", "acme/guide")
+    missing = cli(*group.split(), "show", "acme/guide")
     command = shlex.split(missing.err.partition("make it with: textevolve ")[2])
     assert cli(*command).code == 0
-    assert cli(group, "show", "acme/guide").code == 0
+    assert cli(*group.split(), "show", "acme/guide").code == 0
 
 
 def test_a_namespace_goes_to_another_store_and_back(cli, embedded, home, monkeypatch):

@@ -6,7 +6,7 @@ Nothing is imported here, so that the help of a group loads no command.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,13 @@ MEASURE = {
         show=Entry("nodes:show", "Show the nodes of a trace or of a run as a tree."),
         export=Entry("nodes:export", "Write rewards for training, or a page."),
     ),
-    "memory-eval": _group(
-        "Measure what a memory system keeps.",
+    "memory-eval": replace(
+        _group(
+            "Measure what a memory system keeps.",
+            run=Entry("study:memory-eval", "Measure what a memory system keeps."),
+            synth=Entry("memory_eval:synth", "Make users with dialogues, by templates."),
+        ),
         default="run",
-        run=Entry("study:memory-eval", "Measure what a memory system keeps."),
-        synth=Entry("memory_eval:synth", "Make users with dialogues, by templates."),
     ),
 }
 IMPROVE = {
@@ -121,17 +123,19 @@ AGENTS = {
     ),
 }
 WORK = {
-    "run": _group(
-        "Run a study that a YAML file describes, or a chain.",
-        default="file",
-        file=Entry("study:", "Run a study of any kind that a YAML file describes."),
-        init=Entry("study_files:init", "Write a commented example of such a file."),
-        schema=Entry("study_files:schema", "Print the JSON schema of such files."),
-        chains=_group(
-            "Show and run chains of steps.",
-            show=Entry("chains:show", "Show a chain's steps, inputs, outputs and models."),
-            run=Entry("study:chain", "Run a chain on values, or on each row of a file."),
+    "run": replace(
+        _group(
+            "Run a study that a YAML file describes, or a chain.",
+            file=Entry("study:", "Run a study of any kind that a YAML file describes."),
+            init=Entry("study_files:init", "Write a commented example of such a file."),
+            schema=Entry("study_files:schema", "Print the JSON schema of such files."),
+            chains=_group(
+                "Show and run chains of steps.",
+                show=Entry("chains:show", "Show a chain's steps, inputs, outputs and models."),
+                run=Entry("study:chain", "Run a chain on values, or on each row of a file."),
+            ),
         ),
+        default="file",
     ),
     "runs": _group(
         "List, show, resume, compare, export and delete runs.",
@@ -200,23 +204,25 @@ WORK = {
             check=Entry("templates:check", "Say what is wrong with a model's template."),
         ),
     ),
-    "config": _group(
-        "Show the settings; manage a server's keys and the store.",
+    "config": replace(
+        _group(
+            "Show the settings; manage a server's keys and the store.",
+            show=Entry("config:show", "Show the settings and where they come from."),
+            keys=_group(
+                "Make, list and revoke keys of a server's clients.",
+                add=Entry("keys:add", "Make a key."),
+                list=Entry("keys:list_keys", "List all keys, also those that have ended."),
+                revoke=Entry("keys:revoke", "End a key at once."),
+            ),
+            store=_group(
+                "Copy, check and measure the database that keeps everything.",
+                copy=Entry("store:copy", "Copy all of a store into another one."),
+                stats=Entry("store:stats", "Tell how much a store holds."),
+                vacuum=Entry("store:vacuum", "Give back unused room."),
+                check=Entry("store:check", "Check a store, and save what is whole."),
+            ),
+        ),
         default="show",
-        show=Entry("config:show", "Show the settings and where they come from."),
-        keys=_group(
-            "Make, list and revoke keys of a server's clients.",
-            add=Entry("keys:add", "Make a key."),
-            list=Entry("keys:list_keys", "List all keys, also those that have ended."),
-            revoke=Entry("keys:revoke", "End a key at once."),
-        ),
-        store=_group(
-            "Copy, check and measure the database that keeps everything.",
-            copy=Entry("store:copy", "Copy all of a store into another one."),
-            stats=Entry("store:stats", "Tell how much a store holds."),
-            vacuum=Entry("store:vacuum", "Give back unused room."),
-            check=Entry("store:check", "Check a store, and save what is whole."),
-        ),
     ),
     "doctor": Entry("doctor:doctor", "Check settings, keys, store and endpoints."),
 }
