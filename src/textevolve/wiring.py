@@ -21,11 +21,12 @@ from textevolve.evaluation import Evaluator, Usage
 from textevolve.evaluators import Judges, keep_whole, rehearse_scores
 from textevolve.events import Listener, silence
 from textevolve.llm.batches.ledger import (
+    BatchedModel,
     BatchLedger,
     BatchMeans,
     ConfirmingJournal,
-    EndpointPrice,
-    unbound,
+    batch_price,
+    takes_batches,
 )
 from textevolve.llm.catalogue import embedder_of, locate
 from textevolve.llm.chains.scope import ChainContext
@@ -36,7 +37,7 @@ from textevolve.llm.limiting import RateBucket
 from textevolve.llm.mapreduce import compress
 from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.prices import describe_missing_price, find_price, price_of
-from textevolve.llm.providers import FORMS, resolve
+from textevolve.llm.providers import FORMS, Endpoint, resolve
 from textevolve.llm.refusals import refuse_unfit
 from textevolve.llm.wrappers import Allowance, Budget, Journaled, Retrying, refuse_unpriced, within
 from textevolve.memory.cue import Recall, nothing
@@ -44,7 +45,7 @@ from textevolve.memory.index import Embed
 from textevolve.memory_snapshots import embed_with, open_recall
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.shapes import LabelMetric, check_metric
-from textevolve.settings import Settings
+from textevolve.settings import Price, Settings
 from textevolve.user_code import OWN, own_object
 
 if TYPE_CHECKING:
@@ -301,21 +302,23 @@ async def open_models(
     async with AsyncExitStack() as stack:
         means = None
         if batches is not None:
+            journal = ConfirmingJournal(journal)
             means = BatchMeans(settings, batches, journal, stack, listener, deadline)
-        kept = journal if means is None else ConfirmingJournal(journal, means.confirm)
 
-        def bound(model: Model, price_of: EndpointPrice) -> Model:
+        def bound(model: Model, price_of: Callable[[Endpoint], Price | None]) -> Model:
+            if not budget.limits:
+                return model
             return within(model, resolve(model.name, settings, asks=False), budget, price_of)
 
         def model_of(spec: str) -> Model:
             if spec not in models:
-                opening: Model = _Opening(spec, settings, stack, listener, limits_of)
-                model = bound(opening, find_price) if budget.limits else opening
-                if means is not None:
+                opening = _Opening(spec, settings, stack, listener, limits_of)
+                model = bound(opening, find_price)
+                if means is not None and takes_batches(resolve(spec, settings, asks=False)):
                     gatherer = _Opening(spec, settings, stack, listener, limits_of, means)
-                    model = means.put_before(model, gatherer, bound if budget.limits else unbound)
+                    model = BatchedModel(model, bound(gatherer, batch_price))
                 model = model if halt is never else _Haltable(model, halt)
-                models[spec] = Journaled(model, kept, listener)
+                models[spec] = Journaled(model, journal, listener)
             return models[spec]
 
         yield model_of

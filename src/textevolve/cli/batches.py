@@ -10,7 +10,7 @@ import typer
 from textevolve.cli import options
 from textevolve.engine import sync
 from textevolve.llm.batches.gathering import cancel_job, forget_job
-from textevolve.llm.batches.ledger import BatchMeans, KeptBatch
+from textevolve.llm.batches.ledger import BatchMeans, ConfirmingJournal, KeptBatch
 from textevolve.report.wording import count
 from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import Store, open_store
@@ -70,5 +70,6 @@ async def _end(
     store: Store, run: RunRecord, job: KeptBatch, settings: Settings, *, forget: bool
 ) -> str:
     async with AsyncExitStack() as stack:
-        means = BatchMeans(settings, store.batches(run.id), store.journal(run.id), stack)
+        journal = ConfirmingJournal(store.journal(run.id))
+        means = BatchMeans(settings, store.batches(run.id), journal, stack)
         return await (forget_job(job, means) if forget else cancel_job(job, means))

@@ -14,7 +14,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,27 +28,19 @@ from textevolve.errors import (
     RejectedError,
     UnavailableError,
 )
-from textevolve.events import BatchPolled, CallRetried, Listener
+from textevolve.events import BatchPolled, CallRetried
 from textevolve.llm.batches.ledger import (
-    BatchLedger,
     BatchMeans,
     JobState,
     KeptBatch,
     NotBatchedError,
     batch_price,
 )
-from textevolve.llm.batches.service import (
-    AnsweredLine,
-    BatchService,
-    RemoteBatch,
-    write_asked,
-)
+from textevolve.llm.batches.service import AnsweredLine, BatchService, RemoteBatch, write_asked
 from textevolve.llm.client import OpenAIClient, connect
-from textevolve.llm.journal import Journal
 from textevolve.llm.model import Request, Response, request_key
 from textevolve.llm.providers import resolve
 from textevolve.llm.refusals import one_line
-from textevolve.settings import Batches
 
 QUIET_LOOKS = 4
 """Within the quiet time, so that a busy machine is not taken for one at rest."""
@@ -62,8 +54,6 @@ LOOKS = 3
 """How often a job is looked for that may have been submitted, before it counts as not."""
 CLOCKS_DIFFER = 3600.0
 """Seconds by which the endpoint's clock may be behind."""
-PATIENCE = 24 * 3600.0
-"""Seconds past its window for which a job is polled that does not come to an end."""
 
 T = TypeVar("T")
 log = logging.getLogger("textevolve")
@@ -91,56 +81,164 @@ class WaitingCall:
 
 @dataclass(eq=False)
 class Job:
-    """A batch job.
-
-    Attributes:
-        left: The keys whose outcome is not durable yet; `done` is set once there are none.
-        resumed: Whether an earlier process submitted it.
-        watched: Whether it was seen under way.
-        failure: Why nothing more is to be learnt of it now.
-    """
+    """A batch job. `left`: the keys whose outcome is not durable yet; `done` is set once there are
+    none. `resumed`: an earlier process submitted it. `failure`: why nothing more is to be learnt of
+    it now."""
 
     kept: KeptBatch
     left: set[str]
     resumed: bool = False
-    watched: bool = False
     failure: Exception | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Gatherer:
-    """A `Model` that asks in batch jobs; `aclose` leaves them running at the endpoint.
+class Submissions:
+    """The jobs of one model at its endpoint: submitted, found again, polled, cancelled, closed."""
 
-    `journal`: where answers are found that were kept before. `gathers`: False where only the jobs
-    that are open are waited for; all other calls raise `NotBatchedError`. `deadline`: when
-    calls wait no longer, as `time.monotonic` counts: they raise `BudgetError`, and jobs go on.
+    def __init__(self, client: OpenAIClient, means: BatchMeans) -> None:
+        self.name, self.options = client.name, means.settings.batches
+        self.service = BatchService(client.name, client.base_url, client.http)
+        self.ledger, self.listener = means.ledger, means.listener
+
+    async def note(self, job: Job, **changes: Any) -> None:
+        job.kept = replace(job.kept, **changes)
+        await self.ledger.keep(job.kept)
+
+    async def submit(self, job: Job, path: str, lines: bytes | bytearray) -> None:
+        """Noted before anything is sent, and again with all that names it at the endpoint.
+
+        Raises:
+            QueueFullError: it is to be submitted later, or in parts. ModelError: it cannot be.
+        """
+        await self.note(job)
+        name = f"textevolve-{job.kept.mark}.jsonl"
+        try:
+            file = await self.persist(lambda: self.service.upload(name, lines), TRIES)
+            await self.note(job, file=file)
+            remote = await self.persist(partial(self._create, job, path), TRIES)
+        except (AccessError, RejectedError) as error:  # a plain no: it is not there
+            await self.close(job, "void")
+            raise error
+        await self.note(job, id=remote.id, state="submitted")
+
+    async def _create(self, job: Job, path: str) -> RemoteBatch:
+        """The job that was made; where that is not known, it is looked for before the next try."""
+        kept, window = job.kept, self.options.window
+        try:
+            return await self.service.create(kept.file, kept.mark, path, window)
+        except (UnavailableError, RejectedError) as error:
+            failed = error
+        if _FULL.search(str(failed)):
+            raise QueueFullError(str(failed))
+        if isinstance(failed, UnavailableError) and failed.status != 429:
+            remote = await self._look_for(job)
+            if remote is not None:
+                return remote
+        raise failed
+
+    async def find_again(self, job: Job) -> bool:
+        """Whether a job of an earlier process is at the endpoint."""
+        if not job.kept.id:
+            remote = await self._look_for(job)
+            if remote is None:
+                return False
+            await self.note(job, id=remote.id, state="submitted")
+        return True
+
+    async def _look_for(self, job: Job) -> RemoteBatch | None:
+        """The job at the endpoint whose submission was begun; None where it did not get there."""
+        kept = job.kept
+        find = partial(self.service.find, kept.mark, kept.file, kept.created - CLOCKS_DIFFER)
+        for look in range(LOOKS if kept.file else 0):
+            if look:
+                await asyncio.sleep(self.options.poll[0])
+            remote = await self.persist(find, TRIES)
+            if remote is not None:
+                return remote
+        return None
+
+    async def poll(self, job: Job) -> RemoteBatch:
+        """The job once it has come to an end; ModelError if it cannot be seen."""
+        wait, most = self.options.poll
+        while True:
+            remote = await self.persist(lambda: self._look(job), None)
+            status = remote.status if remote.is_running else ""
+            total = remote.total or len(job.kept.keys)
+            self.listener(BatchPolled(self.name, job.kept.id, status, remote.done, total, wait))
+            if not remote.is_running:
+                return remote
+            await asyncio.sleep(wait)
+            wait = min(most, 1.5 * wait)
+
+    async def _look(self, job: Job) -> RemoteBatch:
+        try:
+            return await self.service.get(job.kept.id)
+        except (AccessError, RejectedError) as error:
+            reason = str(error)
+        raise AccessError(
+            f"{reason}. Batch job {job.kept.id} cannot be seen: check that the key is of the"
+            " account that submitted it, or give it up with: textevolve runs cancel-batch"
+        )
+
+    async def cancel(self, job: Job) -> str:
+        """End a job at its endpoint, and say what became of it."""
+        if not await self.find_again(job):
+            await self.close(job, "void")
+            return "was never submitted"
+        remote = await self.persist(lambda: self._look(job), TRIES)
+        if not remote.is_running:
+            return f"is over ({remote.status}); its answers are collected when the run goes on"
+        await self.persist(lambda: self.service.cancel(job.kept.id), TRIES)
+        await self.note(job, state="cancelled")
+        return "is cancelled; what it has answered is collected when the run goes on"
+
+    async def close(self, job: Job, state: JobState, remote: RemoteBatch | None = None) -> None:
+        """Note that nothing more is to come of a job, and delete its files at the endpoint."""
+        await self.note(job, state=state, detail="" if remote is None else remote.status)
+        outputs = () if remote is None else remote.outputs
+        for file in filter(None, (job.kept.file, *outputs)):
+            with suppress(ModelError):  # what is left over there is deleted by the endpoint in time
+                await self.service.delete_file(file)
+
+    async def persist(self, action: Callable[[], Awaitable[T]], tries: int | None) -> T:
+        """Repeat an action while it is worth another try; `tries` None: for ever."""
+        wait, most = self.options.poll
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return await action()
+            except UnavailableError as error:
+                failed = error
+            if attempt == tries:
+                raise failed
+            wait = max(wait, failed.retry_after or 0.0)
+            self.listener(CallRetried(self.name, str(failed), attempt, wait))
+            await asyncio.sleep(wait)
+            wait = min(most, 1.5 * wait)
+
+
+class Gatherer:
+    """A `Model` that asks in batch jobs; `aclose` leaves them running at the endpoint. Where the
+    settings say no batch, it only waits for the jobs that are open, and other calls raise
+    `NotBatchedError`.
 
     `_calls` wait, by their keys, of which `_pending` are in no job yet; `_jobs` are by the keys
     whose outcome in them is not kept; `_held` are lines that came before anybody asked for them, or
     whose answers are not kept yet.
     """
 
-    def __init__(
-        self,
-        client: OpenAIClient,
-        submissions: Submissions,
-        journal: Journal,
-        *,
-        gathers: bool = True,
-        deadline: float | None = None,
-    ) -> None:
+    def __init__(self, client: OpenAIClient, means: BatchMeans) -> None:
         self._client, self.name = client, client.name
-        self._submissions, self._options = submissions, submissions.options
-        self._gathers, self._deadline = gathers, deadline
-        self._journal = journal
+        self._submissions, self._options = Submissions(client, means), means.settings.batches
+        self._gathers, self._deadline = means.settings.batch, means.deadline
+        self._journal = means.journal
         self._calls: dict[str, WaitingCall] = {}
         self._pending: dict[str, WaitingCall] = {}
         self._jobs: dict[str, Job] = {}
         self._held: dict[str, AnsweredLine] = {}
         self._most = self._options.requests
-        self._full = 0
-        self._not_before = 0.0
-        self._arrived = 0
+        self._full, self._not_before, self._arrived = 0, 0.0, 0
         self._tasks: dict[asyncio.Task[None], Job] = {}
         self._gathering: asyncio.Task[None] | None = None
         self._loading: asyncio.Future[None] | None = None
@@ -157,22 +255,20 @@ class Gatherer:
             raise job.failure
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         call = self._calls[key] = WaitingCall(key, request, answer)
-        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-        limit = asyncio.timeout(left)
         try:
             if job is None:
                 self._enqueue([call])
             elif (line := self._held.get(key)) is not None and self._give(call, line):
                 self._ask_again([call])
-            async with limit:
+            async with asyncio.timeout_at(self._deadline):
                 return await answer
         except TimeoutError:
-            if not limit.expired():
-                raise
+            raise BudgetError(
+                "the time limit is reached; batch jobs that are submitted go on"
+            ) from None
         finally:
             self._calls.pop(key, None)
             self._pending.pop(key, None)
-        raise BudgetError("the time limit is reached; batch jobs that are submitted go on")
 
     def confirm(self, key: str) -> None:
         """Forget a key: its outcome is durable, or will not come from its job."""
@@ -202,8 +298,6 @@ class Gatherer:
         self._tasks[task] = job
         task.add_done_callback(self._tasks.pop)
 
-    # Gathering
-
     def _enqueue(self, calls: Iterable[WaitingCall]) -> None:
         """Put calls into the next job; without jobs they are asked at once."""
         for call in calls:
@@ -219,10 +313,9 @@ class Gatherer:
         try:
             while self._pending:
                 await self._wait_for_all()
-                calls, path, lines = self._take()
-                if calls:  # else those who asked have gone
-                    keys = tuple(call.key for call in calls)
-                    kept = KeptBatch(secrets.token_hex(16), self.name, time.time(), keys)
+                path, lines, keys = self._take()
+                if keys:  # else those who asked have gone
+                    kept = KeptBatch(secrets.token_hex(16), self.name, time.time(), tuple(keys))
                     self._begin(Job(kept, set(keys)), path, lines)
                 await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001  it belongs to those who wait
@@ -241,24 +334,19 @@ class Gatherer:
             looks = looks + 1 if seen == self._arrived else 0
             seen = self._arrived
 
-    def _take(self) -> tuple[list[WaitingCall], str, bytearray]:
-        """The calls of one job, all of which ask the same path, and its file."""
-        calls, lines, path = list[WaitingCall](), bytearray(), ""
-        for call in list(self._pending.values()):
-            asked, body = self._client.batch_line(call.request)
-            line = write_asked(call.key, asked, body)
-            if calls and asked != path:
-                continue
-            if calls and len(lines) + len(line) > self._options.megabytes * 1e6:
+    def _take(self) -> tuple[str, bytearray, list[str]]:
+        """The path that the calls of one job ask, its file, and their keys."""
+        path, lines, keys = "", bytearray(), list[str]()
+        for key, call in list(self._pending.items()):
+            path, body = self._client.batch_line(call.request)
+            line = write_asked(key, path, body)
+            is_full = len(lines) + len(line) > self._options.megabytes * 1e6
+            if keys and (is_full or len(keys) >= self._most):
                 break
-            path = asked
             lines += line
-            calls.append(self._pending.pop(call.key))
-            if len(calls) >= self._most:
-                break
-        return calls, path, lines
-
-    # Jobs
+            keys.append(key)
+            del self._pending[key]
+        return path, lines, keys
 
     async def _work(self, job: Job, path: str, lines: bytearray | None) -> None:
         """A job from its submission, or from where an earlier process left it, to its end."""
@@ -274,7 +362,7 @@ class Gatherer:
             remote = await subs.poll(job)
             self._ask_again(await self._collect(job, remote))
             await job.done.wait()
-            is_void = remote.state == "failed" and not remote.outputs
+            is_void = remote.status == "failed" and not remote.outputs
             await subs.close(job, "void" if is_void else "collected", remote)
         except QueueFullError as error:
             self._wait_for_room(job, error)
@@ -295,7 +383,7 @@ class Gatherer:
         self._most = max(1, min(self._most, len(job.kept.keys)) // 2)
         wait = min(10 * most, first * 2.0 ** min(self._full, 20))
         self._not_before = asyncio.get_running_loop().time() + wait
-        self._submissions.announce_retry(str(full), self._full, wait)
+        self._submissions.listener(CallRetried(self.name, str(full), self._full, wait))
         if self._full >= MOST_FULL:
             self._fail_job(job, UnavailableError(f"{self.name}: no batch job is taken: {full}"))
 
@@ -327,26 +415,21 @@ class Gatherer:
             if self._jobs.get(key) is job and (call := self._calls.get(key)) is not None:
                 call.fail(error)
 
-    # Results
-
     def _give(self, call: WaitingCall, line: AnsweredLine) -> bool:
         """Answer a call; whether it has to be asked again."""
+        call.reason = "the endpoint refuses a part of the request, which is left out from now on"
         try:
             seconds = time.time() - self._jobs[call.key].kept.created
             response = self._client.read_batched(line.status, line.body, call.request, seconds)
+            if response is not None:
+                if not call.answer.done():
+                    call.answer.set_result(response)
+                return False
         except UnavailableError as error:
             call.reason = str(error)
         except ModelError as error:
             call.fail(error)
             return False
-        else:
-            if response is not None:
-                if not call.answer.done():
-                    call.answer.set_result(response)
-                return False
-            call.reason = (
-                "the endpoint refuses a part of the request, which is left out from now on"
-            )
         self.confirm(call.key)
         return True
 
@@ -355,36 +438,22 @@ class Gatherer:
 
         Raises:
             QueueFullError: it was never begun, and is to be submitted later.
-            CapabilityError: the endpoint refuses it.
         """
         kept = job.kept
-        if remote.state == "failed" and not remote.outputs:
-            errors = "; ".join(f"{error.code} {error.message}".strip() for error in remote.errors)
-            reason = one_line(errors, self._client.http.secrets) or "no reason given"
+        if remote.status == "failed" and not remote.outputs:
+            reason = one_line(remote.errors, self._client.http.secrets) or "no reason given"
             if _FULL.search(reason):
                 raise QueueFullError(reason)
             hint = "mend that, or run it without --batch"
             message = f"{kept.model}: the endpoint refuses the batch job ({reason}); {hint}"
-            self._refuse(job, CapabilityError(message))
+            self._refuse(job, CapabilityError(message), kept.keys)
             return []
         answered, again = set[str](), list[WaitingCall]()
-
-        async def read(file: str) -> None:
-            """Take each line; those that were read before, or of no call of this job, are left."""
-            async with aclosing(self._submissions.service.lines(file)) as lines:
-                async for line in lines:
-                    if line is None or not line.status or line.key in answered:
-                        continue
-                    if self._jobs.get(line.key) is job:
-                        answered.add(line.key)
-                        self._held[line.key] = line
-                        call = self._calls.get(line.key)
-                        if call is not None and self._give(call, line):
-                            again.append(call)
-
         for file in remote.outputs:
             try:
-                await self._submissions.persist(partial(read, file), None)
+                await self._submissions.persist(
+                    partial(self._read_file, job, file, answered, again), None
+                )
             except (AccessError, RejectedError) as error:
                 log.warning("batch job %s: results in %s are gone: %s", kept.id, file, error)
         if job.resumed:  # an earlier process may have kept some answers
@@ -392,11 +461,7 @@ class Gatherer:
                 if await self._journal.find(key) is not None:
                     self.confirm(key)
         missing = [key for key in kept.keys if key not in answered]
-        if missing:
-            counts = (kept.id, remote.status, len(missing), len(kept.keys))
-            log.info("batch job %s (%s): %d of %d requests have no answer", *counts)
-        ours = kept.state == "cancelled" or (job.resumed and not job.watched)
-        if remote.state == "cancelled" and not ours:
+        if remote.status == "cancelled" and not job.resumed:
             reason = f"batch job {kept.id} was cancelled at the provider; go on to ask the rest"
             self._refuse(job, BudgetError(reason), missing)
             return again
@@ -405,154 +470,26 @@ class Gatherer:
             call.reason = f"batch job {kept.id} ended without it ({remote.status})"
         return again + waiting
 
-    def _refuse(self, job: Job, error: Exception, keys: Sequence[str] | None = None) -> None:
+    async def _read_file(
+        self, job: Job, file: str, answered: set[str], again: list[WaitingCall]
+    ) -> None:
+        """Take each line of results; those that were read before, or of no call of this job, are
+        left."""
+        async with aclosing(self._submissions.service.lines(file)) as lines:
+            async for line in lines:
+                if line is None or not line.status or line.key in answered:
+                    continue
+                if self._jobs.get(line.key) is job:
+                    answered.add(line.key)
+                    self._held[line.key] = line
+                    call = self._calls.get(line.key)
+                    if call is not None and self._give(call, line):
+                        again.append(call)
+
+    def _refuse(self, job: Job, error: Exception, keys: Iterable[str]) -> None:
         """Fail calls that a job will not answer, and that are not asked again."""
-        for call in self._withdraw(job, job.kept.keys if keys is None else keys):
+        for call in self._withdraw(job, keys):
             call.fail(error)
-
-
-@dataclass(frozen=True)
-class Submissions:
-    """The operations on the jobs of one model."""
-
-    name: str
-    service: BatchService
-    ledger: BatchLedger
-    options: Batches
-    listener: Listener
-
-    async def note(self, job: Job, **changes: Any) -> None:
-        job.kept = replace(job.kept, **changes)
-        await self.ledger.keep(job.kept)
-
-    async def submit(self, job: Job, path: str, lines: bytes | bytearray) -> None:
-        """Noted before anything is sent, and again with all that names it at the endpoint.
-
-        Raises:
-            QueueFullError: it is to be submitted later, or in parts. ModelError: it cannot be.
-        """
-        await self.note(job)
-        name = f"textevolve-{job.kept.mark}.jsonl"
-        try:
-            await self.note(
-                job, file=await self.persist(lambda: self.service.upload(name, lines), TRIES)
-            )
-            remote = await self.persist(partial(self._create, job, path), TRIES)
-        except (AccessError, RejectedError) as error:  # a plain no: it is not there
-            await self.close(job, "void")
-            raise error
-        await self.note(job, id=remote.id, state="submitted")
-
-    async def find_again(self, job: Job) -> bool:
-        """Whether a job of an earlier process is at the endpoint."""
-        if not job.kept.id:
-            remote = await self.look_for(job)
-            if remote is None:
-                return False
-            await self.note(job, id=remote.id, state="submitted")
-        return True
-
-    async def cancel(self, job: Job) -> str:
-        """End a job at its endpoint, and say what became of it."""
-        if not await self.find_again(job):
-            await self.close(job, "void")
-            return "was never submitted"
-        remote = await self.persist(lambda: self._look(job), TRIES)
-        if remote.state != "running":
-            return f"is over ({remote.status}); its answers are collected when the run goes on"
-        await self.persist(lambda: self.service.cancel(job.kept.id), TRIES)
-        await self.note(job, state="cancelled")
-        return "is cancelled; what it has answered is collected when the run goes on"
-
-    def announce_retry(self, reason: str, attempt: int, wait: float) -> None:
-        self.listener(CallRetried(self.name, reason, attempt, wait))
-
-    async def _create(self, job: Job, path: str) -> RemoteBatch:
-        """The job that was made; where that is not known, it is looked for before the next try."""
-        kept, window = job.kept, self.options.window
-        try:
-            return await self.service.create(kept.file, kept.mark, path, window)
-        except (UnavailableError, RejectedError) as error:
-            failed = error
-        if _FULL.search(str(failed)):
-            raise QueueFullError(str(failed))
-        if isinstance(failed, UnavailableError) and failed.status != 429:
-            remote = await self.look_for(job)
-            if remote is not None:
-                return remote
-        raise failed
-
-    async def look_for(self, job: Job) -> RemoteBatch | None:
-        """The job at the endpoint whose submission was begun; None where it did not get there."""
-        kept = job.kept
-        find = partial(self.service.find, kept.mark, kept.file, kept.created - CLOCKS_DIFFER)
-        for look in range(LOOKS if kept.file else 0):
-            if look:
-                await asyncio.sleep(self.options.poll[0])
-            remote = await self.persist(find, TRIES)
-            if remote is not None:
-                return remote
-        return None
-
-    async def poll(self, job: Job) -> RemoteBatch:
-        """The job once it has come to an end.
-
-        Raises:
-            UnavailableError: it does not, long after its window. ModelError: it cannot be seen.
-        """
-        wait, most = self.options.poll
-        ends = job.kept.created + self.options.window * 3600.0 + PATIENCE
-        while True:
-            remote = await self.persist(lambda: self._look(job), None)
-            over = remote.state != "running"
-            total = remote.total or len(job.kept.keys)
-            status = "" if over else remote.status
-            self.listener(BatchPolled(self.name, job.kept.id, status, remote.done, total, wait))
-            if over:
-                return remote
-            job.watched = True
-            if time.time() > ends:
-                raise UnavailableError(
-                    f"{self.name}: batch job {job.kept.id} is still {remote.status}, long after the"
-                    " time that it may take"
-                )
-            await asyncio.sleep(wait)
-            wait = min(most, 1.5 * wait)
-
-    async def _look(self, job: Job) -> RemoteBatch:
-        try:
-            return await self.service.get(job.kept.id)
-        except (AccessError, RejectedError) as error:
-            reason = str(error)
-        raise AccessError(
-            f"{reason}. Batch job {job.kept.id} cannot be seen: check that the key is of the"
-            " account that submitted it, or give it up with: textevolve runs cancel-batch"
-        )
-
-    async def close(self, job: Job, state: JobState, remote: RemoteBatch | None = None) -> None:
-        """Note that nothing more is to come of a job, and delete its files at the endpoint."""
-        await self.note(job, state=state, detail="" if remote is None else remote.status)
-        outputs = () if remote is None else remote.outputs
-        for file in filter(None, (job.kept.file, *outputs)):
-            with suppress(ModelError):  # what is left over there is deleted by the endpoint in time
-                await self.service.delete_file(file)
-
-    async def persist(self, action: Callable[[], Awaitable[T]], tries: int | None) -> T:
-        """Repeat an action while it is worth another try; `tries` None: for ever."""
-        wait, most = self.options.poll
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                return await action()
-            except UnavailableError as error:
-                failed = error
-            if attempt == tries:
-                raise failed
-            wait = max(wait, failed.retry_after or 0.0)
-            self.announce_retry(str(failed), attempt, wait)
-            await asyncio.sleep(wait)
-            wait = min(most, 1.5 * wait)
 
 
 async def open_gatherer(spec: str, means: BatchMeans) -> Gatherer:
@@ -560,17 +497,15 @@ async def open_gatherer(spec: str, means: BatchMeans) -> Gatherer:
     Raises:
         SettingsError: the endpoint cannot be had.
     """
-    client, submissions = await _open_submissions(spec, means)
-    gathers, until = means.settings.batch, means.deadline
-    gatherer = Gatherer(client, submissions, means.journal, gathers=gathers, deadline=until)
-    means.opened[spec] = gatherer
+    gatherer = Gatherer(await _connect(spec, means), means)
+    means.journal.gatherers[spec] = gatherer.confirm
     means.stack.push_async_callback(gatherer.aclose)
     return gatherer
 
 
 async def cancel_job(kept: KeptBatch, means: BatchMeans) -> str:
     """End a job at its endpoint, and say what became of it."""
-    _, submissions = await _open_submissions(kept.model, means)
+    submissions = Submissions(await _connect(kept.model, means), means)
     return await submissions.cancel(Job(kept, set(kept.keys), resumed=True))
 
 
@@ -580,14 +515,9 @@ async def forget_job(kept: KeptBatch, means: BatchMeans) -> str:
     return "is forgotten"
 
 
-async def _open_submissions(spec: str, means: BatchMeans) -> tuple[OpenAIClient, Submissions]:
+async def _connect(spec: str, means: BatchMeans) -> OpenAIClient:
     settings = means.settings
-    client = connect(
-        replace(resolve(spec, settings), spec=spec),
-        settings.timeouts,
-        settings.largest_answer,
-        price_of=batch_price,
-    )
-    await means.stack.enter_async_context(client)
-    service = BatchService(spec, client.base_url, client.http)
-    return client, Submissions(spec, service, means.ledger, settings.batches, means.listener)
+    endpoint = replace(resolve(spec, settings), spec=spec)
+    timeouts, largest = settings.timeouts, settings.largest_answer
+    client = connect(endpoint, timeouts, largest, price_of=batch_price)
+    return await means.stack.enter_async_context(client)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from textevolve.errors import SettingsError
@@ -61,17 +61,20 @@ class BatchLedger(Protocol):
 
 
 class ConfirmingJournal:
-    """A journal that tells of each outcome once it is durable."""
+    """A journal that tells the open gatherers of each outcome once it is durable. `gatherers`: what
+    hears of the keys of a model, by its name."""
 
-    def __init__(self, journal: Journal, kept: Callable[[JournalEntry], None]) -> None:
-        self._journal, self._kept = journal, kept
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.gatherers: dict[str, Callable[[str], None]] = {}
 
     async def find(self, key: str) -> Response | None:
         return await self._journal.find(key)
 
     async def append(self, entry: JournalEntry) -> None:
         await self._journal.append(entry)
-        self._kept(entry)
+        if (confirm := self.gatherers.get(entry.model)) is not None:
+            confirm(entry.key)
 
 
 def takes_batches(endpoint: Endpoint) -> bool:
@@ -105,16 +108,12 @@ def batch_price(endpoint: Endpoint) -> Price | None:
 
 
 def _cut(price: Price, share: float) -> Price:
-    cached = price.cached_input
-    parts: dict[str, Any] = {
-        "input": share * price.input,
-        "output": share * price.output,
-        "cached_input": None if cached is None else share * cached,
-    }
+    parts = {"input": price.input, "output": price.output, "cached_input": price.cached_input}
+    cut: dict[str, Any] = {n: share * part for n, part in parts.items() if part is not None}
     if isinstance(price, ListedPrice):
         longer = tuple((above, _cut(one, share)) for above, one in price.longer)
-        return ListedPrice(**parts, longer=longer)
-    return Price(**parts)
+        return ListedPrice(**cut, longer=longer)
+    return Price(**cut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,21 +137,6 @@ class BatchedModel:
         return await self.plain(request)
 
 
-EndpointPrice: TypeAlias = Callable[[Endpoint], Price | None]
-Bound: TypeAlias = Callable[[Model, EndpointPrice], Model]
-"""Puts a model within the limits of a run, by what its calls cost."""
-
-
-def unbound(model: Model, _price_of: EndpointPrice) -> Model:
-    return model
-
-
-class Confirmed(Protocol):
-    """An open gatherer, which is told of what is durable."""
-
-    def confirm(self, key: str, /) -> None: ...
-
-
 @dataclass(frozen=True)
 class BatchMeans:
     """The means to open gatherers. `stack`: closes them. `deadline`: when calls wait no longer, as
@@ -160,20 +144,7 @@ class BatchMeans:
 
     settings: Settings
     ledger: BatchLedger
-    journal: Journal
+    journal: ConfirmingJournal
     stack: AsyncExitStack
     listener: Listener = silence
     deadline: float | None = None
-    opened: dict[str, Confirmed] = field(default_factory=dict[str, "Confirmed"])
-
-    def put_before(self, plain: Model, gatherer: Model, bound: Bound) -> Model:
-        """The model that asks by the `gatherer` what need not be asked at once; `plain` where its
-        endpoint takes no batch jobs."""
-        if not takes_batches(resolve(plain.name, self.settings, asks=False)):
-            return plain
-        return BatchedModel(plain, bound(gatherer, batch_price))
-
-    def confirm(self, entry: JournalEntry) -> None:
-        """An outcome is durable."""
-        if (gatherer := self.opened.get(entry.model)) is not None:
-            gatherer.confirm(entry.key)

@@ -11,24 +11,15 @@ import json
 import re
 import secrets
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import Any, cast
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    Field,
-    Strict,
-    ValidationError,
-)
 from yarl import URL
 
 from textevolve.errors import AccessError, AnswerError, UnavailableError
 from textevolve.llm.connections import Http
 from textevolve.llm.refusals import read_refusal
-from textevolve.llm.reported_usage import READABLE, KnownCount, KnownText
 from textevolve.llm.wire import encode
 
 LONGEST_LINE = 64 * 2**20
@@ -39,6 +30,11 @@ QUIET = 300.0
 """Seconds without a byte after which results count as broken off."""
 SLOWEST = 50_000.0
 """Bytes a second, below which an upload counts as stuck."""
+ENDED = ("completed", "failed", "expired", "cancelled")
+"""With other words (validating, in_progress, finalizing, ...) a job is still running."""
+_ID = re.compile(r"[\w.:-]{1,200}")
+_UNASKED = re.compile(r"batch_(expired|cancell?ed)")
+_STATUS = re.compile(r"\b[45]\d\d\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +45,26 @@ class AnsweredLine:
     key: str
     status: int
     body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteBatch:
+    """A job as the endpoint reports it. `done`: requests that have an outcome, of `total`. `mark`:
+    that of `KeptBatch`. `errors`: why it was refused as a whole."""
+
+    id: str
+    status: str
+    mark: str
+    input: str
+    outputs: tuple[str, ...]
+    done: int
+    total: int
+    created: float
+    errors: str
+
+    @property
+    def is_running(self) -> bool:
+        return self.status not in ENDED
 
 
 class BatchService:
@@ -63,16 +79,15 @@ class BatchService:
         boundary = secrets.token_hex(16)
         body = _multipart(boundary, file, lines)
         headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
-        url = URL(f"{self._base_url}/files")
+        answer: Any = None
         try:
             async with asyncio.timeout(300.0 + len(body) / SLOWEST):
-                found = await self._exchange("POST", url, body, headers, unbounded=True)
+                answer = await self._exchange("POST", "/files", body, headers, unbounded=True)
         except TimeoutError:
-            found = None
-        names = _names(cast("dict[str, Any]", found).get("id") if isinstance(found, dict) else None)
-        if not names:
+            pass  # raised below, so that no error of ours refers to one of the transport
+        if not (name := _name(_mapping(answer).get("id"))):
             raise UnavailableError(f"{self.name}: the file was not taken in time, or has no name")
-        return names[0]
+        return name
 
     async def create(self, file: str, mark: str, path: str, hours: int) -> RemoteBatch:
         """Create a job over a file whose lines ask a path, and may take so many hours."""
@@ -84,32 +99,30 @@ class BatchService:
             "metadata": {"textevolve": mark},
         }
         headers = {"Idempotency-Key": mark}
-        return self._job(await self._exchange("POST", self._jobs(), encode(body), headers))
+        return self._job(await self._exchange("POST", "/batches", encode(body), headers))
 
     async def get(self, id: str) -> RemoteBatch:
-        return self._job(await self._exchange("GET", self._jobs(id)))
+        return self._job(await self._exchange("GET", f"/batches/{id}"))
 
     async def cancel(self, id: str) -> None:
-        await self._exchange("POST", self._jobs(f"{id}/cancel"), b"{}")
+        await self._exchange("POST", f"/batches/{id}/cancel", b"{}")
 
     async def delete_file(self, file: str) -> None:
-        await self._exchange("DELETE", URL(f"{self._base_url}/files/{file}"))
+        await self._exchange("DELETE", f"/files/{file}")
 
     async def find(self, mark: str, file: str, since: float) -> RemoteBatch | None:
         """The job that has this mark, or was made of this file, of those created after `since`."""
-        last: dict[str, str] = {}
+        after = ""
         for _ in range(MOST_PAGES):
-            url = self._jobs().with_query({"limit": "100", **last})
-            found: Any = await self._exchange("GET", url)
-            listed = found.get("data") if isinstance(found, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            jobs = [job for job in map(read_remote, cast("list[Any]", listed or [])) if job]
+            page = f"/batches?limit=100{after and '&after='}{after}"
+            listed = _mapping(await self._exchange("GET", page)).get("data")
+            jobs = [job for job in map(read_remote, _sequence(listed)) if job]
             for job in jobs:
-                if job.mark == mark or file in job.inputs:
+                if job.mark == mark or job.input == file:
                     return job
-            old = [job for job in jobs if job.created is not None and job.created < since]
-            if not jobs or old or jobs[-1].id == last.get("after"):
+            if not jobs or jobs[-1].id == after or any(job.created < since for job in jobs):
                 return None
-            last = {"after": jobs[-1].id}
+            after = jobs[-1].id
         return None
 
     async def lines(self, file: str) -> AsyncGenerator[AnsweredLine | None]:
@@ -128,30 +141,25 @@ class BatchService:
                     raise AnswerError(f"{self.name}: a line of {file} has no end")
                 for line in whole:
                     if line.strip():
-                        yield self._line(line)
+                        yield read_line(self._http.without_key(bytes(line)))
         if rest.strip():
-            yield self._line(rest)
+            yield read_line(self._http.without_key(bytes(rest)))
 
-    def _line(self, line: bytearray) -> AnsweredLine | None:
-        return read_line(self._http.without_key(bytes(line)))
-
-    def _jobs(self, path: str = "") -> URL:
-        return URL(f"{self._base_url}/batches" + (f"/{path}" if path else ""))
-
-    def _job(self, found: Any) -> RemoteBatch:
-        if (job := read_remote(found)) is None:
+    def _job(self, answer: Any) -> RemoteBatch:
+        if (job := read_remote(answer)) is None:
             raise UnavailableError(f"{self.name}: the endpoint says nothing of a batch job")
         return job
 
     async def _exchange(
         self,
         method: str,
-        url: URL,
+        path: str,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         *,
         unbounded: bool = False,
     ) -> Any:
+        url = URL(self._base_url + path)
         status, answered, raw = await self._http.exchange(method, url, body, headers, unbounded)
         if not 200 <= status < 300:
             if status in (404, 405, 501) and method == "POST":
@@ -173,41 +181,26 @@ def read_line(line: bytes) -> AnsweredLine | None:
     """A line of results; None where it cannot be read. A request that failed without an answer has
     the status that its error names."""
     try:
-        result = _Line.model_validate(json.loads(line))
+        result = _mapping(json.loads(line))
     except (ValueError, RecursionError):
         return None
-    answer = result.response
-    if answer is not None and answer.body is not None:
-        return AnsweredLine(
-            result.custom_id, answer.status_code or 200, json.dumps(answer.body).encode()
-        )
-    error = result.error or "no answer"
-    return AnsweredLine(result.custom_id, _status(error), json.dumps({"error": error}).encode())
-
-
-class _Answered(BaseModel):
-    status_code: KnownCount = None
-    body: Any = None
-
-
-class _Line(BaseModel):
-    custom_id: Annotated[str, Strict()]
-    response: Annotated[_Answered | None, READABLE] = None
-    error: Any = None
+    key, answer = result.get("custom_id"), _mapping(result.get("response"))
+    if not isinstance(key, str):
+        return None
+    if answer.get("body") is not None:
+        status = _count(answer.get("status_code")) or 200
+        return AnsweredLine(key, status, json.dumps(answer["body"]).encode())
+    error = result.get("error") or "no answer"
+    return AnsweredLine(key, _status(error), json.dumps({"error": error}).encode())
 
 
 def _status(error: Any) -> int:
-    said = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
-    code = f"{said.get('code')} {said.get('type')}"
+    code = f"{_mapping(error).get('code')} {_mapping(error).get('type')}"
     if _UNASKED.search(code):
         return 0
     if status := _STATUS.search(code):
         return int(status[0])
     return 400 if "invalid" in code else 500
-
-
-_UNASKED = re.compile(r"batch_(expired|cancell?ed)")
-_STATUS = re.compile(r"\b[45]\d\d\b")
 
 
 def _multipart(boundary: str, name: str, content: bytes | bytearray) -> bytes:
@@ -219,87 +212,39 @@ def _multipart(boundary: str, name: str, content: bytes | bytearray) -> bytes:
     return b"".join((head.encode(), content, f"\r\n--{boundary}--\r\n".encode()))
 
 
-RemoteState: TypeAlias = Literal["running", "completed", "failed", "expired", "cancelled"]
-"""Of other words (validating, in_progress, finalizing, ...) a job is still under way."""
-
-_ID = re.compile(r"[\w.:-]{1,200}")
-
-
-def _names(value: object) -> list[str]:
-    """The names of files among these, which are safe in a path."""
-    names = cast("list[object]", value) if isinstance(value, list) else [value]
-    return [name for name in names if isinstance(name, str) and _ID.fullmatch(name)]
-
-
-def _errors(value: object) -> object:
-    """The errors of a job: one text, one object, or a list, perhaps within an object."""
-    if isinstance(value, dict):
-        value = cast("dict[str, Any]", value)
-        value = value["data"] if isinstance(value.get("data"), list) else [value]
-    errors = cast("list[object]", value) if isinstance(value, list) else [value] if value else []
-    return [cast("object", one) if isinstance(one, dict) else {"message": one} for one in errors]
-
-
-_Names = Annotated[list[str], BeforeValidator(_names)]
-_Said = Annotated[str, BeforeValidator(lambda value: "" if value is None else str(value))]
-
-
-class JobError(BaseModel):
-    """Why a job was refused as a whole."""
-
-    code: _Said = ""
-    message: _Said = "no reason given"
-
-
-class _Counts(BaseModel):
-    completed: KnownCount = None
-    failed: KnownCount = None
-    total: KnownCount = None
-
-
-class _Metadata(BaseModel):
-    textevolve: KnownText = None
-
-
-class RemoteBatch(BaseModel):
-    """A job as the endpoint reports it. `status` is its own word for `state`. `done`: requests that
-    have an outcome, of `total`. `mark`: that of `KeptBatch`."""
-
-    id: Annotated[str, Field(pattern=rf"^{_ID.pattern}$")]
-    status: Annotated[str, AfterValidator(str.lower)]
-    inputs: _Names = Field([], validation_alias="input_file_id")
-    output: _Names = Field([], validation_alias="output_file_id")
-    failed: _Names = Field([], validation_alias="error_file_id")
-    counts: Annotated[_Counts | None, READABLE] = Field(None, validation_alias="request_counts")
-    metadata: Annotated[_Metadata | None, READABLE] = None
-    created: Annotated[float | None, READABLE] = Field(None, validation_alias="created_at")
-    errors: Annotated[list[JobError], BeforeValidator(_errors)] = []
-
-    @property
-    def state(self) -> RemoteState:
-        known = self.status in ("completed", "failed", "expired", "cancelled")
-        return cast(RemoteState, self.status) if known else "running"
-
-    @property
-    def outputs(self) -> list[str]:
-        return self.output + self.failed
-
-    @property
-    def done(self) -> int:
-        counts = self.counts or _Counts()
-        return (counts.completed or 0) + (counts.failed or 0)
-
-    @property
-    def total(self) -> int:
-        return (self.counts and self.counts.total) or 0
-
-    @property
-    def mark(self) -> str:
-        return (self.metadata and self.metadata.textevolve) or ""
-
-
 def read_remote(value: Any) -> RemoteBatch | None:
-    """A job out of what an endpoint says of it; None where it cannot be read."""
-    with suppress(ValidationError):
-        return RemoteBatch.model_validate(value)
-    return None
+    """A job out of what an endpoint says of it; None where it names none."""
+    said = _mapping(value)
+    counts, created = _mapping(said.get("request_counts")), said.get("created_at")
+    outputs = (_name(said.get(field)) for field in ("output_file_id", "error_file_id"))
+    errors = map(_mapping, _sequence(_mapping(said.get("errors")).get("data")))
+    if not (id := _name(said.get("id"))):
+        return None
+    return RemoteBatch(
+        id=id,
+        status=str(said.get("status")).lower(),
+        mark=str(_mapping(said.get("metadata")).get("textevolve")),
+        input=_name(said.get("input_file_id")),
+        outputs=tuple(filter(None, outputs)),
+        done=_count(counts.get("completed")) + _count(counts.get("failed")),
+        total=_count(counts.get("total")),
+        created=created if isinstance(created, int | float) else float("inf"),
+        errors="; ".join(f"{one.get('code')} {one.get('message')}" for one in errors),
+    )
+
+
+def _name(value: object) -> str:
+    """A name that is safe in a path; empty where it is none."""
+    return value if isinstance(value, str) and _ID.fullmatch(value) else ""
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _sequence(value: object) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and 0 <= value < 2**53 else 0
