@@ -19,13 +19,12 @@ import math
 import re
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from itertools import takewhile
-from typing import Literal
 
 from textevolve.errors import AccessError, FatalModelError, ModelError, UnavailableError
 from textevolve.evaluation import Usage
@@ -75,7 +74,7 @@ class Limited:
         self._waiting: deque[_Waiter] = deque()
         self._decreases = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._told = ("", 0.0)
+        self._announced = -math.inf
 
     @property
     def load(self) -> int:
@@ -86,17 +85,15 @@ class Limited:
         """For how many seconds rate limits hold the next call, and which; (0, "") for not at
         all."""
         now = asyncio.get_running_loop().time()
-        return (0.0, "") if self.pacer.idle else self.pacer.wait(now, self.pacer.need(0, None))
+        return (0.0, "") if self.pacer.idle else self.pacer.wait(now, Need(0.0, ANSWER))
 
     async def __call__(self, request: Request, /) -> Response:
-        pacer, characters, loop = self.pacer, 0, asyncio.get_running_loop()
-        idle = pacer.idle
-        if idle and not self._waiting and self.in_flight < int(self.limit):
+        pacer, loop = self.pacer, asyncio.get_running_loop()
+        if pacer.idle and not self._waiting and self.in_flight < int(self.limit):
             self.in_flight += 1
             ticket = pacer.take(0.0, NOTHING)
         else:
-            characters = 0 if idle else _characters(request)
-            ticket = await self._enter(pacer.need(characters, request.max_tokens))
+            ticket = await self._enter(NOTHING if pacer.idle else estimate_need(request))
         began = self._decreases
         used: Usage | None = None
         outer = hearing_ticket.set(ticket)
@@ -106,7 +103,6 @@ class Limited:
             self._increase()
         except UnavailableError as error:
             if error.status == 429:
-                ticket.refused = True
                 self._decrease(began)
                 if error.retry_after:
                     self.pacer.hold(loop.time() + error.retry_after)
@@ -114,10 +110,9 @@ class Limited:
         finally:
             hearing_ticket.reset(outer)
             now = loop.time()
-            windows = read_windows(ticket.headers, time.time) if ticket.headers else ()
-            if windows:
+            if ticket.headers and (windows := read_windows(ticket.headers, time.time())):
                 pacer.note(now, ticket, windows)
-            pacer.settle(now, ticket, used, characters)
+            pacer.settle(now, ticket, used)
             self.in_flight -= 1
             if self._waiting:
                 self._admit()
@@ -164,9 +159,8 @@ class Limited:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = loop.call_later(wait, self._admit)
-        said, until = self._told
-        if wait >= ANNOUNCED and (said != reason or loop.time() + wait > until + ANNOUNCED):
-            self._told = reason, loop.time() + wait
+        if wait >= ANNOUNCED and loop.time() + wait > self._announced + ANNOUNCED:
+            self._announced = loop.time() + wait
             self._listener(CallHeld(self.name, wait, reason))
 
     def _refuse(self, wait: float, reason: str) -> UnavailableError:
@@ -182,12 +176,6 @@ class Limited:
             self._decreases += 1
             self.limit = max(1.0, self.limit / 2)
 
-
-def _characters(request: Request) -> int:
-    return sum(len(part) for message in request.messages for part in message.parts)
-
-
-Unit = Literal["requests", "tokens"]
 
 _PART = "limit|remaining|reset"
 _NAME = re.compile(
@@ -215,32 +203,26 @@ class RateWindow:
     `reset`: seconds until all of it is there again. What was not told is None."""
 
     kind: str
-    unit: Unit
     limit: float | None
     remaining: float
     reset: float | None
 
 
-def read_windows(headers: Mapping[str, str], clock: Callable[[], float]) -> tuple[RateWindow, ...]:
-    """The limits that headers tell of; `clock` gives Unix time. What cannot be read counts as not
+def read_windows(headers: Mapping[str, str], now: float) -> tuple[RateWindow, ...]:
+    """The limits that headers tell of; `now` is Unix time. What cannot be read counts as not
     told."""
-    named = [name for name in headers if "limit" in name.lower()]
-    if not named:
-        return ()
-    now, found = clock(), dict[str, dict[str, str]]()
-    for name in named:
-        if matched := _NAME.fullmatch(name.lower()):
+    parts = dict[str, dict[str, str]]()
+    for name in headers:
+        if "limit" in name.lower() and (matched := _NAME.fullmatch(name.lower())):
             plain = "tokens" if matched["token"] else "requests"
             kind = (matched["whose"] or "") + (matched[4] or matched[5] or plain)
-            found.setdefault(kind, {})[matched[3] or matched[6]] = headers[name].strip()
+            parts.setdefault(kind, {})[matched[3] or matched[6]] = headers[name].strip()
     windows: list[RateWindow] = []
-    for kind, parts in found.items():
-        remaining = _number(parts.get("remaining"))
-        if remaining is None:
-            continue
-        unit: Unit = "tokens" if "token" in kind else "requests"
-        limit, reset = _number(parts.get("limit")), read_reset(parts.get("reset", ""), now)
-        windows.append(RateWindow(kind, unit, limit, remaining, reset))
+    for kind, told in parts.items():
+        remaining = _number(told.get("remaining"))
+        if remaining is not None:
+            reset = read_reset(told.get("reset", ""), now)
+            windows.append(RateWindow(kind, _number(told.get("limit")), remaining, reset))
     return tuple(windows)
 
 
@@ -281,13 +263,14 @@ def read_reset(text: str, now: float) -> float | None:
 
 
 MINUTE = 60.0
-PERIODS: Mapping[float, str] = {1.0: "second", MINUTE: "minute", 3600.0: "hour", 86_400.0: "day"}
+PERIODS = (1.0, MINUTE, 3600.0, 86_400.0)
+"""Seconds in which token buckets of endpoints fill."""
 BURST = 0.1
 """The share of a minute's limit that may be taken at once."""
 MARGIN = 0.05
 """Seconds after the moment at which an endpoint says that a limit is whole again."""
 TOKENS_PER_CHARACTER, ANSWER = 0.3, 200.0
-"""Of a call's tokens before the first answer has shown better figures."""
+"""A call's tokens as they are estimated before it is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,8 +280,8 @@ class Need:
     prompt: float = 0.0
     answer: float = 0.0
 
-    def of(self, unit: Unit, kind: str) -> float:
-        if unit == "requests":
+    def of(self, kind: str) -> float:
+        if "token" not in kind:
             return 1.0
         if "input" in kind:
             return self.prompt
@@ -308,28 +291,31 @@ class Need:
 NOTHING = Need()
 
 
+def estimate_need(request: Request) -> Need:
+    characters = sum(len(part) for message in request.messages for part in message.parts)
+    answer = ANSWER if request.max_tokens is None else min(ANSWER, request.max_tokens)
+    return Need(characters * TOKENS_PER_CHARACTER, answer)
+
+
 class RateBucket:
-    """A limit a minute of our own: `BURST` of it at once, the rest as time goes by.
+    """A limit a minute of our own: `BURST` of it at once, the rest as time goes by. `kind`:
+    requests or tokens.
 
     Of requests never more than `limit` are let through in any 60 seconds; of tokens at most one
     call more, since what a call takes is known only after it, and one that is larger than the
     bucket has to go on at some time.
     """
 
-    def __init__(self, limit: float, unit: Unit) -> None:
-        self.kind = ""
-        self.unit: Unit = unit
-        self.limit = limit
-        whole = 1.0 if unit == "requests" else 0.0
+    def __init__(self, limit: float, kind: str) -> None:
+        self.kind, self.limit = kind, limit
+        whole = 1.0 if kind == "requests" else 0.0
         self.capacity = max(whole, limit * BURST)
         self.rate = (limit - self.capacity + whole) / MINUTE
-        self._level, self._at = self.capacity, -math.inf
+        self._level, self._at = self.capacity, math.inf
 
     def _fill(self, now: float) -> float:
-        if now > self._at:
-            passed = now - self._at if math.isfinite(self._at) else 0.0
-            self._level = min(self.capacity, self._level + passed * self.rate)
-            self._at = now
+        self._level = min(self.capacity, self._level + max(0.0, now - self._at) * self.rate)
+        self._at = now if math.isinf(self._at) else max(self._at, now)
         return self._level
 
     def wait(self, now: float, amount: float) -> float:
@@ -337,28 +323,25 @@ class RateBucket:
         return missing / self.rate if missing > 1e-9 else 0.0
 
     def take(self, now: float, amount: float) -> None:
-        self._fill(now)
-        self._level -= amount
+        self._level = self._fill(now) - amount
 
     def describe(self, _whose: str) -> str:
-        return f"your limit of {self.limit:g} {self.unit} a minute"
+        return f"your limit of {self.limit:g} {self.kind} a minute"
 
 
 def make_buckets(requests: float | None, tokens: float | None) -> tuple[RateBucket, ...]:
     """The limits a minute that there are."""
-    given: tuple[tuple[float | None, Unit], ...] = ((requests, "requests"), (tokens, "tokens"))
-    return tuple(RateBucket(limit, unit) for limit, unit in given if limit is not None)
+    limits = {"requests": requests, "tokens": tokens}
+    return tuple(RateBucket(limit, kind) for kind, limit in limits.items() if limit is not None)
 
 
 class ToldLimit:
     """A limit that an endpoint tells of, as far as is known between two answers."""
 
-    def __init__(self, kind: str, unit: Unit) -> None:
+    def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.unit: Unit = unit
         self.limit: float | None = None
-        self.period: float | None = None
-        self.strict = False
+        self._period: float | None = None
         self._left, self._at, self._whole_at = math.inf, 0.0, math.inf
         self._longest = 0.0
 
@@ -371,19 +354,14 @@ class ToldLimit:
         self._longest = max(self._longest, told.reset or 0.0)
         used = 0.0 if told.limit is None else told.limit - told.remaining
         if told.limit and told.reset and used > 0:
-            self.period = None if self.strict else _period(told.limit * told.reset / used)
-
-    def refused(self, told: RateWindow, amount: float) -> None:
-        """A call was refused that was thought to have room: nothing comes back before its time."""
-        if self.period is not None and told.remaining < amount:
-            self.strict, self.period = True, None
+            self._period = _find_period(told.limit * told.reset / used)
 
     def _available(self, now: float) -> float:
         if now >= self._whole_at:
             self._left = math.inf if self.limit is None else self.limit
             self._at, self._whole_at = now, now + self._longest  # until an answer tells better
-        elif self.period is not None and self.limit is not None and now > self._at:
-            come = (now - self._at) * self.limit / self.period
+        elif self._period is not None and self.limit is not None and now > self._at:
+            come = (now - self._at) * self.limit / self._period
             self._left, self._at = min(self.limit, self._left + come), now
         return self._left
 
@@ -392,8 +370,8 @@ class ToldLimit:
         if missing <= 1e-9:
             return 0.0
         due = self._whole_at + MARGIN - now
-        if self.period is not None and self.limit:
-            return min(due, missing * self.period / self.limit)
+        if self._period is not None and self.limit:
+            return min(due, missing * self._period / self.limit)
         return due if math.isfinite(due) else 0.0  # it does not say when: let the endpoint decide
 
     def take(self, now: float, amount: float) -> None:
@@ -401,14 +379,12 @@ class ToldLimit:
 
     def describe(self, whose: str) -> str:
         kind = "requests" if self.kind.startswith("req") else self.kind.replace("-", " ")
-        spoken = kind.split(" ")[-1] in ("second", "minute", "hour", "day")
-        each = "" if spoken or self.period is None else f" a {PERIODS[self.period]}"
-        return f"{whose}'s limit of {kind}{each}".replace("a hour", "an hour")
+        return f"{whose}'s limit of {kind}"
 
 
-def _period(found: float) -> float | None:
+def _find_period(seconds: float) -> float | None:
     """The usual time in which a bucket fills, where the figures are those of one."""
-    return next((one for one in PERIODS if 0.8 * one <= found <= 1.25 * one), None)
+    return next((one for one in PERIODS if 0.8 * one <= seconds <= 1.25 * one), None)
 
 
 @dataclass(slots=True)
@@ -417,7 +393,6 @@ class Ticket:
 
     number: int
     need: Need
-    refused: bool = False
     headers: Mapping[str, str] | None = None
 
 
@@ -433,13 +408,6 @@ class Pacer:
     _number: int = 0
     _noted: int = 0
     _flying: dict[int, Need] = field(default_factory=dict[int, Need])
-    _per_character: float = TOKENS_PER_CHARACTER
-    _answer: float = ANSWER
-
-    def need(self, characters: int, max_tokens: int | None) -> Need:
-        """Estimate the need of a call with a prompt of so many characters."""
-        answer = self._answer if max_tokens is None else min(self._answer, max_tokens)
-        return Need(characters * self._per_character, answer)
 
     @property
     def idle(self) -> bool:
@@ -450,14 +418,13 @@ class Pacer:
         """Seconds until such a call may be made, and for what it has to wait."""
         waits = [(self._held_until - now, f"{self.whose}, which asked to wait")]
         for limit in (*self.buckets, *self.told.values()):
-            wait = limit.wait(now, need.of(limit.unit, limit.kind))
-            waits.append((wait, limit.describe(self.whose)))
-        longest = max(waits, key=lambda found: found[0])
+            waits.append((limit.wait(now, need.of(limit.kind)), limit.describe(self.whose)))
+        longest = max(waits, key=lambda one: one[0])
         return longest if longest[0] > 0 else (0.0, "")
 
     def take(self, now: float, need: Need) -> Ticket:
         for limit in (*self.buckets, *self.told.values()):
-            limit.take(now, need.of(limit.unit, limit.kind))
+            limit.take(now, need.of(limit.kind))
         self._number += 1
         self._flying[self._number] = need
         return Ticket(self._number, need)
@@ -465,31 +432,21 @@ class Pacer:
     def note(self, now: float, ticket: Ticket, windows: Iterable[RateWindow]) -> None:
         """Note the limits in the answer to a call. Figures older than the known ones are left
         alone: answers overtake each other."""
-        newest = ticket.number >= self._noted
-        self._noted = max(self._noted, ticket.number)
+        if ticket.number < self._noted:
+            return
+        self._noted = ticket.number
         later = list(takewhile(lambda number: number > ticket.number, reversed(self._flying)))
         for told in windows:
-            limit = self.told.get(told.kind)
-            if limit is None:
-                limit = self.told[told.kind] = ToldLimit(told.kind, told.unit)
-            if ticket.refused:
-                limit.refused(told, ticket.need.of(told.unit, told.kind))
-            if newest:
-                flying = [self._flying[number].of(told.unit, told.kind) for number in later]
-                limit.note(now, told, sum(flying))
+            limit = self.told.setdefault(told.kind, ToldLimit(told.kind))
+            limit.note(now, told, sum(self._flying[number].of(told.kind) for number in later))
 
-    def settle(self, now: float, ticket: Ticket, used: Usage | None, characters: int = 0) -> None:
+    def settle(self, now: float, ticket: Ticket, used: Usage | None) -> None:
         """The call has ended; `used`: what it took, where it was answered."""
         del self._flying[ticket.number]
-        if used is None or not used.tokens or self.idle:
-            return
-        guessed = ticket.need.prompt + ticket.need.answer
-        for one in self.buckets:
-            if one.unit == "tokens":
-                one.take(now, used.tokens - guessed)
-        self._answer += 0.2 * (used.completion_tokens - self._answer)
-        if characters:
-            self._per_character += 0.2 * (used.prompt_tokens / characters - self._per_character)
+        if used is not None and used.tokens:
+            for bucket in self.buckets:
+                if bucket.kind == "tokens":
+                    bucket.take(now, used.tokens - ticket.need.prompt - ticket.need.answer)
 
     def hold(self, until: float) -> None:
         """The endpoint asked to wait: no call before that."""
