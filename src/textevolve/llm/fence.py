@@ -78,6 +78,11 @@ def fence(name: str, text: str, nonce: str) -> str:
     return f"[[{nonce} {name}]]\n{text}\n[[/{nonce} {name}]]\n"
 
 
+def fenced(name: str, text: str, nonce: str) -> str:
+    """`text` sanitized, between its marks."""
+    return fence(name, sanitize(text, nonce)[0], nonce)
+
+
 def quote(text: str) -> str:
     """`text`, already sanitized, with a sign before each of its lines."""
     quoted = "".join(f"> {line}" for line in text.splitlines(keepends=True) or [""])

@@ -90,12 +90,6 @@ class Generator(Protocol):
     ) -> str: ...
 
 
-def best_attempt(attempts: Sequence[Attempt]) -> Attempt | None:
-    """The one with the highest score, the earliest of those that tie; None where none has one."""
-    scored = [attempt for attempt in attempts if attempt.score is not None]
-    return max(scored, key=lambda attempt: (attempt.score or 0.0, -attempt.iteration), default=None)
-
-
 @cache
 def prompts_version() -> dict[str, str]:
     """A hash of each prompt of this room by its name; a change of one makes another run."""

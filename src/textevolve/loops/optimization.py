@@ -8,12 +8,12 @@ as a list of instructions, and nothing else of the history does, so a prompt doe
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from statistics import pvariance
 from time import perf_counter
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -37,7 +37,7 @@ from textevolve.evaluation import (
     mend_texts,
 )
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.llm.fence import draw_nonce, fence, sanitize
+from textevolve.llm.fence import draw_nonce, fenced
 from textevolve.llm.model import Message, Model, Request, request_key
 from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.template import Template, load_template
@@ -49,8 +49,8 @@ from textevolve.loops.attempt import (
     Generator,
     Made,
     StopReason,
-    best_attempt,
     text_similarity,
+    within_time,
 )
 from textevolve.loops.rules import FAILED_GATES
 from textevolve.loops.scoring import instructions_of, outcome_of, sampled
@@ -90,14 +90,16 @@ def _find_fault(before: Attempt, revision: Attempt, least: float) -> str:
     gain = revision.score - before.score
     if gain > 0 and gain >= least - ROUNDING:
         return ""
-    wanted = f"{least:g} or more" if least else "more than 0"
-    return f"the first revision gained {gain:+.3f} on attempt {number}, not {wanted}"
+    bound = f"{least:g} or more" if least else "more than 0"
+    return f"the first revision gained {gain:+.3f} on attempt {number}, not {bound}"
 
 
 def choose_best(attempts: Sequence[Attempt]) -> Attempt | None:
-    """As `best_attempt`; but one that fails a gate is no better than one that does not."""
-    whole = [a for a in attempts if a.score is not None and not fails_gate(a)]
-    return best_attempt(whole or attempts)
+    """The one with the highest score, the earliest of those that tie; None where none has one. One
+    that fails a gate is no better than one that does not."""
+    scored = [attempt for attempt in attempts if attempt.score is not None]
+    whole = [attempt for attempt in scored if not fails_gate(attempt)]
+    return max(whole or scored, key=lambda attempt: attempt.score or 0.0, default=None)
 
 
 def fails_gate(attempt: Attempt) -> bool:
@@ -158,28 +160,20 @@ class Stopping(Frozen):
             return "accepted"
         if self._oscillates(scores):
             return "oscillating"
-        if self._converged(scores):
+        earlier, last = scores[: -self.convergence_window], scores[-self.convergence_window :]
+        if earlier and max(last) - max(earlier) < self.min_improvement:
             return "converged"
         if iterations >= self.max_iterations:
             return "max_iterations" if scores else "failed"
         return None
-
-    def _converged(self, scores: Sequence[float]) -> bool:
-        window = self.convergence_window
-        if len(scores) <= window:
-            return False
-        gain = max(scores[-window:]) - max(scores[:-window])
-        return gain < self.min_improvement
 
     def _oscillates(self, scores: Sequence[float]) -> bool:
         if self.oscillation_limit is None or len(scores) < 3:
             return False
         one, two, three = scores[-3:]
         turned = (two - one) * (three - two) < 0
-        mean = (one + two + three) / 3
-        variance = ((one - mean) ** 2 + (two - mean) ** 2 + (three - mean) ** 2) / 3
         gained = three - max(scores[:-1]) >= self.min_improvement > 0
-        return turned and variance > self.oscillation_limit and not gained
+        return turned and pvariance(scores[-3:]) > self.oscillation_limit and not gained
 
 
 def notice_degenerate(output: str, previous: str | None) -> str | None:
@@ -255,20 +249,17 @@ class ModelGenerator:
             max_tokens=self._max_tokens,
             seed=self._seed,
         )
-        response = await self._model(self._next_sample(request))
+        key = request_key(self._model.name, request)
+        sample = self._asked[key]
+        self._asked[key] += 1
+        if sample:
+            request = replace(request, sample=sample, seed=self._seed + sample)
+        response = await self._model(request)
         if not response.text and (response.reasoning or response.tool_calls):
             raise AnswerError(why_without_text(response))
         if response.finish_reason == "length":
             raise AnswerError(f"the answer was cut at {self._max_tokens} tokens; allow more")
         return unfence(response.text, nonce)
-
-    def _next_sample(self, request: Request) -> Request:
-        key = request_key(self._model.name, request)
-        sample = self._asked[key]
-        self._asked[key] += 1
-        if not sample:
-            return request
-        return replace(request, sample=sample, seed=self._seed + sample)
 
 
 def write_prompt(
@@ -277,16 +268,12 @@ def write_prompt(
     """The nonce of the fences, and the prompt."""
     listed = "\n".join(f"{n}. {' '.join(line.split())}" for n, line in enumerate(feedback, 1))
     nonce = draw_nonce((task, previous or "", listed), seed)
-
-    def fenced(name: str, text: str) -> str:
-        return fence(name, sanitize(text, nonce)[0], nonce)
-
     if previous is None:
-        return nonce, _prompt("generate").render(task=fenced("task", task))
+        return nonce, _prompt("generate").render(task=fenced("task", task, nonce))
     return nonce, _prompt("revise").render(
-        task=fenced("task", task),
-        previous=fenced("answer", previous),
-        feedback=fenced("requests", listed) if listed else "",
+        task=fenced("task", task, nonce),
+        previous=fenced("answer", previous, nonce),
+        feedback=fenced("requests", listed, nonce) if listed else "",
     )
 
 
@@ -434,17 +421,14 @@ async def optimize_text(
     return result
 
 
-class _Stop(Exception):
-    """A limit is reached: the loop ends with what it has."""
-
-
 UNJUDGED = Failure("skipped", TIME_IS_UP)
 """Of an attempt in the making."""
 
 
 @dataclass
 class _Loop:
-    """The state of one loop, and its steps. `draft`: the attempt in the making."""
+    """The state of one loop, and its steps. `draft`: the attempt in the making, which has `used`
+    what the generator had before it; `ground`: the last attempt with a score."""
 
     task: str
     plan: OptimizationPlan
@@ -453,20 +437,26 @@ class _Loop:
     id: str
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     draft: Attempt = field(default_factory=lambda: Attempt(0, None, UNJUDGED))
+    ground: Attempt | None = None
+    began: float = 0.0
+    used: Usage | None = None
 
     async def run(self) -> tuple[StopReason, str]:
         """Attempts until something ends them; why it did."""
-        limit = asyncio.timeout(self.context.time_limit)
         try:
-            async with limit:
+            async with within_time(self.context.time_limit):
                 while True:
-                    await self._attempt(limit)
+                    self._begin()
+                    if await self._generate():
+                        await self._judge()
+                    self._record()
                     if status := self._decide():
                         return status, _explain(status, self.attempts, self.plan)
-        except (_Stop, TimeoutError) as error:
-            if isinstance(error, TimeoutError) and not limit.expired():
-                raise
-            return "budget", str(error) or TIME_IS_UP
+        except BudgetError as error:
+            if self.draft.evaluation is UNJUDGED:
+                self._set(evaluation=Failure("skipped", str(error)))
+            self._record()
+            return "budget", str(error)
 
     def _decide(self) -> StopReason | None:
         scores = [a.score for a in self.attempts if a.score is not None]
@@ -481,64 +471,54 @@ class _Loop:
     def _restart_reason(self) -> str:
         return restart_reason(self.attempts, self.plan.way, self.plan.min_improvement)
 
-    async def _attempt(self, limit: asyncio.Timeout) -> None:
-        """One attempt, which is recorded however it ends."""
-        began, used = perf_counter(), _used(self.context.generator)
-        ground = next((a for a in reversed(self.attempts) if a.score is not None), None)
+    def _begin(self) -> None:
+        self.began, self.used = perf_counter(), _used(self.context.generator)
+        self.ground = next((a for a in reversed(self.attempts) if a.score is not None), None)
         reason, notes = self._restart_reason(), ()
-        made: Made = "revised" if ground is not None and not reason else "written"
+        made: Made = "revised" if self.ground is not None and not reason else "written"
         if made == "written" and self.attempts and self.attempts[-1].made == "revised":
             notes = (f"written anew: {reason}",)
         self.draft = Attempt(len(self.attempts) + 1, None, UNJUDGED, notes=notes, made=made)
-        try:
-            if await self._generate(ground if made == "revised" else None):
-                await self._judge()
-        except (_Stop, asyncio.CancelledError) as error:
-            if isinstance(error, _Stop) or limit.expired():
-                if self.draft.evaluation is UNJUDGED:
-                    self._set(evaluation=Failure("skipped", str(error) or TIME_IS_UP))
-                self._record(began, used, ground)
-            raise
-        self._record(began, used, ground)
 
     def _set(self, **changes: Any) -> None:
         self.draft = replace(self.draft, **changes)
 
-    async def _generate(self, ground: Attempt | None) -> bool:
+    async def _generate(self) -> bool:
         """Set the output, or why there is none; gives whether it can be judged. A degenerate one is
         asked for once more, and the first is kept where the second is no better."""
         details = {"iteration": self.draft.iteration, "made": self.draft.made}
         self.context.listener(StepStarted(self.id, "generate", details))
+        ground = self.ground if self.draft.made == "revised" else None
         previous = ground.output if ground else None
-        made = await self._ask_generator(ground, None)
-        if isinstance(made, str) and (wrong := notice_degenerate(made, previous)):
+        text = await self._ask_generator(ground, None)
+        if isinstance(text, str) and (wrong := notice_degenerate(text, previous)):
             self._set(notes=(*self.draft.notes, f"degenerate ({wrong}), asked for again"))
             again = await self._ask_generator(ground, RETRY_TEMPERATURE)
             still = notice_degenerate(again, previous) if isinstance(again, str) else again.reason
             if still is None:
-                made = again
+                text = again
             else:
                 self._set(notes=(*self.draft.notes, f"the second was no better ({still})"))
-        if isinstance(made, Failure):
-            self._set(evaluation=made)
+        if isinstance(text, Failure):
+            self._set(evaluation=text)
             return False
-        self._set(output=made)
-        if not made.strip():
+        self._set(output=text)
+        if not text.strip():
             self._set(evaluation=Failure("failed", "the output is empty"))
-        return bool(made.strip())
+        return bool(text.strip())
 
     async def _ask_generator(
         self, ground: Attempt | None, temperature: float | None
     ) -> str | Failure:
         previous, feedback = (ground.output, ground.instructions) if ground else (None, ())
-        made: Any = await _attempted(
+        text: Any = await _attempted(
             lambda: self.context.generator(
                 self.task, previous=previous, feedback=feedback, temperature=temperature
             )
         )
-        if isinstance(made, str | Failure):
-            return mend_texts(made)
-        return Failure("failed", f"the generator gave no text but {type(made).__name__}")
+        if isinstance(text, str | Failure):
+            return mend_texts(text)
+        return Failure("failed", f"the generator gave no text but {type(text).__name__}")
 
     async def _judge(self) -> None:
         """Set the evaluation, and that of the second judge."""
@@ -553,29 +533,30 @@ class _Loop:
     async def _ask_judge(self, judge: Evaluator, field: str) -> Evaluation | None:
         """Set what a judge says of the output; gives its evaluation where there is a score."""
         case = Case(self.task, (self.draft.output or "",), self.id)
-        made = await _attempted(lambda: judge(case))
-        outcome = made if isinstance(made, Failure) else outcome_of(made)
-        if not isinstance(made, Failure):
-            self._set(usage=self.draft.usage + made.usage)
-            if getattr(made, "stopped", None) == "budget":  # of a debate that was cut short
-                outcome = Failure("skipped", "the limits were reached within the debate")
-        self._set(**{field: outcome})
+        evaluation = await _attempted(lambda: judge(case))
+        if isinstance(evaluation, Failure):
+            self._set(**{field: evaluation})
+            return None
+        outcome = outcome_of(evaluation)
+        if getattr(evaluation, "stopped", None) == "budget":  # of a debate that was cut short
+            outcome = Failure("skipped", "the limits were reached within the debate")
+        self._set(**{field: outcome, "usage": self.draft.usage + evaluation.usage})
         if isinstance(outcome, Failure) and outcome.kind == "skipped":
-            raise _Stop(outcome.reason)
-        return None if isinstance(made, Failure) or isinstance(outcome, Failure) else made
+            raise BudgetError(outcome.reason)
+        return None if isinstance(outcome, Failure) else evaluation
 
-    def _record(self, began: float, used: Usage | None, ground: Attempt | None) -> None:
+    def _record(self) -> None:
         draft, spent, best = self.draft, _used(self.context.generator), choose_best(self.attempts)
-        if spent is not None and used is not None:
-            self._set(usage=draft.usage + (spent - used))
-        if draft.output is not None and ground is not None:
-            self._set(similarity=text_similarity(draft.output, ground.output or ""))
+        if spent is not None and self.used is not None:
+            self._set(usage=draft.usage + (spent - self.used))
+        if draft.output is not None and self.ground is not None:
+            self._set(similarity=text_similarity(draft.output, self.ground.output or ""))
         if best is not None and best.score is not None and draft.score is not None:
             fall = best.score - draft.score
             if fall > 0 and fall >= self.plan.min_improvement:
                 fell = f"{fall:.2f} below attempt {best.iteration}, which is kept"
                 self._set(notes=(*draft.notes, fell))
-        self._set(seconds=perf_counter() - began)
+        self._set(seconds=perf_counter() - self.began)
         self.attempts.append(self.draft)
         self.context.listener(StepFinished(self.id, ATTEMPT, self.draft))
 
@@ -584,13 +565,11 @@ async def _attempted(work: Callable[[], Awaitable[T]]) -> T | Failure:
     """What `work` gives, or why it gave nothing; a callable of the user's may raise anything.
 
     Raises:
-        _Stop: a budget is spent. FatalModelError, SettingsError, StoreError: nothing can go on.
+        BudgetError: it is spent. FatalModelError, SettingsError, StoreError: nothing can go on.
     """
     try:
         return await work()
-    except BudgetError as error:
-        raise _Stop(str(error)) from None
-    except (FatalModelError, SettingsError, StoreError):
+    except (BudgetError, FatalModelError, SettingsError, StoreError):
         raise
     except Exception as error:  # noqa: BLE001
         ours = type(error).__module__.startswith("textevolve.")
