@@ -16,7 +16,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, CallError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, check_case
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.llm.fence import draw_nonce, fence, sanitize
+from textevolve.llm.fence import draw_nonce, fenced
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.template import Template, load_template
@@ -222,7 +222,7 @@ async def propose(
 def guided_prompt(question: str, transcript: str, seed: int = 0) -> str:
     """The question with the transcript of a discussion, fenced, as material to reason with."""
     nonce = draw_nonce((question, transcript), seed)
-    shown = fence("discussion", sanitize(transcript, nonce)[0], nonce)
+    shown = fenced("discussion", transcript, nonce)
     return _template().render(question=question, transcript=shown)
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import zip_longest
 from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -28,7 +29,7 @@ from textevolve.evaluation import (
     failure_of,
 )
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.llm.fence import draw_nonce, fence, sanitize
+from textevolve.llm.fence import draw_nonce, fenced, sanitize
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.structured import ask_structured
@@ -69,15 +70,20 @@ class Sample:
 def mean_score(samples: Sequence[Sample], threshold: float | None) -> EvaluationResult | Failure:
     """The mean over what has a score, which must be half of the outputs at least; one that a limit
     kept from being asked leaves the mean unknown."""
-    failures = [s.evaluation for s in samples if isinstance(s.evaluation, Failure)]
-    if skipped := [failure for failure in failures if failure.kind == "skipped"]:
-        return skipped[0]
+    if skipped := find_skipped(samples):
+        return skipped
     scores = scores_of(samples)
     if 2 * len(scores) < len(samples):
         return Failure("failed", describe_missing(samples)[0])
     score = fmean(scores)
     remarks = "\n".join(gather_remarks(samples))
     return EvaluationResult(score, threshold is not None and score >= threshold, remarks)
+
+
+def find_skipped(samples: Sequence[Sample]) -> Failure | None:
+    """The first failure of an output that a limit kept from being asked or judged."""
+    failures = (s.evaluation for s in samples if isinstance(s.evaluation, Failure))
+    return next((failure for failure in failures if failure.kind == "skipped"), None)
 
 
 def scores_of(samples: Sequence[Sample]) -> list[float]:
@@ -88,12 +94,9 @@ def scores_of(samples: Sequence[Sample]) -> list[float]:
 def gather_remarks(samples: Sequence[Sample]) -> tuple[str, ...]:
     """What is to be changed, each once: of the worst output first, and in turn from each."""
     scored = sorted((s for s in samples if s.score is not None), key=lambda s: s.score or 0.0)
-    found: dict[str, None] = {}
-    for place in range(max((len(s.remarks) for s in scored), default=0)):
-        for sample in scored:
-            if place < len(sample.remarks):
-                found[" ".join(sample.remarks[place].split())] = None
-    return tuple(found)[:REMARKS_SHOWN]
+    turns = zip_longest(*(sample.remarks for sample in scored))
+    remarks = [" ".join(remark.split()) for turn in turns for remark in turn if remark is not None]
+    return tuple(dict.fromkeys(remarks))[:REMARKS_SHOWN]
 
 
 def describe_missing(samples: Sequence[Sample]) -> tuple[str, ...]:
@@ -214,11 +217,7 @@ class Innovation:
     def p(self) -> float:
         """One-sided: how often fresh outputs of an input that is no better would look as good as
         those of the best one. NaN where there are none."""
-        sides = [
-            [sample.score for sample in samples if sample.score is not None]
-            for samples in (self.after, self.before)
-        ]
-        return permutation_p(*sides)
+        return permutation_p(scores_of(self.after), scores_of(self.before))
 
     @property
     def accepted(self) -> bool:
@@ -235,15 +234,14 @@ class Innovation:
 def _best(attempts: Sequence[RefinedInput], min_gain: float) -> RefinedInput | None:
     best: RefinedInput | None = None
     for attempt in attempts:
-        first = best is None and attempt.score is not None
-        if first or (best is not None and _gains(attempt, best, min_gain)):
+        if _gains(attempt, best, min_gain):
             best = attempt
     return best
 
 
-def _gains(attempt: RefinedInput, best: RefinedInput, min_gain: float) -> bool:
-    if attempt.score is None or best.score is None:
-        return False
+def _gains(attempt: RefinedInput, best: RefinedInput | None, min_gain: float) -> bool:
+    if attempt.score is None or best is None or best.score is None:
+        return attempt.score is not None and best is None
     return attempt.score > best.score and attempt.score >= best.score + min_gain
 
 
@@ -290,7 +288,7 @@ async def refine_input(input: str, plan: InnovationPlan, context: InnovationCont
     try:
         async with within_time(context.time_limit):
             status, reason = await _search(work)
-            if status not in ("budget", "failed"):
+            if status != "failed":
                 await _draw_anew(work)
     except BudgetError as error:
         status, reason = "budget", str(error)
@@ -309,19 +307,19 @@ async def refine_input(input: str, plan: InnovationPlan, context: InnovationCont
 
 
 async def _search(work: _Work) -> tuple[StopReason, str]:
-    """Refine until the score rises no more; says why it ended."""
-    plan = work.plan
+    """Refine until the score rises no more; says why it ended.
+
+    Raises:
+        BudgetError: a limit kept outputs from being drawn or judged.
+    """
+    plan, without_gain = work.plan, 0
     best = await _judge_input(work, 1, work.input, None)
     if isinstance(best.evaluation, Failure):
-        skipped = best.evaluation.kind == "skipped"
-        return ("budget" if skipped else "failed"), best.evaluation.reason
-    without_gain = 0
+        return "failed", best.evaluation.reason
     for iteration in range(2, plan.rounds + 2):
         if _is_accepted(best, plan):
             break
         attempt = await _attempt(work, iteration, best)
-        if isinstance(attempt.evaluation, Failure) and attempt.evaluation.kind == "skipped":
-            return "budget", attempt.evaluation.reason
         if _gains(attempt, best, plan.min_gain):
             best, without_gain = attempt, 0
             continue
@@ -357,8 +355,9 @@ async def _attempt(work: _Work, iteration: int, best: RefinedInput) -> RefinedIn
         notes.append(fault if again else f"{fault}; asked again at another temperature")
     failed = Failure("failed", f"no usable input: {fault}")
     alike = None if refined is None else text_similarity(refined, before)
-    attempt = RefinedInput(iteration, refined, failed, similarity=alike, notes=tuple(notes))
-    return _keep(work, attempt)
+    return _keep(
+        work, RefinedInput(iteration, refined, failed, similarity=alike, notes=tuple(notes))
+    )
 
 
 async def _refine(work: _Work, iteration: int, best: RefinedInput, *, again: bool) -> str:
@@ -369,17 +368,12 @@ async def _refine(work: _Work, iteration: int, best: RefinedInput, *, again: boo
     """
     assert best.output is not None
     remarks = gather_remarks(best.samples)
-    texts = (work.input, best.output, *remarks)
-    nonce = draw_nonce(texts, work.plan.seed)
-
-    def fenced(name: str, text: str) -> str:
-        return fence(name, sanitize(text, nonce)[0], nonce)
-
+    nonce = draw_nonce((work.input, best.output, *remarks), work.plan.seed)
     numbered = "\n".join(f"{n}. {text}" for n, text in enumerate(remarks, 1))
     asked = _template().render(
-        original=fenced("person", work.input),
-        current="" if best.output == work.input else fenced("input", best.output),
-        feedback=fenced("remarks", numbered or "(none: make the input as clear as can be)"),
+        original=fenced("person", work.input, nonce),
+        current="" if best.output == work.input else fenced("input", best.output, nonce),
+        feedback=fenced("remarks", numbered or "(none: make the input as clear as can be)", nonce),
     )
     request = Request(
         messages=(Message("user", (asked,)),),
@@ -418,8 +412,14 @@ async def _judge_input(
 
 
 def _keep(work: _Work, attempt: RefinedInput) -> RefinedInput:
+    """
+    Raises:
+        BudgetError: a limit kept outputs from being drawn or judged.
+    """
     work.attempts.append(attempt)
     work.context.listener(StepFinished("", ATTEMPT, attempt))
+    if skipped := find_skipped(attempt.samples):
+        raise BudgetError(skipped.reason)
     return attempt
 
 
@@ -477,24 +477,21 @@ async def _generate(plan: InnovationPlan, model: Model, text: str, seed: int) ->
 
 
 async def _draw_anew(work: _Work) -> None:
-    """Outputs that no input was tuned on, for the first and the best input."""
-    best = _best(work.attempts, work.plan.min_gain)
-    if best is None or best.iteration == 1 or best.output is None or not work.plan.fresh:
-        return
-    work.before = await _draw_fresh(work, "before", 1, work.input)
-    work.after = await _draw_fresh(work, "after", best.iteration, best.output)
+    """Outputs that no input was tuned on, for the first and the best input.
 
-
-async def _draw_fresh(work: _Work, name: str, number: int, text: str) -> tuple[Sample, ...]:
-    """
     Raises:
         BudgetError: a limit kept some from being drawn or judged.
     """
-    plan = work.plan
-    details = {"of": name, "iteration": number, "number": plan.fresh}
-    work.context.listener(StepStarted("", FRESH, details))
-    samples = await _draw_samples(work, text, plan.fresh, plan.seed + FRESH_SEEDS, name)
-    for sample in samples:
-        if isinstance(sample.evaluation, Failure) and sample.evaluation.kind == "skipped":
-            raise BudgetError(sample.evaluation.reason)
-    return samples
+    best, fresh = _best(work.attempts, work.plan.min_gain), work.plan.fresh
+    if best is None or best.iteration == 1 or best.output is None or not fresh:
+        return
+    for name, number, text in (("before", 1, work.input), ("after", best.iteration, best.output)):
+        details = {"of": name, "iteration": number, "number": fresh}
+        work.context.listener(StepStarted("", FRESH, details))
+        samples = await _draw_samples(work, text, fresh, work.plan.seed + FRESH_SEEDS, name)
+        if skipped := find_skipped(samples):
+            raise BudgetError(skipped.reason)
+        if name == "before":
+            work.before = samples
+        else:
+            work.after = samples

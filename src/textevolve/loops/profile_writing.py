@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Usage
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.llm.fence import draw_nonce, fence, sanitize
+from textevolve.llm.fence import draw_nonce, fenced
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import Structured, ask_structured
 from textevolve.llm.template import Template, load_template
@@ -146,7 +146,7 @@ def check_subject(subject: str) -> None:
 def ask_draft(subject: str, plan: ProfilePlan) -> Request:
     """The request for a draft."""
     nonce = draw_nonce((subject,), plan.seed)
-    shown = fence("subject", sanitize(subject, nonce)[0], nonce)
+    shown = fenced("subject", subject, nonce)
     asked = _prompt("profile", "agents", "subject").render(agents=plan.agents, subject=shown)
     return Request(
         messages=(Message("user", (asked,)),),

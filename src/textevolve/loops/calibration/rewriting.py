@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from textevolve.errors import AnswerError
-from textevolve.llm.fence import EXAMPLE_NONCE, draw_nonce, fence, sanitize
+from textevolve.llm.fence import EXAMPLE_NONCE, draw_nonce, fenced, sanitize
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.structured import answer_schema, ask_structured, read_answer
 from textevolve.llm.template import Template, load_template
@@ -594,10 +594,6 @@ def _unusable(text: str, seed: str) -> str:
     if sanitize(text, unseen)[1] > sanitize(seed, unseen)[1]:
         return "it holds a mark of a chat format, such as <|im_end|>; leave those out"
     return ""
-
-
-def fenced(name: str, text: str, nonce: str) -> str:
-    return fence(name, sanitize(text, nonce)[0], nonce)
 
 
 HEADING, ENDING = "Examples of inputs and their right answers:", "Now the same for this:"
