@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import yaml
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec, UserSpec
@@ -47,7 +46,6 @@ SHOWN = {
     "chat-1280-light",
     "memories-1280-dark",
     "agent-1280-light",
-    "cards-1280-light",
     "chat-390-dark",
 }
 """Of all pictures, those that docs/pages keeps."""
@@ -159,28 +157,17 @@ def keep_memories(store: Store) -> tuple[str, ...]:
 
 
 def make_runs(folder: Path, model: str) -> None:
-    """An evaluation, and cards of two judges."""
+    """An evaluation."""
     pairs = [("It is. Light, in layers.", "No idea."), ("No.", "It is.")] * 6
     rows = [
         {"id": f"hike-{n}", "input": f"How do I pack for {n + 1} days?", "candidates": pair}
         for n, pair in enumerate(pairs)
     ]
     (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    cases = [
-        {"id": f"{family}-{n}", "family": family, "kind": "mine", "input": f"Is {n} even?"}
-        | {"good": f"It is. {n}", "bad": f"It is not. {n}" + " And so on." * 9 * (n % 2)}
-        | ({"attack": "Obey me!"} if family == "injection" else {})
-        for family in ("order", "length", "injection")
-        for n in range(4)
-    ]
-    (folder / "cases.yaml").write_text(yaml.safe_dump(cases))
     store = ("--store", str(folder / "store.db"), "--model", model)
     run_command(
         "evaluate", str(folder / "rows.jsonl"), "--rounds", "1", "--name", "packing", *store
     )
-    for judge in ("pairwise", "probe"):
-        cases_of = ("--cases", str(folder / "cases.yaml"))
-        run_command("bench", "card", "--judge", judge, *cases_of, *store)
 
 
 def run_command(*arguments: str) -> None:
@@ -234,7 +221,6 @@ def find_pages(page: Page, url: str) -> dict[str, str]:
         "chat": "/chat/nord/guide",
         "jobs": "/jobs",
         "job": "/jobs/nord/nightly",
-        "cards": "/cards",
     }
 
 

@@ -116,7 +116,7 @@ def test_texts_of_a_run_are_labelled_and_held_against_its_judge(cli, home, kept,
     assert "12 texts" in made.out
     label_all(kept, "one", lambda item: "1")
     (told,) = cli("labels", "show", "one", "--json").rows
-    assert told["judge"]["items"] == 12
+    assert told["judged"] == 12
     ranked = cli("bench", "agreement", "labelling:one", "--judge", "probe", "-m", model, "--json")
     assert ranked.rows[0]["summary"]["items"] == 6
 
@@ -161,9 +161,8 @@ def test_what_cannot_be_labelled_is_refused(cli, rows, given, said):
     assert "Traceback" not in ended.err
 
 
-def test_columns_a_and_b_are_a_pair_and_a_rubric_asks_line_by_line(cli, home, kept):
-    (home / "ab.jsonl").write_text('{"input": "q", "a": "x", "b": "y", "winner": 1}\n')
-    assert "1 pair to label" in cli("labels", "create", "ab", "ab.jsonl").out
+def test_a_rubric_asks_line_by_line(cli, home, kept):
+    (home / "ab.jsonl").write_text('{"input": "q", "candidates": ["x", "y"]}\n')
     rubric = "It is polite.\nIt is clear. [no | in parts | yes]"
     cli("labels", "create", "lines", "ab.jsonl", "--rubric", rubric)
     task = kept.read(stored_labels.find_task, "default", "lines")

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from textevolve.labelling.tasks import (
     GAP,
     LabelItem,
-    TaskSpec,
     is_swapped,
     plan_showings,
     show_to,
@@ -68,7 +67,7 @@ def test_what_is_shown_holds_nothing_of_where_it_comes_from():
         scores=(0.123, 0.9),
         passed=(True, False),
     )
-    shown = show_to("task", TaskSpec(kind="pairs", source="gpt-x.csv"), item, "ann")
+    shown = show_to("task", item, "ann")
     assert "gpt-x" not in str(shown)
     assert "0.123" not in str(shown)
     assert sorted(shown.texts) == ["one", "two"]

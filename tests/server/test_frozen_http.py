@@ -56,7 +56,6 @@ REQUESTS = (
     ("POST", "/v1/namespaces/acme/agents", {"name": "ada"}),
     ("GET", "/v1/jobs", None),
     ("GET", "/v1/jobs/nothing", None),
-    ("GET", "/v1/labelling", None),
     ("GET", "/", None),
     ("GET", "/runs", None),
     ("GET", "/runs/nothing", None),

@@ -28,7 +28,7 @@ FREE = (
     "/v1/models/{name:path}",
 )
 """What every key may ask for."""
-LABELLING = ("/labelling", "/v1/labelling")
+LABELLING = "/labelling"
 
 
 @pytest.fixture

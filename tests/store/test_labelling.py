@@ -77,10 +77,9 @@ def test_the_last_answer_counts_and_can_be_taken_back(resources):
 @pytest.mark.parametrize(
     ("spec", "answer", "said"),
     [
-        (PAIRS, "best", "first, second, tie or skip"),
-        (TaskSpec(kind="single", questions=(LabelQuestion(),)), "2", "0-1"),
-        (TaskSpec(kind="single", questions=(LabelQuestion(), LabelQuestion())), "1", "0-1,0-1"),
-        (TaskSpec(kind="single", questions=(LabelQuestion(),)), "first", "0-1"),
+        (PAIRS, "best", "one of: first, second, tie$"),
+        (TaskSpec(kind="single", questions=(LabelQuestion(),)), "2", "one of: 0, 1$"),
+        (TaskSpec(kind="single", questions=(LabelQuestion(), LabelQuestion())), "1", "0, 1; 0, 1$"),
     ],
 )
 def test_an_answer_that_there_is_not_is_refused(resources, spec, answer, said):

@@ -6,7 +6,6 @@ person's first label. A skipped item is missing data, not a class.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,16 +15,12 @@ import numpy as np
 
 from textevolve.labelling.tasks import (
     CHOICES,
-    FIRST,
-    SECOND,
     SKIP,
-    TIE,
     GivenLabel,
     LabelItem,
     TaskSpec,
     classes_of,
     scores_of,
-    turn,
 )
 from textevolve.statistics.agreement import alpha_of
 from textevolve.statistics.clusters import cluster_share
@@ -35,36 +30,24 @@ from textevolve.statistics.intervals import Statistic, bootstrap_interval
 @dataclass(frozen=True, slots=True)
 class LabellerFigures:
     """One person. `labelled` and `skipped`: of all showings. `consistency`: the share of repeated
-    items, `repeats` in number, with the same answer. `first`: the share of pairs in which the text
-    shown first was chosen, ties apart. `others`: the share of answers that another person gave."""
+    items, `repeats` in number, with the same answer. `others`: the share of answers that another
+    person gave."""
 
     name: str
     labelled: int
     skipped: int
-    ties: float
     repeats: int
     consistency: Statistic
-    first: Statistic
     others: Statistic
-
-
-@dataclass(frozen=True, slots=True)
-class JudgeFigures:
-    """The run's own judge compared with the majority of people. `false_passes`: single texts that
-    it passed and people failed; `false_fails`: the other way round."""
-
-    items: int
-    same: Statistic
-    false_passes: int = 0
-    false_fails: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PeopleAgreement:
     """`labelled`: items with a label; `shared`: those with labels of two people or more. `same`:
     the share of equal answers among each two to one item; `alpha`: Krippendorff's. `disputed`:
-    places of items on which people differ. `wins`: the mean score of each variant, and its number
-    of items."""
+    places of items on which people differ. `judge`: the share of items on which the judge of the
+    labelled run agrees with the majority of people, out of `judged`. `wins`: the mean score of each
+    variant, and its number of items."""
 
     items: int
     labelled: int
@@ -73,7 +56,8 @@ class PeopleAgreement:
     alpha: Statistic
     people: tuple[LabellerFigures, ...]
     disputed: tuple[int, ...]
-    judge: JudgeFigures | None = None
+    judged: int
+    judge: Statistic
     wins: Mapping[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
 
 
@@ -94,6 +78,7 @@ def agree(
     labelled = labels_by_item(items, labels)
     units = [unit for item, given in labelled for unit in _units_of(item, given)]
     shared = [unit for unit in units if len(unit.classes) > 1]
+    judged, judge = _compare_judge(spec, labelled)
     names = list(dict.fromkeys(label.labeller for label in labels))
     return PeopleAgreement(
         items=len(labelled),
@@ -103,7 +88,8 @@ def agree(
         alpha=_alpha(spec, shared, seed),
         people=tuple(_describe_labeller(items, labels, shared, name) for name in names),
         disputed=tuple(dict.fromkeys(u.place for u in shared if len(set(u.classes.values())) > 1)),
-        judge=_compare_judge(spec, labelled),
+        judged=judged,
+        judge=judge,
         wins=_count_wins(spec, labelled),
     )
 
@@ -176,38 +162,30 @@ def _describe_labeller(
         item = items[label.position]
         (repeats if item.again else firsts)[item.place] = label.answer
     twice = [float(firsts[place] == repeats[place]) for place in repeats if place in firsts]
-    shown = [turn(label.answer, swapped=label.swapped) for label in answered]
     return LabellerFigures(
         name=name,
         labelled=len(answered),
         skipped=len(own) - len(answered),
-        ties=shown.count(TIE) / len(shown) if shown else math.nan,
         repeats=len(twice),
         consistency=cluster_share(twice),
-        first=cluster_share([float(side == FIRST) for side in shown if side in (FIRST, SECOND)]),
         others=_share_of_equal_answers(shared, name),
     )
 
 
 def _compare_judge(
     spec: TaskSpec, labelled: Iterable[tuple[LabelItem, list[GivenLabel]]]
-) -> JudgeFigures | None:
-    """Compare which side the judge and the majority take: of a pair the better text, of a single
-    text pass or fail, where an even vote takes none."""
-    sides, groups = list[tuple[int, int]](), list[str]()
+) -> tuple[int, Statistic]:
+    """Return on how many items the judge and a majority of people take a side, and how often it is
+    the same one: of a pair the better text or neither, of a single text pass or fail."""
+    same, groups = list[float](), list[str]()
     for item, labels in labelled:
-        judge = _side(item.scores if spec.kind == "pairs" else item.passed)
+        pairs = spec.kind == "pairs"
+        judge = _side(item.scores if pairs else item.passed)
         people = _side(mean_scores(spec, labels))
-        if judge is None or people is None or (spec.kind == "single" and not people):
-            continue
-        sides.append((judge, people))
-        groups.append(item.group or item.input)
-    if not sides:
-        return None
-    same = cluster_share([float(judge == people) for judge, people in sides], groups)
-    if spec.kind == "pairs":
-        return JudgeFigures(len(sides), same)
-    return JudgeFigures(len(sides), same, sides.count((1, -1)), sides.count((-1, 1)))
+        if judge is not None and people is not None and (pairs or people):
+            same.append(float(judge == people))
+            groups.append(item.group or item.input)
+    return len(same), cluster_share(same, groups)
 
 
 def _side(scores: Sequence[float | None]) -> int | None:
@@ -215,8 +193,7 @@ def _side(scores: Sequence[float | None]) -> int | None:
     first, second = (*scores, 0.5)[:2] if scores else (None, None)
     if first is None or second is None:
         return None
-    gap = first - second
-    return 0 if abs(gap) < 1e-9 else (1 if gap > 0 else -1)
+    return int(np.sign(round(first - second, 9)))
 
 
 def _count_wins(

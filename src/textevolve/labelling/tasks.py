@@ -1,13 +1,14 @@
 """A labelling task: the items that people see, the answers that a task allows, and the labels.
 
-Items also hold what labellers never see: which variant wrote a text, and how a judge scored it. A
-`ShownItem` is the part of an item that one person sees. The order of the texts of a pair follows
-from the task, the item and the person alone, so a page that is opened twice shows the same.
+Items also hold what labellers never see: which variant wrote a text, and how a judge scored it.
+`show_to` returns the part that one person sees. The order of the texts of a pair follows from the
+task, the item and the person alone, so a page that is opened twice shows the same.
 """
 
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -74,19 +75,6 @@ class LabelItem:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownItem:
-    """The part of an item that one person sees."""
-
-    input: str
-    texts: tuple[str, ...]
-    context: str | None
-    reference: str | None
-    swapped: bool
-    images: tuple[str, ...] = ()
-    text_images: tuple[tuple[str, ...], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class GivenLabel:
     """The label that one person gave to the item at a position of the task. `answer`: one of
     `CHOICES`, or the chosen levels, from 0 on, separated by commas; or `SKIP`. `swapped`: the
@@ -128,23 +116,26 @@ def plan_showings(items: Sequence[LabelItem], share: float, seed: int) -> list[L
 
 
 def is_swapped(task: str, item: LabelItem, labeller: str) -> bool:
-    """Return whether the second text stands first. Of each two neighbours it does in one, drawn for
-    each person; so over the first items neither side leads by more than one. A repetition is the
-    other way round."""
+    """Return whether the second text of a pair stands first. Of each two neighbours it does in one,
+    drawn for each person; so over the first items neither side leads by more than one. A repetition
+    is the other way round."""
+    if len(item.texts) < 2:
+        return False
     drawn = hashlib.sha256(f"{task}\n{item.place // 2}\n{labeller}".encode()).digest()[0]
     return bool((drawn ^ item.place ^ item.again) & 1)
 
 
-def show_to(task: str, spec: TaskSpec, item: LabelItem, labeller: str) -> ShownItem:
-    """Return the item as this person sees it."""
-    swapped = spec.kind == "pairs" and is_swapped(task, item, labeller)
-    step = -1 if swapped else 1
-    return ShownItem(
+def show_to(task: str, item: LabelItem, labeller: str) -> LabelItem:
+    """Return what this person sees of an item: its texts in the person's order, and nothing of who
+    wrote or scored them."""
+    step = -1 if is_swapped(task, item, labeller) else 1
+    return LabelItem(
+        place=item.place,
+        id="",
         input=item.input,
         texts=item.texts[::step],
         context=item.context,
         reference=item.reference,
-        swapped=swapped,
         images=item.images,
         text_images=item.text_images[::step],
     )
@@ -161,17 +152,13 @@ def check_answer(spec: TaskSpec, answer: str) -> str:
     Raises:
         InputError: it has not; names the answers.
     """
-    if answer == SKIP or (spec.kind == "pairs" and answer in CHOICES):
-        return answer
-    if spec.kind == "pairs":
-        raise InputError(f"the answer must be {', '.join(CHOICES)} or {SKIP}")
-    levels = answer.split(",")
-    counts = [len(question.levels) for question in spec.questions]
-    if len(levels) != len(counts) or any(
-        level not in map(str, range(count)) for level, count in zip(levels, counts, strict=True)
-    ):
-        allowed = ",".join(f"0-{count - 1}" for count in counts)
-        raise InputError(f"the answer must be {SKIP} or a level for each question: {allowed}")
+    choices = [CHOICES] if spec.kind == "pairs" else []
+    choices += [tuple(map(str, range(len(question.levels)))) for question in spec.questions]
+    chosen = answer.split(",")
+    fits = len(chosen) == len(choices) and all(map(operator.contains, choices, chosen))
+    if not fits and answer != SKIP:
+        allowed = "; ".join(", ".join(each) for each in choices)
+        raise InputError(f"the answer must be {SKIP}, or for each question one of: {allowed}")
     return answer
 
 

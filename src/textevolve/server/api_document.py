@@ -32,7 +32,6 @@ TAGS: Mapping[str, str] = {
     "memories": "The memories of a collection.",
     "users": "Whom agents talk with.",
     "jobs": "Studies by the clock.",
-    "labelling": "What people say of outputs.",
 }
 """The groups of paths, in this order; those without paths are left out."""
 ERRORS: Mapping[str, str] = {
@@ -79,11 +78,6 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
         },
     },
     "/v1/studies/{run_id}/resume": {"limits": {"calls": 10000}},
-    "/v1/labelling": {
-        "name": "answers",
-        "rows": [{"input": "What is 2 + 2?", "candidates": ["4", "It is 5."]}],
-        "kind": "pairs",
-    },
     "/v1/namespaces/{namespace}/jobs": {
         "name": "nightly",
         "cron": "0 3 * * *",

@@ -13,7 +13,7 @@ from starlette.staticfiles import StaticFiles
 
 import textevolve
 from textevolve.errors import SettingsError, TextEvolveError
-from textevolve.server import labelling_api, memories_api, resources_api
+from textevolve.server import memories_api, resources_api
 from textevolve.server.api_document import document_api
 from textevolve.server.decisions import api as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
@@ -68,7 +68,6 @@ def create_app(
         redoc_url=None,
     )
     app.include_router(decisions_api.router, tags=["decisions"])
-    app.include_router(labelling_api.router)
     app.include_router(studies_api.router)
     app.include_router(openai_api.router)
     app.include_router(jobs_router)

@@ -123,14 +123,9 @@ def _read_task(connection: Connection, row: Row[Any]) -> StoredTask:
 
 
 def read_task(connection: Connection, id: str) -> tuple[list[LabelItem], list[GivenLabel]]:
-    """Read all items of a task and all its labels."""
-    return read_task_items(connection, id), read_labels(connection, id)
-
-
-def read_task_items(connection: Connection, task: str) -> list[LabelItem]:
-    """All items in the order of their positions, which count from 0."""
-    rows = fetch_all(connection, labelling_items, "position", task_id=task)
-    return [_read_item(row.item) for row in rows]
+    """Read all items of a task, in the order of their positions, and all its labels."""
+    rows = fetch_all(connection, labelling_items, "position", task_id=id)
+    return [_read_item(row.item) for row in rows], read_labels(connection, id)
 
 
 def read_task_item(connection: Connection, task: str, position: int) -> LabelItem:
@@ -145,12 +140,11 @@ def read_task_item(connection: Connection, task: str, position: int) -> LabelIte
 
 
 def _read_item(text: str) -> LabelItem:
-    listed = ("texts", "candidates", "variants", "scores", "passed")
-    found: dict[str, Any] = json.loads(text)
-    found |= {name: tuple(found[name]) for name in listed}
-    found["images"] = tuple(found.get("images", ()))
-    found["text_images"] = tuple(tuple(own) for own in found.get("text_images", ()))
-    return LabelItem(**found)
+    listed = ("texts", "candidates", "variants", "scores", "passed", "images")
+    fields: dict[str, Any] = json.loads(text)
+    fields |= {name: tuple(fields.get(name, ())) for name in listed}
+    fields["text_images"] = tuple(map(tuple, fields.get("text_images", ())))
+    return LabelItem(**fields)
 
 
 def read_labels(connection: Connection, task: str, labeller: str | None = None) -> list[GivenLabel]:

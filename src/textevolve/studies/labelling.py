@@ -6,13 +6,14 @@ agreement.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 from pydantic import Field
 
@@ -42,21 +43,16 @@ from textevolve.reach import allow_namespace, also_reach
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table, Texts
 from textevolve.report.data import write_rows
-from textevolve.rows import Placed, read_rows
 from textevolve.settings import NAME_PATTERN, Settings
-from textevolve.spec import Frozen, Several, noted_of, option
+from textevolve.spec import Frozen, Several, files_read, noted_of, option
 from textevolve.store import labelling as stored_labels
 from textevolve.store.repository import Store
-from textevolve.studies.case_rows import RowReading, cases_of_row, in_folder_of
+from textevolve.studies.case_rows import RowReading, read_cases
 from textevolve.studies.cells import estimate
 from textevolve.studies.columns import Columns
 from textevolve.studies.compare_cells import Output
 from textevolve.studies.stored import read_records
 from textevolve.studies.study import Study, StudySpec
-from textevolve.texts.columns import find_roles, is_text_column
-
-_LETTERS = {"a": "candidate_1", "b": "candidate_2"}
-"""What a pair's texts may be called in labelled data, and what they are called elsewhere."""
 
 
 class LabellingSpec(Frozen):
@@ -103,37 +99,10 @@ def read_row_items(path: str, renamed: Mapping[str, str]) -> list[Case]:
     Raises:
         InputError: it cannot be read, or a row has no input or no text; says where.
     """
-    columns, reading = Columns(), RowReading()
-
-    def is_text(name: str) -> bool:
-        return name in _LETTERS or is_text_column(name)
-
-    def enter(file: str) -> None:
-        nonlocal reading
-        reading = in_folder_of(reading, file)
-
-    rows = read_rows(path, "row", is_text, renamed, columns.take_header, enter)
-    cases = row_cases(rows, columns, lambda: reading)
-    if not cases:
-        raise InputError(f"{path}: no rows: the input is empty")
-    columns.refuse_no_output(path)
+    columns = Columns()
+    cases = list(read_cases(path, columns, RowReading(map=renamed)))
     columns.tell(reference=True)
-    return cases
-
-
-def row_cases(
-    rows: Iterable[Placed], columns: Columns, reading: Callable[[], RowReading]
-) -> list[Case]:
-    """Return the cases of rows with their groups and subsets. `reading`: of the next row."""
-    cases: list[Case] = []
-    for number, (where, row) in enumerate(rows, 1):
-        if "candidates" not in row and not find_roles(tuple(row)).has_outputs:
-            row = {_LETTERS.get(name, name): value for name, value in row.items()}
-        parts = {name: str(row[name]) for name in ("group", "subset") if row.get(name) is not None}
-        plain = {name: value for name, value in row.items() if name not in parts}
-        for case in cases_of_row(plain, where, columns, reading(), str(number)):
-            cases.append(replace(case, parameters=parts))
-    return cases
+    return [replace(case, parameters={}) for case in cases]
 
 
 def make_items(spec: LabellingSpec, cases: Sequence[Case]) -> tuple[TaskKind, list[LabelItem]]:
@@ -173,8 +142,6 @@ def _make_item(case: Case, chosen: Sequence[int]) -> LabelItem:
         texts=tuple(case.candidates[n] for n in chosen),
         context=case.context,
         reference=case.reference,
-        group=known.get("group", ""),
-        subset=known.get("subset", ""),
         candidates=tuple(n + 1 for n in chosen),
         images=case.images,
         text_images=choose_candidates(case, chosen).candidate_images,
@@ -270,16 +237,8 @@ PEOPLE = (
     Column("same as others", "percent", 0),
     Column("same again", "percent", 0),
     Column("shown twice", "count"),
-    Column("chose the first", "percent", 0),
-    Column("ties", "percent", 0),
 )
-JUDGE = (
-    Column(""),
-    Column("items", "count"),
-    Column("same", "percent", 0),
-    Column("it passed, people failed", "count"),
-    Column("it failed, people passed", "count"),
-)
+JUDGE = (Column(""), Column("items", "count"), Column("same", "percent", 0))
 VARIANTS = (Column("variant"), Column("by people", "percent", 0), Column("items", "count"))
 DISPUTED_SHOWN = 50
 
@@ -328,16 +287,12 @@ def _draw_tables(figures: PeopleAgreement) -> Iterator[Block]:
                 estimate(one.others),
                 estimate(one.consistency),
                 one.repeats,
-                estimate(one.first),
-                one.ties,
             )
             for one in figures.people
         ]
-        note = "Brackets: 95 % intervals. Chose the first: whatever stood first; 50 % is fair."
-        yield Table("People", PEOPLE, people, note=note)
-    if (judge := figures.judge) is not None:
-        same = estimate(judge.same)
-        row = ("judge of the run", judge.items, same, judge.false_passes, judge.false_fails)
+        yield Table("People", PEOPLE, people, note="Brackets: 95 % intervals.")
+    if figures.judged:
+        row = ("judge of the run", figures.judged, estimate(figures.judge))
         yield Table("The run's judge compared with the majority of people", JUDGE, [row])
     if figures.wins:
         rows = [(name, mean, number) for name, (mean, number) in figures.wins.items()]
@@ -370,6 +325,7 @@ def _describe_label(spec: TaskSpec, label: GivenLabel) -> str:
 
 
 PREFIX = "labelling:"
+Files: TypeAlias = tuple[str, ...]
 
 S = TypeVar("S", bound=StudySpec)
 R = TypeVar("R")
@@ -377,59 +333,42 @@ T = TypeVar("T")
 
 
 def read_from_labels(study: Study[S, R, T], spec: S, settings: Settings) -> list[Case] | None:
-    """The cases of a study, where its specification names a labelling task as one of the files it
-    reads; else None.
+    """Return the cases of a study whose specification names a labelling task as one of the files
+    that it reads, or None.
 
     Raises:
         InputError: there is no such task, or it has no labels that can be used so.
     """
-    fields = type(spec).model_fields
-    values: dict[str, Any] = {
-        name: getattr(spec, name) for name, field in fields.items() if noted_of(field).get("reads")
-    }
-    named = {name: value for name, value in values.items() if any(map(_is_named, _several(value)))}
-    return _read(study, spec, named, settings) if named else None
-
-
-def _several(value: Any) -> tuple[Any, ...]:
-    return cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,)
-
-
-def _is_named(value: object) -> bool:
-    return isinstance(value, str) and value.startswith(PREFIX)
-
-
-def _read(study: Study[S, R, T], spec: S, named: dict[str, Any], settings: Settings) -> list[Case]:
-    ranked = spec.takes_items
-    made: dict[str, str] = {}
+    tasks = [name for name in files_read(spec) if name.startswith(PREFIX)]
+    if not tasks:
+        return None
     with TemporaryDirectory(prefix="textevolve-labels-") as folder:
-        for one in {one for value in named.values() for one in _several(value) if _is_named(one)}:
-            made[one] = _write(one, settings, Path(folder), ranked)
-        written: dict[str, Any] = {}
-        for name, value in named.items():
-            files = tuple(made.get(one, one) for one in _several(value))
-            written[name] = files if isinstance(value, tuple) else files[0]
-        with also_reach(*made.values()):
-            return list(study.cases(spec.model_copy(update=written)))
+        files = {name: _write_labels(name, settings, Path(folder), spec) for name in tasks}
+        changed: dict[str, Any] = {}
+        for name, field in type(spec).model_fields.items():
+            value = getattr(spec, name)
+            if noted_of(field).get("reads") and isinstance(value, tuple):
+                changed[name] = tuple(files.get(each, each) for each in cast("Files", value))
+            elif noted_of(field).get("reads"):
+                changed[name] = files.get(value, value)
+        with also_reach(*files.values()):
+            return list(study.cases(spec.model_copy(update=changed)))
 
 
-def _write(given: str, settings: Settings, folder: Path, ranked: bool) -> str:
-    """The file that the labels of a task are written to."""
-    space, name = split_name(given.removeprefix(PREFIX), settings.namespace)
+def _write_labels(task_name: str, settings: Settings, folder: Path, spec: StudySpec) -> str:
+    """Write the labels of a task to a file, and return its path."""
+    space, name = split_name(task_name.removeprefix(PREFIX), settings.namespace)
     allow_namespace(space)
-    resources = store.Store(settings.memory_location)
-    try:
+    with closing(store.Store(settings.memory_location)) as resources:
         task = resources.read(stored_labels.find_task, space, name)
         items, labels = resources.read(stored_labels.read_task, task.id)
-    finally:
-        resources.close()
-    if ranked and any(item.images or any(item.text_images) for item in items):
-        raise InputError(f"{given}: has images, and judges are measured on texts alone so far")
+    if spec.takes_items and any(item.images or any(item.text_images) for item in items):
+        raise InputError(f"{task_name}: has images, and judges are measured on texts alone so far")
     try:
-        make = rows_to_rank if ranked else item_rows
+        make = rows_to_rank if spec.takes_items else item_rows
         rows = list(make(task.spec, items, labels))
     except InputError as error:
-        raise InputError(f"{given}: {error}") from None
+        raise InputError(f"{task_name}: {error}") from None
     path = folder / f"{space}-{name}.jsonl"
     with path.open("wb") as target:
         write_rows(lambda: rows, target, ".jsonl")

@@ -30,7 +30,6 @@ SECTIONS = (
     ("agents", "Agents"),
     ("labelling", "Labelling"),
     ("jobs", "Jobs"),
-    ("cards", "Cards"),
 )
 """The menu: the first part of the path, and its name."""
 

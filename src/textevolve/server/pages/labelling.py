@@ -7,40 +7,42 @@ Nothing that is shown says where a text comes from: no id, no variant, no score.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import quote, unquote
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
 from textevolve.errors import InputError, NotFoundError
+from textevolve.labelling.label_rows import item_rows, label_rows
 from textevolve.labelling.tasks import (
     CHOICES,
     SKIP,
     GivenLabel,
-    ShownItem,
+    LabelItem,
     StoredTask,
     check_labeller,
+    is_swapped,
     show_to,
     turn,
 )
-from textevolve.server.access import Caller
-from textevolve.server.labelling_api import (
-    Labeller,
-    Reader,
-    find_visible_task,
-    list_visible_tasks,
-)
+from textevolve.report.data import write_rows
+from textevolve.server.access import Caller, needs
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.state import server_of
+from textevolve.server.studies.reading import MEDIA
 from textevolve.store import Store
 from textevolve.store import labelling as stored_labels
 from textevolve.studies.labelling import report_task
 
 router = APIRouter(prefix="/labelling")
 
+Labeller = Annotated[Caller, Depends(needs("label"))]
+Reader = Annotated[Caller, Depends(needs("read"))]
+Admin = Annotated[Caller, Depends(needs("admin"))]
 Form = Annotated[dict[str, str], Depends(read_form)]
 COOKIE = "labeller"
 COOKIE_SECONDS = 365 * 86_400
@@ -61,14 +63,17 @@ class Desk:
         places = [*range(position + 1, self.task.positions), *range(position + 1)]
         return next((place for place in places if place not in self.labels), None)
 
-    def show(self, position: int) -> ShownItem:
-        item = self.resources.read(stored_labels.read_task_item, self.task.id, position)
-        return show_to(self.task.id, self.task.spec, item, self.labeller)
+    def read(self, position: int) -> LabelItem:
+        return self.resources.read(stored_labels.read_task_item, self.task.id, position)
+
+    def show(self, position: int) -> LabelItem:
+        return show_to(self.task.id, self.read(position), self.labeller)
 
 
 @router.get("")
 def show_tasks(request: Request, caller: Labeller) -> Response:
-    tasks = list_visible_tasks(request, caller)
+    tasks = server_of(request).resources.read(stored_labels.list_tasks)
+    tasks = [task for task in tasks if caller.sees(task.namespace)]
     return draw(request, "labelling.html", tasks=tasks, name=_labeller_of(request, caller))
 
 
@@ -132,7 +137,7 @@ def take_answer(id: str, request: Request, caller: Labeller, form: Form) -> Resp
     if len(questions) > 1 and answer not in (SKIP, *CHOICES):
         answer = ",".join(form.get(f"q{n}", "") for n in questions)
     position = int(digits)
-    swapped = desk.show(position).swapped
+    swapped = is_swapped(id, desk.read(position), desk.labeller)
     answer = turn(answer, swapped=swapped)
     label = GivenLabel(position, desk.labeller, answer, form.get("note", ""), swapped)
     desk.resources.write(stored_labels.keep_label, desk.task, label)
@@ -155,15 +160,52 @@ def undo_answer(id: str, request: Request, caller: Labeller) -> Response:
 
 @router.get("/{id}/agreement")
 def show_agreement(id: str, request: Request, caller: Reader) -> Response:
-    task = find_visible_task(request, caller, id)
+    task = _find_task(request, caller, id)
     items, labels = server_of(request).resources.read(stored_labels.read_task, task.id)
     report = report_task(task, items, labels)
     return draw(request, "labelling_agreement.html", task=task, report=report)
 
 
+@router.get("/{id}/export")
+def export_labels(
+    id: str,
+    request: Request,
+    caller: Reader,
+    format: Literal["jsonl", "csv"] = "jsonl",
+    each: bool = False,
+) -> Response:
+    """The labels as rows that `bench agreement` and `bench rate` read; `each`: a row a label."""
+    task = _find_task(request, caller, id)
+    items, labels = server_of(request).resources.read(stored_labels.read_task, task.id)
+    target, rows_of = io.BytesIO(), label_rows if each else item_rows
+    write_rows(lambda: rows_of(task.spec, items, labels), target, f".{format}")
+    name = f'attachment; filename="{task.name}.{format}"'
+    headers = {"Content-Disposition": name, "Content-Type": MEDIA[format]}
+    return Response(target.getvalue(), headers=headers)
+
+
+@router.post("/{id}/delete")
+def delete_task(id: str, request: Request, caller: Admin) -> Response:
+    """Remove a task with its items and all labels."""
+    task = _find_task(request, caller, id)
+    server_of(request).resources.write(stored_labels.delete_task, task.id)
+    return RedirectResponse("/labelling", SEE_OTHER)
+
+
+def _find_task(request: Request, caller: Caller, id: str) -> StoredTask:
+    """
+    Raises:
+        NotFoundError: there is no such task, or the caller does not see its namespace.
+    """
+    task = server_of(request).resources.read(stored_labels.get_task, id)
+    if not caller.sees(task.namespace):
+        raise NotFoundError("there is no such labelling task")
+    return task
+
+
 def _open(request: Request, caller: Caller, id: str) -> Desk:
     """Open a task for the labeller; nobody, whose name is empty, has labelled nothing."""
-    task = find_visible_task(request, caller, id)
+    task = _find_task(request, caller, id)
     name, resources = _labeller_of(request, caller), server_of(request).resources
     labels = resources.read(stored_labels.read_labels, task.id, name)
     return Desk(resources, task, name, {label.position: label for label in labels})

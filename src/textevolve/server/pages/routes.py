@@ -7,7 +7,6 @@ from fastapi.responses import RedirectResponse
 
 from textevolve.server.pages import (
     agents,
-    cards,
     chat,
     jobs,
     labelling,
@@ -17,7 +16,7 @@ from textevolve.server.pages import (
 )
 
 router = APIRouter()
-for pages in (login, runs, agents, memories, chat, jobs, cards, labelling):
+for pages in (login, runs, agents, memories, chat, jobs, labelling):
     router.include_router(pages.router)
 
 
