@@ -14,7 +14,7 @@ from postgres_server import BOTH
 from textevolve.errors import StoreAwayError
 from textevolve.llm.testing import Answer, ScriptedBatches, ScriptedServer
 from textevolve.server.studies import uploads
-from textevolve.server.studies.uploads import keep_files, sweep_files
+from textevolve.server.studies.uploads import Uploads
 from textevolve.store import Store
 from textevolve.studies.kinds import kinds
 
@@ -359,10 +359,12 @@ def test_a_run_goes_on_after_the_store_was_away(serve, ask, wait, monkeypatch):
 
 def test_files_that_no_run_needs_are_swept(home):
     sent = home / "sent"
-    names = [keep_files(sent, {"a": text}) for text in ("one", "two", "three")]
+    kept = Uploads(sent, lambda: set(names[:1]))
+    names = list[str]()
+    names += [kept.keep({"a": text}) for text in ("one", "two", "three")]
     for name in names[:2]:
         os.utime(sent / name, (0, 0))
-    sweep_files(sent, {names[0]})
+    kept.sweep()
     assert {path.name for path in sent.iterdir()} == {names[0], names[2]}
 
 

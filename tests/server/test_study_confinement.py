@@ -10,7 +10,7 @@ from textevolve.reach import Reach, allowed_path, confine, is_file, is_folder, m
 from textevolve.server.access import Caller
 from textevolve.server.options import ServerOptions
 from textevolve.server.studies.confinement import reach_of
-from textevolve.server.studies.uploads import keep_files
+from textevolve.server.studies.uploads import Uploads
 from textevolve.settings import Settings
 from textevolve.store import open_store
 from textevolve.store.served import ServedRun
@@ -44,7 +44,7 @@ def confined(machine):
     options = ServerOptions(model=("openai/gpt-6-luna",))
     with open_store(settings.store) as store:
         files = {"cases.jsonl": CASE, "link.jsonl": CASE}
-        sent = keep_files(machine / "store.db.files", files)
+        sent = Uploads(machine / "store.db.files", set).keep(files)
         link = machine / "store.db.files" / sent / "link.jsonl"
         link.unlink()
         link.symlink_to(machine / f"{CANARY}.jsonl")
@@ -80,14 +80,14 @@ def test_names_lead_nowhere_but_into_what_was_sent(confined, machine):
 @pytest.mark.parametrize("name", ["/etc/x.yaml", "../../x.yaml", "a b/ü.yaml", "%root/x", "%25"])
 def test_files_of_any_name_are_kept_within_one_folder(home, name):
     sent = home / "sent"
-    folder = sent / keep_files(sent, {name: "text", "other": "o"})
+    folder = sent / Uploads(sent, set).keep({name: "text", "other": "o"})
     kept = [path for path in sent.rglob("*") if path.is_file()]
     assert len(kept) == 2
     with confine(Reach(folder=folder)):
         assert is_file(name)
         assert Path(allowed_path(name)).read_text() == "text"
-    assert keep_files(sent, {"other": "o", name: "text"}) == folder.name
-    assert keep_files(sent, {name: "text"}) != folder.name
+    assert Uploads(sent, set).keep({"other": "o", name: "text"}) == folder.name
+    assert Uploads(sent, set).keep({name: "text"}) != folder.name
 
 
 def test_the_operator_may_allow_models_code_and_addresses(confined, machine):

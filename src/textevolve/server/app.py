@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -19,6 +20,7 @@ from textevolve.server.decisions import api as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import ApiError, as_api_error, respond
 from textevolve.server.guard import Guard
+from textevolve.server.identity import Identities
 from textevolve.server.jobs_api import open_scheduler
 from textevolve.server.jobs_api import router as jobs_router
 from textevolve.server.limits import open_limits
@@ -30,10 +32,11 @@ from textevolve.server.pages.drawing import refuse
 from textevolve.server.state import ServerState
 from textevolve.server.studies import api as studies_api
 from textevolve.server.studies.accounts import Accounts
-from textevolve.server.studies.feed import open_feed
+from textevolve.server.studies.feed import Feed
 from textevolve.server.studies.runner import open_runner
 from textevolve.settings import Settings, store_location
 from textevolve.store import Store, open_store
+from textevolve.store import jobs as stored_jobs
 from textevolve.store import keys as stored_keys
 from textevolve.studies.chats import Chats
 
@@ -54,7 +57,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-        async with open_state(options, settings) as app.state.server:
+        async with open_state(options, settings, key) as app.state.server:
             await asyncio.to_thread(require_keys, options, app.state.server.resources, key)
             ready(app.state.server.serving)
             yield
@@ -81,7 +84,7 @@ def create_app(
     refused = (RequestValidationError, HTTPException, ApiError, TextEvolveError, RecursionError)
     for kind in refused:
         app.add_exception_handler(kind, _refuse)
-    app.add_middleware(Guard, options=options, key=key, refuse=_say_error)
+    app.add_middleware(Guard, options=options, refuse=_say_error)
     return app
 
 
@@ -105,7 +108,9 @@ def require_keys(options: ServerOptions, resources: Store, key: str | None) -> N
 
 
 @asynccontextmanager
-async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerator[ServerState]:
+async def open_state(
+    options: ServerOptions, settings: Settings, key: str | None
+) -> AsyncGenerator[ServerState]:
     """Opens all that requests need, in this order, and closes it in the other one."""
     if options.store:
         settings = settings.model_copy(update={"store": store_location(options.store)})
@@ -121,20 +126,24 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
         stack.push_async_callback(chats.aclose)
         # Studies that name no model ask the one that judges without one of their own ask.
         own = settings.model_copy(update={"model": serving.bench.default_model or settings.model})
-        accounts = Accounts(limits, resources)
-        runner = await stack.enter_async_context(open_runner(store, own, options, accounts))
-        feed = await stack.enter_async_context(open_feed(store, runner.status_of))
+        identities = Identities(resources, key)
+        accounts = Accounts(limits, identities)
+        files_of_jobs = partial(resources.read, stored_jobs.files_of_jobs)
+        runner = await stack.enter_async_context(
+            open_runner(store, own, options, accounts, files_of_jobs)
+        )
         state = ServerState(
             options=options,
             settings=settings,
             store=store,
             resources=resources,
+            identities=identities,
             serving=serving,
             limits=limits,
             relays=relays,
             chats=chats,
             runner=runner,
-            feed=feed,
+            feed=Feed(store, runner.status_of),
         )
         await stack.enter_async_context(open_scheduler(state))
         yield state

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import secrets
 from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qs, urlsplit
 
@@ -88,10 +87,6 @@ def csrf_token(seed: str) -> str:
     """What forms of a page carry: made of the session's token, or of a cookie where there is no
     session, neither of which another site can read."""
     return hashlib.sha256(f"csrf {seed}".encode()).hexdigest() if seed else ""
-
-
-def new_seed() -> str:
-    return secrets.token_urlsafe(32)
 
 
 def check_host(options: ServerOptions, headers: Mapping[str, bytes], *, needs_key: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -43,11 +44,10 @@ from textevolve.server.browser import (
     is_page,
     make_cookie,
     media_type,
-    new_seed,
     read_cookie,
 )
 from textevolve.server.errors import ApiError
-from textevolve.server.identity import SESSION_SECONDS, Identities, Sender, find_sender
+from textevolve.server.identity import SESSION_SECONDS, Sender, find_sender
 from textevolve.server.options import ServerOptions, is_here
 from textevolve.server.state import ServerState
 
@@ -72,21 +72,12 @@ class AnswerDropped(ConnectionResetError):
 
 @dataclass(slots=True)
 class Guard:
-    """An ASGI app around another. `key`: that of --key-env. `refuse`: answers with an error."""
+    """An ASGI app around another. `refuse`: answers with an error."""
 
     app: App
     options: ServerOptions
-    key: str | None
     refuse: Callable[[Request, Exception], Response]
     bodies: Bodies = field(default_factory=Bodies)
-    identities: Identities = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.identities = Identities(self.key)
-
-    @property
-    def needs_key(self) -> bool:
-        return self.options.keys or self.key is not None or not is_here(self.options.host)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -96,7 +87,7 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         answer = GuardAnswer(scope, send)
-        scope["textevolve.caller"], scope["textevolve.identities"] = NOBODY, self.identities
+        scope["textevolve.caller"] = NOBODY
         try:
             await self._answer(scope, receive, answer)
         except (AnswerDropped, ClientDisconnect) as error:
@@ -112,15 +103,17 @@ class Guard:
     async def _answer(self, scope: AsgiScope, receive: Receive, answer: GuardAnswer) -> None:
         headers = read_headers(scope)
         server: ServerState = scope["app"].state.server
-        token = read_cookie(scope, headers, "session")
-        sender = await find_sender(
-            self.identities, server.resources, _bearer(headers), token, needed=self.needs_key
-        )
+        token, options = read_cookie(scope, headers, "session"), self.options
+        keys = options.keys or bool(server.identities.env_key) or not is_here(options.host)
+        sender = await find_sender(server.identities, _bearer(headers), token, needed=keys)
         if sender is None:
-            sender = _nobody(scope["path"]) if self.needs_key else Sender(THIS_MACHINE)
+            sender = _nobody(scope["path"]) if keys else Sender(THIS_MACHINE)
         scope["textevolve.caller"] = sender.caller
-        answer.sender = sender
-        seed = self._check_browser(scope, headers, sender, answer)
+        answer.sender, seed = sender, None
+        if not sender.keyed and scope["path"] != "/health":
+            check_host(options, headers, needs_key=keys)
+            check_origin(scope, headers)
+            seed = _set_csrf(scope, headers, answer, sender.token)
         server.limits.take_request(sender.caller)
         largest = largest_body(scope["path"], sender.caller)
         with self.bodies.hold(declared_size(headers, largest)):
@@ -130,22 +123,6 @@ class Guard:
             if seed is not None:
                 check_csrf(headers, body, seed)
             await self.app(scope, Replay(body, receive), answer)
-
-    def _check_browser(
-        self, scope: AsgiScope, headers: Mapping[str, bytes], sender: Sender, answer: GuardAnswer
-    ) -> str | None:
-        """What the token of forms is made of, where this request must have it."""
-        if sender.keyed or scope["path"] == "/health":
-            return None
-        check_host(self.options, headers, needs_key=self.needs_key)
-        check_origin(scope, headers)
-        seed = sender.token or read_cookie(scope, headers, "csrf")
-        if not seed and is_page(scope["path"]) and scope["method"] == "GET":
-            seed = new_seed()
-            answer.cookie = make_cookie(scope, "csrf", seed, SESSION_SECONDS)
-        scope["textevolve.csrf"] = csrf_token(seed)
-        changes = scope["method"] not in SAFE_METHODS
-        return seed if changes and (is_page(scope["path"]) or sender.token) else None
 
     async def _refuse(
         self, scope: AsgiScope, receive: Receive, answer: GuardAnswer, error: Exception
@@ -217,6 +194,20 @@ def read_headers(scope: AsgiScope) -> dict[str, bytes]:
         if sum(one.lower() == name for one, _ in given) > 1:
             raise ApiError(400, "invalid_request", f"the header {name.decode()} is there twice")
     return headers
+
+
+def _set_csrf(
+    scope: AsgiScope, headers: Mapping[str, bytes], answer: GuardAnswer, token: str
+) -> str | None:
+    """Put the token of forms into the scope; return what it is made of if this request must have
+    it."""
+    seed, page = token or read_cookie(scope, headers, "csrf"), is_page(scope["path"])
+    if not seed and page and scope["method"] == "GET":
+        seed = secrets.token_urlsafe(32)
+        answer.cookie = make_cookie(scope, "csrf", seed, SESSION_SECONDS)
+    scope["textevolve.csrf"] = csrf_token(seed)
+    changes = scope["method"] not in SAFE_METHODS
+    return seed if changes and (page or token) else None
 
 
 def _nobody(path: str) -> Sender:

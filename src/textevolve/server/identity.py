@@ -1,6 +1,6 @@
 """Who asks: by a key in the request, by a session of a browser, or because it is this machine.
 
-Keys and sessions are looked up in the database; what was found there is believed for a second.
+Keys and sessions are looked up in the database; a key that was found is believed for a second.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
-from textevolve.server.access import Caller, caller_by_key
+from textevolve.server.access import THIS_MACHINE, Caller, caller_by_key
 from textevolve.server.errors import ApiError
 from textevolve.store import Store
 from textevolve.store import keys as stored_keys
-from textevolve.store.keys import PREFIX, SCOPES, StoredKey
+from textevolve.store.keys import PREFIX, SCOPES
 
 KEY_SECONDS = 1.0
-"""How long a key or a session that was found is believed without being looked up again."""
+"""How long a key that was found is believed without being looked up again."""
 SESSION_SECONDS = 24 * 3600.0
 """How long a browser's session lasts at most."""
 MOST_KNOWN = 4096
-"""Keys and sessions that are remembered for that second."""
+"""Keys that are remembered for that second."""
 
 OPERATOR = Caller("env", "the key of --key-env", frozenset(SCOPES))
 
@@ -33,70 +34,65 @@ OPERATOR = Caller("env", "the key of --key-env", frozenset(SCOPES))
 class Identities:
     """`env_key`: that of --key-env, which has all scopes."""
 
+    resources: Store
     env_key: str | None = None
     _known: dict[bytes, tuple[float, Caller]] = field(
         default_factory=dict[bytes, tuple[float, Caller]]
     )
 
-    async def of_key(self, resources: Store, text: str) -> Caller | None:
+    async def of_key(self, text: str) -> Caller | None:
         """Whom a key stands for; None where it is none, or no longer."""
-        if self.env_key is not None and _same(text, self.env_key):
+        if self.env_key is not None and hmac.compare_digest(_digest(text), _digest(self.env_key)):
             return OPERATOR
-        if not text.startswith(PREFIX):
-            return None
-        return await self._look_up(text, lambda: resources.read(stored_keys.find_key, text))
+        return await self._look_up(stored_keys.find_key, text) if text.startswith(PREFIX) else None
 
-    async def of_session(self, resources: Store, token: str) -> Caller | None:
+    async def of_id(self, id: str) -> Caller | None:
+        """Who began something with a key of this id; None where the key is valid no longer."""
+        if id in (THIS_MACHINE.key, OPERATOR.key):
+            return THIS_MACHINE
+        return await self._look_up(stored_keys.find_key_by_id, id)
+
+    async def of_session(self, token: str) -> Caller | None:
         """Whom a browser's session stands for; None where it is over."""
-        kept = self._kept_token(token)
+        read, stored = self.resources.read, self._stored_token(token)
+        id = await asyncio.to_thread(read, stored_keys.find_session, stored)
+        if id == OPERATOR.key:
+            return OPERATOR if self.env_key is not None else None
+        return await self.of_id(id) if id else None
 
-        def find() -> StoredKey | str | None:
-            id = resources.read(stored_keys.find_session, kept)
-            return (
-                id
-                if id is None or id == OPERATOR.key
-                else resources.read(stored_keys.find_key_by_id, id)
-            )
-
-        return await self._look_up(f"session {kept}", find)
-
-    async def begin_session(self, resources: Store, text: str) -> str | None:
+    async def begin_session(self, text: str) -> str | None:
         """The token of a new session, which ends with its key; None where the key is none."""
-        caller = await self.of_key(resources, text)
+        caller = await self.of_key(text)
         if caller is None:
             return None
         token = f"{'e' if caller is OPERATOR else 'k'}.{secrets.token_urlsafe(32)}"
-        expires = time.time() + SESSION_SECONDS
-        kept = self._kept_token(token)
-        await asyncio.to_thread(resources.write, stored_keys.add_session, kept, caller.key, expires)
+        expires, stored = time.time() + SESSION_SECONDS, self._stored_token(token)
+        write = self.resources.write
+        await asyncio.to_thread(write, stored_keys.add_session, stored, caller.key, expires)
         return token
 
-    async def end_session(self, resources: Store, token: str) -> None:
-        kept = self._kept_token(token)
-        await asyncio.to_thread(resources.write, stored_keys.end_session, kept)
-        self._known.pop(_digest(f"session {kept}"), None)
+    async def end_session(self, token: str) -> None:
+        stored = self._stored_token(token)
+        await asyncio.to_thread(self.resources.write, stored_keys.end_session, stored)
 
-    def _kept_token(self, token: str) -> str:
-        """What is kept of a session that was begun with the operator's key holds that key, so that
-        the session ends when another one is set."""
+    def _stored_token(self, token: str) -> str:
+        """A session that was begun with the operator's key is stored under that key, too, so that
+        it ends when another one is set."""
         return f"{token} {self.env_key}" if token.startswith("e.") else token
 
-    async def _look_up(
-        self, text: str, find: Callable[[], StoredKey | str | None]
-    ) -> Caller | None:
-        name, now = _digest(text), time.monotonic()
+    async def _look_up(self, query: Callable[..., Any], text: str) -> Caller | None:
+        name, now = _digest(f"{query.__name__} {text}"), time.monotonic()
         at, caller = self._known.get(name, (-KEY_SECONDS, None))
         if caller is not None and now - at < KEY_SECONDS:
             return caller
         self._known.pop(name, None)
-        found = await asyncio.to_thread(find)
-        if found is None or (isinstance(found, str) and self.env_key is None):
+        key = await asyncio.to_thread(self.resources.read, query, text)
+        if key is None:
             return None
-        caller = OPERATOR if isinstance(found, str) else caller_by_key(found)
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
-        self._known[name] = (now, caller)
-        return caller
+        self._known[name] = (now, caller_by_key(key))
+        return self._known[name][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +107,7 @@ class Sender:
 
 
 async def find_sender(
-    identities: Identities, resources: Store, key: str, token: str, *, needed: bool
+    identities: Identities, key: str, token: str, *, needed: bool
 ) -> Sender | None:
     """By the key of the request, else by the session's token; None where there is neither. Where
     no key is `needed`, what does not begin as our keys do is passed over: clients of OpenAI's API
@@ -121,18 +117,14 @@ async def find_sender(
         ApiError: 401, the key is none of ours, or no longer.
     """
     if key and (needed or key.startswith(PREFIX)):
-        caller = await identities.of_key(resources, key)
+        caller = await identities.of_key(key)
         if caller is None:
             raise ApiError(401, "authentication_error", "this key is not valid (any more)")
-        return Sender(caller, lambda: identities.of_key(resources, key), keyed=True)
-    if token and (caller := await identities.of_session(resources, token)):
-        return Sender(caller, lambda: identities.of_session(resources, token), token)
+        return Sender(caller, lambda: identities.of_key(key), keyed=True)
+    if token and (caller := await identities.of_session(token)):
+        return Sender(caller, lambda: identities.of_session(token), token)
     return None
 
 
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
-
-
-def _same(text: str, other: str) -> bool:
-    return hmac.compare_digest(_digest(text), _digest(other))

@@ -134,7 +134,7 @@ def delete_job(request: Request, caller: JobAdmin, namespace: str, name: str) ->
     server = server_of(request)
     job = server.resources.read(stored_jobs.get_job, namespace, name)
     server.resources.write(stored_jobs.delete_job, namespace, name)
-    server.runner.drop_files((read_job(job).sent or SentBy()).files)
+    server.runner.uploads.drop((read_job(job).sent or SentBy()).files)
     return Response(status_code=204)
 
 
@@ -199,7 +199,7 @@ async def _read_spec(
     fields = {name: value for name, value in given.items() if name not in ("files", "sent")}
     files = read_part({"run": {"files": given.get("files", {})}}).files
     seen = None if caller.namespaces is None else tuple(sorted(caller.namespaces))
-    folder = await asyncio.to_thread(server.runner.take_files, files)
+    folder = await asyncio.to_thread(server.runner.uploads.keep, files)
     sent = SentBy(key=caller.key, namespaces=seen, files=folder)
     spec = JobSpec(**fields, sent=sent if old is None else read_job(old).sent)
     check_schedule(spec, time.time())

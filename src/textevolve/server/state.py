@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from textevolve.server.decisions.serving import Serving
+from textevolve.server.identity import Identities
 from textevolve.server.limits import UsageLimits
 from textevolve.server.openai.relaying import Relays
 from textevolve.server.options import ServerOptions
@@ -19,15 +20,17 @@ from textevolve.studies.chats import Chats
 
 @dataclass
 class ServerState:
-    """`store`: runs and their records; `resources`: namespaces, agents and memories; `serving`: the
-    models and judges that answer; `limits`: what keys and namespaces may take; `relays`: models
-    that requests are passed on to; `chats`: those of clients and of people at pages with agents;
-    `runner`: works on studies; `feed`: tells watchers of runs."""
+    """`store`: runs and their records; `resources`: namespaces, agents and memories; `identities`:
+    whom keys and sessions stand for; `serving`: the models and judges that answer; `limits`: what
+    keys and namespaces may take; `relays`: models that requests are passed on to; `chats`: those of
+    clients and of people at pages with agents; `runner`: works on studies; `feed`: tells watchers
+    of runs."""
 
     options: ServerOptions
     settings: Settings
     store: Store
     resources: Store
+    identities: Identities
     serving: Serving
     limits: UsageLimits
     relays: Relays
@@ -37,7 +40,7 @@ class ServerState:
 
     def end(self) -> None:
         """The server is to end: streams end, and studies begin no call any more."""
-        self.feed.end()
+        self.feed.ending.set()
         self.runner.ending = True
 
 

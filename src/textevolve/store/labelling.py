@@ -143,7 +143,7 @@ def _read_item(text: str) -> LabelItem:
     listed = ("texts", "candidates", "variants", "scores", "passed", "images")
     fields: dict[str, Any] = json.loads(text)
     fields |= {name: tuple(fields.get(name, ())) for name in listed}
-    fields["text_images"] = tuple(map(tuple, fields.get("text_images", ())))
+    fields["text_images"] = tuple(tuple(urls) for urls in fields.get("text_images", ()))
     return LabelItem(**fields)
 
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from textevolve.server.access import caller_of
 from textevolve.server.browser import cookie_name, make_cookie
-from textevolve.server.identity import SESSION_SECONDS, Identities
+from textevolve.server.identity import SESSION_SECONDS
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.state import server_of
 
@@ -24,8 +24,7 @@ async def show_login(request: Request, next: str = "/runs") -> Response:
 async def log_in(request: Request) -> Response:
     form = await read_form(request)
     where = _own_path(form.get("next", ""))
-    resources = server_of(request).resources
-    token = await _identities(request).begin_session(resources, form.get("key", "").strip())
+    token = await server_of(request).identities.begin_session(form.get("key", "").strip())
     if token is None:
         said = "This key is not valid (any more)."
         return draw(request, "login.html", 401, next=where, said=said)
@@ -39,14 +38,10 @@ async def log_in(request: Request) -> Response:
 async def log_out(request: Request) -> Response:
     token = request.cookies.get(cookie_name(request.scope, "session"), "")
     if token:
-        await _identities(request).end_session(server_of(request).resources, token)
+        await server_of(request).identities.end_session(token)
     answer = _go_to("/login")
     answer.headers["set-cookie"] = make_cookie(request.scope, "session", "", 0)
     return answer
-
-
-def _identities(request: Request) -> Identities:
-    return request.scope["textevolve.identities"]
 
 
 def _go_to(path: str) -> Response:

@@ -192,7 +192,7 @@ async def delete_study(request: Request, seen: OwnRun) -> Response:
         raise ApiError(409, "in_work", f"run {run_id} is in work; cancel it first")
     await asyncio.to_thread(server.store.delete_run, run_id)
     if seen.served is not None:
-        await asyncio.to_thread(server.runner.drop_files, seen.served.launch.get("files", ""))
+        await asyncio.to_thread(server.runner.uploads.drop, seen.served.launch.get("files", ""))
     return Response(status_code=204)
 
 

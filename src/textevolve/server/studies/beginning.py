@@ -49,7 +49,7 @@ async def read_asked(server: ServerState, caller: Caller, given: Mapping[str, An
     """
     part = read_part(given)
     namespace = choose_namespace(server, caller, part.namespace)
-    sent = await asyncio.to_thread(server.runner.take_files, part.files)
+    sent = await asyncio.to_thread(server.runner.uploads.keep, part.files)
     launch = part.model_dump(mode="json", exclude={"files", "namespace", "cases"})
     launch |= {"files": sent, **_standing(server, caller)}
     served = ServedRun("", namespace, caller.key, time.time(), "running", launch)

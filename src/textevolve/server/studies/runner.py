@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from textevolve.errors import BusyError, StoreAwayError, StoreError, TextEvolveError, public_message
 from textevolve.reach import confine
-from textevolve.remote.wire import Base64File, StudyStatus, WireLimits
+from textevolve.remote.wire import StudyStatus, WireLimits
 from textevolve.server.options import ServerOptions
 from textevolve.server.studies.accounts import Accounts
 from textevolve.server.studies.confinement import reach_of
-from textevolve.server.studies.uploads import files_folder, keep_files, sweep_files
+from textevolve.server.studies.uploads import Uploads, files_folder
 from textevolve.settings import Settings
 from textevolve.store import RunRecord, Store
-from textevolve.store import jobs as stored_jobs
 from textevolve.store.records import Found
 from textevolve.store.served import ServedRun
 from textevolve.studies import driver
@@ -41,18 +39,20 @@ log = logging.getLogger("textevolve.server")
 
 @dataclass
 class Runner:
-    """`accounts`: of keys and namespaces, which bound what their studies take."""
+    """`accounts`: of keys and namespaces, which bound what their studies take. `files_of_jobs`: the
+    folders of files that jobs need beside runs."""
 
     store: Store
     settings: Settings
     options: ServerOptions
     accounts: Accounts
+    files_of_jobs: Callable[[], set[str]] = set[str]
     ending: bool = False
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]])
     _begun: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
-        self._files = files_folder(self.store.location)
+        self.uploads = Uploads(files_folder(self.store.location), self._used_files)
         self._places = asyncio.Semaphore(self.options.studies)
 
     def submit(self, run_id: str) -> None:
@@ -63,25 +63,9 @@ class Runner:
         task = self._tasks[run_id] = asyncio.create_task(self._work(run_id), name=f"run {run_id}")
         task.add_done_callback(lambda _task: self._tasks.pop(run_id, None))
 
-    def used_files(self) -> set[str]:
-        """The folders of files that runs and jobs need."""
+    def _used_files(self) -> set[str]:
         used = {served.launch.get("files", "") for served in self.store.all_served()}
-        return used | self.accounts.resources.read(stored_jobs.files_of_jobs)
-
-    def take_files(self, files: Mapping[str, str | Base64File]) -> str:
-        """Keep what a client sent; returns the name of its folder, empty where it sent nothing.
-
-        Raises:
-            InputError: as `keep_files`.
-        """
-        if files:
-            sweep_files(self._files, self.used_files())
-        return keep_files(self._files, files)
-
-    def drop_files(self, sent: str) -> None:
-        """Remove files whose run or job was removed, unless another one needs them."""
-        if sent and sent not in self.used_files():
-            shutil.rmtree(self._files / sent, ignore_errors=True)
+        return used | self.files_of_jobs()
 
     def works_on(self, run_id: str) -> bool:
         """Whether it is worked on here, or waits for its turn."""
@@ -98,8 +82,10 @@ class Runner:
         return self.works_on(run_id)
 
     def status_of(self, run: RunRecord, served: ServedRun | None) -> tuple[StudyStatus, str]:
-        """What state a run is in, and why. It may read the store."""
-        if self._ended_since(run, served):
+        """What state a run is in, and why. These are read again if the work on it may have ended
+        since: why it ended is kept before the run is let go of."""
+        wanted = served is not None and served.wanted == "running"
+        if wanted and run.status not in ("running", "finished") and not self.works_on(run.id):
             run, served = self.store.get_run(run.id), self.store.get_served(run.id)
         if run.status == "finished":
             return "finished", ""
@@ -111,12 +97,6 @@ class Runner:
             return ("queued" if self.works_on(run.id) else "interrupted"), ""
         states: dict[str, StudyStatus] = {"cancelled": "cancelled", "failed": "failed"}
         return states.get(served.wanted, "interrupted"), served.reason
-
-    def _ended_since(self, run: RunRecord, served: ServedRun | None) -> bool:
-        """Whether the work on a run may have ended after these were read: they say that it is to go
-        on, and it is worked on no longer. Why it ended is kept before it is let go of."""
-        left = run.status not in ("running", "finished") and not self.works_on(run.id)
-        return left and served is not None and served.wanted == "running"
 
     async def cancel(self, run_id: str) -> None:
         """End the work on a run; what was answered is kept."""
@@ -149,34 +129,33 @@ class Runner:
         free = set[str]()
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            for run_id in list(self._tasks):
-                served = await asyncio.to_thread(self.store.get_served, run_id)
-                if served is None or served.wanted == "cancelled":
-                    await self._end(run_id)
-            found = await asyncio.to_thread(self._find_left)
-            for run_id in found:
-                if run_id in free:
-                    self.submit(run_id)
-            free = set(found)
+            try:
+                for run_id in list(self._tasks):
+                    served = await asyncio.to_thread(self.store.get_served, run_id)
+                    if served is None or served.wanted == "cancelled":
+                        await self._end(run_id)
+                left = set(await asyncio.to_thread(self._find_left))
+            except StoreError as error:
+                log.warning("runs cannot be looked after now: %s", error)
+                continue
+            for run_id in left & free:
+                self.submit(run_id)
+            free = left
 
     def _find_left(self) -> list[str]:
-        """The runs that nobody works on though they are to go on, oldest first; but for those whose
-        files came to a server on another machine."""
-        found = list[str]()
-        for served in self.store.unfinished_served():
-            sent = served.launch.get("files")
-            here = not sent or (self._files / sent).is_dir()
-            if here and served.run_id not in self._tasks:
-                found.append(served.run_id)
-        return [one for one in found if self.store.get_run(one).status != "running"]
+        """The runs that nobody works on though they are to go on; but for those whose files came to
+        a server on another machine."""
+        return [
+            served.run_id
+            for served in self.store.unfinished_served()
+            if served.run_id not in self._tasks
+            and self.uploads.holds(served.launch.get("files", ""))
+            and self.store.get_run(served.run_id).status != "running"
+        ]
 
     async def _work(self, run_id: str) -> None:
         try:
-            while True:
-                await self._wait_for(run_id)
-                async with self._places:
-                    with suppress(BusyError):  # another server was faster, or has taken it over
-                        return await self._perform(run_id)
+            while not await self._attempt(run_id):
                 self._begun.discard(run_id)
                 await asyncio.sleep(LOOK_SECONDS)
         except TextEvolveError as error:
@@ -188,6 +167,17 @@ class Runner:
             await self._note_failure(run_id, "the server failed; its log says why")
         finally:
             self._begun.discard(run_id)
+
+    async def _attempt(self, run_id: str) -> bool:
+        """Work on a run if no other process does; whether it was done."""
+        if (await asyncio.to_thread(self.store.get_run, run_id)).status == "running":
+            return False
+        async with self._places:
+            try:
+                await self._perform(run_id)
+            except BusyError:  # another server was faster, or has taken it over
+                return False
+        return True
 
     async def _note_failure(self, run_id: str, why: str) -> None:
         try:
@@ -212,11 +202,6 @@ class Runner:
         if run.status != "finished" and not self.ending:
             await asyncio.to_thread(self._note_limit, run_id)
 
-    async def _wait_for(self, run_id: str) -> None:
-        """Returns when no other process works on the run."""
-        while (await asyncio.to_thread(self.store.get_run, run_id)).status == "running":  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_SECONDS)
-
     def settings_of(self, served: ServedRun) -> Settings:
         """The settings that a run works with: names without a namespace are those of its own."""
         concurrency = served.launch.get("concurrency")
@@ -231,7 +216,6 @@ class Runner:
         limits = WireLimits(**served.launch.get("limits", {}))
         totals = self.store.run_totals(served.run_id)
         spent = replace(totals.spent, calls=totals.spent.calls + totals.failed)
-
         launch = Launch(
             name=served.launch.get("name", ""),
             source="HTTP",
@@ -241,8 +225,7 @@ class Runner:
         limited = self.accounts.limit(served, launch)
 
         async def halt() -> str:
-            reason = await limited.halt()
-            return ENDING if self.ending else reason
+            return await limited.halt() if not self.ending else ENDING
 
         return replace(limited, halt=halt)
 
@@ -254,28 +237,23 @@ class Runner:
 
 @asynccontextmanager
 async def open_runner(
-    store: Store, settings: Settings, options: ServerOptions, accounts: Accounts
+    store: Store,
+    settings: Settings,
+    options: ServerOptions,
+    accounts: Accounts,
+    files_of_jobs: Callable[[], set[str]],
 ) -> AsyncGenerator[Runner]:
     """A runner that goes on with what is unfinished; at its end it lets go of all runs cleanly."""
-    runner = Runner(store, settings, options, accounts)
+    runner = Runner(store, settings, options, accounts, files_of_jobs)
     if not options.serves:
         yield runner
         return
-    used = await asyncio.to_thread(runner.used_files)
-    await asyncio.to_thread(sweep_files, files_folder(store.location), used)
+    await asyncio.to_thread(runner.uploads.sweep)
     for served in await asyncio.to_thread(store.unfinished_served):
         runner.submit(served.run_id)
-    looking = asyncio.create_task(_look(runner))
+    looking = asyncio.create_task(runner.look())
     try:
         yield runner
     finally:
         looking.cancel()
         await runner.drain()
-
-
-async def _look(runner: Runner) -> None:
-    while True:
-        try:
-            await runner.look()
-        except StoreError as error:
-            log.warning("the runs could not be looked after, and will be again: %s", error)

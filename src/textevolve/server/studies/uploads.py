@@ -13,7 +13,8 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from textevolve.errors import InputError
@@ -35,40 +36,59 @@ def files_folder(store: StoreLocation) -> Path:
     return folder_beside(store) / f"{hashlib.sha256(str(store).encode()).hexdigest()[:16]}.files"
 
 
-def keep_files(folder: Path, files: Mapping[str, str | Base64File]) -> str:
-    """Keep files of these names; returns the name of the folder that holds them, within `folder`.
-    Empty where there are none.
+@dataclass(frozen=True)
+class Uploads:
+    """The folders of files that clients sent, within `folder`. `used`: the names of those that are
+    needed."""
 
-    Raises:
-        InputError: a name cannot be that of a file, what is sent is no Base64, or there is no room.
-    """
-    contents = _place({name: _read(name, given) for name, given in files.items()})
-    if not contents:
-        return ""
-    digest = hashlib.sha256()
-    for path in sorted(contents):
-        name = str(path).encode()
-        digest.update(f"{len(name)}:{len(contents[path])}:".encode() + name + contents[path])
-    kept = folder / digest.hexdigest()
-    if kept.is_dir():
-        os.utime(kept)  # so that they are not swept before their run is known
-        return kept.name
-    size = sum(map(len, contents.values()))
-    there = (path.stat() for path in folder.rglob("*")) if folder.is_dir() else ()
-    if size + sum(one.st_size for one in there) > MOST_BYTES:
-        raise InputError(
-            f"run.files: the server keeps at most {MOST_BYTES / 2**30:g} GiB of clients' files, and"
-            " these are too many; delete runs that are not needed any more"
-        )
-    _write(kept, contents)
-    return kept.name
+    folder: Path
+    used: Callable[[], set[str]]
 
+    def keep(self, files: Mapping[str, str | Base64File]) -> str:
+        """Keep files of these names; returns the name of the folder that holds them, empty where
+        there are none.
 
-def sweep_files(folder: Path, used: Collection[str]) -> None:
-    """Remove what no run needs, once it is old enough."""
-    for kept in folder.iterdir() if folder.is_dir() else ():
-        if kept.name not in used and time.time() - kept.stat().st_mtime > SWEPT_SECONDS:
-            shutil.rmtree(kept, ignore_errors=True)
+        Raises:
+            InputError: a name cannot be that of a file, what is sent is no Base64, or there is no
+                room.
+        """
+        contents = _place({name: _read(name, sent) for name, sent in files.items()})
+        if not contents:
+            return ""
+        self.sweep()
+        digest = hashlib.sha256()
+        for path in sorted(contents):
+            name = str(path).encode()
+            head = f"{len(name)}:{len(contents[path])}:".encode()
+            digest.update(head + name + contents[path])
+        target = self.folder / digest.hexdigest()
+        if target.is_dir():
+            os.utime(target)  # so that they are not swept before their run is known
+            return target.name
+        size = sum(map(len, contents.values()))
+        stored = self.folder.rglob("*") if self.folder.is_dir() else ()
+        if size + sum(path.stat().st_size for path in stored) > MOST_BYTES:
+            raise InputError(
+                f"run.files: the server keeps at most {MOST_BYTES / 2**30:g} GiB of clients' files,"
+                " and these are too many; delete runs that are not needed any more"
+            )
+        _write(target, contents)
+        return target.name
+
+    def holds(self, name: str) -> bool:
+        return not name or (self.folder / name).is_dir()
+
+    def drop(self, name: str) -> None:
+        """Remove files whose run or job was removed, unless another one needs them."""
+        if name and name not in self.used():
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    def sweep(self) -> None:
+        """Remove what no run needs, once it is old enough."""
+        used = self.used()
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            if path.name not in used and time.time() - path.stat().st_mtime > SWEPT_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _read(name: str, given: str | Base64File) -> bytes:
@@ -90,9 +110,8 @@ def _place(contents: Mapping[str, bytes]) -> dict[Path, bytes]:
                 f"run.files: '{name:.60}': give a name of at most {LONGEST_NAME} bytes, each once"
             )
         placed[path] = content
-    for path in placed:
-        if any(parent in placed for parent in path.parents):
-            raise InputError(f"run.files: '{path}' lies in what is a file itself")
+    if nested := [path for path in placed if not placed.keys().isdisjoint(path.parents)]:
+        raise InputError(f"run.files: '{nested[0]}' lies in what is a file itself")
     return placed
 
 
