@@ -33,7 +33,6 @@ BEHIND = {
         "textevolve.server.listening.url_of": "the same",
         "textevolve.server.options.ServerOptions": "the same",
         "textevolve.jobs.scheduler": "it looks for due jobs every 5 seconds, a test for less long",
-        "textevolve.server.studies.accounts": "it looks for revoked keys every 5 seconds",
     },
 }
 """What else is reached, with the reason why nothing else can."""

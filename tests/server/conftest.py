@@ -20,7 +20,6 @@ from textevolve.jobs import scheduler
 from textevolve.server.app import create_app
 from textevolve.server.listening import bind, make_server, run, url_of
 from textevolve.server.options import ServerOptions
-from textevolve.server.studies import accounts
 
 
 @contextmanager
@@ -58,7 +57,6 @@ def serve(location, model, monkeypatch):
     """Starts a server; `model` is the scripted one, unless another is named. `serve.end()` ends
     all that were started. It looks for due jobs and revoked keys often, so that tests wait less."""
     monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.2)
-    monkeypatch.setattr(accounts, "KEY_SECONDS", 0.2)
     with ExitStack() as stack:
 
         def start(key=None, **given):
