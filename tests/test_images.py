@@ -19,9 +19,10 @@ from textevolve.images import (
     key_in_reference,
 )
 from textevolve.llm.model import text_hash
+from textevolve.rows.cases import RowReading
+from textevolve.rows.columns import Columns
 from textevolve.rows.images import ImageReading, read_image, read_images
-from textevolve.studies.case_rows import RowReading, read_cases, take_cases
-from textevolve.studies.columns import Columns
+from textevolve.studies.case_rows import read_cases, take_cases
 
 ONE, OTHER = image_url(png()), image_url(png(colour=(0, 0, 255)))
 
@@ -125,15 +126,14 @@ def test_each_candidate_needs_an_entry():
         ("a.svg", "x: a.svg: is an SVG drawing"),
         ("https://a.b/c.png", "x: https://a.b/c.png: no address is fetched"),
         ("FILE:///etc/passwd", "no address is fetched"),
-        ("data:image/png,raw", "x: a data URL of an image begins as"),
-        ("data:image/png;base64,###", "x: the data URL is not valid Base64"),
+        ("data:image/png,raw", "x: a data URL of an image is data:image/png;base64, and valid"),
+        ("data:image/png;base64,###", "x: a data URL of an image is"),
         ("data:image/png;base64,", "x: is empty"),
         ("[1", "x: begins as a list, and is not valid JSON"),
-        ("a\0b", "is no path"),
-        (7, "x: an image is a path, bytes or a data URL, not int"),
-        ({"caption": "no"}, "x: an object that stands for an image has a url, bytes or path"),
+        ("a\0b", "cannot be read (embedded null byte)"),
+        (7, "x: an image is a path, bytes, a data URL, or an object with one of these"),
+        ({"caption": "no"}, "as its url, bytes or path, not NoneType"),
         ("large.png", "x: large.png: an image may have"),
-        ("iVBORw0KGgo" * 100, "x: 'iVBORw0KGgoiVBORw0KGgoiV'...: is no path; before Base64 stands"),
         ([ONE] * 4, "x: holds 4 images, and a case may have 3"),
     ],
 )

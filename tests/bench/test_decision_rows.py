@@ -82,7 +82,10 @@ def test_what_has_no_answer_is_left_out(tmp_path):
         (SCORE | {"expected": 2}, "the expected answer 2 is none of: 0, 1"),
         (SCORE | {"expected": True}, "the expected answer True is none of: 0, 1"),
         (NOUL | {"question": "Why?"}, "'question' must be an object, not str"),
-        (NOUL | {"question": {"type": "vibes"}}, "type is noul, choice or score, not 'vibes'"),
+        (
+            NOUL | {"question": {"type": "vibes"}},
+            "'type' must be noul, choice or score",
+        ),
         (NOUL | {"question": {"type": "noul"}}, "the question's 'instructions' are missing"),
         (
             CHOICE | {"labels": ["fraud"]},

@@ -248,7 +248,7 @@ def test_what_cannot_be_used_is_said_in_a_line(cli, write, model, notes):
         ((path, "-c", "other/notes"), "no namespace 'other'"),
         ((path, "-c", "a/b/c"), "no name"),
         ((write({"text": "x"}, name="text.jsonl"), "-c", "notes"), "is no dialogue"),
-        ((write({"messages": ["x"]}, name="x.jsonl"), "-c", "notes"), "no list of messages"),
+        ((write({"messages": ["x"]}, name="x.jsonl"), "-c", "notes"), "needs a list of messages"),
         ((write(chat("a", id=1), chat("b", id=1), name="d.jsonl"), "-c", "notes"), "twice"),
         ((write(name="empty.jsonl"), "-c", "notes"), "no dialogues"),
     ):

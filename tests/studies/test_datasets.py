@@ -4,11 +4,16 @@ import pytest
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
+from textevolve.rows.columns import Columns
 from textevolve.store.repository import open_store
-from textevolve.studies.case_rows import read_cases, take_case, take_cases
-from textevolve.studies.columns import Columns
+from textevolve.studies.case_rows import read_cases, take_cases
 
 ROW = {"input": "2 + 2?", "candidates": ["4", "5"]}
+
+
+def take_case(row, columns=None):
+    (case,) = take_cases([row], columns)
+    return case
 
 
 @pytest.mark.parametrize("name", ["reference", "expected", "ideal", "answer"])

@@ -23,8 +23,9 @@ from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, Case, Evaluator, check_case
 from textevolve.memory.cue import Recall, nothing
+from textevolve.rows.cases import CaseLike, check_iterable
 from textevolve.rows.images import ImageLike, ImageReading, read_images
-from textevolve.studies.case_rows import CaseLike, check_iterable, image_reading
+from textevolve.studies.case_rows import image_reading
 from textevolve.studies.evaluate_spec import EvaluateSpec, name_none
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Labelled items: inputs with candidates and what people said of them; the sets' formats.
 
-Nothing is fetched here: a set is a file of the user's, which `textevolve.rows` reads. First come
-typed fields out of a row, with an error that says what is wrong where; then the items, and each
-format as its authors publish it. The figures of judges on items are in `agreement.py`.
+Nothing is fetched here: a set is a file of the user's. A plain row is a case (`rows.cases`) with a
+label; each other format is read as its authors publish it. The figures of judges on items are in
+`agreement.py`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ import hashlib
 import json
 import math
 import re
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from textevolve.errors import InputError
 from textevolve.rows import Placed, Row, read_rows
-from textevolve.texts.chats import read_chat, write_chat
-from textevolve.texts.columns import LISTS, find_roles, fold_name, join_passages
+from textevolve.rows.cases import RowReading, cases_of_row
+from textevolve.rows.chats import ASSISTANT, USER, read_chat, write_chat
+from textevolve.rows.columns import LISTS, Columns, find_roles, fold_name
 
 V = TypeVar("V")
 
@@ -29,190 +31,7 @@ LABELS = ("winner", "label", "scores", "ranking")
 FIRST, SECOND, TIE = (1.0, 0.0), (0.0, 1.0), (0.5, 0.5)
 
 _NUMBERED = re.compile(r"candidate[_ ]?(\d+)$")
-
-
-def take_text(row: Row, name: str, where: str) -> str:
-    """A field that must be there and be text."""
-    value = row.get(name)
-    if value is None:
-        raise InputError(f"{where}: '{name}' is missing")
-    return _require_text(value, name, where)
-
-
-def take_input(row: Row, where: str) -> str:
-    """The input, under any of the names that it may have; a chat as text."""
-    roles = find_roles(tuple(row))
-    named = [name for name in (*roles.inputs, *roles.chats) if row.get(name) is not None]
-    if not named:
-        return take_text(row, "input", where)
-    return _require_text(row[named[0]], named[0], where)
-
-
-def take_reference(row: Row) -> str | None:
-    """The reference answer, under any of its names; None where there is none."""
-    values = (row.get(name) for name in find_roles(tuple(row)).references)
-    return next((str(value) for value in values if value not in (None, "")), None)
-
-
-def take_context(row: Row) -> str | None:
-    """Return the context of a row, under any of its names; None if it has none."""
-    values = (row.get(name) for name in find_roles(tuple(row)).contexts)
-    return next((text for value in values if (text := join_passages(value))), None)
-
-
-def take_name(row: Row, name: str, otherwise: str = "") -> str:
-    """An id or the like, as text whatever its type; `otherwise` where there is none."""
-    value = row.get(name)
-    return otherwise if value is None else str(value)
-
-
-def choose(row: Row, name: str, where: str, choices: Mapping[str, V]) -> V:
-    """Look up the value of a field, as text, in `choices`."""
-    value = row.get(name)
-    if value is None:
-        raise InputError(f"{where}: '{name}' is missing")
-    found = None if isinstance(value, bool) else choices.get(str(value))
-    if found is None:
-        *most, last = choices
-        raise InputError(
-            f"{where}: '{name}' must be {', '.join(most)} or {last}, not {_cut(value)}"
-        )
-    return found
-
-
-def take_mapping(row: Row, name: str, where: str) -> Row:
-    value = row.get(name)
-    if not isinstance(value, Mapping):
-        raise InputError(f"{where}: '{name}' must be an object, not {type(value).__name__}")
-    return cast(Row, value)
-
-
-def take_conversation(row: Row, name: str, turn: int, where: str) -> tuple[str, str]:
-    """Return the question and the answer of the first turns of a conversation."""
-    messages: object = row.get(name)
-    if not isinstance(messages, Sequence) or isinstance(messages, str):
-        raise InputError(f"{where}: '{name}' must be a list of messages")
-    asked: list[str] = []
-    answered: list[str] = []
-    for message in cast(Sequence[Any], messages):
-        if not isinstance(message, Mapping):
-            raise InputError(f"{where}: '{name}' must hold objects with 'role' and 'content'")
-        side = choose(cast(Row, message), "role", where, {"user": asked, "assistant": answered})
-        side.append(take_text(cast(Row, message), "content", where))
-    if min(len(asked), len(answered)) < turn:
-        raise InputError(f"{where}: '{name}' has fewer than {turn} turns")
-    return _number(asked[:turn]), _number(answered[:turn])
-
-
-def _number(texts: Sequence[str]) -> str:
-    if len(texts) == 1:
-        return texts[0]
-    return "\n\n".join(f"[Turn {number}]\n{text}" for number, text in enumerate(texts, 1))
-
-
-def take_candidates(row: Row, where: str) -> tuple[str, ...]:
-    """Two texts or more, from `candidates`, or `candidate_1` and so on, or `a` and `b`, or the
-    other names that outputs may have."""
-    listed: object = row.get("candidates")
-    if listed is None:
-        texts = _numbered(row, where) or [row[n] for n in ("a", "b") if row.get(n) is not None]
-        named = find_roles(tuple(row)).outputs if not texts else ()
-        texts = texts or [row[n] for n in named if row.get(n) is not None]
-    elif isinstance(listed, Sequence) and not isinstance(listed, str):
-        texts = list(cast(Sequence[Any], listed))
-    else:
-        raise InputError(f"{where}: 'candidates' must be a list of texts")
-    if len(texts) < 2:
-        raise InputError(f"{where}: needs two candidates or more, not {len(texts)}")
-    return tuple(_require_text(text, "candidates", where) for text in texts)
-
-
-def _numbered(row: Row, where: str) -> list[Any]:
-    found = {int(m[1]): row[k] for k in row if (m := _NUMBERED.match(k)) and row[k] is not None}
-    for number in range(1, len(found) + 1):
-        if number not in found:
-            raise InputError(f"{where}: 'candidate_{number}' is missing")
-    return [found[number] for number in sorted(found)]
-
-
-def names_candidates(fields: Collection[str]) -> bool:
-    """Return whether the fields hold candidates, in any of the forms that are read."""
-    if len(find_roles(tuple(fields)).outputs) > 1:
-        return True
-    return not {"candidates", "a", "b"}.isdisjoint(fields) or any(map(_NUMBERED.match, fields))
-
-
-def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
-    """A number for each candidate from `winner` (or `label`), `scores` or `ranking`.
-
-    `winner`: a number from 1, a letter from a, or "tie". `ranking`: places, 1 is the best, equal
-    ones are ties.
-    """
-    said = [n for n in LABELS if row.get(n) is not None]
-    if len(said) != 1:
-        found = " and ".join(f"'{n}'" for n in said) or "none"
-        raise InputError(f"{where}: needs one of 'winner', 'scores' and 'ranking'; found {found}")
-    if said[0] == "scores":
-        return _take_numbers(row, "scores", candidates, where)
-    if said[0] == "ranking":
-        ranks = _take_numbers(row, "ranking", candidates, where)
-        if not all(1 <= rank <= candidates for rank in ranks):
-            raise InputError(f"{where}: 'ranking' must hold places from 1 to {candidates}")
-        return tuple(-rank for rank in ranks)
-    choices = {"tie": (0.5,) * candidates}
-    for index in range(candidates):
-        won = tuple(float(index == j) for j in range(candidates))
-        choices |= dict.fromkeys(_spellings(index), won)
-    value = row[said[0]]
-    if isinstance(value, bool) or str(value).strip().lower() not in choices:
-        raise InputError(
-            f"{where}: '{said[0]}' must be a candidate's number from 1 to {candidates}, its letter"
-            f" or 'tie', not {_cut(value)}"
-        )
-    return choices[str(value).strip().lower()]
-
-
-def _spellings(index: int) -> list[str]:
-    letter = [chr(ord("a") + index)] if index < 26 else []
-    return [str(index + 1), f"{index + 1}.0", *letter]
-
-
-def _take_numbers(row: Row, name: str, count: int, where: str) -> tuple[float, ...]:
-    value: object = row[name]
-    numbers = list(cast(Sequence[Any], value)) if isinstance(value, list | tuple) else []
-    if len(numbers) != count:
-        raise InputError(f"{where}: '{name}' must be a list of {count} numbers, one a candidate")
-    for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise InputError(f"{where}: '{name}' must hold numbers, not {_cut(number)}")
-        if not abs(number) <= sys.float_info.max:  # also of an integer that no float can hold
-            raise InputError(f"{where}: '{name}' must hold finite numbers, not {_cut(number)}")
-    return tuple(float(number) for number in numbers)
-
-
-def hash_text(text: str) -> str:
-    """Sixteen hexadecimal digits that tell texts apart; white space is all one."""
-    plain = " ".join(text.split())
-    return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def draw_side(key: str) -> bool:
-    """A coin for a key: the same wherever and whenever it is thrown."""
-    return bool(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[0] & 1)
-
-
-def _require_text(value: Any, name: str, where: str) -> str:
-    """The value, which must be text, or a chat."""
-    if (chat := read_chat(value)) is not None:
-        return write_chat(chat)
-    if not isinstance(value, str):
-        raise InputError(f"{where}: '{name}' must be text, not {type(value).__name__}")
-    return value
-
-
-def _cut(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 40 else f"{shown[:37]}..."
+_NUMBERS = TypeAdapter(list[Annotated[float, Field(strict=True, allow_inf_nan=False)]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,11 +62,11 @@ class Item:
 @dataclass(frozen=True, slots=True)
 class ItemFormat:
     """A kind of rows: `fields` are those by which it is known, `read` makes an item of a row, its
-    place and its number, or several. `votes`: a row is one person's vote, and an item may have
-    several."""
+    place and its number; None: nobody judged it. `votes`: a row is one person's vote, and an item
+    may have several."""
 
     fields: tuple[str, ...]
-    read: Callable[[Row, str, str], Item | Iterator[Item]]
+    read: Callable[[Row, str, str], Item | None]
     votes: bool = False
 
 
@@ -258,7 +77,7 @@ def load_items(
     unlabelled: bool = False,
     renamed: Mapping[str, str] | None = None,
 ) -> list[Item]:
-    """The labelled items of a file (as `read_rows` has it), in order.
+    """Read the labelled items of a file (as `read_rows` has it), in order.
 
     `format` is a name in `FORMATS`; `auto` knows it by the first row's fields. Votes of several
     people on the same texts are one item with their mean. `unlabelled`: plain rows that nobody
@@ -270,32 +89,53 @@ def load_items(
     if format != "auto" and format not in FORMATS:
         raise InputError(f"format '{format}': there are auto, {', '.join(FORMATS)}")
     rows = read_rows(str(path), "labelled item", _is_text, renamed)
-    return _take_items(rows, format, str(path), _name_of(Path(path)), unlabelled=unlabelled)
+    return _read_items(rows, format, Path(path), unlabelled=unlabelled)
 
 
 def items_of(rows: Iterable[Row], format: str = "auto") -> list[Item]:
-    """The labelled items of rows at hand, as `load_items` has those of a file.
+    """Read the labelled items of rows at hand, as `load_items` does those of a file.
 
     Raises:
         InputError: there is none, a row is not of the format, or two have the same id.
     """
     placed = ((f"row {number}", row) for number, row in enumerate(rows, 1))
-    return _take_items(placed, format, "rows", "rows")
+    return _read_items(placed, format, Path("rows"))
 
 
-def _take_items(
-    rows: Iterator[Placed], format: str, source: str, name: str, *, unlabelled: bool = False
+def _read_items(
+    rows: Iterator[Placed], format: str, path: Path, *, unlabelled: bool = False
 ) -> list[Item]:
     first = next(rows, None)
     if first is None:
-        raise InputError(f"{source}: no labelled items: the input is empty")
+        raise InputError(f"{path}: no labelled items: the input is empty")
     kind = _recognise(*first) if format == "auto" else format
-    chosen = _CASES if unlabelled and kind == "plain" else FORMATS[kind]
-    placed = _read(chain([first], rows), chosen, name)
-    items = list(_merge_votes(placed) if chosen.votes else _refuse_doubles(placed))
-    if not items:
-        raise InputError(f"{source}: no labelled items: no question has a known answer")
-    return items
+    known = _CASES if unlabelled and kind == "plain" else FORMATS[kind]
+    # A set that has no name is called by its file, or its folder if that is a `dataset.json`.
+    name = (path.parent.name if path.stem == "dataset" else "") or path.stem
+    votes: dict[str, list[Item]] = {}
+    places: dict[str, str] = {}
+    for number, (where, row) in enumerate(chain([first], rows), 1):
+        item = known.read(row, where, str(number))
+        if item is None:
+            continue
+        if kind == "llmbar":  # whose rows have neither id nor subset
+            item = replace(item, id=f"{name}-{number}", subset=name)
+        earlier = votes.setdefault(item.id, [])
+        if earlier and not known.votes:
+            raise InputError(f"{where}: the id '{item.id}' is that of {places[item.id]}, too")
+        if earlier and earlier[0].candidates != item.candidates:
+            raise InputError(f"{where}: an earlier vote on {item.id} was about other texts")
+        places[item.id] = where
+        earlier.append(item if item.group else replace(item, group=hash_text(item.input)))
+    if not votes:
+        raise InputError(f"{path}: no labelled items: no question has a known answer")
+    return [_merge_votes(items) for items in votes.values()]
+
+
+def _merge_votes(votes: Sequence[Item]) -> Item:
+    """Return the item of some votes, with their mean."""
+    columns = zip(*(vote.human for vote in votes), strict=True)
+    return replace(votes[0], human=tuple(sum(column) / len(votes) for column in columns))
 
 
 def read_items(
@@ -307,7 +147,7 @@ def read_items(
     unlabelled: bool = False,
     renamed: Mapping[str, str] | None = None,
 ) -> list[Item]:
-    """The items of all files: of the half that is asked for (tune or report), the first `limit`.
+    """Read the items of all files: those of a half (tune or report), and the first `limit`.
 
     Raises:
         InputError: a file cannot be read, two items have one id, or none is left.
@@ -349,10 +189,21 @@ def question_of(item: Item) -> str:
     return item.group or hash_text(item.input)
 
 
+def hash_text(text: str) -> str:
+    """Sixteen hexadecimal digits that tell texts apart; white space is all one."""
+    plain = " ".join(text.split())
+    return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def draw_side(key: str) -> bool:
+    """A coin for a key: the same wherever and whenever it is thrown."""
+    return bool(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[0] & 1)
+
+
 def _recognise(where: str, row: Row) -> str:
     there = {name for name, value in row.items() if value is not None}
-    roles = find_roles(tuple(there))
-    plain = bool(roles.inputs or roles.chats) and names_candidates(there)
+    roles = find_roles(tuple(there), letters=True)
+    plain = bool(roles.inputs or roles.chats) and bool(roles.lists or roles.outputs[1:])
     for name, format in FORMATS.items():
         if plain if name == "plain" else there.issuperset(format.fields):
             return name
@@ -364,37 +215,6 @@ def _recognise(where: str, row: Row) -> str:
     )
 
 
-def _read(rows: Iterable[Placed], format: ItemFormat, name: str) -> Iterator[tuple[str, Item]]:
-    for number, (where, row) in enumerate(rows, 1):
-        found = format.read(row, where, str(number))
-        for item in [found] if isinstance(found, Item) else found:
-            if format.read is _llmbar:  # whose rows have neither id nor subset
-                item = replace(item, id=f"{name}-{number}", subset=name)
-            yield where, item if item.group else replace(item, group=hash_text(item.input))
-
-
-def _refuse_doubles(found: Iterable[tuple[str, Item]]) -> Iterator[Item]:
-    places: dict[str, str] = {}
-    for where, item in found:
-        if item.id in places:
-            raise InputError(f"{where}: the id '{item.id}' is that of {places[item.id]}, too")
-        places[item.id] = where
-        yield item
-
-
-def _merge_votes(found: Iterable[tuple[str, Item]]) -> Iterator[Item]:
-    """One item for each id, in order of the first vote, with the mean of its votes."""
-    votes: dict[str, list[Item]] = {}
-    for where, item in found:
-        given = votes.setdefault(item.id, [])
-        if given and given[0].candidates != item.candidates:
-            raise InputError(f"{where}: an earlier vote on {item.id} was about other texts")
-        given.append(item)
-    for given in votes.values():
-        columns = zip(*(item.human for item in given), strict=True)
-        yield replace(given[0], human=tuple(sum(column) / len(given) for column in columns))
-
-
 def _is_text(column: str) -> bool:
     """Cells of a table that are texts; the others are numbers and JSON."""
     typed = ("candidates", "scores", "ranking", "winner", "label", "turn", "response")
@@ -403,26 +223,129 @@ def _is_text(column: str) -> bool:
     return column not in typed and not listed and not column.startswith("conversation_")
 
 
-def _name_of(path: Path) -> str:
-    """What a set that says no name is called: by its file, or where that is a `dataset.json`, as
-    in LLMBar's own folders, by the folder."""
-    return (path.parent.name if path.stem == "dataset" else "") or path.stem
+# Fields of a row, with an error that says what is wrong where.
+
+
+def take_text(row: Row, name: str, where: str) -> str:
+    """Return a field that must be there and be text, or a chat."""
+    value = row.get(name)
+    if value is None:
+        raise InputError(f"{where}: '{name}' is missing")
+    if (chat := read_chat(value)) is not None:
+        return write_chat(chat)
+    if not isinstance(value, str):
+        raise InputError(f"{where}: '{name}' must be text, not {type(value).__name__}")
+    return value
+
+
+def _take_name(row: Row, name: str, default: str = "") -> str:
+    """Return an id or the like as text, whatever its type."""
+    value = row.get(name)
+    return default if value is None else str(value)
+
+
+def choose(row: Row, name: str, where: str, choices: Mapping[str, V]) -> V:
+    """Look up the value of a field, as text, in `choices`."""
+    value = row.get(name)
+    if value is None:
+        raise InputError(f"{where}: '{name}' is missing")
+    if isinstance(value, bool) or str(value).strip() not in choices:
+        *most, last = choices
+        raise InputError(
+            f"{where}: '{name}' must be {', '.join(most)} or {last}, not {_cut(value)}"
+        )
+    return choices[str(value).strip()]
+
+
+def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
+    """Return a number for each candidate from `winner` (or `label`), `scores` or `ranking`.
+
+    `winner`: a number from 1, a letter from a, or "tie". `ranking`: places, 1 is the best, equal
+    ones are ties.
+    """
+    labels = [name for name in LABELS if row.get(name) is not None]
+    if len(labels) != 1:
+        there = " and ".join(f"'{name}'" for name in labels) or "none"
+        raise InputError(f"{where}: needs one of 'winner', 'scores' and 'ranking'; found {there}")
+    (name,) = labels
+    value = row[name]
+    if name in ("winner", "label"):
+        choices = {"tie": (0.5,) * candidates}
+        for place in range(candidates):
+            won = tuple(float(place == other) for other in range(candidates))
+            spellings = (str(place + 1), f"{place + 1}.0", chr(ord("a") + place))
+            choices |= dict.fromkeys(spellings, won)
+        key = "" if isinstance(value, bool) else str(value).strip().lower()
+        if key not in choices:
+            raise InputError(
+                f"{where}: '{name}' must be a candidate's number from 1 to {candidates}, its letter"
+                f" or 'tie', not {_cut(value)}"
+            )
+        return choices[key]
+    try:
+        numbers = _NUMBERS.validate_python(value)
+    except (ValidationError, OverflowError):
+        numbers = []
+    if len(numbers) != candidates:
+        raise InputError(
+            f"{where}: '{name}' must be a list of {candidates} finite numbers, one a candidate, not"
+            f" {_cut(value)}"
+        )
+    if name == "scores":
+        return tuple(numbers)
+    if not all(1 <= rank <= candidates for rank in numbers):
+        raise InputError(f"{where}: 'ranking' must hold places from 1 to {candidates}")
+    return tuple(-rank for rank in numbers)
+
+
+def _cut(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 40 else f"{shown[:37]}..."
 
 
 # The formats, each as its authors publish it.
 
+_READING = RowReading(images=None, parameters=("group", "subset"), letters=True)
 
-def _llmbar(row: Row, where: str, number: str) -> Item:
+
+def _read_plain(row: Row, where: str, number: str) -> Item:
+    (case,) = cases_of_row(row, where, Columns(), _READING, number)
+    filled = (_NUMBERED.match(name) for name, value in row.items() if value is not None)
+    numbers = {int(match[1]) for match in filled if match}
+    if missing := set(range(1, len(numbers) + 1)) - numbers:
+        raise InputError(f"{where}: 'candidate_{min(missing)}' is missing")
+    if len(case.candidates) < 2:
+        raise InputError(f"{where}: needs two candidates or more, not {len(case.candidates)}")
+    return Item(
+        case.id,
+        case.input,
+        case.candidates,
+        take_human(row, len(case.candidates), where),
+        group=_take_name(row, "group"),
+        subset=_take_name(row, "subset"),
+        reference=case.reference,
+        context=case.context,
+    )
+
+
+def _read_case(row: Row, where: str, number: str) -> Item:
+    """Read a plain row, labelled or not."""
+    if any(row.get(name) is not None for name in LABELS):
+        return _read_plain(row, where, number)
+    item = _read_plain({**row, "winner": "tie"}, where, number)
+    return replace(item, human=(math.nan,) * len(item.candidates))
+
+
+def _read_llmbar(row: Row, where: str, number: str) -> Item:
     texts = (take_text(row, "output_1", where), take_text(row, "output_2", where))
     human = choose(row, "label", where, {"1": FIRST, "2": SECOND})
     return Item(number, take_text(row, "input", where), texts, human)
 
 
-def _judgebench(row: Row, where: str, number: str) -> Item:
-    source = take_name(row, "source")
-    original = take_name(row, "original_id")
+def _read_judgebench(row: Row, where: str, number: str) -> Item:
+    source, original = _take_name(row, "source"), _take_name(row, "original_id")
     return Item(
-        take_name(row, "pair_id", number),
+        _take_name(row, "pair_id", number),
         take_text(row, "question", where),
         (take_text(row, "response_A", where), take_text(row, "response_B", where)),
         choose(row, "label", where, {"A>B": FIRST, "B>A": SECOND, "A=B": TIE}),
@@ -431,95 +354,114 @@ def _judgebench(row: Row, where: str, number: str) -> Item:
     )
 
 
-def _rewardbench(row: Row, where: str, number: str) -> Item:
-    subset = take_name(row, "subset")
-    id = "/".join(filter(None, (subset, take_name(row, "id", number))))
-    chosen, rejected = take_text(row, "chosen", where), take_text(row, "rejected", where)
-    texts, human = _place(id, (chosen, rejected), FIRST)
-    return Item(id, take_text(row, "prompt", where), texts, human, subset=subset)
+def _read_rewardbench(row: Row, where: str, number: str) -> Item:
+    subset = _take_name(row, "subset")
+    id = "/".join(filter(None, (subset, _take_name(row, "id", number))))
+    texts = (take_text(row, "chosen", where), take_text(row, "rejected", where))
+    item = Item(id, take_text(row, "prompt", where), texts, FIRST, subset=subset)
+    return _place(item)
 
 
-def _mt_bench(row: Row, where: str, number: str) -> Item:
-    """A vote on two conversations up to a turn. Models are ordered by name, then placed by lot, so
-    that votes on the same pair meet whichever model stood first."""
+def _read_mt_bench(row: Row, where: str, number: str) -> Item:
+    """Read a vote on two conversations up to a turn. Models are ordered by name, then placed by
+    lot, so that votes on the same pair meet whichever model stood first."""
     judge = row.get("judge")
     if str(judge).strip("[\"'").lower().startswith("gpt"):
         raise InputError(f"{where}: the vote of {judge} is a model's; take the people's votes")
     turn = choose(row, "turn", where, {"1": 1, "2": 2})
     vote = choose(row, "winner", where, {"model_a": FIRST, "model_b": SECOND, "tie": TIE})
-    names = [take_text(row, "model_a", where), take_text(row, "model_b", where)]
-    talks = [take_conversation(row, f"conversation_{side}", turn, where) for side in ("a", "b")]
-    if names[0] > names[1]:
-        names, talks, vote = names[::-1], talks[::-1], (vote[1], vote[0])
-    question = take_name(row, "question_id")
-    id = f"{question}/{turn}/{names[0]}/{names[1]}"
+    sides = [
+        (
+            take_text(row, f"model_{side}", where),
+            _take_turns(row, f"conversation_{side}", turn, where),
+            won,
+        )
+        for side, won in zip("ab", vote, strict=True)
+    ]
+    names, talks, human = zip(*sorted(sides, key=lambda side: side[0]), strict=True)
     questions, answers = zip(*talks, strict=True)
-    texts, human = _place(id, answers, vote)
-    return Item(id, questions[0], texts, human, group=question, subset=f"turn {turn}")
+    question = _take_name(row, "question_id")
+    id = f"{question}/{turn}/{names[0]}/{names[1]}"
+    return _place(Item(id, questions[0], answers, human, group=question, subset=f"turn {turn}"))
+
+
+def _take_turns(row: Row, name: str, turns: int, where: str) -> tuple[str, str]:
+    """Return the questions and the answers of the first turns of a conversation."""
+    chat = read_chat(row.get(name)) or ()
+    sides = [[turn.text for turn in chat if turn.speaker == who] for who in (USER, ASSISTANT)]
+    if min(map(len, sides)) < turns:
+        raise InputError(f"{where}: '{name}' must be a list of messages of {turns} turns or more")
+    asked, answered = (
+        side[0]
+        if turns == 1
+        else "\n\n".join(f"[Turn {number}]\n{text}" for number, text in enumerate(side[:turns], 1))
+        for side in sides
+    )
+    return asked, answered
+
+
+def _place(item: Item) -> Item:
+    """Return a pair in an order drawn by its id: no place must be the right answer by itself."""
+    if not draw_side(f"place: {item.id}"):
+        return item
+    return replace(item, candidates=item.candidates[::-1], human=item.human[::-1])
 
 
 NOUL = {"true": "Yes", "false": "No"}
 """The two options of a yes / no question by their names in JevBench's files, and as candidates."""
-SPELLINGS = {"true": "Yes", "yes": "Yes", "false": "No", "no": "No"}
+_SPELLINGS = {**NOUL, "yes": "Yes", "no": "No"}
 
 
-def _jevbench(row: Row, where: str, number: str) -> Iterator[Item]:
-    """A typed question about a state: the input is the state with the question's instructions after
-    it, the candidates are its options, each as "name: description". A question whose answer the set
-    does not tell is left out."""
+def _read_jevbench(row: Row, where: str, number: str) -> Item | None:
+    """Read a typed question about a state: the input is the state with the question's instructions
+    after it, the candidates are its options, each as "name: description". None if the set does not
+    tell its answer."""
     if row.get("expected") is None:
-        return
-    question = take_mapping(row, "question", where)
-    options = _take_options(question, row.get("labels"), where)
-    instructions = _write(question.get("instructions"))
+        return None
+    question: object = row.get("question")
+    if not isinstance(question, Mapping):
+        raise InputError(f"{where}: 'question' must be an object, not {type(question).__name__}")
+    asked = cast(Row, question)
+    kind = choose(asked, "type", where, {name: name for name in ("noul", "choice", "score")})
+    options = _describe_options(kind, asked.get("criteria"), row.get("labels"))
+    instructions = _write(asked.get("instructions"))
     if not instructions.strip():
         raise InputError(f"{where}: the question's 'instructions' are missing")
+    if len(options) < 2:
+        raise InputError(f"{where}: a question needs two options or more, not {len(options)}")
     name = str(row["expected"])
-    if set(options) == set(NOUL.values()):
-        name = SPELLINGS.get(name.lower(), name)
+    name = _SPELLINGS.get(name.lower(), name) if kind == "noul" else name
     if name not in options:
         known = f"{', '.join(options):.200}"
         raise InputError(
-            f"{where}: the expected answer {row['expected']!r:.40} is none of: {known}"
+            f"{where}: the expected answer {_cut(row['expected'])} is none of: {known}"
         )
-    yield Item(
-        take_name(row, "id", number),
+    id = _take_name(row, "id", number)
+    return Item(
+        id,
         "\n\n".join(filter(str.strip, (_write(row.get("state")), instructions))),
         tuple(key if text in ("", key) else f"{key}: {text}" for key, text in options.items()),
         tuple(float(option == name) for option in options),
-        group=take_name(row, "group") or take_name(row, "id", number),
-        subset=take_name(row, "family"),
+        group=_take_name(row, "group") or id,
+        subset=_take_name(row, "family"),
     )
 
 
-def _take_options(question: Row, labels: object, where: str) -> dict[str, str]:
-    """The options' descriptions by name, in the order of `labels` where a choice has them.
-
-    Raises:
-        InputError: there are fewer than two, or the type of the question is unknown.
-    """
-    kind, criteria = question.get("type"), question.get("criteria")
-    by_name = {str(k): v for k, v in _as_mapping(criteria).items()}
+def _describe_options(kind: str, criteria: object, labels: object) -> dict[str, str]:
+    """Return the descriptions of a question's options by name, in the order of `labels` for a
+    choice."""
+    known: dict[str, Any] = {}
+    if isinstance(criteria, list):
+        listed = cast("list[Any]", criteria)
+        levels = {str(level): text for level, text in enumerate(listed)}
+        known = dict.fromkeys(map(str, listed)) if kind == "choice" else levels
+    elif isinstance(criteria, Mapping):
+        known = {str(name): text for name, text in cast(Row, criteria).items()}
     if kind == "noul":
-        return {shown: _write(by_name.get(name)) for name, shown in NOUL.items()}
-    if kind == "score":
-        options = {str(n): text for n, text in enumerate(_as_list(criteria))} or by_name
-    elif kind == "choice":
-        names = [str(name) for name in _as_list(labels) or by_name or _as_list(criteria)]
-        options = {name: by_name.get(name) for name in names}
-    else:
-        raise InputError(f"{where}: a question's type is noul, choice or score, not {kind!r:.40}")
-    if len(options) < 2:
-        raise InputError(f"{where}: a question needs two options or more, not {len(options)}")
-    return {name: _write(text) for name, text in options.items()}
-
-
-def _as_mapping(value: object) -> Mapping[Any, Any]:
-    return cast(Mapping[Any, Any], value) if isinstance(value, Mapping) else {}
-
-
-def _as_list(value: object) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
+        known = {name: known.get(key) for key, name in NOUL.items()}
+    elif kind == "choice" and isinstance(labels, list) and labels:
+        known = {str(label): known.get(str(label)) for label in cast("list[Any]", labels)}
+    return {name: _write(text) for name, text in known.items()}
 
 
 def _write(value: Any) -> str:
@@ -529,48 +471,16 @@ def _write(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def _case(row: Row, where: str, number: str) -> Item:
-    """A plain row, labelled or not."""
-    if any(row.get(name) is not None for name in LABELS):
-        return _plain(row, where, number)
-    places = len(take_candidates(row, where))
-    unjudged = _plain({**row, "scores": [0] * places}, where, number)
-    return replace(unjudged, human=(math.nan,) * places)
-
-
-def _plain(row: Row, where: str, number: str) -> Item:
-    texts = take_candidates(row, where)
-    return Item(
-        take_name(row, "id", number),
-        take_input(row, where),
-        texts,
-        take_human(row, len(texts), where),
-        group=take_name(row, "group"),
-        subset=take_name(row, "subset"),
-        reference=take_reference(row),
-        context=take_context(row),
-    )
-
-
 FORMATS: Mapping[str, ItemFormat] = {
-    "llmbar": ItemFormat(("input", "output_1", "output_2", "label"), _llmbar),
+    "llmbar": ItemFormat(("input", "output_1", "output_2", "label"), _read_llmbar),
     "mt-bench": ItemFormat(
         ("question_id", "model_a", "model_b", "winner", "conversation_a", "conversation_b", "turn"),
-        _mt_bench,
+        _read_mt_bench,
         votes=True,
     ),
-    "judgebench": ItemFormat(("question", "response_A", "response_B", "label"), _judgebench),
-    "rewardbench": ItemFormat(("prompt", "chosen", "rejected"), _rewardbench),
-    "jevbench": ItemFormat(("state", "question", "labels"), _jevbench),
-    "plain": ItemFormat(("input",), _plain),
+    "judgebench": ItemFormat(("question", "response_A", "response_B", "label"), _read_judgebench),
+    "rewardbench": ItemFormat(("prompt", "chosen", "rejected"), _read_rewardbench),
+    "jevbench": ItemFormat(("state", "question", "labels"), _read_jevbench),
+    "plain": ItemFormat(("input",), _read_plain),
 }
-_CASES = ItemFormat(("input",), _case)
-
-
-def _place(
-    id: str, texts: tuple[str, str], human: tuple[float, float]
-) -> tuple[tuple[str, str], tuple[float, float]]:
-    """The two in an order drawn by the id: no place must be the right answer by itself."""
-    if draw_side(f"place: {id}"):
-        return (texts[1], texts[0]), (human[1], human[0])
-    return texts, human
+_CASES = ItemFormat(("input",), _read_case)

@@ -32,8 +32,8 @@ from textevolve.memory.sameness import (
     unheard_names,
     words_of,
 )
+from textevolve.rows.chats import ASSISTANT, USER, speaker_of
 from textevolve.spec import Frozen, option
-from textevolve.texts.chats import ASSISTANT, USER, speaker_of
 from textevolve.texts.dates import dates_in, parse_time, write_date
 
 

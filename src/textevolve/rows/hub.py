@@ -23,9 +23,7 @@ CONVERTED = "refs/convert/parquet"
 """The branch in which the hub keeps each data set as CONFIG/SPLIT/NUMBER.parquet."""
 
 _NAME = re.compile(r"hf:([\w.-]+(?:/[\w.-]+)?)(?:/([^:\s]+))?(?::([\w.\-\[\]]+))?")
-_CONVERTED = re.compile(
-    r"(?:(?P<config>[^/]+)/)(?P<partial>partial-)?(?P<split>[^/]+)/\d+\.parquet"
-)
+_CONVERTED = re.compile(r"(?:(?P<config>[^/]+)/)(?:partial-)?(?P<split>[^/]+)/\d+\.parquet")
 _READABLE = (".parquet", ".jsonl", ".ndjson", ".csv", ".tsv", ".json")
 _SPLIT = re.compile(r"(?:^|[^a-z])(train|validation|valid|val|dev|test)(?:[^a-z]|$)")
 
@@ -44,17 +42,17 @@ class HubSet:
 
 
 def parse_name(text: str) -> HubSet:
-    found = _NAME.fullmatch(text)
-    if found is None:
+    match = _NAME.fullmatch(text)
+    if match is None:
         raise InputError(
             f"{text}: a data set is written hf:OWNER/NAME, with /CONFIG and :SPLIT if it has"
             " several, such as hf:openai/gsm8k/main:test"
         )
-    return HubSet(found[1], found[2] or "", found[3] or "")
+    return HubSet(match[1], match[2] or "", match[3] or "")
 
 
 def fetch_files(text: str) -> list[tuple[str, str]]:
-    """The files of a data set's split on this disk, each with what messages call it.
+    """Fetch the files of a data set's split; return each with what messages call it.
 
     Raises:
         InputError: there is no such set or split, or several of which none is named; or the hub
@@ -73,19 +71,19 @@ def fetch_files(text: str) -> list[tuple[str, str]]:
     try:
         revision = CONVERTED
         try:
-            chosen = choose_converted(wanted, api.list_repo_files(**about, revision=revision))
+            files = choose_converted(wanted, api.list_repo_files(**about, revision=revision))
         except errors.RevisionNotFoundError:
-            chosen = []
-        if not chosen:
+            files = []
+        if not files:
             revision = "main"
-            chosen = choose_own(wanted, api.list_repo_files(**about))
-        paths = [api.hf_hub_download(**about, revision=revision, filename=one) for one in chosen]
+            files = choose_own(wanted, api.list_repo_files(**about))
+        paths = [api.hf_hub_download(**about, revision=revision, filename=file) for file in files]
     except InputError:
         raise
     except Exception as error:
-        said = " ".join(str(error).split())[:300] or type(error).__name__
-        raise InputError(f"{text}: cannot be read from the hub ({said})") from error
-    return [(path, f"{wanted} ({one})") for path, one in zip(paths, chosen, strict=True)]
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise InputError(f"{text}: cannot be read from the hub ({reason})") from error
+    return [(path, f"{wanted} ({file})") for path, file in zip(paths, files, strict=True)]
 
 
 def choose_converted(wanted: HubSet, files: Sequence[str]) -> list[str]:
@@ -95,17 +93,14 @@ def choose_converted(wanted: HubSet, files: Sequence[str]) -> list[str]:
         InputError: nothing has that name, or several are there and none is named.
     """
     found: dict[str, dict[str, list[str]]] = {}
-    partial = set[tuple[str, str]]()
     for file in sorted(files):
         if at := _CONVERTED.fullmatch(file):
             found.setdefault(at["config"], {}).setdefault(at["split"], []).append(file)
-            if at["partial"]:
-                partial.add((at["config"], at["split"]))
     if not found:
         return []
     config = _choose(wanted, "configuration", wanted.config, found, "default")
     split = _choose(wanted, "split", wanted.split, found[config], "")
-    if (config, split) in partial:
+    if any("/partial-" in file for file in found[config][split]):
         logging.getLogger("textevolve").warning(
             "%s: the hub has converted only the first part of this split, which is what is read",
             wanted,

@@ -7,30 +7,28 @@ fetches what its clients name can be made to ask what only it can reach.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.images import image_url
 from textevolve.reach import allowed_path
+from textevolve.rows.content import STANDARD_INPUT
+from textevolve.rows.hub import PREFIX
 
 MIB = 2**20
 IMAGE_LIMIT = 20.0
 """MiB of one image: what endpoints take at most."""
 IMAGES_PER_CASE = 20
-LONGEST_PATH = 1000
 
 ImageLike: TypeAlias = "str | bytes | os.PathLike[str]"
 """A path, the bytes of a file, or a data URL."""
 
 _ADDRESS = re.compile(r"(https?|ftp|file|s3|gs)://", re.IGNORECASE)
-_DATA = re.compile(r"data:[^,]{0,100};base64,", re.IGNORECASE)
 _FIELDS = ("image_url", "url", "bytes", "path")
 """In an object that stands for an image: as in the protocol's messages, and in data sets."""
 
@@ -48,6 +46,11 @@ class ImageReading:
     most_bytes: int = int(IMAGE_LIMIT * MIB)
     most_images: int = IMAGES_PER_CASE
     files: bool = True
+
+    def beside(self, file: str) -> ImageReading:
+        """Return the same for the rows of a file: relative paths begin in its folder."""
+        elsewhere = file == STANDARD_INPUT or file.startswith(PREFIX)
+        return replace(self, folder="" if elsewhere else os.path.dirname(file))
 
 
 def read_image(given: ImageLike) -> str:
@@ -76,7 +79,7 @@ def read_images(value: object, where: str, reading: ImageReading) -> tuple[str, 
         )
     urls: list[str] = []
     for cell in cells:
-        content, name = _content(cell, where, reading)
+        content, name = _read_content(cell, where, reading)
         if len(content) > reading.most_bytes:
             most = reading.most_bytes / MIB
             raise InputError(
@@ -87,7 +90,7 @@ def read_images(value: object, where: str, reading: ImageReading) -> tuple[str, 
 
 
 def list_images(value: object, where: str) -> Iterator[object]:
-    """What a cell holds, one after the other; blank ones are left out.
+    """List what a cell holds, without what is blank.
 
     Raises:
         InputError: it begins as a list in JSON and is none.
@@ -97,67 +100,52 @@ def list_images(value: object, where: str) -> Iterator[object]:
             value = json.loads(value)
         except (ValueError, RecursionError):
             raise InputError(f"{where}: begins as a list, and is not valid JSON") from None
-    if isinstance(value, list | tuple):
-        for one in cast(Sequence[object], value):
-            if not _is_blank(one):
-                yield one
-    elif not _is_blank(value):
-        yield value
+    cells = cast("Sequence[object]", value if isinstance(value, list | tuple) else [value])
+    for cell in cells:
+        is_nan = isinstance(cell, float) and cell != cell
+        if cell is not None and not is_nan and (not isinstance(cell, str) or cell.strip()):
+            yield cell
 
 
-def _is_blank(value: object) -> bool:
-    blank = isinstance(value, str) and not value.strip()
-    return value is None or blank or (isinstance(value, float) and value != value)
-
-
-def _content(given: object, where: str, reading: ImageReading) -> tuple[bytes, str]:
-    """The bytes of one image, and what messages call it."""
-    if isinstance(given, Mapping):
-        fields = cast(Mapping[str, Any], given)
-        inner = next((fields[name] for name in _FIELDS if fields.get(name) is not None), None)
-        if inner is None or isinstance(inner, list | tuple):
-            raise InputError(
-                f"{where}: an object that stands for an image has a url, bytes or path"
-            )
-        return _content(inner, where, reading)
-    if isinstance(given, bytes | bytearray):
-        return bytes(given), where
-    if isinstance(given, os.PathLike):
-        return _read_file(str(cast(Path, given)), where, reading)
-    if not isinstance(given, str):
+def _read_content(cell: object, where: str, reading: ImageReading) -> tuple[bytes, str]:
+    """Read the bytes of one image, and return what messages call it."""
+    while isinstance(cell, Mapping):
+        fields = cast(Mapping[str, Any], cell)
+        cell = next((fields[name] for name in _FIELDS if fields.get(name) is not None), None)
+    if isinstance(cell, bytes | bytearray):
+        return bytes(cell), where
+    if not isinstance(cell, str | os.PathLike):
         raise InputError(
-            f"{where}: an image is a path, bytes or a data URL, not {type(given).__name__}"
+            f"{where}: an image is a path, bytes, a data URL, or an object with one of these as its"
+            f" url, bytes or path, not {type(cell).__name__}"
         )
-    text = given.strip()
+    text = os.fspath(cast("str | os.PathLike[str]", cell)).strip()
     if _ADDRESS.match(text):
         raise InputError(
             f"{where}: {text:.80}: no address is fetched, since it may show something else another"
             " time: save the image as a file, or give its data URL"
         )
-    if (found := _DATA.match(text)) is None:
-        if text.startswith("data:"):
-            raise InputError(f"{where}: a data URL of an image begins as data:image/png;base64,")
+    if not text.startswith("data:"):
         return _read_file(text, where, reading)
     try:
-        return base64.b64decode(text[found.end() :], validate=True), where
-    except (binascii.Error, ValueError):
-        raise InputError(f"{where}: the data URL is not valid Base64") from None
+        return base64.b64decode(text.split(";base64,", 1)[1], validate=True), where
+    except (IndexError, ValueError):
+        raise InputError(
+            f"{where}: a data URL of an image is data:image/png;base64, and valid Base64"
+        ) from None
 
 
 def _read_file(path: str, where: str, reading: ImageReading) -> tuple[bytes, str]:
-    if len(path) > LONGEST_PATH or "\0" in path:
-        raise InputError(
-            f"{where}: {path[:24]!r}...: is no path; before Base64 stands data:image/png;base64,"
-        )
+    name = f"{where}: {path:.80}"
     if not reading.files:
-        raise InputError(f"{where}: {path:.80}: no file is read here; give the image's data URL")
-    said = f"{where}: {path}"
+        raise InputError(f"{name}: no file is read here; give the image's data URL")
     try:
         with open(allowed_path(os.path.join(reading.folder, path)), "rb") as file:
-            return file.read(reading.most_bytes + 1), said
+            return file.read(reading.most_bytes + 1), name
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"{said}: cannot be read ({error.strerror}); paths are relative to the file of the rows"
+            f"{name}: cannot be read ({reason}); paths are relative to the file of the rows"
         ) from None

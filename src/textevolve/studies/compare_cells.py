@@ -41,11 +41,11 @@ from textevolve.loops.placeholders import check_spelling
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.shapes import LabelMetric
 from textevolve.rows import Placed, Renaming, read_rows
+from textevolve.rows.columns import Columns
 from textevolve.rows.images import ImageReading, read_images
 from textevolve.statistics.intervals import TIE
-from textevolve.studies.case_rows import folder_of, image_reading
+from textevolve.studies.case_rows import image_reading
 from textevolve.studies.chained import ask_chain, chain_response, chains_among, open_chain_named
-from textevolve.studies.columns import Columns
 from textevolve.studies.compare_spec import CompareSpec, judges_of
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
@@ -310,7 +310,7 @@ def read_cases(spec: CompareSpec) -> Iterator[Case]:
 
     def opened(file: str) -> None:
         nonlocal reading
-        reading = replace(reading, folder=folder_of(file))
+        reading = reading.beside(file)
 
     rows = read_rows(spec.data, "row", lambda _: True, spec.map, opened=opened)
     yield from row_cases(spec, (_with_images(spec, *placed, reading) for placed in rows))
@@ -393,7 +393,7 @@ def _take_columns(spec: CompareSpec, columns: Sequence[str]) -> Columns:
     roles += [(column, "images") for column in spec.images]
     for name, role in roles:
         if name in columns:
-            found.take(name, role)
+            found.taken[name] = role
     return found
 
 

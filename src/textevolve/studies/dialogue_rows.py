@@ -17,13 +17,12 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.memory.record import DialogueTurn
 from textevolve.rows import find_files, read_rows
-from textevolve.texts.chats import read_chat
-from textevolve.texts.columns import CHATS, fold_name
+from textevolve.rows.chats import list_messages, read_message
+from textevolve.rows.columns import CHATS, fold_name, list_names
 
 CHAT_COLUMNS = (*CHATS, "dialogue", "dialog", "turns")
 TIMES = ("timestamp", "date", "time", "created_at", "create_time", "start_time", "datetime")
 USERS = ("user", "user_name", "username")
-TURN_FORMS = "role and content, or from and value"
 
 DialogueLike: TypeAlias = Sequence[Mapping[str, Any]] | Mapping[str, Any]
 """A list of messages, or an object that holds one under `messages`."""
@@ -52,108 +51,80 @@ def dialogue_of(case: Case) -> GivenDialogue:
 
 
 def read_dialogues(path: str) -> Iterator[GivenDialogue]:
-    """The dialogues of a file, of all files of a folder or a pattern, or of standard input.
+    """Read the dialogues of a file, of all files of a folder or a pattern, or of standard input.
 
     Raises:
         InputError: something cannot be read, or is no dialogue; names file and line.
     """
-    seen: dict[str, None] = {}
+    seen = set[str]()
     for file, name in find_files(path, "dialogue"):
         messages: list[Mapping[str, Any]] = []
         for where, row in read_rows(file, "dialogue", lambda _: False):
-            if read_chat([row]) is not None and _chat_column(row) is None:
+            if list_messages([row]) is not None and _find_chat(row) is None:
                 messages.append(row)
             else:
-                for one in _of_row(row, where, str(len(seen) + 1)):
-                    yield _distinct(one, where, seen)
+                yield from _take_row(row, where, str(len(seen) + 1), seen)
         if messages:
-            whole = _of_messages(messages, Path(name).stem, "", "", name)
-            yield _distinct(whole, name, seen)
+            yield from _take_row({"id": Path(name).stem, CHATS[0]: messages}, name, "", seen)
     if not seen:
         raise InputError(f"{path}: holds no dialogues")
 
 
-def take_dialogues(given: Iterable[DialogueLike]) -> Iterator[GivenDialogue]:
-    """Dialogues from Python objects, by the same rules; a list of messages is one dialogue.
+def take_dialogues(dialogues: Iterable[DialogueLike]) -> Iterator[GivenDialogue]:
+    """Take dialogues from Python objects, by the same rules; a list of messages is one dialogue.
 
     Raises:
         InputError: one of them is none; says which.
     """
-    seen: dict[str, None] = {}
-    several = list(given)
-    for number, one in enumerate([several] if read_chat(several) else several, 1):
-        where = f"dialogue {number}"
-        row = one if isinstance(one, Mapping) else {"messages": one}
-        for found in _of_row(row, where, str(number)):
-            yield _distinct(found, where, seen)
+    seen = set[str]()
+    several = list(dialogues)
+    for number, dialogue in enumerate([several] if list_messages(several) else several, 1):
+        row = dialogue if isinstance(dialogue, Mapping) else {CHATS[0]: dialogue}
+        yield from _take_row(row, f"dialogue {number}", str(number), seen)
 
 
-def _distinct(one: GivenDialogue, where: str, seen: dict[str, None]) -> GivenDialogue:
-    if one.id in seen:
-        raise InputError(f"{where}: the id '{one.id[:80]}' is there twice")
-    seen[one.id] = None
-    return one
+def _take_row(
+    row: Mapping[str, Any], where: str, number: str, seen: set[str]
+) -> Iterator[GivenDialogue]:
+    """Yield the dialogue of a row, or those of its sessions. `seen`: the ids of those before."""
+    id = _first(row, ("id", "uuid", "conversation_id")) or number
+    user = _first(row, USERS).strip()
+    parts: list[tuple[str, Mapping[str, Any]]] = [(id, row)]
+    if isinstance(row.get("sessions"), list):
+        sessions = cast("list[Mapping[str, Any]]", row["sessions"])
+        parts = [(f"{id}/{place}", session) for place, session in enumerate(sessions, 1)]
+    for name, part in parts:
+        messages = list_messages(_find_chat(part))
+        if messages is None:
+            raise InputError(
+                f"{where}: is no dialogue: needs a list of messages, each with role and content, or"
+                f" from and value, in one of the columns {', '.join(CHAT_COLUMNS)}; saw"
+                f" {list_names(row)}"
+            )
+        if name in seen:
+            raise InputError(f"{where}: the id '{name[:80]}' is there twice")
+        seen.add(name)
+        time = _first(part, TIMES)
+        yield GivenDialogue(name, tuple(_make_turn(one, time) for one in messages), user)
 
 
-def _chat_column(row: Mapping[str, Any]) -> str | None:
-    by_name = {fold_name(name): name for name in row}
+def _find_chat(row: object) -> object:
+    """Return what stands in the column of a row that is to hold messages."""
+    if not isinstance(row, Mapping):
+        return None
+    by_name = {fold_name(name): value for name, value in cast("Mapping[str, Any]", row).items()}
     return next((by_name[name] for name in CHAT_COLUMNS if name in by_name), None)
 
 
-def _of_row(row: Mapping[str, Any], where: str, number: str) -> Iterator[GivenDialogue]:
-    id = next((str(row[n]) for n in ("id", "uuid", "conversation_id") if row.get(n)), number)
-    user = next((row[n] for n in USERS if isinstance(row.get(n), str)), "").strip()
-    if isinstance(row.get("sessions"), list):
-        for place, session in enumerate(cast("list[object]", row["sessions"]), 1):
-            inner: Mapping[str, Any] = {}
-            if isinstance(session, Mapping):
-                inner = cast("Mapping[str, Any]", session)
-            name = _chat_column(inner)
-            if name is None:
-                raise InputError(f"{where}: session {place} has no dialogue")
-            yield _of_messages(inner[name], f"{id}/{place}", user, _time(inner), where)
-        return
-    name = _chat_column(row)
-    if name is None:
-        raise InputError(
-            f"{where}: is no dialogue: none of the columns {', '.join(CHAT_COLUMNS)} is there; saw"
-            f" {', '.join(map(str, row)) or 'none'}"
-        )
-    yield _of_messages(row[name], id, user, _time(row), where)
+def _make_turn(message: Mapping[str, Any], time: str) -> DialogueTurn:
+    """Return the turn of a message. `time`: that of messages that have none."""
+    turn = read_message(message)
+    text = "\n".join(filter(str.strip, (turn.text, *turn.calls)))
+    role = str(message.get("role") or message.get("from"))
+    return DialogueTurn(role, text, _first(message, TIMES) or time)
 
 
-def _of_messages(given: object, id: str, user: str, time: str, where: str) -> GivenDialogue:
-    """`time`: that of messages that have none."""
-    if isinstance(given, str):
-        given = _parsed(given)
-    messages: Sequence[Mapping[str, Any]] = ()
-    if isinstance(given, list | tuple):
-        messages = cast("Sequence[Mapping[str, Any]]", given)
-        if not messages:
-            return GivenDialogue(id, (), user)
-    chat = read_chat(messages)
-    if chat is None:
-        raise InputError(f"{where}: is no list of messages, each with {TURN_FORMS}")
-    turns = tuple(
-        DialogueTurn(_role(message), "\n".join(filter(str.strip, (turn.text, *turn.calls))),
-                     _time(message) or time)
-        for message, turn in zip(messages, chat, strict=True)
-    )  # fmt: skip
-    return GivenDialogue(id, turns, user)
-
-
-def _parsed(text: str) -> object:
-    """What a cell of a table holds."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
-def _role(message: Mapping[str, Any]) -> str:
-    return str(message.get("role") or message.get("from"))
-
-
-def _time(row: Mapping[str, Any]) -> str:
-    found = next((row[name] for name in TIMES if row.get(name)), "")
-    return str(found) if isinstance(found, str | int | float) else ""
+def _first(row: Mapping[str, Any], names: Iterable[str]) -> str:
+    """Return the first of some fields that holds a text or a number."""
+    value = next((row[name] for name in names if row.get(name)), "")
+    return str(value) if isinstance(value, str | int | float) else ""

@@ -15,7 +15,7 @@ import secrets
 import threading
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -378,7 +378,11 @@ async def _work(
     salt = study.salt(spec, stored.described) + stored.fresh
     journal = Salted(kept, salt)
     models = replay_models(journal, kept.errors) if offline else None
-    traced = trace_loops(study, run.id, None if offline else settings, launch.listener)
+    traced = (
+        nullcontext((launch.listener, _ignore))
+        if offline
+        else trace_loops(study, run.id, settings, launch.listener)
+    )
     with traced as (listener, keep):
         if not offline and is_spread(study, spec, settings):
             check = partial(_check_there, run, stored)
@@ -473,3 +477,7 @@ async def hold(store: Store, run_id: str, *, ends: bool = True) -> AsyncGenerato
             if _turns.get(key) is mine:
                 del _turns[key]
         mine.done.set_result(None)
+
+
+def _ignore(_record: Any) -> None:
+    """What hears of records that nobody traces."""

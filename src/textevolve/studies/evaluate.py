@@ -49,11 +49,12 @@ from textevolve.reach import is_file
 from textevolve.report.blocks import Report
 from textevolve.report.html import html_fragment
 from textevolve.rows import SUFFIXES, names_rows, read_argument
+from textevolve.rows.cases import CaseLike, RowReading
+from textevolve.rows.columns import Columns
 from textevolve.rows.images import read_images
 from textevolve.settings import Settings
 from textevolve.showing import show_as
-from textevolve.studies.case_rows import CaseLike, RowReading, image_reading, read_cases, take_cases
-from textevolve.studies.columns import Columns
+from textevolve.studies.case_rows import image_reading, read_cases, take_cases
 from textevolve.studies.debate_words import reason
 from textevolve.studies.evaluate_spec import DebateParameters, EvaluateSpec, given_parameters
 from textevolve.studies.evaluation_report import Evaluations, report_evaluations

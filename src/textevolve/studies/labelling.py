@@ -43,13 +43,13 @@ from textevolve.reach import allow_namespace, also_reach
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table, Texts
 from textevolve.report.data import write_rows
+from textevolve.rows.cases import RowReading, read_cases
+from textevolve.rows.columns import Columns
 from textevolve.settings import NAME_PATTERN, Settings
 from textevolve.spec import Frozen, Several, files_read, noted_of, option
 from textevolve.store import labelling as stored_labels
 from textevolve.store.repository import Store
-from textevolve.studies.case_rows import RowReading, read_cases
 from textevolve.studies.cells import estimate
-from textevolve.studies.columns import Columns
 from textevolve.studies.compare_cells import Output
 from textevolve.studies.stored import read_records
 from textevolve.studies.study import Study, StudySpec

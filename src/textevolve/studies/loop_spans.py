@@ -23,180 +23,161 @@ from textevolve.llm.structured import hear_unreadable
 from textevolve.studies.study import AnyStudy, LoopSteps, Row
 
 PREFIX = "eval_opt"
-STEP = "textevolve-loop-step"
-"""The key under which an OpenTelemetry context holds the step that calls belong to."""
+CURRENT = "textevolve-loop-step"
+"""The key under which an OpenTelemetry context holds the open span that calls belong to."""
 USED = ("calls", "calls_replayed", "tokens_in", "tokens_out", "parse_errors")
 
 
 @dataclass
 class _OpenSpan:
-    """A span under way, and what has been used in it so far; `loop`: the span of its loop."""
+    """A span under way, with what was used in it so far. `above`: for a step the span of its loop.
+    Of a loop: its current `step`, how many of each phase there were, and the highest number."""
 
     span: Span
-    loop: _OpenSpan | None = None
+    context: Context
+    above: _OpenSpan | None = None
     began: float = field(default_factory=perf_counter)
     used: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(USED, 0)))
+    step: _OpenSpan | None = None
+    numbers: Counter[str] = field(default_factory=Counter[str])
+    rounds: int = 0
+    highest: int = 0
 
-    def count(self, used: dict[str, int]) -> None:
-        self.used.update(used)
-        if self.loop is not None:
-            self.loop.count(used)
-
-    def end(self, reason: str, error: str, facts: dict[str, Any]) -> None:
+    def end(self, facts: dict[str, Any], error: str = "") -> None:
         """End the span. `error`: the kind of error, if it ends with one."""
         if error:
-            self.span.set_status(Status(StatusCode.ERROR, reason))
+            self.span.set_status(Status(StatusCode.ERROR, facts.get("reason")))
             self.span.set_attribute("error.type", error)
-        facts |= {**self.used, "duration": perf_counter() - self.began}
+        facts = {**facts, **self.used, "duration": perf_counter() - self.began}
         self.span.set_attributes(_name_attributes(facts))
         self.span.end()
 
 
-@dataclass
-class _OpenLoop(_OpenSpan):
-    """The span of a loop under way, and that of the step it is at."""
-
-    context: Context = field(default_factory=Context)
-    step: _OpenSpan | None = None
-    numbers: Counter[str] = field(default_factory=Counter[str])
-    rounds: int = 0
-    most: int = 0
-
-
 class LoopSpans:
-    """A `Listener` of one run, which hands on what it hears to another."""
+    """A `Listener` of one run, which passes events on to another."""
 
-    def __init__(self, tracer: Tracer, study: AnyStudy, run_id: str, listener: Listener) -> None:
-        assert study.steps is not None
-        self._tracer, self._study, self._listener = tracer, study, listener
-        self._steps: LoopSteps = study.steps
-        self._run_id = run_id
+    def __init__(
+        self, tracer: Tracer, study: AnyStudy, steps: LoopSteps, run_id: str, listener: Listener
+    ) -> None:
+        self._tracer, self._study, self._steps = tracer, study, steps
+        self._run_id, self._listener = run_id, listener
         self._outer, self._heard = contexts.get_current(), hear_unreadable.get()
-        self._loops: dict[str, _OpenLoop] = {}
+        self._loops: dict[str, _OpenSpan] = {}
         self._row: Row | None = None
         hear_unreadable.set(lambda _: self._count({"parse_errors": 1}))
-        if not self._steps.done:
-            self._loop_of("")
+        if not steps.done:
+            contexts.attach(self._loop_of("").context)
 
     def __call__(self, event: Event) -> None:
-        heard = event.event if isinstance(event, Aside) else event
-        if isinstance(heard, CallFinished):
-            usage, replayed = heard.usage, int(heard.replayed)
+        inner = event.event if isinstance(event, Aside) else event
+        if isinstance(inner, CallFinished):
+            usage, replayed = inner.usage, int(inner.replayed)
             values = 1 - replayed, replayed, usage.prompt_tokens, usage.completion_tokens
             self._count(dict(zip(USED, values, strict=False)))
-        elif isinstance(heard, StepStarted):
-            self._begin_step(heard)
-        elif isinstance(heard, StepFinished):
-            self._finish(heard)
+        elif isinstance(inner, StepStarted | StepFinished):
+            if self._steps.done or not inner.case:  # else of a judge within a step
+                self._begin(inner) if isinstance(inner, StepStarted) else self._finish(inner)
         self._listener(event)
 
     def keep(self, record: Any) -> None:
-        """Of a run that is one loop: what it has found so far."""
+        """Note the last record of a run that is one loop."""
         if not self._steps.done:
             self._row = self._study.row(record)
 
     def end(self, error: BaseException | None = None) -> None:
-        """The run is over, or was stopped by an error: nothing stays open."""
+        """End every open span. `error`: what stopped the run."""
         for case in list(self._loops):
             self._end_loop(case, self._row, error)
         contexts.attach(self._outer)
         hear_unreadable.set(self._heard)
 
-    def _loop_of(self, case: str) -> _OpenLoop:
+    def _open(
+        self, name: str, parent: Context, facts: dict[str, Any], above: _OpenSpan | None = None
+    ) -> _OpenSpan:
+        attributes = _name_attributes(facts)
+        span = self._tracer.start_span(f"{PREFIX}.{name}", parent, attributes=attributes)
+        opened = _OpenSpan(span, parent, above)
+        opened.context = contexts.set_value(CURRENT, opened, set_span_in_context(span, parent))
+        return opened
+
+    def _loop_of(self, case: str) -> _OpenSpan:
         if case not in self._loops:
             facts = {"loop": self._study.kind, "run_id": self._run_id, "case": case or None}
-            span = self._tracer.start_span(
-                f"{PREFIX}.run", self._outer, attributes=_name_attributes(facts)
-            )
-            context = set_span_in_context(span, self._outer)
-            self._loops[case] = _OpenLoop(span, context=context)
+            self._loops[case] = self._open("run", self._outer, facts)
         return self._loops[case]
 
     def _count(self, used: dict[str, int]) -> None:
-        step = contexts.get_value(STEP)
-        if step is contexts.get_value(STEP, self._outer) and "" in self._loops:
-            step = self._loops[""]  # between two steps
-        if isinstance(step, _OpenSpan):
-            step.count(used)
+        span = contexts.get_value(CURRENT)
+        if span is contexts.get_value(CURRENT, self._outer):  # of a loop around this one
+            span = self._loops.get("")
+        while isinstance(span, _OpenSpan):
+            span.used.update(used)
+            span = span.above
 
-    def _begin_step(self, event: StepStarted) -> None:
+    def _begin(self, event: StepStarted) -> None:
         begins = self._steps.begins
         phase = begins.get(str(event.details.get("stage")), begins.get(event.step))
-        if phase is None or (event.case and not self._steps.done):
-            return  # not of the loop itself, but of a debate or another judge within a step
+        if phase is None:
+            return
         loop = self._loop_of(event.case)
-        self._end_step(loop)
+        self._end_step(loop, {})
         loop.numbers[phase] += 1
         counted = loop.rounds + 1 if self._steps.round else loop.numbers[phase]
         number = int(event.details.get("iteration", counted))
-        loop.most = max(loop.most, number)
+        loop.highest = max(loop.highest, number)
         facts = {**event.details, "step": event.step, "iteration": number}
-        name = f"{PREFIX}.{phase}.{number}"
-        span = self._tracer.start_span(name, loop.context, attributes=_name_attributes(facts))
-        loop.step = _OpenSpan(span, loop)
-        current = set_span_in_context(span, loop.context)
-        contexts.attach(contexts.set_value(STEP, loop.step, current))
+        loop.step = self._open(f"{phase}.{number}", loop.context, facts, loop)
+        contexts.attach(loop.step.context)
 
     def _finish(self, event: StepFinished) -> None:
-        steps = self._steps
-        if event.case and not steps.done:
-            return
-        if steps.done and event.step == steps.done:
-            self._end_loop(event.case, self._study.row(event.value))
-        elif event.step in steps.ends and event.case in self._loops:
-            self._end_step(self._loops[event.case], *_describe_value(event.value))
-        elif steps.round and event.step == steps.round:
-            self._end_step(self._loop_of(""))
-            self._loop_of("").rounds += 1
-
-    def _end_step(
-        self,
-        loop: _OpenLoop,
-        facts: dict[str, Any] | None = None,
-        reason: str = "",
-        error: str = "",
-    ) -> None:
-        """End the step under way, if there is one."""
-        step, loop.step = loop.step, None
-        if step is None:
-            return
-        step.end(reason, error, {"reason": None if error else reason or None, **(facts or {})})
-        contexts.attach(loop.context)
-
-    def _end_loop(self, case: str, row: Row | None, error: BaseException | None = None) -> None:
-        loop = self._loops.pop(case, None)
+        steps, loop = self._steps, self._loops.get(event.case)
         if loop is None:
             return
-        facts, reason, kind = dict[str, Any](), "", ""
+        if event.step == steps.done:
+            self._end_loop(event.case, self._study.row(event.value))
+        elif event.step in steps.ends:
+            self._end_step(loop, *_describe_value(event.value))
+        elif event.step == steps.round:
+            self._end_step(loop, {})
+            loop.rounds += 1
+
+    def _end_step(self, loop: _OpenSpan, facts: dict[str, Any], error: str = "") -> None:
+        """End the current step of a loop, if there is one."""
+        step, loop.step = loop.step, None
+        if step is not None:
+            step.end(facts, error)
+            contexts.attach(loop.context)
+
+    def _end_loop(self, case: str, row: Row | None, error: BaseException | None = None) -> None:
+        loop = self._loops.pop(case)
+        facts, kind = dict[str, Any](), ""
         if isinstance(error, asyncio.CancelledError | GeneratorExit | KeyboardInterrupt):
-            reason, kind = "stopped", "cancelled"
+            facts, kind = {"reason": "stopped"}, "cancelled"
         elif error is not None:
-            reason, kind = str(error), type(error).__name__
+            facts, kind = {"reason": str(error)}, type(error).__name__
         elif row is not None:
             facts = {"score": row.score, "passed": row.passed, "status": row.status}
             facts["reason"] = row.reason or None
-            reason = "" if row.status == "scored" else row.reason
             kind = "failed" if row.status == "failed" else ""
-        self._end_step(loop, None, reason, kind)
-        loop.end(reason, kind, facts | {"iterations": loop.most})
+        self._end_step(loop, {"reason": facts.get("reason")} if kind else {}, kind)
+        loop.end({**facts, "iterations": loop.highest}, kind)
 
 
 def _name_attributes(facts: dict[str, Any]) -> dict[str, str | bool | int | float]:
-    """Facts by the names of attributes, but those that are None or too much for one."""
+    """Return the plain facts by the names of attributes."""
     plain = {name: value for name, value in facts.items() if isinstance(value, str | int | float)}
     return {f"{PREFIX}.{name}": value for name, value in plain.items()}
 
 
-def _describe_value(value: object) -> tuple[dict[str, Any], str, str]:
-    """The score and the verdict in what a step made, or why it has none, and the kind of error."""
-    if isinstance(value, str):  # what is wrong with it, if anything is
-        return {"passed": not value}, value, ""
-    outcome: object = value
+def _describe_value(value: object) -> tuple[dict[str, Any], str]:
+    """Return the score and verdict of what a step made, or its reason, and the kind of error."""
+    if isinstance(value, str):  # a fault, if there is one
+        return {"passed": not value, "reason": value or None}, ""
+    outcome = value
     for name in ("evaluation", "failure", "judgement"):
         outcome = getattr(value, name, None) or outcome
     if isinstance(outcome, EvaluationResult):
-        return {"score": outcome.score, "passed": outcome.passed}, "", ""
+        return {"score": outcome.score, "passed": outcome.passed}, ""
     if isinstance(outcome, Failure):
-        kind = "failed" if outcome.kind == "failed" else ""
-        return {"reason": outcome.reason}, outcome.reason, kind
-    return {}, "", ""
+        return {"reason": outcome.reason}, "failed" if outcome.kind == "failed" else ""
+    return {}, ""

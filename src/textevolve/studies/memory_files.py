@@ -20,8 +20,8 @@ from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import Report, Texts
 from textevolve.rows import STANDARD_INPUT, Placed, Row, read_rows, read_text
+from textevolve.rows.columns import CHATS
 from textevolve.rows.content import parse_json, take_object
-from textevolve.texts.columns import CHATS
 
 TEXTS = ("text", "source", "author", "created", "valid_from", "valid_to", "reason", "id")
 """Columns of tables that are never read as JSON."""

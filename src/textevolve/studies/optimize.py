@@ -48,6 +48,7 @@ from textevolve.report.blocks import (
     Utterance,
 )
 from textevolve.rows import SUFFIXES, names_rows, read_rows
+from textevolve.rows.columns import find_roles, is_text_column
 from textevolve.spec import option
 from textevolve.studies.case_rows import MappedSpec
 from textevolve.studies.chained import ChainWriter, chains_among, open_chain_named, refuse_rehearsal
@@ -60,7 +61,6 @@ from textevolve.studies.study import (
     json_codec,
     write_json,
 )
-from textevolve.texts.columns import find_roles, is_text_column
 from textevolve.user_code import OWN, load_function, own_object
 from textevolve.wiring import Mode, Workbench
 

@@ -1,5 +1,4 @@
-"""Whether the loops of a run are traced, and with what. Without tracing nothing is loaded, and the
-listener is the one that was given.
+"""Whether the loops of a run are traced, and with what. Without tracing nothing is loaded.
 
 How spans come of events is in `loop_spans.py`, where they go in `span_export.py`; both need
 OpenTelemetry.
@@ -27,22 +26,21 @@ NAME = "textevolve"
 
 @contextmanager
 def trace_loops(
-    study: AnyStudy, run_id: str, settings: Settings | None, listener: Listener
+    study: AnyStudy, run_id: str, settings: Settings, listener: Listener
 ) -> Generator[tuple[Listener, Callable[[Any], None]]]:
-    """The listener for a run, which also makes spans of its loop's events where that is configured,
-    and what is told of the run's records. `settings`: None where nothing is traced, as while a run
-    is only shown.
+    """Give the listener of a run, which also makes spans of its loop's events if that is
+    configured, and what hears of its records.
 
     Raises:
         SettingsError: spans cannot go where the settings say.
     """
-    tracer = _find_tracer(settings) if study.steps and settings else None
-    if tracer is None:
+    tracer = _find_tracer(settings) if study.steps else None
+    if study.steps is None or tracer is None:
         yield listener, lambda _record: None
         return
     from textevolve.studies.loop_spans import LoopSpans
 
-    spans = LoopSpans(tracer, study, run_id, listener)
+    spans = LoopSpans(tracer, study, study.steps, run_id, listener)
     try:
         yield spans, spans.keep
     except BaseException as error:
@@ -52,8 +50,7 @@ def trace_loops(
 
 
 def _find_tracer(settings: Settings) -> Tracer | None:
-    """By the settings, or else by the provider that the program around us has set up; None: by
-    neither."""
+    """Find the tracer of the settings, or of the provider that the program has set up."""
     if settings.traces is not None:
         try:
             from textevolve.studies.span_export import open_tracer

@@ -2,7 +2,7 @@
 
 A state is what a client sends beside its questions: text, or any JSON. The names under which it may
 hold an input, an output, a reference and a context are those of people's data
-(`textevolve.texts.columns`), which has those of DeepEval and RAGAS too.
+(`textevolve.rows.columns`), which has those of DeepEval and RAGAS too.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from textevolve.texts.chats import ASSISTANT, Chat, read_chat, write_chat
-from textevolve.texts.columns import find_roles, join_passages
+from textevolve.rows.chats import ASSISTANT, Chat, read_chat, write_chat
+from textevolve.rows.columns import find_roles, join_passages
 
 WRAPPER = "test_case"
 """The field in which DeepEval's client sends a case."""

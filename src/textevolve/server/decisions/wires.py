@@ -21,9 +21,9 @@ from pydantic import (
 
 from textevolve.evaluation import Failure
 from textevolve.llm.decisions import Answer, Question, choice, predicate, score
+from textevolve.rows.chats import read_chat, write_chat
 from textevolve.server.decisions.serving import Answered
 from textevolve.server.decisions.states import Conversation, state_text
-from textevolve.texts.chats import read_chat, write_chat
 
 MOST_QUESTIONS, MOST_OPTIONS, MOST_LEVELS = 400, 255, 10
 NO_IMAGES = "this server reads no images; send text"

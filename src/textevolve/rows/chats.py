@@ -40,16 +40,20 @@ Chat: TypeAlias = tuple[ChatTurn, ...]
 
 
 def read_chat(value: object) -> Chat | None:
-    """The turns of a list of messages ({role, content}, or {from, value}), or of its JSON; None
-    where it is something else. An empty list is no chat."""
+    """Read the turns of a list of messages ({role, content}, or {from, value}), or of its JSON;
+    None if it is something else. An empty list is no chat."""
+    messages = list_messages(value)
+    return tuple(map(read_message, messages)) if messages else None
+
+
+def list_messages(value: object) -> Sequence[RawMessage] | None:
+    """Return the messages of a list, or of its JSON; None if it is something else."""
     if isinstance(value, str):
         value = _parse(value)
-    if not isinstance(value, list | tuple) or not value:
+    if not isinstance(value, list | tuple):
         return None
     messages = cast("Sequence[object]", value)
-    if not all(map(_is_message, messages)):
-        return None
-    return tuple(_read_message(cast(RawMessage, message)) for message in messages)
+    return cast("Sequence[RawMessage]", messages) if all(map(_is_message, messages)) else None
 
 
 def _parse(text: str) -> object:
@@ -79,7 +83,8 @@ def _list(value: object) -> Sequence[object]:
     return cast("Sequence[object]", value) if isinstance(value, list | tuple) else (value,)
 
 
-def _read_message(message: RawMessage) -> ChatTurn:
+def read_message(message: RawMessage) -> ChatTurn:
+    """Read what one message says."""
     speaker = speaker_of(str(message.get("role") or message.get("from")))
     if speaker == "Tool" and message.get("name"):
         speaker = f"Tool ({_plain(str(message['name']))})"

@@ -1,0 +1,351 @@
+"""A row in, a `Case` out: of files and folders, data sets of the hub, standard input, Python.
+
+A case has an input, outputs (its candidates), an optional id, reference answer and context, and
+parameters of its own, by name or under `parameters`. A chat gives the input and the output at once.
+The names of columns are in `rows.columns`, chats in `rows.chats`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, cast
+
+from textevolve.errors import InputError
+from textevolve.evaluation import IMAGE_ALONE, Case
+from textevolve.rows import Renaming, read_rows
+from textevolve.rows.chats import ASSISTANT, Chat, read_chat, replies_of, write_chat
+from textevolve.rows.columns import (
+    CANDIDATE_IMAGES,
+    IMAGES,
+    INPUTS,
+    Columns,
+    fold_name,
+    is_text_column,
+    join_passages,
+    list_names,
+)
+from textevolve.rows.images import ImageReading, list_images, read_images
+
+_GAP = "\n\n"
+"""Between an instruction and its input."""
+
+CaseLike: TypeAlias = Case | Mapping[str, Any] | tuple[str, Iterable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class RowReading:
+    """How cases are made of rows. `map`: new names of columns, with their old ones. `each_reply`:
+    each reply of the assistant in a chat is a case of its own. `images`: which columns hold some,
+    beside `images` and `candidate_images`; None: no images are read. `parameters`: columns that
+    are parameters of the case. `letters`: texts of a pair may be called `a` and `b`."""
+
+    map: Mapping[str, str] = field(default_factory=dict[str, str])
+    each_reply: bool = False
+    images: ImageReading | None = field(default_factory=ImageReading)
+    parameters: tuple[str, ...] = ()
+    letters: bool = False
+
+    @property
+    def image_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The columns with images of the input, and those with images of the candidates."""
+        if self.images is None:
+            return (), ()
+        own = self.images.columns, self.images.candidate_columns
+        return own[0] or (IMAGES,), own[1] or (CANDIDATE_IMAGES,)
+
+
+def cases_of_row(
+    row: Mapping[str, Any], where: str, columns: Columns, reading: RowReading, number: str
+) -> list[Case]:
+    """Read the case of a row, called by its id or else by `number`; with `each_reply` a case for
+    each reply of its chat, whose ids are numbered from 1 behind a point.
+
+    Raises:
+        InputError: there is no input, or something is no text; names `where`.
+    """
+    if isinstance(case := row.get("case"), Mapping) and "candidates" in case:
+        row = cast("Mapping[str, Any]", case)  # a line of an exported evaluation
+    source = _RowSource(row, where, columns, reading)
+    images, shown = source.take_images()
+    chat = None if shown else source.find_chat()
+    if chat is None:
+        pairs = [(source.take_input(), source.take_outputs() or (IMAGE_ALONE,) * len(shown))]
+    else:
+        pairs = source.split_chat(chat)
+    if shown and len(shown) != len(pairs[0][1]):
+        outputs = len(pairs[0][1])
+        raise InputError(f"{where}: has images for {len(shown)} candidates, and {outputs} outputs")
+    named = source.take_first(source.roles.ids, "id")
+    id = number if named is None else str(named)
+    known: dict[str, Any] = {
+        "parameters": source.take_parameters(),
+        "reference": source.take_reference(),
+        "context": source.take_context(),
+        "images": images,
+        "candidate_images": shown,
+    }
+    columns.taken |= source.read
+    columns.note_unread(row, (*source.read, "parameters"))
+    if chat is not None and reading.each_reply:
+        return [Case(*pair, f"{id}.{n}", **known) for n, pair in enumerate(pairs, 1)]
+    return [Case(*pairs[0], id, **known)]
+
+
+class _RowSource:
+    """A row that is being read: its place, the roles of its columns, and what was read so far."""
+
+    def __init__(
+        self, row: Mapping[str, Any], where: str, columns: Columns, reading: RowReading
+    ) -> None:
+        self.row, self.where, self.columns, self.reading = row, where, columns, reading
+        aside = [name for names in reading.image_columns for name in names]
+        self.roles = columns.find_roles(row, where, aside, letters=reading.letters)
+        self.read: dict[str, str] = {}
+
+    def get(self, name: str) -> Any:
+        """Return a value; None for what is missing, which tables may also write as NaN."""
+        value = self.row.get(name)
+        return None if isinstance(value, float) and value != value else value
+
+    def take_first(self, names: Iterable[str], role: str) -> Any:
+        """Return the first value that there is, and note its column as read."""
+        for name in names:
+            if (value := self.get(name)) is not None:
+                self.read[name] = role
+                return value
+        return None
+
+    def text(self, name: str, value: Any) -> str:
+        """Return a value as text: a chat turn by turn, a number as it is written.
+
+        Raises:
+            InputError: it is something else.
+        """
+        if (chat := self.chat(value)) is not None:
+            return write_chat(chat)
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise InputError(f"{self.where}: '{name}' must be text, not {type(value).__name__}")
+        return str(value)
+
+    def chat(self, value: object) -> Chat | None:
+        chat = read_chat(value)
+        self.columns.unseen += sum(turn.unseen for turn in chat or ())
+        return chat
+
+    def find_chat(self) -> Chat | None:
+        """Find the chat that gives input and output at once, if no column has an output."""
+        roles = self.roles
+        if roles.has_outputs:
+            if self.reading.each_reply:
+                name = (*roles.lists, *roles.outputs)[0]
+                raise InputError(
+                    f"{self.where}: '{name}' is an output of its own beside the replies of a chat:"
+                    " leave out --each-reply, or the column"
+                )
+            return None
+        for name in (*roles.chats, *roles.inputs):
+            if (chat := self.chat(self.get(name))) is not None:
+                self.columns.has_outputs = True
+                self.read[name] = "input and output"
+                return chat
+        return None
+
+    def split_chat(self, chat: Chat) -> list[tuple[str, tuple[str, ...]]]:
+        """Return input and candidate of the last reply, or of each; no reply, no candidate."""
+        replies = replies_of(chat)
+        if not self.reading.each_reply:
+            replies = replies[-1:] if chat[-1].speaker == ASSISTANT else []
+        pairs = [(write_chat(before), (write_chat((reply,)),)) for before, reply in replies]
+        return pairs or [(write_chat(chat), ())]
+
+    def take_input(self) -> str:
+        roles = self.roles
+        names = (*roles.inputs, *roles.chats)
+        name = next((name for name in names if self.get(name) is not None), None)
+        if name is None:
+            if names:
+                raise InputError(f"{self.where}: '{names[0]}' is missing")
+            raise InputError(
+                f"{self.where}: no column for the input, which is called {', '.join(INPUTS)}; saw"
+                f" {list_names(self.row)}; say --map input=COLUMN"
+            )
+        instruction = roles.instruction
+        parts = [instruction] if instruction not in ("", name) else []
+        texts = [(part, self.take_first([part], "input")) for part in (*parts, name)]
+        found = [self.text(part, value) for part, value in texts if value is not None]
+        return found[0] if len(found) == 1 else _GAP.join(filter(str.strip, found))
+
+    def take_outputs(self) -> tuple[str, ...]:
+        roles = self.roles
+        for name in roles.lists:
+            if (value := self.take_first([name], "candidates")) is not None:
+                return self._take_list(name, value)
+        texts: list[str] = []
+        for place, name in enumerate(roles.outputs, 1):
+            self.read[name] = "output" if len(roles.outputs) == 1 else f"candidate {place}"
+            if (value := self.get(name)) is not None:
+                texts.append(self.text(name, value))
+        return tuple(texts)
+
+    def _take_list(self, name: str, value: object) -> tuple[str, ...]:
+        """Return several outputs: texts or chats. Messages of the assistant alone are an output
+        each."""
+        chat = self.chat(value)
+        if chat is not None and any(turn.speaker != ASSISTANT for turn in chat):
+            return (write_chat(chat),)
+        if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+            raise InputError(f"{self.where}: '{name}' must be a list of texts")
+        items = cast("Iterable[Any]", value)
+        return tuple(self.text(name, item if chat is None else [item]) for item in items)
+
+    def take_images(self) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+        """Return the images of the input, and those of each candidate. One column may list an image
+        for each candidate; of several columns each has those of one."""
+        reading = self.reading.images
+        if reading is None:
+            return (), ()
+        own, of_each = (
+            [name for name in names if name in self.row] for names in self.reading.image_columns
+        )
+        self.read |= dict.fromkeys(own, IMAGES) | dict.fromkeys(of_each, CANDIDATE_IMAGES)
+        self.columns.has_outputs |= bool(of_each)
+
+        def read(name: str, value: object) -> tuple[str, ...]:
+            return read_images(value, f"{self.where}: '{name}'", reading)
+
+        images = [url for name in own for url in read(name, self.get(name))]
+        if len(of_each) != 1:
+            shown = [read(name, self.get(name)) for name in of_each]
+            return tuple(images), tuple(urls for urls in shown if urls or self.roles.has_outputs)
+        (name,) = of_each
+        cells = list(list_images(self.get(name), f"{self.where}: '{name}'"))
+        if any(isinstance(cell, list | tuple) for cell in cells):
+            return tuple(images), tuple(read(name, cell) for cell in cells)
+        return tuple(images), tuple((url,) for url in read(name, cells))
+
+    def take_reference(self) -> str | None:
+        """Return the reference answer: a text, or a number. What else stands in a column of these
+        names is none, except that `reference` can mean nothing else."""
+        for name in self.roles.references:
+            value = self.get(name)
+            is_text = isinstance(value, str | int | float) and not isinstance(value, bool)
+            text = ""
+            if (
+                is_text
+                or (value is not None and fold_name(name) == "reference")
+                or read_chat(value)
+            ):
+                text = self.text(name, value)
+            if text.strip():
+                self.read[name] = "reference"
+                self.columns.references[name] = None
+                return text
+        return None
+
+    def take_context(self) -> str | None:
+        for name in self.roles.contexts:
+            if text := join_passages(self.get(name)):
+                self.read[name] = "context"
+                return text
+        return None
+
+    def take_parameters(self) -> dict[str, Any]:
+        nested: object = self.row.get("parameters") or {}
+        if not isinstance(nested, Mapping):
+            raise InputError(f"{self.where}: 'parameters' must be a mapping")
+        names = [name for name in self.reading.parameters if name in self.row]
+        self.read |= dict.fromkeys(names, "parameter")
+        own = {name: self.row[name] for name in names if self.row[name] is not None}
+        return {**cast("Mapping[str, Any]", nested), **own}
+
+
+def read_cases(
+    path: str, columns: Columns | None = None, reading: RowReading | None = None
+) -> Iterator[Case]:
+    """Read the cases of a file, a folder or a data set in order; `-` is JSON lines from standard
+    input.
+
+    Raises:
+        InputError: the file cannot be read, or a line is not a case; names file and line.
+    """
+    columns, rules = columns or Columns(), reading or RowReading()
+    images = rules.images or ImageReading()
+    named = {*images.columns, *images.candidate_columns}
+
+    def enter(file: str) -> None:
+        nonlocal rules
+        if rules.images is not None:
+            rules = replace(rules, images=rules.images.beside(file))
+
+    def is_text(column: str) -> bool:
+        if column in named:
+            return True
+        return column not in rules.parameters and is_text_column(column, letters=rules.letters)
+
+    rows = read_rows(path, "case", is_text, rules.map, columns.take_header, enter)
+    number = 0
+    for number, (where, row) in enumerate(rows, 1):
+        for case in cases_of_row(row, where, columns, rules, str(number)):
+            columns.note_id(case.id)
+            yield case
+    if not number:
+        raise InputError("no cases: the input is empty")
+    columns.require(images.columns, "--images")
+    columns.require(images.candidate_columns, "--candidate-images")
+    if not columns.has_outputs:
+        seen = list_names([*columns.taken, *columns.unread])
+        raise InputError(f"{path}: no column for the output; saw {seen}; say --map output=COLUMN")
+
+
+def check_iterable(cases: object) -> None:
+    """
+    Raises:
+        InputError: these cannot be cases.
+    """
+    if isinstance(cases, Mapping) or not isinstance(cases, Iterable):
+        kind: str = type(cast(object, cases)).__name__
+        raise InputError(f"cases must be a list or another iterable of them, not {kind}")
+
+
+def take_cases(
+    given: Iterable[CaseLike], columns: Columns | None = None, reading: RowReading | None = None
+) -> Iterator[Case]:
+    """Take cases from Python objects: `Case`s, mappings by the rules of rows in files, and pairs of
+    an input and its candidates.
+
+    Raises:
+        InputError: one of them is something else; names its place.
+    """
+    check_iterable(given)
+    columns, reading = columns or Columns(), reading or RowReading()
+    renaming = Renaming(reading.map)
+    for number, source in enumerate(given, 1):
+        where = f"case {number}"
+        if isinstance(source, Case):
+            columns.references |= {} if source.reference is None else {"reference": None}
+            case = source if source.id else replace(source, id=str(number))
+            cases = [_read_images(case, where, reading)]
+        elif isinstance(source, Mapping):
+            cases = cases_of_row(renaming(source), where, columns, reading, str(number))
+        elif isinstance(source, tuple) and len(source) == 2:  # pyright: ignore[reportUnnecessaryIsInstance]
+            pair = {"input": source[0], "candidates": source[1]}
+            cases = cases_of_row(pair, where, columns, reading, str(number))
+        else:
+            raise InputError(f"{where}: give a Case, a mapping, or a pair (input, candidates)")
+        for case in cases:
+            columns.note_id(case.id)
+            yield case
+    renaming.refuse_unused()
+
+
+def _read_images(case: Case, where: str, reading: RowReading) -> Case:
+    """Return the case with data URLs in place of paths and bytes."""
+    if reading.images is None or not (case.images or case.candidate_images):
+        return case
+    images = read_images(case.images, f"{where}: images", reading.images)
+    shown = tuple(
+        read_images(own, f"{where}: images of candidate {n}", reading.images)
+        for n, own in enumerate(case.candidate_images, 1)
+    )
+    return replace(case, images=images, candidate_images=shown)
