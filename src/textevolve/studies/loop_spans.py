@@ -74,10 +74,15 @@ class LoopSpans:
             usage, replayed = inner.usage, int(inner.replayed)
             values = 1 - replayed, replayed, usage.prompt_tokens, usage.completion_tokens
             self._count(dict(zip(USED, values, strict=False)))
-        elif isinstance(inner, StepStarted | StepFinished):
-            if self._steps.done or not inner.case:  # else of a judge within a step
-                self._begin(inner) if isinstance(inner, StepStarted) else self._finish(inner)
+        elif isinstance(inner, StepStarted) and self._is_own(inner):
+            self._begin(inner)
+        elif isinstance(inner, StepFinished) and self._is_own(inner):
+            self._finish(inner)
         self._listener(event)
+
+    def _is_own(self, event: StepStarted | StepFinished) -> bool:
+        """Tell the loop's own steps from those of a judge within a step."""
+        return bool(self._steps.done) or not event.case
 
     def keep(self, record: Any) -> None:
         """Note the last record of a run that is one loop."""
