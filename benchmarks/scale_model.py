@@ -31,7 +31,7 @@ SIZES = (10**6, 10**8, 10**9)
 
 IDS = 16
 """Bytes of memory for each case while cases are read: a hash of its id of 8 bytes, which is there
-twice while two sorted runs of them are merged (`studies.columns.SeenIds`)."""
+twice while two sorted runs of them are merged ."""
 
 
 @dataclass(frozen=True, slots=True)
