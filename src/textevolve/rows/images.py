@@ -37,15 +37,13 @@ _FIELDS = ("image_url", "url", "bytes", "path")
 class ImageReading:
     """Which columns hold images, and how they are read. `columns`: of the input;
     `candidate_columns`: of the candidates. `folder`: where relative paths begin. `most_bytes`: of
-    one image; `most_images`: of one case, its input and each candidate counted apart. `files`:
-    False where a name would be that of a file of somebody else's, as in what clients send."""
+    one image; `most_images`: of one case, its input and each candidate counted apart."""
 
     columns: tuple[str, ...] = ()
     candidate_columns: tuple[str, ...] = ()
     folder: str = ""
     most_bytes: int = int(IMAGE_LIMIT * MIB)
     most_images: int = IMAGES_PER_CASE
-    files: bool = True
 
     def beside(self, file: str) -> ImageReading:
         """Return the same for the rows of a file: relative paths begin in its folder."""
@@ -137,8 +135,6 @@ def _read_content(cell: object, where: str, reading: ImageReading) -> tuple[byte
 
 def _read_file(path: str, where: str, reading: ImageReading) -> tuple[bytes, str]:
     name = f"{where}: {path:.80}"
-    if not reading.files:
-        raise InputError(f"{name}: no file is read here; give the image's data URL")
     try:
         with open(allowed_path(os.path.join(reading.folder, path)), "rb") as file:
             return file.read(reading.most_bytes + 1), name
