@@ -55,8 +55,8 @@ class Bad(NodeEvaluator):
 
 
 def spoil(history):
-    for item in history.items:
-        item.output_state = item.input_state = item.instruction = None
+    item = history.entries[-1][-1]
+    item.output_state = item.input_state = item.instruction = None
     history.entries[-1].clear()
     return EvaluationResult(1.0, True, "spoilt", {})
 

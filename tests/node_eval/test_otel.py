@@ -269,8 +269,8 @@ def test_spans_that_are_broken_are_named_and_the_rest_is_read(read):
     assert reading.n_faults == len(broken)
     for said, fault in zip(
         (
-            *("ends before", "no traceId", "no number", "no number", "no number"),
-            *("has no endTime", "no traceId", "the id good"),
+            *("ends before", "traceId", "startTimeUnixNano", "endTimeUnixNano"),
+            *("startTimeUnixNano", "endTimeUnixNano", "valid dictionary", "the id good"),
         ),
         reading.faults,
         strict=True,

@@ -153,7 +153,7 @@ def test_a_superstep_stands_where_its_last_node_ended():
         return records.place(HistoryItem(1.0, node=name, run_id="a"), run, step)
 
     jobs = [place(*one) for one in (("b", 1), ("in a", None), ("a", 1), ("c", 2))]
-    assert [[i.node for i in step] for step in records.history.entries] == [
+    assert [[i.node for i in step] for step in records.find_history().entries] == [
         ["in a"],
         ["b", "a"],
         ["c"],
@@ -179,7 +179,7 @@ def test_whatever_ends_when_evaluators_see_their_own_run_with_their_node_last(en
         assert {i.node for step in seen for i in step} == before
         assert seen[-1][-1].node == str(number)
         assert all(list(step) for step in seen)
-    assert sum(len(step) for step in records.history.entries) == len(ends)
+    assert sum(len(step) for step in records.find_history().entries) == len(ends)
     for run in {run for run, _ in ends}:
         last = [step[-1].order for step in records.by_id[run].entries]
         assert last == sorted(last)

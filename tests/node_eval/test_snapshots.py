@@ -16,7 +16,6 @@ from textevolve.node_eval.snapshots import (
     CutText,
     Description,
     SnapshotLimits,
-    copy_plain,
     find_loss,
     take_snapshot,
 )
@@ -77,7 +76,6 @@ plain = st.recursive(
 def test_plain_data_comes_back_equal_and_shares_nothing_that_can_change(state):
     copied = take_snapshot(state, LIMITS)
     assert copied == state
-    assert copy_plain(copied) == state
     assert find_loss(copied) is None
 
     def containers(value):
@@ -87,8 +85,7 @@ def test_plain_data_comes_back_equal_and_shares_nothing_that_can_change(state):
             for one in value.values() if isinstance(value, dict) else value:
                 yield from containers(one)
 
-    for copy in (copied, copy_plain(copied)):
-        assert not set(containers(copy)) & set(containers(state))
+    assert not set(containers(copied)) & set(containers(state))
 
 
 @given(st.lists(plain | st.builds(threading.Lock) | st.builds(Point, st.integers())))
@@ -137,7 +134,7 @@ def test_objects_with_fields_are_read_by_key_and_by_attribute():
         {"x": 1, "password": "***"},
         {"content": "hi", "tags": ["a"], "token": "***"},
     ]
-    assert (kept[0].x, kept[1].content, copy_plain(kept)[1].tags) == (1, "hi", ["a"])
+    assert (kept[0].x, kept[1].content, take_snapshot(kept, LIMITS)[1].tags) == (1, "hi", ["a"])
     with pytest.raises(AttributeError):
         _ = kept[0].y
     assert take_snapshot(kept, LIMITS)[0].x == 1
@@ -183,7 +180,7 @@ def test_limits_keep_the_beginning_of_texts_and_both_ends_of_containers():
     assert kept["text"].full_length == 50
     assert kept["list"] == [0, 1, "<96 more items, not kept>", 98, 99]
     many = take_snapshot({str(n): n for n in range(100)}, SMALL)
-    assert many == {"0": 0, "1": 1, "98": 98, "99": 99, "…": "<96 more keys, not kept>"}
+    assert many == {"0": 0, "1": 1, "2": 2, "…": "<97 more keys, not kept>"}
     proxy = types.MappingProxyType({str(n): n for n in range(9)})
     assert take_snapshot([proxy], SMALL) == [
         {"0": 0, "1": 1, "2": 2, "…": "<6 more keys, not kept>"}

@@ -1,4 +1,4 @@
-"""Evaluations beside the agent: queues with worker threads, time limits, outcomes, and waiting.
+"""Run evaluators beside the agent: two queues with worker threads, time limits, and waiting.
 
 Quick evaluators run on one thread, one after another; those that take long run side by side. Async
 ones share one event loop, which a thread of the second kind waits for. An evaluator that hangs
@@ -16,12 +16,12 @@ import threading
 import weakref
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 from time import monotonic
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.evaluators import (
@@ -30,15 +30,14 @@ from textevolve.node_eval.evaluators import (
     NodeOutcome,
     as_failure,
     check_outcome,
-    is_number,
 )
 from textevolve.node_eval.history import one_line
 from textevolve.node_eval.run_records import EvaluationJob
 from textevolve.node_eval.snapshots import SnapshotLimits
 
 NAP, NAPS = 0.01, 50
-"""The quick thread naps and looks for work by itself, so that the agent need not wake it for each
-node; after so many naps without work it sleeps until it is woken."""
+"""An idle thread looks for work by itself so many times, so that the agent need not wake it for
+each node; then it sleeps until it is woken."""
 
 IDLE = 5.0
 """Seconds without work after which a thread ends."""
@@ -53,7 +52,7 @@ EXIT_WAIT = 5.0
 """Seconds for which the end of the program waits for unfinished evaluations."""
 
 MOST_HANGS = 3
-"""An evaluator that hung, or was waited for in vain, so many times in a row is left out."""
+"""An evaluator that hung so many times is left out."""
 
 LEFT_OUT = Failure("skipped", f"left out: it gave no answer {MOST_HANGS} times")
 
@@ -68,42 +67,29 @@ evaluating: ContextVar[bool] = ContextVar("evaluating", default=False)
 class EvaluatorTask:
     """Evaluators to run on a node, one after another; those that have ended are removed.
 
-    `awaitable`: what the first of them returned, if it is yet to be awaited. `started`: when the
-    first began, on the monotonic clock. `loop`: where it is awaited now.
+    `awaitable`: the result of the first of them, if it is yet to be awaited. `started`: when the
+    first began, on the monotonic clock. `future`: its work on the event loop, while it is awaited.
     """
 
     job: EvaluationJob
     evaluators: list[NodeEvaluator]
     awaitable: Awaitable[object] | None = None
     started: float = 0.0
-    loop: asyncio.AbstractEventLoop | None = None
+    future: Future[NodeOutcome] | None = None
 
 
 class Lane:
-    """A queue of tasks, and at most `threads` threads that run them in order.
-
-    Queue and threads change with the lock held only, so that whoever closes the lane, or gives up
-    on an evaluator, meets every task in one place.
-    """
+    """A queue of tasks, and at most `threads` threads that run them in order. Queue and threads
+    change with the lock held only."""
 
     def __init__(
-        self,
-        run: Callable[[Lane, object, EvaluatorTask], None],
-        lock: Any,
-        *,
-        threads: int = 1,
-        naps: int = 0,
+        self, run: Callable[[Lane, object, EvaluatorTask], None], lock: Any, threads: int
     ) -> None:
         self.queue: deque[EvaluatorTask] = deque()
         self.workers: dict[object, EvaluatorTask | None] = {}
         self.news = threading.Condition(lock)
         self._run_task, self._threads = run, threads
-        self._pauses = (*[NAP] * naps, IDLE)
         self._asleep = False
-
-    @property
-    def is_idle(self) -> bool:
-        return not any(self.workers.values())
 
     def start(self) -> None:
         """Let a thread take what is queued.
@@ -117,12 +103,8 @@ class Lane:
             thread = threading.Thread(
                 target=self._work, args=(worker,), name="textevolve-nodes", daemon=True
             )
+            thread.start()
             self.workers[worker] = None
-            try:
-                thread.start()
-            except RuntimeError:
-                del self.workers[worker]
-                raise
         elif self._asleep:
             self.news.notify()
 
@@ -132,9 +114,9 @@ class Lane:
             self._run_task(self, worker, task)
 
     def _take(self, worker: object) -> EvaluatorTask | None:
-        """The next task; None where the thread is to end, after it was idle or given up on."""
+        """Return the next task; None if the thread is to end: it was idle, or was given up on."""
         with self.news:
-            for pause in (0.0, *self._pauses):
+            for pause in (0.0, *[NAP] * NAPS, IDLE):
                 if pause and worker in self.workers:
                     self.workers[worker] = None
                     self._asleep = pause == IDLE
@@ -151,38 +133,68 @@ class Lane:
     def close(self) -> None:
         """Let the threads end after what they do now."""
         for task in self.queue:
-            forget(task.awaitable)
+            discard(task.awaitable)
+        for task in self.workers.values():
+            if task is not None and task.future is not None:
+                task.future.cancel()
         self.queue.clear()
         self.workers.clear()
         self.news.notify_all()
 
 
-def forget(awaitable: object) -> None:
-    """Let go of what nobody will await."""
+def discard(awaitable: object) -> None:
+    """Close a coroutine that nobody will await."""
     if inspect.iscoroutine(awaitable):
         awaitable.close()
 
 
+class SharedLoop:
+    """One event loop for all async evaluators, so that a session or client which one of them opened
+    stays usable for it. A loop that an evaluator blocks is left behind for a new one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def submit(self, work: Any) -> Future[NodeOutcome]:
+        with self._lock:
+            if self._loop is None:
+                runner = asyncio.Runner()
+                self._loop = runner.get_loop()
+                threading.Thread(
+                    target=_run_loop, args=(runner,), name="textevolve-nodes-loop", daemon=True
+                ).start()
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def leave(self) -> None:
+        with self._lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop = None
+
+
+def _run_loop(runner: asyncio.Runner) -> None:
+    with runner:
+        runner.get_loop().run_forever()
+
+
+_shared_loop = SharedLoop()
+
+
 class Background:
     """`queue_size`: how many nodes may wait for quick evaluators, and how many evaluations of the
-    slow kind may wait for a thread. `when_full`: what is more is dropped, or the agent waits.
-    `timeout`: seconds for one evaluation. `concurrency`: how many slow ones run at a time."""
+    slow kind may wait for a thread; more are dropped. `timeout`: seconds for one evaluation.
+    `concurrency`: how many slow ones run at a time."""
 
     def __init__(
-        self,
-        *,
-        limits: SnapshotLimits,
-        queue_size: int,
-        when_full: Literal["drop", "wait"],
-        timeout: float,
-        concurrency: int,
+        self, *, limits: SnapshotLimits, queue_size: int, timeout: float, concurrency: int
     ) -> None:
-        self.limits, self.queue_size, self.when_full = limits, queue_size, when_full
+        self.limits, self.queue_size = limits, queue_size
         self.timeout, self.concurrency = timeout, concurrency
         self.dropped = self.failed = 0
         self._hangs: Counter[str] = Counter()
         self._warned: set[str] = set()
-        self._closed = self._retired = False
+        self._closed = False
         self._begin()
         _open.add(self)
         close_first()
@@ -192,29 +204,37 @@ class Background:
         self.unfinished: set[EvaluationJob] = set()
         self._changed = threading.Condition(self.lock)
         self._waiters = 0
-        self._quick = Lane(self._run, self.lock, naps=NAPS)
-        self._slow = Lane(self._run, self.lock, threads=self.concurrency)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._quick = Lane(self._run, self.lock, 1)
+        self._slow = Lane(self._run, self.lock, self.concurrency)
         self._watched = False
-        self._ended = threading.Event()
 
     def put(self, job: EvaluationJob, quick: Evaluators, slow: Evaluators) -> None:
-        """Take a node in. What finds no place is recorded as skipped."""
-        quick = self._find_room(job, self._quick, quick)
-        slow = self._find_room(job, self._slow, slow)
-        if not quick and not slow:
-            return
+        """Take a node in. Evaluations that find no place are recorded as skipped."""
         with self.lock:
             if self._closed:
                 self._skip(job, quick + slow, "the monitor is closed")
                 return
-            job.missing = {id(one): one for one in quick + slow}
+            quick = self._admit(job, self._quick, quick)
+            slow = self._admit(job, self._slow, slow)
+            if not quick and not slow:
+                return
+            job.missing = {id(evaluator): evaluator for evaluator in quick + slow}
             self.unfinished.add(job)
             if quick:
                 self._queue(self._quick, EvaluatorTask(job, list(quick)))
             for evaluator in slow:
                 self._queue(self._slow, EvaluatorTask(job, [evaluator]))
             self._watch()
+
+    def _admit(self, job: EvaluationJob, lane: Lane, evaluators: Evaluators) -> Evaluators:
+        waiting = len(lane.queue) if evaluators else 0
+        if 2 * waiting >= self.queue_size:  # a thread that naps is woken before it is too late
+            lane.news.notify()
+        if waiting < self.queue_size:
+            return evaluators
+        self.dropped += len(evaluators)
+        self._skip(job, evaluators, f"dropped: the queue of {self.queue_size:,} was full")
+        return ()
 
     def _queue(self, lane: Lane, task: EvaluatorTask) -> None:
         """With the lock held."""
@@ -223,24 +243,9 @@ class Background:
             lane.start()
         except RuntimeError as error:  # no more threads, or the interpreter is ending
             lane.queue.remove(task)
-            forget(task.awaitable)
+            discard(task.awaitable)
             for evaluator in task.evaluators:
                 self.settle(task.job, evaluator, Failure("failed", f"no thread: {error}"))
-
-    def _find_room(self, job: EvaluationJob, lane: Lane, evaluators: Evaluators) -> Evaluators:
-        def has_room() -> bool:
-            return self._closed or len(lane.queue) < self.queue_size
-
-        if not evaluators or has_room():
-            return evaluators
-        # A lane that naps is woken, and has room at once; nobody waits for one at work.
-        seconds = None if self.when_full == "wait" else NAP if lane.is_idle else 0
-        if seconds != 0 and self.wait(has_room, seconds):
-            return evaluators
-        with self.lock:
-            self.dropped += len(evaluators)
-            self._skip(job, evaluators, f"dropped: the queue of {self.queue_size:,} was full")
-        return ()
 
     def _skip(self, job: EvaluationJob, evaluators: Evaluators, reason: str) -> None:
         for evaluator in evaluators:
@@ -248,31 +253,27 @@ class Background:
 
     def _run(self, lane: Lane, worker: object, task: EvaluatorTask) -> None:
         """Run the evaluators of a task, on one of the lane's threads."""
-        if self._waiters:  # there is room in the queue now
-            with self.lock:
-                self._changed.notify_all()
         while task.evaluators:
             evaluator = task.evaluators[0]
             outcome = self._evaluate(task, evaluator, waits=lane is self._slow)
             ended = isinstance(outcome, (EvaluationResult, Failure))
             with self.lock:
                 if lane.workers.get(worker) is not task:  # given up on meanwhile, or closed
-                    forget(outcome)
+                    discard(outcome)
                     return
                 del task.evaluators[0]
                 task.started = monotonic()
                 if not ended:
-                    later = EvaluatorTask(task.job, [evaluator], outcome)
-                    self._queue(self._slow, later)
+                    self._queue(self._slow, EvaluatorTask(task.job, [evaluator], outcome))
             if ended:
                 self.settle(task.job, evaluator, outcome)
 
     def _evaluate(
         self, task: EvaluatorTask, evaluator: NodeEvaluator, *, waits: bool
     ) -> NodeOutcome | Awaitable[object]:
-        """The outcome; or what is still to be awaited, unless this thread `waits` for it."""
+        """Return the outcome, or an awaitable of it unless this thread `waits` for it."""
         if self._hangs[evaluator.name] >= MOST_HANGS:
-            forget(task.awaitable)
+            discard(task.awaitable)
             return LEFT_OUT
         try:
             made: Any = task.awaitable or evaluator.evaluate(task.job.see())
@@ -286,20 +287,15 @@ class Background:
     def _await(
         self, task: EvaluatorTask, evaluator: NodeEvaluator, awaitable: Awaitable[object]
     ) -> NodeOutcome:
-        """The outcome of what is awaited on the loop that all async evaluators share, so that a
-        session or client which one opened stays usable for it."""
         try:
             with self.lock:
                 if self._closed:
                     return Failure("skipped", "the monitor is closed")
-                if self._loop is None:
-                    self._loop = _start_loop()
-                task.loop, task.started = self._loop, monotonic()
-                asked = self._ask(evaluator, awaitable)
-                future = asyncio.run_coroutine_threadsafe(asked, self._loop)
-            return future.result()
+                task.started = monotonic()
+                task.future = _shared_loop.submit(self._ask(evaluator, awaitable))
+            return task.future.result()
         finally:
-            forget(awaitable)  # where it was never begun
+            discard(awaitable)  # where it was never begun
 
     async def _ask(self, evaluator: NodeEvaluator, awaitable: Awaitable[object]) -> NodeOutcome:
         evaluating.set(True)
@@ -319,46 +315,31 @@ class Background:
         hung: bool = False,
     ) -> None:
         """Record an evaluator's first outcome; one that was given up on may still bring another."""
-        failed = False
-        if isinstance(outcome, Failure) and outcome.kind == "failed":
-            failed = True
-            self._log_failure(job, evaluator, outcome.reason)
+        failure = outcome if isinstance(outcome, Failure) and outcome.kind == "failed" else None
+        if failure and id(evaluator) in job.missing:
+            # Without the lock: what writes the log may take its time, and the agent would wait.
+            level = logging.DEBUG if evaluator.name in self._warned else logging.WARNING
+            self._warned.add(evaluator.name)
+            node, reason = one_line(job.item.node), one_line(failure.reason, ERROR_KEPT)
+            log.log(level, "node '%s': evaluator '%s': %s", node, evaluator.name, reason)
         with self.lock:
             if job.missing.pop(id(evaluator), None) is None:
                 return
             _record(job, evaluator, outcome)
-            self.failed += failed
-            if hung or (is_inline(evaluator) and outcome == self._no_answer(evaluator)):
-                self._hangs[evaluator.name] += 1
-            elif outcome is not LEFT_OUT:
-                self._hangs.pop(evaluator.name, None)
+            self.failed += failure is not None
+            self._hangs[evaluator.name] += hung
             if not job.missing:
                 self.unfinished.discard(job)
-                if self._retired and not self.unfinished and not self._closed:
-                    self._end()
             if self._waiters:
                 self._changed.notify_all()
 
-    def _log_failure(self, job: EvaluationJob, evaluator: NodeEvaluator, reason: str) -> None:
-        """Without the lock: what writes the log may take its time, and the agent would wait."""
-        if id(evaluator) not in job.missing:
-            return
-        level = logging.DEBUG if evaluator.name in self._warned else logging.WARNING
-        self._warned.add(evaluator.name)
-        node, reason = one_line(job.item.node), one_line(reason, ERROR_KEPT)
-        log.log(level, "node '%s': evaluator '%s': %s", node, evaluator.name, reason)
-
     def limit_of(self, evaluator: NodeEvaluator) -> float:
-        own: Any = getattr(evaluator, "timeout", None)
-        return own if is_number(own) and own > 0 else self.timeout
+        return getattr(evaluator, "timeout", None) or self.timeout
 
     def _no_answer(self, evaluator: NodeEvaluator) -> Failure:
         return Failure("failed", f"no answer within {self.limit_of(evaluator):g} s")
 
     # What hangs.
-
-    def fail_overdue(self, job: EvaluationJob, evaluator: NodeEvaluator) -> None:
-        self.settle(job, evaluator, self._no_answer(evaluator), hung=True)
 
     def _watch(self) -> None:
         """Look for evaluators that hang as long as a node is unfinished; with the lock held."""
@@ -370,14 +351,15 @@ class Background:
                 self._watched = True
 
     def _watch_over(self) -> None:
-        while not self._ended.wait(WATCH):
-            with self.lock:
+        while True:
+            with self._changed:
+                self._changed.wait(WATCH)
                 if not self.unfinished:
                     self._watched = False
                     return
                 overdue = [*self._give_up(self._quick), *self._give_up(self._slow)]
             for job, evaluator in overdue:
-                self.fail_overdue(job, evaluator)
+                self.settle(job, evaluator, self._no_answer(evaluator), hung=True)
 
     def _give_up(self, lane: Lane) -> Iterator[tuple[EvaluationJob, NodeEvaluator]]:
         """Leave behind the threads whose evaluator is overdue; others do what they had left."""
@@ -385,21 +367,17 @@ class Background:
             if task is None or not task.evaluators:
                 continue
             evaluator = task.evaluators[0]
-            grace = GRACE if task.loop else 0.0
+            grace = GRACE if task.future else 0.0
             if monotonic() - task.started <= self.limit_of(evaluator) + grace:
                 continue
             del lane.workers[worker], task.evaluators[0]
-            self._stop_loop(task.loop)  # it is blocked, else this would have been cancelled
+            if task.future is not None:  # its loop is blocked, else it would have been cancelled
+                _shared_loop.leave()
             if task.evaluators:
                 lane.queue.appendleft(task)
             with suppress(RuntimeError):
                 lane.start()
             yield task.job, evaluator
-
-    def _stop_loop(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        if loop is not None and loop is self._loop:
-            self._loop = None
-            loop.call_soon_threadsafe(loop.stop)
 
     # Waiting.
 
@@ -432,26 +410,14 @@ class Background:
         return not self.unfinished
 
     def close(self, timeout: float | None) -> bool:
-        """Wait so many seconds for what is unfinished, then end the threads."""
+        """Wait so many seconds for what is unfinished, then end the threads; whether every
+        evaluation has its outcome. Those without one are skipped."""
         self.wait(self.is_done, timeout)
-        return self._end()
-
-    def retire(self) -> None:
-        """Nobody will wait any more: end the threads as soon as all is done."""
         with self.lock:
-            self._retired = True
-            if self.is_done():
-                self._end()
-
-    def _end(self) -> bool:
-        """End the threads; whether every evaluation has its outcome. What has none is skipped."""
-        with self.lock:
-            self._closed, finished = True, self.is_done()
+            finished, self._closed = self.is_done(), True
             self._quick.close()
             self._slow.close()
-            self._stop_loop(self._loop)
             self._abandon(self.unfinished, "the monitor was closed before")
-        self._ended.set()
         return finished
 
     def _abandon(self, jobs: set[EvaluationJob], why: str) -> None:
@@ -479,76 +445,6 @@ def is_slow(evaluator: NodeEvaluator) -> bool:
     )
 
 
-def is_inline(evaluator: NodeEvaluator) -> bool:
-    return bool(getattr(evaluator, "inline", False))
-
-
-def _start_loop() -> asyncio.AbstractEventLoop:
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=_run_loop, args=(loop,), name="textevolve-nodes", daemon=True).start()
-    return loop
-
-
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-    finally:
-        loop.close()
-
-
-class InlineWaits:
-    """How nodes wait for inline evaluators, each up to its own time limit, counted from when the
-    node ended. `seconds`: how long nodes have waited, all of them together. `needed`: whether there
-    is an inline evaluator at all."""
-
-    def __init__(self, background: Background) -> None:
-        self.seconds = 0.0
-        self.needed = False
-        self._background = background
-
-    def wait(self, job: EvaluationJob) -> None:
-        """In plain code; an event loop that this runs in stands still."""
-        began = monotonic()
-        for evaluator, ended, seconds in self._missing(job, began):
-            if not self._background.wait(ended, seconds):
-                self._background.fail_overdue(job, evaluator)
-        self._count(began)
-
-    async def wait_async(self, job: EvaluationJob) -> None:
-        """As `wait`, while the event loop goes on."""
-        began = monotonic()
-        for evaluator, ended, seconds in self._missing(job, began):
-            if not await self._background.wait_async(ended, seconds):
-                self._background.fail_overdue(job, evaluator)
-        self._count(began)
-
-    def _missing(
-        self, job: EvaluationJob, began: float
-    ) -> Iterator[tuple[NodeEvaluator, Callable[[], bool], float]]:
-        """Inline evaluators without an outcome, the shortest limit first, each with the question
-        whether it has ended and the seconds that are left to it."""
-        limit_of = self._background.limit_of
-        with self._background.lock:
-            inline = [one for one in job.missing.values() if is_inline(one)]
-        for evaluator in sorted(inline, key=limit_of):
-            seconds = max(0.0, began + limit_of(evaluator) - monotonic())
-            yield evaluator, partial(_has_ended, job, evaluator), seconds
-
-    def _count(self, began: float) -> None:
-        with self._background.lock:
-            self.seconds += monotonic() - began
-
-
-def _has_ended(job: EvaluationJob, evaluator: NodeEvaluator) -> bool:
-    return id(evaluator) not in job.missing
-
-
 def close_first() -> None:
     """Close backgrounds first at the end of the program, before the judges of evaluators: what is
     registered last runs first, and a judge registers itself when it is made."""
@@ -565,6 +461,8 @@ def _close_all() -> None:
 
 
 def _restart_all() -> None:
+    global _shared_loop
+    _shared_loop = SharedLoop()
     for background in list(_open):
         background.restart()
 

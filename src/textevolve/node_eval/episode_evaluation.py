@@ -119,8 +119,7 @@ def _replay(episode: Episode) -> dict[int, EvaluationJob]:
     """By the node's `id()`, what there was when it had just ended, as while the agent ran."""
     record, jobs = NodeRunRecord(), dict[int, EvaluationJob]()
     for step, item in sorted(episode.nodes, key=lambda one: one[1].order):
-        record.place(item, step)
-        jobs[id(item)] = EvaluationJob(item, record.entries, len(record.entries))
+        jobs[id(item)] = record.place(item, step)
     return jobs
 
 

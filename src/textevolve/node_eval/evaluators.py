@@ -28,16 +28,12 @@ class NodeEvaluator(ABC):
 
     `target_instructions`: the types of nodes that it judges, as instructions or their names; None
     means all. `background`: it takes long (it asks a model): what it says is not waited for.
-    `inline`: the node's result goes on only when its outcome is there, or `timeout` has passed
-    since the node ended; then the outcome is a failure. For what answers in milliseconds.
     `timeout`: seconds after which it is given up on; None means the monitor's.
 
-    Raises InputError for a name or an instruction that cannot be used, and for an inline evaluator
-    without a timeout.
+    Raises InputError for a name or an instruction that cannot be used.
     """
 
     background: bool = False
-    inline: bool = False
     timeout: float | None = None
 
     def __init__(self, name: str, target_instructions: Targets = None) -> None:
@@ -47,8 +43,8 @@ class NodeEvaluator(ABC):
 
     @abstractmethod
     def evaluate(self, history: History) -> NodeOutcome | Awaitable[NodeOutcome]:
-        """The judgement of `history.entries[-1][-1]`; may be an async function. The history is the
-        evaluator's own copy; what it raises is recorded, and the agent goes on."""
+        """The judgement of `history.entries[-1][-1]`; may be an async function. The history is
+        only to be read; what it raises is recorded, and the agent goes on."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r})"
@@ -120,10 +116,6 @@ def check_evaluator(evaluator: Any) -> None:
     timeout = getattr(evaluator, "timeout", None)
     if timeout is not None and not (is_number(timeout) and timeout > 0):
         raise InputError(f"evaluator '{name}': the timeout must be seconds above 0, or None")
-    if timeout is None and getattr(evaluator, "inline", False):
-        raise InputError(
-            f"evaluator '{name}' is inline, so that each node waits for it: give it a timeout"
-        )
 
 
 def read_targets(evaluator: Any) -> frozenset[Instruction] | None:

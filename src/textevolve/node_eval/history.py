@@ -1,21 +1,18 @@
-"""What an agent did: supersteps, each with the nodes that ran in it side by side.
-
-`seen_from` is the history as an evaluator gets it: a copy, made of what it looks at.
-"""
+"""What an agent did: supersteps, each with the nodes that ran in it side by side."""
 
 from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field, replace
 from html import escape
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.snapshots import copy_plain
+from textevolve.node_eval.snapshots import WHOLE, take_snapshot
 
 FEEDBACK_SHOWN = 100
 _NUMBER = re.compile(r"(\[\d+\])?(\(\d+\))?$")
@@ -174,81 +171,11 @@ def strip_number(name: str) -> str:
     return _NUMBER.sub("", name)
 
 
-def seen_from(entries: list[list[HistoryItem]], item: HistoryItem, own: int, count: int) -> History:
-    """The history as it was when `item` ended, with `item` as `entries[-1][-1]`.
-
-    `own`: the place of its superstep; `count`: how many supersteps there were. What is looked at is
-    copied then, so that this costs the same after a thousand nodes as after one.
-    """
-    steps = _Steps(entries, item, own, count)
-    return History(cast("list[list[HistoryItem]]", steps))
-
-
-class _Steps(Sequence[list[HistoryItem]]):
-    """Supersteps, each copied when it is first looked at; the item's own one is the last."""
-
-    __slots__ = ("_count", "_entries", "_item", "_made", "_own")
-
-    def __init__(
-        self,
-        entries: list[list[HistoryItem]],
-        item: HistoryItem,
-        own: int,
-        count: int,
-    ) -> None:
-        self._entries, self._item, self._own, self._count = entries, item, own, count
-        self._made: dict[int, list[HistoryItem]] = {}
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(self._count))]
-        place = index + self._count if index < 0 else index
-        if not 0 <= place < self._count:
-            raise IndexError(f"there are {self._count} supersteps, none at {index}")
-        if place not in self._made:
-            self._made[place] = self._copy(place)
-        return self._made[place]
-
-    def _copy(self, place: int) -> list[HistoryItem]:
-        """Without what ended later: it was not there."""
-        if place == self._count - 1:
-            step = self._entries[self._own]
-        else:
-            step = self._entries[place + (place >= self._own)]
-        order = self._item.order
-        return [SeenItem(one) for one in step if one.order <= order]
-
-    def __repr__(self) -> str:
-        return repr(list(self))
-
-
-class SeenItem(HistoryItem):
-    """A copy of an item, each part made when it is first looked at."""
-
-    __slots__ = ("_source",)
-
-    def __init__(self, source: HistoryItem) -> None:
-        # The slots of a HistoryItem stay unset, so that __getattr__ is asked for each of them once.
-        self._source = source
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_source":
-            raise AttributeError(name)
-        value = getattr(self._source, name)
-        if name in ("input_state", "output_state", "attributes"):
-            value = copy_plain(value)
-        elif name == "evaluation_results":
-            value = {key: _copy_result(result) for key, result in value.items()}
-        else:
-            return value
-        setattr(self, name, value)
-        return value
-
-
-def _copy_result(result: EvaluationResult | Failure) -> EvaluationResult | Failure:
-    if isinstance(result, Failure):
-        return result
-    return replace(result, metadata=copy_plain(result.metadata))
+def copy_item(item: HistoryItem) -> HistoryItem:
+    return replace(
+        item,
+        input_state=take_snapshot(item.input_state, WHOLE),
+        output_state=take_snapshot(item.output_state, WHOLE),
+        attributes=take_snapshot(item.attributes, WHOLE),
+        evaluation_results=dict(item.evaluation_results),
+    )

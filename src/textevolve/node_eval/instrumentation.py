@@ -88,11 +88,7 @@ class NodeScope:
         return self.__enter__()
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        live = self._live.pop()
-        if error is None:
-            await _end(self._monitor, live.node, live.output, live.tokens)
-        else:
-            _tell(self._monitor, live.node, error, live.tokens)
+        self.__exit__(kind, error, trace)
 
 
 Begin = Callable[[tuple[Any, ...], dict[str, Any]], "OpenNode"]
@@ -121,13 +117,6 @@ def _tell(
         monitor.fail(node, error, tokens=tokens)
 
 
-async def _end(monitor: Monitor, node: OpenNode, output: Any, tokens: int | None = None) -> None:
-    """The node ended well; the event loop goes on while inline evaluators are waited for."""
-    monitor.end(node, output, tokens=tokens, waits=False)
-    if monitor.inline.needed and node.job is not None:
-        await monitor.inline.wait_async(node.job)
-
-
 def _wrap_plain(monitor: Monitor, begin: Begin, function: Callable[..., Any]) -> Any:
     @functools.wraps(function)
     def watched(*args: Any, **kwargs: Any) -> Any:
@@ -152,7 +141,7 @@ def _wrap_async(monitor: Monitor, begin: Begin, function: Callable[..., Any]) ->
         except BaseException as error:
             _tell(monitor, node, error)
             raise
-        await _end(monitor, node, made)
+        monitor.end(node, made)
         return made
 
     return watched
@@ -239,12 +228,12 @@ def _wrap_async_generator(monitor: Monitor, begin: Begin, function: Callable[...
                 else:
                     step = inside.asend(sent)
         except GeneratorExit:
-            await _end(monitor, node, yielded.output)
+            monitor.end(node, yielded.output)
             raise
         except BaseException as error:
             _tell(monitor, node, error)
             raise
-        await _end(monitor, node, yielded.output)
+        monitor.end(node, yielded.output)
 
     return watched
 

@@ -27,15 +27,14 @@ from textevolve.node_eval.evaluators import (
     Targets,
     read_targets,
 )
-from textevolve.node_eval.history import History, HistoryItem, seen_from
+from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.state_fields import Keys, check_keys, read_text
 
 
 class JudgeEvaluator(NodeEvaluator):
     """One of our judges on a node: `input_key` is what was asked, `output_key` the answer; each a
-    field, several, or None for the whole state. Runs in the background unless told otherwise;
-    `inline`: the node's result waits for it, up to `timeout` seconds, which then must be given.
+    field, several, or None for the whole state. Runs in the background unless told otherwise.
 
     `metadata["usage"]` has the calls, tokens and US dollars that the judgement took. Raises what
     the judge raises; a monitor records that.
@@ -50,10 +49,9 @@ class JudgeEvaluator(NodeEvaluator):
         target_instructions: Targets = None,
         *,
         background: bool = True,
-        inline: bool = False,
         timeout: float | None = None,
     ) -> None:
-        self.background, self.inline, self.timeout = background, inline, timeout
+        self.background, self.timeout = background, timeout
         super().__init__(name, target_instructions)
         if not callable(evaluator):
             raise InputError(f"evaluator '{name}': the judge is not one: it cannot be called")
@@ -131,7 +129,7 @@ class NodeJudge:
             node=self.node,
         )
         for evaluator in self.evaluators:
-            outcome = await judge_node(seen_from([[item]], item, 0, 1), evaluator)
+            outcome = await judge_node(History([[item]]), evaluator)
             if isinstance(outcome, Failure):
                 return Failure(outcome.kind, f"{evaluator.name}: {outcome.reason}")
             item.evaluation_results[evaluator.name] = outcome

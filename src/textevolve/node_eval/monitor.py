@@ -15,17 +15,14 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import perf_counter, time
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import uuid4
-from weakref import finalize
 
 from textevolve.errors import InputError
 from textevolve.node_eval.background import (
     Background,
-    InlineWaits,
     close_first,
     evaluating,
-    is_inline,
     is_slow,
 )
 from textevolve.node_eval.evaluators import (
@@ -63,10 +60,9 @@ class Monitor:
     """The history of an agent's nodes, and the evaluators that judge them.
 
     `limits`: how much of each state is kept. `queue_size`: how many nodes may wait for quick
-    evaluators, and how many evaluations in the background may be unfinished; what is more is
-    dropped and counted, or with `when_full="wait"` the agent waits. `timeout`: seconds for one
-    evaluation, where the evaluator names none. `concurrency`: how many evaluations run in the
-    background at a time.
+    evaluators, and how many evaluations in the background may wait; more are dropped and counted.
+    `timeout`: seconds for one evaluation, where the evaluator names none. `concurrency`: how many
+    evaluations run in the background at a time.
 
     Raises InputError for an evaluator or a value that cannot be used.
     """
@@ -77,14 +73,11 @@ class Monitor:
         *,
         limits: SnapshotLimits | None = None,
         queue_size: int = 1000,
-        when_full: Literal["drop", "wait"] = "drop",
         timeout: float = 30.0,
         concurrency: int = 8,
     ) -> None:
         _check_whole("queue_size", queue_size)
         _check_whole("concurrency", concurrency)
-        if when_full not in ("drop", "wait"):
-            raise InputError(f"when_full must be 'drop' or 'wait', not {when_full!r}")
         if not is_number(timeout) or not 0 < timeout < float("inf"):
             raise InputError(f"the timeout must be seconds above 0, not {timeout!r}")
         self.limits = limits = limits or SnapshotLimits()
@@ -94,17 +87,9 @@ class Monitor:
         """The node of a graph whose code runs here; set by what watches graphs."""
         self._evaluators: tuple[NodeEvaluator, ...] = ()
         self._plans: dict[Instruction | None, tuple[tuple[NodeEvaluator, ...], ...]] = {}
-        self.faults = 0
-        """Nodes that could not be handed to their evaluators, by a fault in here."""
         self._background = Background(
-            limits=limits,
-            queue_size=queue_size,
-            when_full=when_full,
-            timeout=timeout,
-            concurrency=concurrency,
+            limits=limits, queue_size=queue_size, timeout=timeout, concurrency=concurrency
         )
-        self.inline = InlineWaits(self._background)
-        finalize(self, self._background.retire).atexit = False
         if not isinstance(evaluators, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError("evaluators must be a list, even of one")
         for evaluator in evaluators:
@@ -120,7 +105,6 @@ class Monitor:
         if any(one.name == evaluator.name for one in self._evaluators):
             raise InputError(f"two evaluators have the name '{evaluator.name}'; names must differ")
         self._evaluators = (*self._evaluators, evaluator)
-        self.inline.needed = any(map(is_inline, self._evaluators))
         close_first()
         self._plans = {}
 
@@ -178,7 +162,12 @@ class Monitor:
     @property
     def history(self) -> History:
         """Every node of every run; `history.runs` has each run alone, by its id."""
-        return self._records.history
+        return self.find_history()
+
+    def find_history(self, run: str | None = None) -> History:
+        """Return the history of the run of this id; of all without one."""
+        with self._background.lock:
+            return self._records.find_history(run)
 
     @contextmanager
     def run(self, id: str | None = None, *, thread_id: str | None = None) -> Generator[str]:
@@ -246,17 +235,12 @@ class Monitor:
             perf_counter(),
         )
 
-    def end(
-        self, node: OpenNode, output_state: Any, *, tokens: int | None = None, waits: bool = True
-    ) -> HistoryItem:
-        """The node ended well. `waits`: for inline evaluators; else the caller does."""
+    def end(self, node: OpenNode, output_state: Any, *, tokens: int | None = None) -> HistoryItem:
+        """The node ended well."""
         if node.item is not None:
             return node.item
         seconds = perf_counter() - node.began
-        item = self._close(node, seconds, take_snapshot(output_state, self.limits), tokens)
-        if waits and self.inline.needed and node.job is not None:
-            self.inline.wait(node.job)
-        return item
+        return self._close(node, seconds, take_snapshot(output_state, self.limits), tokens)
 
     def fail(
         self, node: OpenNode, error: BaseException, *, tokens: int | None = None
@@ -308,15 +292,8 @@ class Monitor:
             elif quick or slow:
                 self._background.put(job, quick, slow)
         except Exception as fault:  # noqa: BLE001  the agent must not suffer from its monitor
-            self.faults += 1
             log.warning("node '%s' is not judged: %s", node.name, describe_error(fault))
         return item
-
-    def record(self, item: HistoryItem, run: NodeRun = DEFAULT_RUN, step: Hashable = None) -> None:
-        """Keep a node that ran elsewhere; nobody judges it."""
-        item.run_id, item.thread_id = run.id, run.thread_id
-        with self._background.lock:
-            self._records.place(item, run, step)
 
     def _plan(self, instruction: Instruction | None) -> tuple[tuple[NodeEvaluator, ...], ...]:
         """The quick and the slow ones that judge nodes of this type."""

@@ -116,11 +116,12 @@ def _build(
     while waiting:
         group, done = waiting.pop()
         if done:
-            path = tuple(name_of(nodes[id].attributes, nodes[id].name) for id in above[group[0].id])
+            around = [nodes[id] for id in above[group[0].span_id]]
+            path = tuple(name_of(span.attributes, span.name) for span in around)
             steps.append([_as_item(span, path, instructions) for span in group])
             continue
         waiting.append((group, True))
-        within = [g for span in group for g in _parallel_groups(children.get(span.id, []))]
+        within = [g for span in group for g in _parallel_groups(children.get(span.span_id, []))]
         waiting += [(inner, False) for inner in reversed(within)]
     for order, item in enumerate((item for step in steps for item in step), 1):
         item.order = order
@@ -131,15 +132,15 @@ def _ancestors(span: Span, spans: Mapping[str, Span], nodes: Mapping[str, Span])
     """The ids of the nodes that a span ran in, the outermost first; none where parents go in a
     circle."""
     found: list[str] = []
-    seen = {span.id}
-    parent = span.parent
+    seen = {span.span_id}
+    parent = span.parent_span_id
     while parent in spans:
         if parent in seen:
             return ()
         seen.add(parent)
         if parent in nodes:
             found.append(parent)
-        parent = spans[parent].parent
+        parent = spans[parent].parent_span_id
     return tuple(reversed(found))
 
 
@@ -147,14 +148,14 @@ def _parallel_groups(spans: Sequence[Span]) -> list[list[Span]]:
     """Groups of spans that all overlap in time, in order; within one, the last to end is last."""
     groups: list[list[Span]] = []
     first_end = -math.inf
-    for span in sorted(spans, key=lambda one: (one.start, one.end)):
+    for span in sorted(spans, key=lambda span: (span.start, span.end)):
         if groups and span.start < first_end:
             groups[-1].append(span)
             first_end = min(first_end, span.end)
         else:
             groups.append([span])
             first_end = span.end
-    return [sorted(group, key=lambda one: one.end) for group in groups]
+    return [sorted(group, key=lambda span: span.end) for group in groups]
 
 
 def _as_item(span: Span, path: tuple[str, ...], instructions: EpisodeInstructions) -> HistoryItem:

@@ -1,18 +1,29 @@
-"""OTLP's JSON: spans and logs as an exporter or a collector writes them, gathered trace by trace.
+"""Read OTLP's JSON: spans and logs as an exporter or a collector writes them, trace by trace.
 
 One document, or one on each line; names in the form of JSON or of the protocol's files. Some
-instrumentations write what was said to logs, not to spans: both may be in one file, in any order,
-or in several. What a span means is the business of `otel.py`.
+instrumentations write messages to logs, not to spans: both may be in one file, in any order,
+or in several. `otel.py` makes nodes of the spans.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+from pydantic import (
+    AliasChoices,
+    AliasGenerator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel, to_snake
 
 from textevolve.errors import InputError
 from textevolve.node_eval.episodes import Reading
@@ -22,48 +33,126 @@ Lines = Iterable[tuple[str, str]]
 """Lines of a file, each with its place for messages."""
 
 OURS = "gen_ai."
-"""Logs of other names are an application's own, and say nothing of what a model was asked."""
+"""Logs of other names are an application's own, and hold no messages of a model."""
 
 SIGNALS = ("resourceSpans", "resourceLogs", "resourceMetrics")
+MOST_LEVELS = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Times in nanoseconds. `events`: each a name with its attributes."""
+def _read_value(raw: Any, depth: int = 0) -> Any:
+    """Take a value out of OTLP's wrapping; None where it has none that can be read."""
+    if not isinstance(raw, dict) or depth > MOST_LEVELS:
+        return None
+    for name, value in cast(dict[str, Any], raw).items():
+        match name.removesuffix("Value").removesuffix("_value"):
+            case "string" | "bool" | "bytes":
+                return value
+            case "int":
+                return int(value)
+            case "double":
+                return float(value)
+            case "array":
+                return [_read_value(part, depth + 1) for part in _items(value, "values") or ()]
+            case "kvlist":
+                return _read_pairs(_items(value, "values"), depth + 1)
+            case _:
+                pass
+    return None
 
-    trace: str
-    id: str
-    parent: str
-    name: str
-    start: int
-    end: int
-    attributes: Mapping[str, Any]
-    events: tuple[tuple[str, Mapping[str, Any]], ...]
-    status: str | None
+
+def _read_pairs(pairs: Any, depth: int = 0) -> dict[str, Any]:
+    return {pair["key"]: _read_value(pair.get("value"), depth) for pair in pairs or ()}
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
-    """`trace` and `span` are empty where it was written in none; `time` is 0 where it has none.
-    `fields`: its attributes, and those of its body."""
+def _read_events(events: Any) -> list[tuple[str, dict[str, Any]]]:
+    return [(event.get("name") or "", _read_pairs(event.get("attributes"))) for event in events]
 
-    trace: str
-    span: str
-    name: str
-    time: int
-    fields: Mapping[str, Any]
+
+def _read_status(status: Any) -> str | None:
+    """Return what is said of a span that failed; None where it did not."""
+    if status.get("code") not in (2, "2", "STATUS_CODE_ERROR"):
+        return None
+    return status.get("message") or ""
+
+
+def _read_body(raw: Any) -> dict[str, Any]:
+    body: Any = _read_value(raw)
+    if isinstance(body, str) and body.lstrip().startswith("{"):
+        with suppress(ValueError, RecursionError):
+            body = json.loads(body)
+    if isinstance(body, dict):
+        return cast(dict[str, Any], body)
+    return {} if body is None else {"content": body}
+
+
+Event = tuple[str, dict[str, Any]]
+"""A name with its attributes."""
+Attributes = Annotated[dict[str, Any], BeforeValidator(_read_pairs)]
+Nanoseconds = Annotated[int, Field(ge=0, lt=2**64)]
+
+
+def _named(name: str) -> Any:
+    return Field(validation_alias=AliasChoices(name, to_snake(name)))
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        alias_generator=AliasGenerator(
+            validation_alias=lambda name: AliasChoices(to_camel(name), name)
+        ),
+    )
+
+    name: str = ""
+    attributes: Attributes = {}
+
+
+class Span(_Record):
+    trace_id: Annotated[str, Field(min_length=1)]
+    span_id: Annotated[str, Field(min_length=1)]
+    parent_span_id: str = ""
+    start: Nanoseconds = _named("startTimeUnixNano")
+    end: Nanoseconds = _named("endTimeUnixNano")
+    events: Annotated[tuple[Event, ...], BeforeValidator(_read_events)] = ()
+    status: Annotated[str | None, BeforeValidator(_read_status)] = None
+
+    @model_validator(mode="after")
+    def _check_times(self) -> Span:
+        if self.end < self.start:
+            raise ValueError("ends before it starts")
+        return self
+
+
+class Log(_Record):
+    """The ids are empty where it was written in no span; `time` is 0 where it has none."""
+
+    trace_id: str = ""
+    span_id: str = ""
+    event_name: str = ""
+    time_unix_nano: int = 0
+    observed_time_unix_nano: int = 0
+    body: Annotated[dict[str, Any], BeforeValidator(_read_body)] = {}
+
+    @property
+    def time(self) -> int:
+        return self.time_unix_nano or self.observed_time_unix_nano
+
+    @property
+    def event(self) -> Event:
+        fields = {**self.attributes, **self.body}
+        return self.event_name or str(fields.get("event.name", "")), fields
 
 
 def is_otlp(data: object) -> bool:
-    return any(_get(data, signal) is not None for signal in SIGNALS)
+    return any(_items(data, signal) is not None for signal in SIGNALS)
 
 
 def read_traces(
     lines: Lines, source: str, logs: Sequence[str], reading: Reading
 ) -> Iterator[tuple[str, dict[str, Span]]]:
-    """The spans of each trace by their ids, in the order in which the traces began; logs are among
-    their events. `lines` are those of `source`; `logs` are further files. Spans of a trace may be
-    spread over a whole file, so all are held.
+    """Read the spans of each trace by their ids, in the order in which the traces began; logs are
+    among their events. `lines` are those of `source`; `logs` are further files. Spans of a trace
+    may be spread over a whole file, so all are held.
 
     Raises:
         InputError: a file cannot be read, is empty, or no JSON.
@@ -72,34 +161,33 @@ def read_traces(
     messages: dict[tuple[str, str], list[Log]] = {}
     files = [(lines, source), *((read_lines(path), path) for path in logs)]
     for where, document in (one for file in files for one in _read_documents(*file, reading)):
-        for place, raw, is_span in _raw_records(where, document, reading):
-            try:
-                if is_span:
-                    span = parse_span(place, raw)
-                    # An exporter that is not sure whether a batch arrived sends it again.
-                    if spans.setdefault(span.trace, {}).setdefault(span.id, span) != span:
-                        raise InputError(f"{place}: another span has the id {span.id} too")
-                elif (log := parse_log(place, raw)).name.startswith(OURS):
-                    group = messages.setdefault((log.trace, log.span), [])
-                    if not log.time or log not in group:
-                        group.append(log)
-            except InputError as error:
-                reading.report(str(error))
+        for place, record in _read_records(where, document, reading):
+            if isinstance(record, Span):
+                # An exporter that is not sure whether a batch arrived sends it again.
+                trace = spans.setdefault(record.trace_id, {})
+                if trace.setdefault(record.span_id, record) != record:
+                    reading.report(f"{place}: another span has the id {record.span_id} too")
+            elif record.event[0].startswith(OURS):
+                group = messages.setdefault((record.trace_id, record.span_id), [])
+                if not record.time or record not in group:
+                    group.append(record)
     lost = 0
-    for (trace, id), group in messages.items():
-        if span := spans.get(trace, {}).get(id):
-            group.sort(key=lambda one: one.time)
-            events = [(log.name, log.fields) for log in group]
-            spans[trace][id] = replace(span, events=(*span.events, *events))
+    for (trace_id, span_id), group in messages.items():
+        if span := spans.get(trace_id, {}).get(span_id):
+            events = [log.event for log in sorted(group, key=lambda log: log.time)]
+            update = {"events": (*span.events, *events)}
+            spans[trace_id][span_id] = span.model_copy(update=update)
         else:
             lost += len(group)
-    yield from sorted(spans.items(), key=lambda one: min(s.start for s in one[1].values()))
+    yield from sorted(
+        spans.items(), key=lambda trace: min(span.start for span in trace[1].values())
+    )
     if lost:
         reading.report(f"{source}: {lost:,} logs of messages belong to none of its spans")
 
 
 def _read_documents(lines: Lines, source: str, reading: Reading) -> Iterator[tuple[str, object]]:
-    """Each line by itself where the first is one whole document; else the file is one.
+    """Read each line by itself where the first is one whole document; else the file is one.
 
     Raises:
         InputError: it is empty, or no JSON.
@@ -128,153 +216,63 @@ def _parse_document(where: str, text: str) -> object:
         raise InputError(f"{where}: not a trace: nested too deeply") from None
 
 
-def _raw_records(
+PLACES: tuple[tuple[type[Span] | type[Log], str, tuple[str, ...]], ...] = (
+    (Span, "span", ("resourceSpans", "scopeSpans", "spans")),
+    (Log, "log", ("resourceLogs", "scopeLogs", "logRecords")),
+)
+
+
+def _read_records(
     where: str, document: object, reading: Reading
-) -> Iterator[tuple[str, object, bool]]:
-    """Each span and each log of a document: its place, its content, whether it is a span."""
+) -> Iterator[tuple[str, Span | Log]]:
+    """Read each span and each log of a document; those that cannot be used are reported."""
     documents = cast(list[object], document) if isinstance(document, list) else [document]
-    spans = logs = 0
     for one in documents:
-        if _get(one, "resourceSpans") is None and _get(one, "resourceLogs") is None:
+        if all(_items(one, names[0]) is None for _, _, names in PLACES):
             reading.report(f"{where}: no OTLP trace: it has no resourceSpans")
-            continue
-        for span in _nested(one, "resourceSpans", "scopeSpans", "spans"):
-            spans += 1
-            yield f"{where}: span {spans}", span, True
-        for log in _nested(one, "resourceLogs", "scopeLogs", "logRecords"):
-            logs += 1
-            yield f"{where}: log {logs}", log, False
+    for kind, noun, names in PLACES:
+        raws = (raw for one in documents for raw in _nested(one, *names))
+        for number, raw in enumerate(raws, 1):
+            place = f"{where}: {noun} {number}"
+            try:
+                yield place, kind.model_validate(_drop_nulls(raw))
+            except ValidationError as error:
+                reading.report(f"{place}: {describe_fault(error)}")
+            except (TypeError, KeyError, AttributeError, OverflowError):
+                reading.report(f"{place}: its attributes are not in OTLP's form")
 
 
-def parse_span(where: str, raw: object) -> Span:
-    """
-    Raises:
-        InputError: it lacks an id or a time, or is no object.
-    """
-    trace, id = _text(_get(raw, "traceId")), _text(_get(raw, "spanId"))
-    if not trace or not id:
-        raise InputError(f"{where}: has no traceId or no spanId")
-    start, end = (_nanoseconds(where, raw, f"{one}TimeUnixNano") for one in ("start", "end"))
-    if end < start:
-        raise InputError(f"{where}: ends before it starts")
-    attributes = _attributes(raw)
-    events = [(_text(_get(event, "name")), _attributes(event)) for event in _items(raw, "events")]
-    return Span(
-        trace=trace,
-        id=id,
-        parent=_text(_get(raw, "parentSpanId")),
-        name=_text(_get(raw, "name")),
-        start=start,
-        end=end,
-        attributes=attributes,
-        events=tuple(events),
-        status=_status(raw),
-    )
-
-
-def parse_log(where: str, raw: object) -> Log:
-    """
-    Raises:
-        InputError: it is no object.
-    """
+def _drop_nulls(raw: Any) -> Any:
     if not isinstance(raw, dict):
-        raise InputError(f"{where}: is no log record")
-    record: object = cast(object, raw)
-    body = _value(_get(record, "body"), 0)
-    if isinstance(body, str) and body.lstrip().startswith("{"):
-        with suppress(ValueError, RecursionError):
-            body = json.loads(body)
-    if not isinstance(body, dict):
-        body = {} if body is None else {"content": body}
-    fields = {**_attributes(record), **cast(dict[str, Any], body)}
-    times = (_get(record, name) for name in ("timeUnixNano", "observedTimeUnixNano"))
-    return Log(
-        trace=_text(_get(record, "traceId")),
-        span=_text(_get(record, "spanId")),
-        name=_text(_get(record, "eventName")) or _text(fields.get("event.name")),
-        time=next((int(time) for one in times if (time := _number(one, whole=True))), 0),
-        fields=fields,
-    )
+        return raw
+    return {name: one for name, one in cast(dict[str, Any], raw).items() if one is not None}
 
 
-def _status(raw: object) -> str | None:
-    """What is said of a span that failed; None where it did not."""
-    status = _get(raw, "status")
-    if _get(status, "code") not in (2, "2", "STATUS_CODE_ERROR"):
-        return None
-    return _text(_get(status, "message"))
-
-
-def _nanoseconds(where: str, raw: object, name: str) -> int:
-    value = _get(raw, name)
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise InputError(f"{where}: has no {name}")
-    try:
-        number = int(value)
-    except ValueError:
-        number = -1
-    if not 0 <= number < 2**64:
-        raise InputError(f"{where}: {name} is no number of nanoseconds")
-    return number
-
-
-def _attributes(raw: object) -> dict[str, Any]:
-    pairs = [(_get(one, "key"), _value(_get(one, "value"), 0)) for one in _items(raw, "attributes")]
-    return {key: value for key, value in pairs if isinstance(key, str)}
-
-
-def _value(raw: object, depth: int) -> Any:
-    """A value out of OTLP's wrapping; None where it has none that can be read."""
-    if not isinstance(raw, dict) or depth > 40:
-        return None
-    for name, value in cast(dict[str, Any], raw).items():
-        match name.removesuffix("Value").removesuffix("_value"):
-            case "string" | "bool" | "bytes":
-                return value
-            case "int" | "double" as kind:
-                return _number(value, whole=kind == "int")
-            case "array":
-                return [_value(part, depth + 1) for part in _items(value, "values")]
-            case "kvlist":
-                pairs = _items(value, "values")
-                return {str(_get(p, "key")): _value(_get(p, "value"), depth + 1) for p in pairs}
-            case _:
-                pass
-    return None
-
-
-def _number(value: object, *, whole: bool) -> int | float | None:
-    try:
-        return int(cast(Any, value)) if whole else float(cast(Any, value))
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+def describe_fault(error: ValidationError) -> str:
+    """Return the first fault that pydantic found, with its place."""
+    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in fault["loc"][:2])
+    said = fault["msg"].removeprefix("Value error, ")
+    return f"{place}: {said}" if place else said
 
 
 def _nested(raw: object, name: str, *below: str) -> Iterator[object]:
-    for one in _items(raw, name):
+    for one in _items(raw, name) or ():
         if below:
             yield from _nested(one, *below)
         else:
             yield one
 
 
-def _get(raw: object, name: str) -> object:
-    """A field by its name in JSON, or by that in the protocol's files."""
-    if not isinstance(raw, dict):
-        return None
-    found = cast(dict[str, object], raw)
-    return found[name] if name in found else found.get(_snake(name))
-
-
 @lru_cache
 def _snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    return to_snake(name)
 
 
-def _items(raw: object, name: str) -> list[object]:
-    value = _get(raw, name)
-    return cast(list[object], value) if isinstance(value, list) else []
+def _items(raw: object, name: str) -> Any:
+    """Return a list by its name in JSON, or by that in the protocol's files; None if it is none."""
+    if not isinstance(raw, dict):
+        return None
+    fields = cast(dict[str, Any], raw)
+    value: Any = fields.get(name, fields.get(_snake(name)))
+    return cast(Any, value) if isinstance(value, list) else None

@@ -10,11 +10,11 @@ from collections.abc import Hashable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.evaluators import NodeEvaluator
-from textevolve.node_eval.history import History, HistoryItem, seen_from
+from textevolve.node_eval.history import History, HistoryItem, copy_item
 from textevolve.node_eval.instructions import Instruction
 
 
@@ -26,6 +26,8 @@ class NodeRun:
     thread_id: str | None = None
 
 
+Superstep = tuple[HistoryItem, ...]
+
 DEFAULT_RUN = NodeRun("1")
 """That of nodes outside of any other."""
 
@@ -35,11 +37,11 @@ entered: ContextVar[Mapping[object, NodeRun]] = ContextVar("entered", default=Ma
 
 @dataclass(slots=True, eq=False)
 class EvaluationJob:
-    """A node that ended, as its evaluators are to see it: in the last of the first `count`
-    supersteps. `missing`: those without an outcome yet, by their id: names may change."""
+    """A node that ended, as the last of the first `count` supersteps of its run. `missing`:
+    evaluators without an outcome yet, by their id: names may change."""
 
     item: HistoryItem
-    entries: list[list[HistoryItem]]
+    entries: list[Superstep]
     count: int
     missing: dict[int, NodeEvaluator] = field(default_factory=dict[int, NodeEvaluator])
 
@@ -49,8 +51,12 @@ class EvaluationJob:
         return not all(getattr(one, "background", False) for one in list(self.missing.values()))
 
     def see(self) -> History:
-        """A copy of the history when the node had just ended."""
-        return seen_from(self.entries, self.item, self.count - 1, self.count)
+        """Return the history when the node had just ended. The node is a copy, so that an evaluator
+        cannot change what was recorded of it."""
+        *before, step = self.entries[: self.count]
+        return History(
+            cast("list[list[HistoryItem]]", [*before, [*step[:-1], copy_item(self.item)]])
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -105,32 +111,29 @@ class NodeRunRecord:
 
     def __init__(self, run: NodeRun = DEFAULT_RUN) -> None:
         self.run = run
-        self.entries: list[list[HistoryItem]] = []
+        self.entries: list[Superstep] = []
         self.last: dict[str, EvaluationJob] = {}
-        self._steps: dict[Hashable, list[HistoryItem]] = {}
+        self._steps: dict[Hashable, Superstep] = {}
 
-    def place(self, item: HistoryItem, step: Hashable | None) -> list[HistoryItem]:
-        """The superstep of a node that has just ended; a new one where `step` is None."""
+    def place(self, item: HistoryItem, step: Hashable | None) -> EvaluationJob:
+        """Put a node that has just ended into its superstep; a new one where `step` is None.
+        Evaluators of earlier nodes look at the old supersteps, so these do not change."""
         own = None if step is None else self._steps.get(step)
+        grown = (*(own or ()), item)
+        if step is not None:
+            self._steps[step] = grown
         if own is None:
-            own = [item]
-            self.entries.append(own)
-            if step is not None:
-                self._steps[step] = own
-            return own
-        own.append(item)
-        if self.entries[-1] is not own:
-            # A new list, since evaluators of earlier nodes count their places in the old one.
-            self.entries = [*(one for one in self.entries if one is not own), own]
-        return own
+            self.entries.append(grown)
+        else:
+            self.entries = [*(one for one in self.entries if one is not own), grown]
+        job = self.last[item.node] = EvaluationJob(item, self.entries, len(self.entries))
+        return job
 
 
 class NodeRecords:
-    """The runs that a monitor has seen; `history` holds the supersteps of all of them. Whoever
-    changes something holds the monitor's lock."""
+    """The runs that a monitor has seen. Whoever changes something holds the monitor's lock."""
 
     def __init__(self) -> None:
-        self.history = History()
         self.by_id: dict[str, NodeRunRecord] = {}
         self._order = 0
 
@@ -140,36 +143,30 @@ class NodeRecords:
         record = self.by_id.get(run.id)
         if record is None:
             record = self.by_id[run.id] = NodeRunRecord(run)
-        own, entries = record.place(item, step), self.history.entries
-        if len(own) > 1 and entries[-1] is not own:
-            place = next(n for n in range(len(entries) - 1, -1, -1) if entries[n] is own)
-            entries[place:] = [*entries[place + 1 :], own]
-        elif len(own) == 1:
-            entries.append(own)
-        job = record.last[item.node] = EvaluationJob(item, record.entries, len(record.entries))
-        return job
+        return record.place(item, step)
+
+    def find_history(self, run_id: str | None = None) -> History:
+        """Return the supersteps of one run, or of all in the order in which they ended."""
+        records = [r for r in self.by_id.values() if run_id in (None, r.run.id)]
+        steps = (step for record in records for step in record.entries)
+        return History([list(step) for step in sorted(steps, key=lambda step: step[-1].order)])
 
     def find_last(self, node: str, run_id: str | None) -> EvaluationJob | None:
-        """Of the nodes of this name the one that ended last, in one run or in all."""
-        if run_id is not None:
-            record = self.by_id.get(run_id)
-            return record.last.get(node) if record else None
-        found = [r.last[node] for r in list(self.by_id.values()) if node in r.last]
-        return max(found, key=lambda job: job.item.order, default=None)
+        """Return of the nodes of this name the one that ended last, in one run or in all."""
+        records = list(self.by_id.values())
+        jobs = [r.last[node] for r in records if node in r.last and run_id in (None, r.run.id)]
+        return max(jobs, key=lambda job: job.item.order, default=None)
 
     def find_thread(self, thread_id: str) -> NodeRun | None:
-        """The last run of a conversation."""
+        """Return the last run of a conversation."""
         records = reversed(self.by_id.values())
         return next((one.run for one in records if one.run.thread_id == thread_id), None)
 
     def take(self, run_id: str | None) -> History:
-        """The history of one run, or of all, which is forgotten here."""
+        """Return the history of one run, or of all, which is forgotten here."""
+        history = self.find_history(run_id)
         if run_id is None:
-            taken, self.history, self.by_id = self.history, History(), {}
-            return taken
-        record = self.by_id.pop(run_id, None)
-        if record is None:
-            return History()
-        gone = {id(step) for step in record.entries}
-        self.history = History([one for one in self.history.entries if id(one) not in gone])
-        return History(record.entries)
+            self.by_id = {}
+        else:
+            self.by_id.pop(run_id, None)
+        return history

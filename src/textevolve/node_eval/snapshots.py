@@ -44,13 +44,18 @@ _SECRET_ENDS = frozenset(
 _SECRET_KEYS = frozenset({"api", "private", "access", "secret", "signing", "encryption", "auth"})
 
 
+def _split_name(name: str) -> list[str]:
+    """Return the words of a name such as `clientSecret` or `X-API-KEY`, in small letters."""
+    return [word.lower() for word in _WORDS.findall(name[:200])]
+
+
 @dataclass(frozen=True)
 class SnapshotLimits:
     """How much of a state is kept.
 
-    `characters` of each text; `items` of each container, from its two ends; `total` items of the
-    whole state; `depth` of containers in containers. `secrets`: names of keys whose values are
-    masked, beside those that are always (`api_key`, `token`, `password`, `authorization`, ...).
+    `characters` of each text; `items` of each container, of a list from its two ends; `total` items
+    of the whole state; `depth` of containers in containers. `secrets`: names of keys whose values
+    are masked, beside those that are always (`api_key`, `token`, `password`, `authorization`, ...).
     """
 
     characters: int = 20_000
@@ -66,7 +71,8 @@ class SnapshotLimits:
                 raise InputError(f"the limit of {name} must be a whole number from 1 on")
         if isinstance(self.secrets, str):
             raise InputError("secrets must be a sequence of names, not one text")
-        object.__setattr__(self, "secrets", tuple(self.secrets))
+        names = tuple("".join(_split_name(secret)) for secret in self.secrets)
+        object.__setattr__(self, "secrets", names)
 
 
 WHOLE = SnapshotLimits(characters=10**9, items=10**9, total=10**9, depth=100)
@@ -76,19 +82,15 @@ WHOLE = SnapshotLimits(characters=10**9, items=10**9, total=10**9, depth=100)
 @lru_cache(maxsize=10_000)
 def _is_secret(key: str, secrets: tuple[str, ...]) -> bool:
     """Whether the value under this key is masked."""
-    words = [word.lower() for word in _WORDS.findall(key[:200])]
-    if not words:
-        return False
-    name = "".join(words)
-    if any(name == "".join(_WORDS.findall(secret)).lower() for secret in secrets):
+    words = _split_name(key)
+    name, last = "".join(words), words[-1] if words else ""
+    if last in ("key", "keys") and len(words) > 1 and words[-2] in _SECRET_KEYS:
         return True
-    if words[-1] in _SECRET_ENDS or name.endswith(("apikey", "password")):
-        return True
-    return words[-1] in ("key", "keys") and len(words) > 1 and words[-2] in _SECRET_KEYS
+    return last in _SECRET_ENDS or name.endswith(("apikey", "password")) or name in secrets
 
 
 class Description(str):
-    """What stands in a snapshot for something that is not kept."""
+    """Stands in a snapshot for something that is not kept."""
 
     __slots__ = ()
 
@@ -121,8 +123,8 @@ class Fields(dict[str, Any]):
 
 
 def take_snapshot(state: object, limits: SnapshotLimits) -> Any:
-    """A copy that nobody shares with the agent. Raises nothing, and calls no code of the state's
-    own unless it is a container of an unusual kind."""
+    """Copy a state, so that nothing is shared with the agent. Raises nothing, and calls no code of
+    the state's own unless it is a container of an unusual kind."""
     if type(state) is dict:
         flat = copy_flat(state, limits)
         if flat is not None:
@@ -131,8 +133,8 @@ def take_snapshot(state: object, limits: SnapshotLimits) -> Any:
 
 
 def copy_flat(state: Any, limits: SnapshotLimits) -> dict[Any, Any] | None:
-    """A copy of numbers and short texts under harmless keys, the quick way, for most states are
-    that; None where anything else is in it."""
+    """Copy numbers and short texts under harmless keys, the quick way, for most states are that;
+    None where anything else is in it."""
     if len(state) > min(limits.items, limits.total):
         return None
     copied: dict[Any, Any] = _dict.copy(state)
@@ -147,9 +149,8 @@ def copy_flat(state: Any, limits: SnapshotLimits) -> dict[Any, Any] | None:
 
 
 class _Snapshot:
-    """One state on its way into a snapshot: what is left of the limits, and what it is inside.
-
-    Types are told by `type(value)`, since `isinstance` may run code of the value's own.
+    """One state on its way into a snapshot: what is left of the limits, and the containers that it
+    is inside. Types are told by `type(value)`, since `isinstance` may run code of the value's own.
     """
 
     __slots__ = ("inside", "left", "limits")
@@ -161,60 +162,34 @@ class _Snapshot:
 
     def copy(self, value: Any, depth: int) -> Any:
         kind = _kind(value)
-        if kind in _ATOMS:
+        if kind in _ATOMS or kind is CutText or kind is Description:
             return value
         if kind is str:
             most = self.limits.characters
             return value if len(value) <= most else cut_text(value[:most], len(value))
-        key = id(value)
+        name = str(kind.__name__)[:80]
         try:
-            kept_as, parts = self._open(value, kind)
+            kept_as, parts = _open(value, kind)
             if kept_as is None:
-                return self._scalar(value, kind, depth)
+                return self._copy_scalar(value, kind, name, depth)
             if depth >= self.limits.depth:
-                return Description(f"<{_name(kind)}: not kept, nested deeper than {depth}>")
+                return Description(f"<{name}: not kept, nested deeper than {depth}>")
             if self.left <= 0 and len(parts):
-                return Description(f"<{_name(kind)}: not kept, the state has too many items>")
-            if key in self.inside:
-                return Description(f"<{_name(kind)}: stands within itself>")
-            self.inside.add(key)
-            copied = (
-                self._dict(parts, depth) if issubclass(kept_as, dict) else self._list(parts, depth)
-            )
-            self.inside.discard(key)
-            return cast(Any, kept_as(copied) if kept_as in (Fields, tuple) else copied)
+                return Description(f"<{name}: not kept, the state has too many items>")
+            if id(value) in self.inside:
+                return Description(f"<{name}: stands within itself>")
+            self.inside.add(id(value))
+            try:
+                copy = self._copy_list if kept_as in (list, tuple) else self._copy_dict
+                return cast(Any, kept_as(copy(parts, depth)))
+            finally:
+                self.inside.discard(id(value))
         except Exception as error:  # noqa: BLE001  the value's own code may raise anything
-            self.inside.discard(key)
-            return _unreadable(error, f"{_name(kind)}: ")
+            return Description(f"<{name}: not kept, reading it raised {type(error).__name__}>")
 
-    def _open(self, value: Any, kind: Any) -> tuple[Any, Any]:
-        """The type that a container is kept as, and its parts; None for what is no container."""
-        if issubclass(kind, dict):
-            return (Fields if kind is Fields else dict), value
-        if issubclass(kind, tuple):
-            names: Any = getattr(cast(Any, kind), "_fields", None)
-            return (Fields, dict(zip(names, value, strict=False))) if names else (tuple, value)
-        if issubclass(kind, (list, deque, Set)):
-            return list, value
-        if is_dataclass(kind):
-            return Fields, {name: _read(value, name) for name in kind.__dataclass_fields__}
-        if hasattr(kind, PYDANTIC):
-            extra: Any = getattr(value, "__pydantic_extra__", None) or {}
-            return Fields, {**value.__dict__, **extra}
-        if issubclass(kind, Mapping):
-            length, most = len(value), self.limits.items
-            kept = islice(value, length if length <= most else most - 1)
-            pairs: dict[Any, Any] = {key: value[key] for key in kept}
-            if length > len(pairs):
-                pairs["…"] = Description(f"<{length - len(pairs):,} more keys, not kept>")
-            return dict, pairs
-        return None, None
-
-    def _scalar(self, value: Any, kind: Any, depth: int) -> Any:
+    def _copy_scalar(self, value: Any, kind: Any, name: str, depth: int) -> Any:
         if issubclass(kind, Enum):
             return self.copy(value.value, depth)
-        if issubclass(kind, (Description, CutText)):
-            return value
         if issubclass(kind, str):
             return self.copy(str.__str__(value), depth)
         if issubclass(kind, (int, float)):
@@ -223,19 +198,27 @@ class _Snapshot:
             return str(value)
         if kind.__module__ == "numpy" and not getattr(value, "shape", (0,)):
             return self.copy(value.item(), depth)  # a number of numpy's
-        return _describe(value, kind)
+        size = ""  # as far as it is known without running a query
+        if issubclass(kind, (bytes, bytearray)):
+            size = f", {len(value):,} bytes"
+        elif hasattr(kind, "shape") and isinstance(shape := value.shape, tuple):
+            size = ", " + " x ".join(str(int(number)) for number in cast("tuple[Any, ...]", shape))
+        return Description(f"<{name}{size}>")
 
-    def _dict(self, pairs: dict[Any, Any], depth: int) -> dict[Any, Any]:
-        left_out = 0
-        if len(pairs) <= min(self.limits.items, self.left):
-            pairs = _dict.copy(pairs)  # in one step: no other thread can change it meanwhile
+    def _copy_dict(self, mapping: Any, depth: int) -> dict[Any, Any]:
+        length, most = len(mapping), min(self.limits.items, self.left)
+        fits = length <= most
+        if not isinstance(mapping, dict):
+            kept = islice(mapping, length if fits else most - 1)
+            pairs: dict[Any, Any] = {key: mapping[key] for key in kept}
+        elif fits:
+            pairs = _dict.copy(mapping)  # in one step: no other thread can change it meanwhile
         else:
-            first, last, left_out = self._ends(_dict.items(pairs))
-            pairs = dict([*first, *last])
+            pairs = dict(islice(_dict.items(mapping), most - 1))
         self.left -= len(pairs)
         copied: dict[Any, Any] = {}
         for key, value in pairs.items():
-            name = key if type(key) is str else self._key(key)
+            name = _plain_key(key)
             if type(name) is str:
                 if _is_secret(name, self.limits.secrets):
                     copied[name] = MASK
@@ -243,66 +226,53 @@ class _Snapshot:
                 if name == ARGUMENTS and type(value) is str:
                     value = mask_json(value, self.limits)
             copied[name] = self.copy(value, depth + 1)
-        if left_out:
-            copied["…"] = Description(f"<{left_out:,} more keys, not kept>")
+        if not fits:
+            copied["…"] = Description(f"<{length - len(pairs):,} more keys, not kept>")
         return copied
 
-    def _list(self, values: Any, depth: int) -> list[Any]:
-        first, last, left_out = self._ends(values)
+    def _copy_list(self, values: Any, depth: int) -> list[Any]:
+        """From the beginning and the end, since what came last often matters."""
+        length, most = len(values), min(self.limits.items, self.left)
+        first: list[Any] = list(islice(values, length if length <= most else (most + 1) // 2))
+        last: list[Any] = []
+        if length > most and hasattr(values, "__reversed__"):
+            last = list(islice(reversed(values), most // 2))[::-1]
         self.left -= len(first) + len(last)
         copied = [self.copy(value, depth + 1) for value in first]
-        if left_out:
+        if left_out := length - len(first) - len(last):
             copied.append(Description(f"<{left_out:,} more items, not kept>"))
         return copied + [self.copy(value, depth + 1) for value in last]
 
-    def _ends(self, values: Any) -> tuple[list[Any], list[Any], int]:
-        """The items that there is room for, from the beginning and the end, since what came last
-        often matters; and how many are left out. No more is read than it has by its length."""
-        length, most = len(values), min(self.limits.items, self.left)
-        if length <= most:
-            return list(islice(values, length)), [], 0
-        first: list[Any] = list(islice(values, (most + 1) // 2))
-        ends = hasattr(values, "__reversed__")
-        last = list(islice(reversed(values), most // 2))[::-1] if ends else []
-        return first, last, length - len(first) - len(last)
 
-    def _key(self, key: Any) -> Any:
-        """A key as a text or a number."""
-        kind = _kind(key)
-        if issubclass(kind, Enum):
-            return self._key(key.value)
-        if issubclass(kind, str):
-            return str.__str__(key)
-        if kind in _ATOMS:
-            return key
-        if kind is tuple and all(type(part) in (str, int) for part in key):
-            return str(key)
-        return f"<{_name(kind)}>"
+def _open(value: Any, kind: Any) -> tuple[Any, Any]:
+    """Return the type that a container is kept as, and its parts; None for any other value."""
+    if issubclass(kind, dict):
+        return (Fields if kind is Fields else dict), value
+    if issubclass(kind, tuple):
+        names: Any = getattr(cast(Any, kind), "_fields", None)
+        return (Fields, dict(zip(names, value, strict=False))) if names else (tuple, value)
+    if issubclass(kind, (list, deque, Set)):
+        return list, value
+    if is_dataclass(kind):
+        return Fields, {name: getattr(value, name) for name in kind.__dataclass_fields__}
+    if hasattr(kind, PYDANTIC):
+        extra: Any = getattr(value, "__pydantic_extra__", None) or {}
+        return Fields, {**value.__dict__, **extra}
+    return (dict, value) if issubclass(kind, Mapping) else (None, None)
 
 
-def _read(value: object, name: str) -> Any:
-    try:
-        return getattr(value, name)
-    except Exception as error:  # noqa: BLE001  a property of the user's may raise anything
-        return _unreadable(error)
-
-
-def _unreadable(error: Exception, name: str = "") -> Description:
-    return Description(f"<{name}not kept, reading it raised {type(error).__name__}>")
-
-
-def _describe(value: Any, kind: Any) -> Description:
-    """`<DataFrame, 100 x 3>`: the kind, and the size where it is told without running a query."""
-    size = ""
-    if issubclass(kind, (bytes, bytearray)):
-        size = f", {len(value):,} bytes"
-    elif hasattr(kind, "shape") and isinstance(shape := value.shape, tuple):
-        size = ", " + " x ".join(str(int(number)) for number in cast("tuple[Any, ...]", shape))
-    return Description(f"<{_name(kind)}{size}>")
-
-
-def _name(kind: Any) -> str:
-    return str(kind.__name__)[:80]
+def _plain_key(key: Any) -> Any:
+    """Return a key as a text or a number."""
+    kind = _kind(key)
+    if kind is str or kind in _ATOMS:
+        return key
+    if issubclass(kind, Enum):
+        return _plain_key(key.value)
+    if issubclass(kind, str):
+        return str.__str__(key)
+    if kind is tuple and all(type(part) in (str, int) for part in key):
+        return str(key)
+    return f"<{str(kind.__name__)[:80]}>"
 
 
 def mask_json(text: str, limits: SnapshotLimits) -> str:
@@ -315,20 +285,6 @@ def mask_json(text: str, limits: SnapshotLimits) -> str:
         return text
     masked = take_snapshot(value, replace(WHOLE, secrets=limits.secrets))
     return text if masked == value else json.dumps(masked, ensure_ascii=False)
-
-
-def copy_plain(value: Any) -> Any:
-    """A copy of what `take_snapshot` made."""
-    kind = _kind(value)
-    if kind is dict or kind is Fields:
-        copied = value.copy() if kind is dict else Fields(value)
-        for key, one in copied.items():
-            if type(one) not in _ATOMS and type(one) is not str:
-                copied[key] = copy_plain(one)
-        return copied
-    if kind is list or kind is tuple:
-        return cast(Any, kind)(map(copy_plain, value))
-    return value
 
 
 def find_loss(value: Any) -> str | None:

@@ -9,10 +9,7 @@ are not here: nothing of ours stops a node or sends a graph elsewhere.
 
 from __future__ import annotations
 
-from typing import Any
-
-from textevolve.errors import InputError
-from textevolve.node_eval.arbiteros.core import NO_POLICIES, ArbiterOSAlpha
+from textevolve.node_eval.arbiteros.core import ArbiterOSAlpha
 from textevolve.node_eval.arbiteros.evaluation import (
     EvaluationResult,
     NodeEvaluator,
@@ -28,9 +25,3 @@ __all__ = [
     "NodeEvaluator",
     "ThresholdEvaluator",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if "Policy" in name:
-        raise InputError(f"{name}: {NO_POLICIES}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

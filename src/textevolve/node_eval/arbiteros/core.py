@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Literal, TypeVar, cast
 
 from textevolve.errors import InputError
@@ -22,15 +22,7 @@ from textevolve.node_eval.monitor import Monitor
 from textevolve.node_eval.run_records import NodeRun, OpenNode
 
 F = TypeVar("F", bound=Callable[..., Any])
-BACKENDS = ("langgraph", "native", "vanilla")
-
-
-class KindError(InputError, TypeError):
-    """No instruction type; a TypeError as in ArbiterOS."""
-
-
-class RolloutError(InputError, RuntimeError):
-    """A rollout within a rollout; a RuntimeError as in ArbiterOS."""
+BACKENDS = ("langgraph", "native")
 
 
 class _WaitingMonitor(Monitor):
@@ -47,35 +39,24 @@ class _PublishedEvaluator(NodeEvaluator):
 
     def __init__(self, evaluator: NodeEvaluator) -> None:
         self.evaluator = evaluator
-        for name in ("background", "inline", "timeout"):
-            setattr(self, name, getattr(evaluator, name, None))
+        self.background, self.timeout = evaluator.background, evaluator.timeout
         super().__init__(evaluator.name, evaluator.target_instructions)
 
     def evaluate(self, history: ours.History) -> NodeOutcome | Awaitable[NodeOutcome]:
         return self.evaluator.evaluate(cast(Any, History(seen=history)))
 
 
-def _read_kind(kind: object) -> Instruction:
-    with suppress(InputError):
-        if not isinstance(kind, str) and (instruction := read_instruction(kind)) is not None:
-            return instruction
-    raise KindError(
-        "the instruction must be an instance of one of the Core enums, such as"
-        f" CognitiveCore.GENERATE, not {str(kind)[:40]!r}"
-    )
-
-
 class ArbiterOSAlpha:
     """`backend`: "langgraph", where a graph that is registered says which nodes stand side by side,
-    or "native" (also "vanilla"), where each node is a superstep unless one was entered for it.
+    or "native", where each node is a superstep unless one was entered for it.
 
     `monitor` is what does the work. Raises InputError for another backend.
     """
 
-    def __init__(self, backend: Literal["langgraph", "native", "vanilla"] = "langgraph") -> None:
+    def __init__(self, backend: Literal["langgraph", "native"] = "langgraph") -> None:
         if backend not in BACKENDS:
             raise InputError(f"the backend must be langgraph or native, not {backend!r}")
-        self.backend = "native" if backend == "vanilla" else backend
+        self.backend = backend
         self.monitor: Monitor = _WaitingMonitor()
         self.evaluators: list[NodeEvaluator] = []
         self._last = History(self.monitor)
@@ -96,22 +77,13 @@ class ArbiterOSAlpha:
         self.monitor.add(_PublishedEvaluator(evaluator))
         self.evaluators.append(evaluator)
 
-    def add_policy_checker(self, checker: object) -> None:
-        """
-        Raises:
-            InputError: always; there are no policies here.
-        """
-        raise InputError(NO_POLICIES)
-
-    add_policy_router = add_policy_checker
-
     def instruction(self, instruction_type: Instruction) -> Callable[[F], F]:
         """A decorator of functions of every kind: each call is a node of this type.
 
         Raises:
-            KindError: there is no such type.
+            InputError: there is no such type.
         """
-        kind = _read_kind(instruction_type)
+        kind = read_instruction(instruction_type)
 
         def decorate(function: F) -> F:
             name = getattr(function, "__name__", type(function).__name__)
@@ -154,7 +126,7 @@ class ArbiterOSAlpha:
 
     def rollout(self) -> Callable[[F], F]:
         """A decorator: each call is a run of its own, and begins an empty history. Calls that run
-        at once are not mixed. A call within a call raises a RolloutError."""
+        at once are not mixed. A call within a call raises an InputError."""
 
         def decorate(function: F) -> F:
             @functools.wraps(function)
@@ -174,7 +146,7 @@ class ArbiterOSAlpha:
     @contextmanager
     def _roll_out(self) -> Generator[None]:
         if (self.monitor.current_run or "") in self._rollouts:
-            raise RolloutError("Nested rollouts are not allowed: end one before the next begins")
+            raise InputError("Nested rollouts are not allowed: end one before the next begins")
         with self.monitor.run() as run_id:
             before, self._last = self._last, History(self.monitor, run_id)
             mine = self._rollouts[run_id] = self._last
@@ -186,9 +158,3 @@ class ArbiterOSAlpha:
                 del self._rollouts[run_id]
                 if self._last is not mine:
                     mine.forget()
-
-
-NO_POLICIES = (
-    "there are no policies here: nodes are judged, never stopped or routed; check in a node's own"
-    " code, and route by what monitor.last_feedback(...) says"
-)
