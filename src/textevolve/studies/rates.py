@@ -1,15 +1,15 @@
 """Rates: a judge's rate or mean over many texts, corrected by the few that people judged too.
 
-No model is asked: the verdicts are read from files that `textevolve evaluate -o` writes, or from
-rows with `id` and `judged`. Labelled rows have `human` as well; a verdict that they lack is looked
-up by `id` (and `candidate`). The estimators are in `textevolve.bench.rates`.
+No model is asked: the verdicts are read from tables that `textevolve evaluate -o results.csv`
+writes, or from rows with `id` and `judged`. Labelled rows have `human` as well; a verdict that they
+lack is looked up by `id` (and `candidate`). The estimator is in `textevolve.bench.rates`.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -43,8 +43,8 @@ class RatesSpec(StudySpec):
     kind: ClassVar[str] = "rates"
 
     judged: str = option(
-        description="What a judge said of many texts: a result file of textevolve evaluate, or rows"
-        " with id and judged (true, false or 0 to 1).",
+        description="What a judge said of many texts: a table (.csv, .parquet) of textevolve"
+        " evaluate, or rows with id and judged (true, false or 0 to 1).",
         argument=True,
         identity=False,
         reads=True,
@@ -80,7 +80,7 @@ def _read_judged(spec: RatesSpec) -> tuple[str, dict[VerdictKey, float | None]]:
     """The field of the judge's verdicts, and the verdicts; rows without an id have their place."""
     verdicts: dict[VerdictKey, float | None] = {}
     field, columns = spec.field, ""
-    for where, row in _read(spec.judged):
+    for where, row in read_rows(spec.judged, "row", _is_column):
         columns = columns or ", ".join(str(name) for name in list(row)[:8])
         field = field or next((name for name in FIELDS if name in row), None)
         key = _key_of(row, where) or (where, None)
@@ -106,7 +106,7 @@ def _read_labelled(
         by_id.setdefault(key[0], []).append(key)
     labelled: list[tuple[VerdictKey | None, float | None, float]] = []
     seen: set[VerdictKey] = set()
-    for where, row in _read(path):
+    for where, row in read_rows(path, "row", _is_column):
         human = _take_verdict(row, HUMAN, where)
         if human is None:
             continue
@@ -129,31 +129,8 @@ def _read_labelled(
     return labelled
 
 
-def _read(path: str) -> Iterator[tuple[str, FileRow]]:
-    """The rows of a file; of a whole result of `evaluate` one for each candidate."""
-    for where, row in read_rows(path, "row", lambda column: column in ("id", "text", "feedback")):
-        case, metrics, candidates = (row.get(name) for name in ("case", "metrics", "candidates"))
-        if isinstance(case, Mapping) and isinstance(metrics, Mapping):  # of a debate
-            passed, scores = (cast("Any", metrics).get(name, ()) for name in ("passed", "scores"))
-            try:
-                rows = [{"passed": p, "score": s} for p, s in zip(passed, scores, strict=True)]
-            except (TypeError, ValueError):
-                raise InputError(f"{where}: its metrics are not those of a result") from None
-            id: Any = cast("FileRow", case).get("id")
-        elif _is_objects(candidates):  # of another judge
-            id, rows = row.get("id"), cast("list[FileRow]", candidates)
-        else:
-            yield where, row
-            continue
-        id = id or row.get("index", "")
-        for number, one in enumerate(rows, 1):
-            yield where, {**one, "id": id, "candidate": number}
-
-
-def _is_objects(value: object) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(part, Mapping) for part in cast("list[object]", value)
-    )
+def _is_column(name: str) -> bool:
+    return name in ("id", "text", "feedback")
 
 
 def _key_of(row: FileRow, where: str) -> VerdictKey | None:
@@ -212,21 +189,13 @@ def report(_spec: RatesSpec, rate: RateReport) -> Report:
     first, *rest = explain_rate(rate)
     value = Column("value", "percent", 1) if rate.is_rate else Column("value", "number", 3)
     table = Table("", (Column(""), value), list(_rows(rate)), note="Brackets: 95 % intervals.")
-    facts: dict[str, str] = {}
-    if rate.corrected is not None:
-        facts["Sensitivity"] = wording.percent(rate.corrected.sensitivity, 1)
-        facts["Specificity"] = wording.percent(rate.corrected.specificity, 1)
-    return Report(about, first, [table, *map(Note, rest)], facts)
+    return Report(about, first, [table, *map(Note, rest)])
 
 
 def _rows(rate: RateReport) -> Iterator[tuple[str, Estimate]]:
     yield "as judged", with_ends(rate.raw, rate.raw_interval)
-    if rate.corrected is not None:
-        corrected = with_ends(rate.corrected.value, rate.corrected.interval)
-        yield "corrected (Rogan-Gladen)", corrected
-    if rate.powered is not None:
-        yield "prediction-powered mean", with_ends(rate.powered.value, rate.powered.interval)
-        yield "people's labels alone", with_ends(rate.powered.human, rate.powered.human_interval)
+    yield "prediction-powered mean", with_ends(rate.powered.value, rate.powered.interval)
+    yield "people's labels alone", with_ends(rate.powered.human, rate.powered.human_interval)
 
 
 def data(_spec: RatesSpec, rate: RateReport) -> Mapping[str, Any]:
