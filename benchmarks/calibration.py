@@ -32,7 +32,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from textevolve import acalibrate
+from textevolve import AsyncClient
+from textevolve.api.objects import Objects
 from textevolve.cli.execution import calm_collector
 from textevolve.events import Event, StepStarted
 from textevolve.judges.probe import QUESTIONS
@@ -40,6 +41,7 @@ from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.loops.calibration.tree import CalibrationResult
 from textevolve.loops.calibration.trial_runner import STAGE
 from textevolve.settings import Settings
+from textevolve.studies.calibrate import CalibrateSpec
 
 TEMPLATE = "Say something about {topic}, in version 0."
 MOST = 1000
@@ -101,21 +103,25 @@ async def search(
             chain += 1 + (len(QUESTIONS) if event.details.get("judged") else 0)
 
     began = time.perf_counter()
-    result = await acalibrate(
-        TEMPLATE,
-        [{"topic": f"topic {n}"} for n in range(asked.rows)],
-        evaluator=judge,
-        metric=None if judge else grade,
-        model=f"{url}#scripted",
+    objects = Objects()
+    client = AsyncClient(
+        f"{url}#scripted",
         store=folder / f"{time.monotonic_ns()}.db",
         settings=Settings(concurrency=asked.in_flight),
         listener=hear,
+    )
+    spec = CalibrateSpec(
+        template=TEMPLATE,
+        judge=judge,
+        metric=None if judge else objects.name(grade),
         strategy="protegi",
         beam=asked.beam,
         depth=asked.depth,
         successors=asked.successors,
         selection=selection,
     )
+    rows = [{"topic": f"topic {n}"} for n in range(asked.rows)]
+    result = await client.run(spec, cases=rows, objects=objects.by_name)
     return result, time.perf_counter() - began, chain
 
 

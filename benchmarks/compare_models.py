@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
 
-from textevolve import compare
+from textevolve import Client
 from textevolve.report.blocks import Matrix, Report
 from textevolve.report.markdown import write_markdown
 from textevolve.studies.compare_report import report
@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--model", action="append", help="in place of the two; repeatable")
     given = parser.parse_args()
     models = tuple(given.model or MODELS)
-    found = compare(
+    found = Client(store=given.store).compare(
         list(make_rows(given.limit)),
         PROMPTS,
         models=models,
@@ -121,7 +121,6 @@ def main() -> None:
         input="task",
         metric=is_right,
         max_output_tokens=200,
-        store=given.store,
     )
     nothing = {"outputs": ("none",), "metric": ("exact",), "label": "none"}  # the report needs none
     spec = CompareSpec.model_validate(nothing)

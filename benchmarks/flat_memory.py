@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from textevolve import Agent, Case, DebateResult, EvaluationResult, Profile, aevaluate_batch
+from textevolve import Agent, AsyncClient, Case, EvaluationResult, Profile
 from textevolve.llm.testing import serve_in_process
 
 FILLER = "The tide follows the moon, and the moon is patient with the sea. "
@@ -65,11 +65,11 @@ async def main() -> None:
         cases = make_cases(asked.cases)
         judged: dict[str, Any] = {"model": f"{url}#scripted", "profile": PROFILE}
         judged = {"judge": judge_length} if asked.code else judged
-        async for result in aevaluate_batch(cases, store=store, **judged):
+        async for result in AsyncClient(store=store).evaluate_batch(cases, **judged):
             if not done:
                 print(f"all cases are in the store: {resident():.0f} MB", flush=True)
             done += 1
-            scored += result.scored if isinstance(result, DebateResult) else not result.failure
+            scored += result.failure is None
             if done % max(1, asked.cases // 10) == 0:
                 seconds = time.perf_counter() - began
                 size = os.stat(store).st_size / 1e6

@@ -32,7 +32,7 @@ from dataclasses import replace
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from textevolve.api.running import arun
+from textevolve.api.client import AsyncClient
 from textevolve.bench.agreement import AgreementSummary, summarise
 from textevolve.bench.fit_summary import fit_signals
 from textevolve.bench.fitting import cross_validate, gather_signals, pose_problem
@@ -106,7 +106,8 @@ async def ask(
     )
     began = time.monotonic()
     cases = map(as_case, items)
-    found = await arun(spec, cases=cases, settings=settings, limits=limits, name=judge)
+    client = AsyncClient(settings=settings, limits=limits)
+    found = await client.run(spec, cases=cases, name=judge)
     seconds = time.monotonic() - began
     print(f"{judge}: {len(found.verdicts)} verdicts, {seconds:,.0f} s", file=sys.stderr, flush=True)
     return list(found.verdicts)

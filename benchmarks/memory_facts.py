@@ -21,7 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from textevolve import Case, DebateResult, Profile, Settings, TextEvolveError, aevaluate_batch
+from textevolve import (
+    AsyncClient,
+    Case,
+    Debate,
+    DebateResult,
+    Profile,
+    Settings,
+    TextEvolveError,
+)
 from textevolve.agents.resources import CollectionSpec
 from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.record import Add, NewMemory, Origin
@@ -186,8 +194,9 @@ async def judge(
 ) -> list[DebateResult]:
     """The debates over these facts' cases, in their order."""
     cases = [fact.case for fact in facts]
-    found = aevaluate_batch(cases, profile=profile, settings=settings, ordered=True, **options)
-    return [result async for result in found if isinstance(result, DebateResult)]
+    debate, client = Debate(profile=profile, **options), AsyncClient(settings=settings)
+    results = client.evaluate_batch(cases, judge=debate, ordered=True)
+    return [result.debate async for result in results if result.debate is not None]
 
 
 def was_right(fact: Fact, result: DebateResult) -> bool | None:

@@ -32,7 +32,9 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from textevolve.api.running import Objects, astream
+from textevolve.api.client import AsyncClient
+from textevolve.api.objects import Objects
+from textevolve.api.running import run_study
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.llm.embeddings import embed
 from textevolve.llm.local import serve
@@ -204,8 +206,10 @@ async def measure(
     judge = None if by_model else objects.name(AsIfRight())
     spec = MemoryEvaluationSpec(data=str(data), system=system, judge=judge, model="judge/local")
     sessions, seconds = 0, 0.0
-    async with aclosing(astream(spec, objects=objects, settings=settings)) as records:
-        async for record in records:
+    client, own = AsyncClient(settings=settings), objects.by_name
+    stream = run_study(client, spec, None, own, name="", ordered=True, ends=False)
+    async with aclosing(stream) as records:
+        async for _, record in records:
             if isinstance(record, SessionTimes):
                 sessions += 1
                 seconds += record.adding or 0.0

@@ -40,7 +40,7 @@ from typing import Any
 
 from processes import Watch, read_machine, read_process
 from ray_nodes import open_nodes
-from textevolve import DebateResult, aevaluate_batch
+from textevolve import AsyncClient, Debate, DebateResult
 from textevolve.cli.execution import calm_collector
 from textevolve.evaluation import Usage
 from textevolve.llm.journal import JournalEntry
@@ -160,13 +160,8 @@ def run(asked: Asked, url: str, store: str) -> AsyncGenerator[Any]:
     """The study, by the public verb; of Ray, so many are in flight at each node."""
     where: dict[str, Any] = {} if asked.on == "local" else {"on": asked.on}
     settings = Settings(concurrency=max(1, asked.in_flight // asked.nodes), **where)
-    return aevaluate_batch(
-        iterate_cases(asked.cases),
-        model=f"{url}#scripted",
-        store=store,
-        settings=settings,
-        convergence=0.0,
-    )
+    client = AsyncClient(f"{url}#scripted", store=store, settings=settings)
+    return client.evaluate_batch(iterate_cases(asked.cases), judge=Debate(convergence=0.0))
 
 
 async def measure(asked: Asked, folder: Path, postgres: str | None) -> Point:

@@ -35,7 +35,7 @@ from typing import Any
 
 import aiohttp
 
-from textevolve import DebateResult, aevaluate_batch
+from textevolve import AsyncClient, Debate
 from textevolve.cli.execution import calm_collector
 from textevolve.engine.sync import new_loop
 from textevolve.llm.testing import serve_in_process
@@ -60,17 +60,11 @@ def make_cases(number: int) -> list[dict[str, Any]]:
 async def run_ours(
     url: str, number: int, in_flight: int, folder: Path, store: str | None = None
 ) -> int:
-    settings = Settings(concurrency=in_flight)
-    results = aevaluate_batch(
-        make_cases(number),
-        model=f"{url}#scripted",
-        store=store or folder / f"{number}.db",
-        settings=settings,
-        convergence=0.0,
-    )
+    store, settings = store or str(folder / f"{number}.db"), Settings(concurrency=in_flight)
+    client = AsyncClient(f"{url}#scripted", store=store, settings=settings)
     scored = 0
-    async for result in results:
-        scored += isinstance(result, DebateResult) and result.scored
+    async for result in client.evaluate_batch(make_cases(number), judge=Debate(convergence=0.0)):
+        scored += result.failure is None
     assert scored == number, f"{number - scored} debates have no score"
     return number * CALLS
 
@@ -138,11 +132,9 @@ async def record_bodies(folder: Path) -> list[bytes]:
     from textevolve.llm.testing import ScriptedServer
 
     async with ScriptedServer() as server:
-        results = aevaluate_batch(
-            make_cases(1), model=f"{server.url}#scripted", store=folder / "one.db", convergence=0.0
-        )
-        found = [result async for result in results]
-        assert [isinstance(one, DebateResult) and one.scored for one in found] == [True]
+        client = AsyncClient(f"{server.url}#scripted", store=folder / "one.db")
+        results = client.evaluate_batch(make_cases(1), judge=Debate(convergence=0.0))
+        assert [result.failure async for result in results] == [None]
         return [json.dumps(body).encode() for body in server.requests]
 
 

@@ -26,7 +26,7 @@ def main(path: str = str(CASES), model: str | None = None) -> None:
     spent = Usage()
     for result in evaluate_batch(read_cases(path), model=model):
         spent += result.usage
-        print(f"{result.case.id}: coverage {result.coverage:.0%}")
+        print(f"{result.case.id}: {result.usage.calls} calls")
         for number, judged in enumerate(result.result):
             mark = "*" if number == result.best else " "
             print(f"  {mark} candidate {number + 1}: {describe(judged)}")

@@ -57,9 +57,11 @@ def main(model: str | None = None) -> None:
         model=model,
         recall=recall_notes,
     )
-    for turn in result.turns:
-        print(f"{result.agents[turn.agent]} recalled {len(turn.memories)}: {turn.memories}")
-    print(f"scores {result.scores.round(2)}, best: candidate {(result.best or 0) + 1}")
+    if result.debate is not None:
+        for turn in result.debate.turns:
+            agent = result.debate.agents[turn.agent]
+            print(f"{agent} recalled {len(turn.memories)}: {turn.memories}")
+    print(f"scores {result.scores}, best: candidate {(result.best or 0) + 1}")
 
 
 if __name__ == "__main__":

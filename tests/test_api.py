@@ -11,8 +11,8 @@ from functools import partial
 import numpy as np
 import pytest
 
+from flat_verbs import aevaluate, aevaluate_batch, aoptimize, evaluate, evaluate_batch
 from textevolve import (
-    AccessError,
     Agent,
     Case,
     DebateResult,
@@ -25,12 +25,8 @@ from textevolve import (
     Settings,
     SettingsError,
     StoreError,
-    aevaluate,
-    aevaluate_batch,
-    aoptimize,
-    evaluate,
-    evaluate_batch,
 )
+from textevolve.errors import AccessError
 from textevolve.events import CallFinished, StepFinished
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.store.repository import open_store
@@ -154,7 +150,7 @@ def test_results_come_as_they_finish_unless_order_is_asked_for(model, server):
     [
         ({"rounds": 0}, InputError, "rounds: "),
         ({"weights": {"accuracy": 0.0}}, InputError, "all are 0"),
-        ({"colour": "red"}, InputError, "unknown parameter 'colour'"),
+        ({"colour": "red"}, InputError, "unknown field 'colour'"),
         ({"profile": "nobody"}, InputError, "profile 'nobody'"),
         ({"model": "nobody/m"}, SettingsError, "there is no provider 'nobody'"),
         ({"model": "openai/gpt-6-luna"}, SettingsError, "needs a key"),

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+import flat_verbs
 import textevolve
 from textevolve.bench.variants import compare_variants
 from textevolve.errors import InputError
@@ -436,7 +437,7 @@ def test_from_python_with_metrics_and_judges_of_ones_own(files, model):
     rows = [{"n": n, "sum": 2 * n} for n in range(6)]
     prompts = {"short": "What is {n} and {n} more?", "careful": "What is {n}, exactly?"}
     given = {"models": model, "label": "sum", "metric": [close, "exact"], "judge": brief}
-    found = textevolve.compare(rows, prompts, **given)
+    found = flat_verbs.compare(rows, prompts, **given)
     assert found.rows == 6
     assert found.variants[0].mean.value == 1
     assert found.variants[0].scorers["exact"].value == pytest.approx(2 / 6)
@@ -445,18 +446,18 @@ def test_from_python_with_metrics_and_judges_of_ones_own(files, model):
     assert all("brief" in said.values() for said in frame["reasons"])
     assert "careful" in found._repr_html_()
     with pytest.raises(textevolve.InputError, match=r"'short\.txt' is a file"):
-        textevolve.compare(rows, ["short.txt"], models=model)
+        flat_verbs.compare(rows, ["short.txt"], models=model)
 
 
 def test_columns_of_rows_from_python_are_renamed_too(files, model):
     rows = [{"number": 3, "sum": 6}]
     given = {"models": model, "label": "sum", "metric": "exact"}
-    found = textevolve.compare(rows, {"p": "What is {n}?"}, map={"n": "number"}, **given)
+    found = flat_verbs.compare(rows, {"p": "What is {n}?"}, map={"n": "number"}, **given)
     assert found.variants[0].mean.value == 1
     with pytest.raises(InputError, match="no row has a column 'nix'"):
-        textevolve.compare(rows, {"p": "What is {sum}?"}, map={"n": "nix"}, **given)
+        flat_verbs.compare(rows, {"p": "What is {sum}?"}, map={"n": "nix"}, **given)
     with pytest.raises(InputError, match="prompts must be a list of templates"):
-        textevolve.compare(rows, "What is {n}?", **given)
+        flat_verbs.compare(rows, "What is {n}?", **given)
 
 
 def test_the_matrix_reads_its_rows_when_it_is_drawn():

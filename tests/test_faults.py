@@ -9,7 +9,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from textevolve import Case, EvaluationResult, Failure, Settings, aevaluate_batch
+from flat_verbs import aevaluate_batch
+from textevolve import Case, EvaluationResult, Failure, Settings
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, faults, instance, misbehave
 
 pytestmark = pytest.mark.guard

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from textevolve import Agent, FatalModelError, Profile, Settings, evaluate
+from flat_verbs import evaluate
+from textevolve import Agent, Profile, Settings
+from textevolve.errors import FatalModelError
 from textevolve.events import CallFinished
 from textevolve.llm.weights import fetch
 from textevolve.settings import Local, read_settings

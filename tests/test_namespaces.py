@@ -5,17 +5,17 @@ import json
 
 import pytest
 
+from flat_verbs import create_memories
 from memory.memory_script import remember
 from textevolve import (
-    AnswerError,
+    AsyncClient,
+    Client,
     InputError,
     MemorySpec,
     Settings,
     SettingsError,
-    aopen_namespace,
-    create_memories,
-    open_namespace,
 )
+from textevolve.errors import AnswerError
 from textevolve.llm.testing import Answer, ScriptedServer
 
 pytestmark = pytest.mark.guard
@@ -27,9 +27,9 @@ def settings(home, model):
 
 
 def test_a_namespace_from_plain_code(settings):
-    with pytest.raises(InputError, match="no namespace 'acme'"), open_namespace("acme"):
+    with pytest.raises(InputError, match="no namespace 'acme'"), Client().namespace("acme"):
         pass
-    with open_namespace("acme", create=True, settings=settings) as space:
+    with Client(settings=settings).namespace("acme", create=True) as space:
         made = space.collections.create("notes", kind="semantic")
         assert (made.kind, made.dimension, made.namespace) == ("semantic", 32, "acme")
         notes = space.memories("notes")
@@ -60,7 +60,7 @@ def test_a_namespace_from_plain_code(settings):
 
 def test_the_same_awaited(settings):
     async def work():
-        async with aopen_namespace(settings=settings) as space:
+        async with AsyncClient(settings=settings).namespace() as space:
             await space.collections.create("notes")
             notes = space.memories("notes")
             kept = await asyncio.gather(*(notes.add(f"Fact {n}.") for n in range(5)))
@@ -73,7 +73,7 @@ def test_the_same_awaited(settings):
 
 def test_it_works_where_a_loop_runs(settings):
     async def notebook():
-        with open_namespace(settings=settings) as space:
+        with Client(settings=settings).namespace() as space:
             space.users.create("eve")
             return [one.spec.name for one in space.users.list()]
 
@@ -81,7 +81,7 @@ def test_it_works_where_a_loop_runs(settings):
 
 
 def test_nothing_is_asked_where_nothing_is_embedded(settings, cli):
-    with open_namespace(settings=settings) as space:
+    with Client(settings=settings).namespace() as space:
         space.collections.create("notes", dimension=32)
         assert space.memories("notes").list() == []
         with pytest.raises(InputError, match="already"):
@@ -90,7 +90,7 @@ def test_nothing_is_asked_where_nothing_is_embedded(settings, cli):
 
 
 def test_what_is_embedded_is_kept_as_a_run(settings, cli):
-    with open_namespace(settings=settings) as space:
+    with Client(settings=settings).namespace() as space:
         space.collections.create("notes")
         space.memories("notes").add("Ann drinks tea.")
     (run,) = cli("runs", "list", "--json").rows
@@ -98,8 +98,8 @@ def test_what_is_embedded_is_kept_as_a_run(settings, cli):
 
 
 async def test_every_awaited_method_is_waited_for(settings):
-    async with aopen_namespace(settings=settings) as awaited:
-        with open_namespace(settings=settings) as space:
+    async with AsyncClient(settings=settings).namespace() as awaited:
+        with Client(settings=settings).namespace() as space:
             for name in ("", "agents", "collections", "users", "namespaces", "memories"):
                 waits, awaits = space, awaited
                 if name:
@@ -114,7 +114,7 @@ async def test_every_awaited_method_is_waited_for(settings):
 
 
 def test_an_embedder_that_is_none_is_said(home, settings):
-    with open_namespace(settings=settings) as space:
+    with Client(settings=settings).namespace() as space:
         with pytest.raises(SettingsError, match="no provider 'nobody'"):
             space.collections.create("notes", embedder="nobody/model")
 
@@ -149,7 +149,7 @@ def fill(space, settings, server):
 
 
 def test_a_collection_goes_with_its_history(settings, home, server):
-    with open_namespace(settings=settings) as space:
+    with Client(settings=settings).namespace() as space:
         notes = fill(space, settings, server)
         space.collections.export("notes", "notes.jsonl")
         kept, history = notes.list(closed=True), notes.history(notes.list()[0].id)
@@ -170,7 +170,7 @@ def test_a_collection_goes_with_its_history(settings, home, server):
         assert [one.text for one in same.memories] == [one.text for one in found.memories]
         then = [one.text for one in copy.search("live", as_of=kept[0].created).memories]
         assert then == [one.text for one in notes.search("live", as_of=kept[0].created).memories]
-    with open_namespace(settings=settings.model_copy(update={"store": home / "b.db"})) as space:
+    with Client(settings=settings.model_copy(update={"store": home / "b.db"})).namespace() as space:
         space.collections.import_file("notes.jsonl")
         assert space.memories("notes").list(closed=True) == kept
         space.collections.export("notes", "again.jsonl")
@@ -178,7 +178,7 @@ def test_a_collection_goes_with_its_history(settings, home, server):
 
 
 def test_half_a_file_changes_nothing(settings, home, server):
-    with open_namespace(settings=settings) as space:
+    with Client(settings=settings).namespace() as space:
         fill(space, settings, server)
         space.namespaces.export("default", "all.jsonl")
         lines = (home / "all.jsonl").read_text().splitlines()
@@ -196,7 +196,7 @@ def test_half_a_file_changes_nothing(settings, home, server):
 
 
 def test_chats_go_with_their_agent(settings, query):
-    with open_namespace(settings=settings) as space:
+    with Client(settings=settings).namespace() as space:
         agent = space.agents.create("bot", persona="First.")
         (where,) = space.namespaces.list()
         fields = "(id, namespace_id, agent_id, user, title, created, updated)"
@@ -235,13 +235,13 @@ def spoil(value):
 
 @pytest.mark.slow
 def test_a_spoilt_file_is_taken_in_whole_or_refused(settings, home, server):
-    with open_namespace(settings=settings) as space:
+    with Client(settings=settings).namespace() as space:
         fill(space, settings, server)
         space.users.create("eve", description="A person.")
         space.namespaces.export("default", "all.jsonl")
     lines = [json.loads(one) for one in (home / "all.jsonl").read_text().splitlines()]
     refused = taken = 0
-    with open_namespace(settings=settings.model_copy(update={"namespace": "own"})) as space:
+    with Client(settings=settings.model_copy(update={"namespace": "own"})).namespace() as space:
         for number, line in enumerate(lines):
             if number > 5 and "memory" in line:
                 continue  # as those before it
@@ -266,7 +266,7 @@ def files_hold(settings, word):
 
 
 def test_memories_and_collections_are_erased_from_the_journal_too(settings, query):
-    with open_namespace("acme", create=True, settings=settings) as space:
+    with Client(settings=settings).namespace("acme", create=True) as space:
         space.collections.create("notes")
         notes = space.memories("notes")
         nuts = notes.add("Ann is allergic to walnuts.")
@@ -292,7 +292,7 @@ def test_memories_and_collections_are_erased_from_the_journal_too(settings, quer
 
 
 def test_a_namespace_is_erased_with_its_memories(settings):
-    with open_namespace("acme", create=True, settings=settings) as space:
+    with Client(settings=settings).namespace("acme", create=True) as space:
         space.collections.create("notes")
         space.memories("notes").add("Ann is allergic to walnuts.")
         space.namespaces.delete("acme")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from textevolve import aopen_chat, open_chat
+from flat_verbs import chat as open_chat
+from textevolve import AsyncClient
 from textevolve.agents.chat import ChatAnswer
 from textevolve.errors import ConflictError, InputError, ModelError
 from textevolve.llm.streaming import AnswerPiece
@@ -36,7 +37,7 @@ def test_a_chat_in_plain_code(settings, resources, guide) -> None:
 async def test_it_works_where_a_loop_runs(settings, resources) -> None:
     with open_chat("acme/plain", settings=settings) as chat:
         assert chat.say("One.").text
-    async with aopen_chat("acme/plain", settings=settings, session="last") as chat:
+    async with AsyncClient(settings=settings).chat("acme/plain", session="last") as chat:
         events = [event async for event in chat.say("Two.")]
     assert events[-1].position == 4
 
@@ -71,7 +72,6 @@ def test_failures_are_raised_and_answered_later(settings, resources, guide) -> N
     ("given", "told"),
     [
         ({"agent": "acme/nobody"}, "there is no agent"),
-        ({"agent": "acme/plain", "sesion": "x"}, "sesion"),
         ({"agent": "acme/plain", "session": "last"}, "there is no chat yet"),
         ({"agent": "acme/plain", "temperature": 9}, "temperature"),
     ],

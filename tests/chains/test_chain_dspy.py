@@ -10,7 +10,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     dspy = pytest.importorskip("dspy")
 
-from textevolve import Chain, Limits, as_dspy_lm, as_dspy_module, ask, call, open_chain, run_chain
+from flat_verbs import as_dspy_lm, as_dspy_module, open_chain, run_chain
+from textevolve import Chain, Limits, ask, call
 from textevolve.errors import InputError
 from textevolve.llm.testing import ScriptedServer
 

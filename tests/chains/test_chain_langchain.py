@@ -13,16 +13,8 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda, RunnableParallel
 
-from textevolve import (
-    Chain,
-    Limits,
-    as_chat_model,
-    as_runnable,
-    ask,
-    call,
-    open_chain,
-    run_chain,
-)
+from flat_verbs import as_chat_model, as_runnable, open_chain, run_chain
+from textevolve import Chain, Limits, ask, call
 from textevolve.errors import BudgetError, InputError, RejectedError
 
 

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from textevolve import Chain, Limits, ask, calibrate, call, compare, optimize, run_chain
+from flat_verbs import calibrate, compare, optimize, run_chain
+from textevolve import Chain, Limits, ask, call
 from textevolve.errors import InputError, MismatchError
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.settings import Settings

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve import read_template, to_langchain_template
+from textevolve.api.templates import read_template, to_langchain_template
 from textevolve.errors import InputError
 from textevolve.llm.chains.chat_template import (
     ChatTemplate,

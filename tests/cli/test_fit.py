@@ -9,7 +9,8 @@ import time
 import pytest
 import yaml
 
-from textevolve import InputError, evaluate, fit_judge
+from flat_verbs import evaluate, fit_judge
+from textevolve import InputError
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.studies.fit import FitSpec, names_of
 

@@ -7,9 +7,10 @@ import time
 
 import pytest
 import yaml
-
-from textevolve import Limits, Settings, optimize
 from textevolve.api.optimization import aoptimize
+
+from flat_verbs import optimize
+from textevolve import Limits, Settings
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.loops.attempt import Attempt

@@ -25,41 +25,38 @@ ITEMS = [
 ]
 CHAIN = te.Chain("double", te.ask("first", "What is {n} and {n} more?"), outputs="first")
 VERBS = {
-    "evaluate": (te.evaluate, te.aevaluate, PAIR, {"judge": "probe"}, "scores"),
-    "optimize": (te.optimize, te.aoptimize, ["Write."], {"judge": "probe"}, "output"),
-    "innovate": (te.innovate, te.ainnovate, ["Write.", "probe"], {"rounds": 1}, "input"),
-    "guide": (
-        te.guide,
-        te.aguide,
-        ["Why?"],
-        {"candidates": ["A", "B"], "judge": "probe"},
-        "answer",
-    ),
+    "evaluate": (PAIR, {"judge": "probe"}, "scores"),
+    "optimize": (["Write."], {"judge": "probe"}, "output"),
+    "innovate": (["Write.", "probe"], {"rounds": 1}, "input"),
+    "guide": (["Why?"], {"candidates": ["A", "B"], "judge": "probe"}, "answer"),
     "compare": (
-        *(te.compare, te.acompare, [ROWS, ["What is {n} and {n} more?"]]),
-        *({"label": "sum", "metric": "exact"}, "variants"),
+        *([ROWS, ["What is {n} and {n} more?"]], {"label": "sum", "metric": "exact"}),
+        "variants",
     ),
-    "run_chain": (te.run_chain, te.arun_chain, [CHAIN, {"n": 3}], {}, "outputs"),
-    "summarize": (te.summarize, te.asummarize, ["The sea is deep. " * 300, 200], {}, "text"),
-    "fit_judge": (te.fit_judge, te.afit_judge, [ITEMS, "probe,length"], {}, "fit"),
+    "run_chain": ([CHAIN, {"n": 3}], {}, "outputs"),
+    "summarize": (["The sea is deep. " * 300, 200], {}, "text"),
+    "fit_judge": ([ITEMS, "probe,length"], {}, "fit"),
 }
 
 
 @pytest.mark.parametrize("name", VERBS)
 def test_a_verb_gives_the_same_wherever_it_is_called(name, home, server, model):
     server.script = answer
-    plain, awaited, texts, options, field = VERBS[name]
-    plain = partial(plain, *texts, **options, model=model)
+    texts, options, field = VERBS[name]
+    client, texts = te.Client(model), list(texts)
+    plain = partial(getattr(client, name), *texts, **options)
 
     async def within():
         return plain()
 
     async def beside():
-        return await awaited(*texts, **options, model=model)
+        async with te.AsyncClient(model) as awaited:
+            return await getattr(awaited, name)(*texts, **options)
 
     with ThreadPoolExecutor(3) as pool:
         futures = [pool.submit(plain) for _ in range(3)]
-        results = [plain(), asyncio.run(within()), asyncio.run(beside())]
+        default = getattr(te, name)(*texts, **options, model=model)
+        results = [plain(), default, asyncio.run(within()), asyncio.run(beside())]
         results += [future.result() for future in futures]
     results = [getattr(result, "runs", [result])[0] for result in results]
     fields = {str(getattr(result, field)) for result in results}
@@ -70,9 +67,10 @@ def test_a_verb_gives_the_same_wherever_it_is_called(name, home, server, model):
 @pytest.mark.parametrize("name", VERBS)
 async def test_a_verb_works_in_an_async_test_and_in_tasks_side_by_side(name, home, server, model):
     server.script = answer
-    plain, awaited, texts, options, field = VERBS[name]
-    both = await asyncio.gather(*(awaited(*texts, **options, model=model) for _ in range(2)))
-    results = [*both, plain(*texts, **options, model=model)]
+    texts, options, field = VERBS[name]
+    awaited = getattr(te.AsyncClient(model), name)
+    both = await asyncio.gather(*(awaited(*texts, **options) for _ in range(2)))
+    results = [*both, getattr(te, name)(*texts, **options, model=model)]
     results = [getattr(result, "runs", [result])[0] for result in results]
     assert len({str(getattr(result, field)) for result in results}) == 1
 
@@ -81,10 +79,11 @@ NOTEBOOK = """
 import ast, asyncio, sys, types
 
 cells = [
-    "from textevolve import aevaluate, evaluate, open_namespace",
+    "from textevolve import AsyncClient, evaluate, namespace",
     "first = evaluate('Is 7 prime?', ['A good one.', 'No.'], judge='probe', model=model)",
-    "second = await aevaluate('Is 7 prime?', ['A good one.', 'No.'], judge='probe', model=model)",
-    "with open_namespace('acme', create=True) as space: ann = space.users.create('ann')",
+    "awaited = AsyncClient(model).evaluate",
+    "second = await awaited('Is 7 prime?', ['A good one.', 'No.'], judge='probe')",
+    "with namespace('acme', create=True) as space: ann = space.users.create('ann')",
     "print(list(first.scores) == list(second.scores), ann.spec.name)",
 ]
 
@@ -119,9 +118,9 @@ def test_ctrl_c_ends_a_verb_with_a_run_that_can_be_resumed(home, server, model, 
 
     server.script = script
     code = (
-        "from textevolve import evaluate_batch\n"
+        "from textevolve import Client\n"
         "cases = [(f'Why {n}?', ['A good one.', 'No.']) for n in range(6)]\n"
-        f"list(evaluate_batch(cases, judge='probe', model={model!r}, concurrency=1))\n"
+        f"list(Client({model!r}, concurrency=1).evaluate_batch(cases, judge='probe'))\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     assert reached.wait(60)

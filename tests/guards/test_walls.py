@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve import InputError, open_namespace
+from textevolve import Client, InputError
 
 pytestmark = pytest.mark.guard
 
@@ -65,7 +65,7 @@ def test_nothing_crosses(steps):
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         path = Path(folder) / "store.db"
         spaces = {
-            name: stack.enter_context(open_namespace(name, create=True, store=path))
+            name: stack.enter_context(Client(store=path).namespace(name, create=True))
             for name in SPACES
         }
         wanted = {(kind, name): {} for kind in KINDS for name in SPACES}

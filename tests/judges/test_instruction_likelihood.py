@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from textevolve import aevaluate
+from flat_verbs import aevaluate
 from textevolve.errors import AccessError, AnswerError, CapabilityError, InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.evaluators import open_evaluator

@@ -7,11 +7,12 @@ import signal
 
 import pytest
 
+from flat_verbs import acalibrate, calibrate
 from parameter_sets import slow_but_first
 from rehearsals import estimate_study
-from textevolve import CalibrationResult, acalibrate, calibrate
 from textevolve.errors import InputError
 from textevolve.llm.testing import Answer
+from textevolve.loops.calibration.tree import CalibrationResult
 from textevolve.studies.calibrate import (
     CalibrateSpec,
     cases_of,

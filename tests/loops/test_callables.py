@@ -8,7 +8,7 @@ from asyncio import CancelledError
 
 import pytest
 
-import textevolve
+import flat_verbs
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.loops.rules import RulesJudgement
 from textevolve.loops.scoring import as_evaluator, as_generator
@@ -136,17 +136,17 @@ async def test_plain_functions_write_too_and_async_ones_stay_what_they_are():
 
 def test_plain_functions_serve_every_loop(home, server, model):
     drafts = iter(["The sun.", "The moon."])
-    made = textevolve.optimize(
+    made = flat_verbs.optimize(
         "Say moon.", judge=has_moon, generator=lambda *_, **__: next(drafts), model=model
     )
     assert (made.status, made.output, server.calls) == ("accepted", "The moon.", 0)
-    assert textevolve.as_metric(has_moon)("Say moon.", "The moon.") == 1.0
-    found = textevolve.innovate("Say moon.", judge=has_moon, rounds=1, outputs=2, model=model)
+    assert flat_verbs.as_metric(has_moon)("Say moon.", "The moon.") == 1.0
+    found = flat_verbs.innovate("Say moon.", judge=has_moon, rounds=1, outputs=2, model=model)
     assert 0 <= found.innovation.attempts[0].score <= 1
 
 
 def test_an_evaluator_that_gives_nothing_costs_no_traceback(home, model):
-    made = textevolve.optimize(
+    made = flat_verbs.optimize(
         "Say moon.", judge=lambda _: None, generator=lambda *_, **__: "A text.", model=model
     )
     assert made.status == "failed"

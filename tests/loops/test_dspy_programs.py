@@ -10,7 +10,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     dspy = pytest.importorskip("dspy")
 
-from textevolve import as_dspy_lm, calibrate
+from flat_verbs import as_dspy_lm, calibrate
 from textevolve.llm.testing import ScriptedServer
 from textevolve.settings import Settings
 

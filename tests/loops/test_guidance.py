@@ -5,9 +5,10 @@ import re
 
 import pytest
 
-import textevolve
+import flat_verbs
 from textevolve import InputError, Limits
 from textevolve.debate.profile import load_profile
+from textevolve.errors import AccessError
 from textevolve.evaluation import EvaluationResult, Usage
 from textevolve.llm.testing import Answer, Fault
 from textevolve.memory.cue import Memory
@@ -42,7 +43,7 @@ def guide(home, server, model):
     server.script = answering
 
     async def run(**options):
-        return await textevolve.aguide(QUESTION, model=model, **options)
+        return await flat_verbs.aguide(QUESTION, model=model, **options)
 
     return run
 
@@ -196,7 +197,7 @@ async def test_time_is_limited(guide, server):
 
 async def test_a_model_that_cannot_be_asked_ends_it(guide, server):
     server.script = lambda body, n: Fault.UNAUTHORISED
-    with pytest.raises(textevolve.AccessError):
+    with pytest.raises(AccessError):
         await guide()
 
 
@@ -221,7 +222,7 @@ async def test_what_cannot_be_done_is_refused(guide, server, options):
 def test_it_works_without_a_loop_and_with_a_profile_of_ones_own(home, server, model):
     server.script = answering
     profile = load_profile("general")
-    found = textevolve.guide(
+    found = flat_verbs.guide(
         QUESTION, model=model, profile=profile, debate={"rounds": 1}, proposals=2
     )
     assert found.answer == "The moon and the sun pull."

@@ -8,8 +8,9 @@ from random import Random
 
 import pytest
 
-import textevolve
+import flat_verbs
 from textevolve import InputError, Limits
+from textevolve.errors import AccessError
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.llm.testing import Answer, Fault, faults
 from textevolve.loops.innovation import Innovation, RefinedInput, Sample
@@ -73,7 +74,7 @@ def scores(marks, seen=None):
 def innovate(home, server, model):
     async def run(writer, judge, **options):
         server.script = writer
-        return await textevolve.ainnovate(TASK, judge, model=model, **{"outputs": 2, **options})
+        return await flat_verbs.ainnovate(TASK, judge, model=model, **{"outputs": 2, **options})
 
     return run
 
@@ -239,7 +240,7 @@ async def test_a_limit_of_time_stops_it(innovate):
 
 
 async def test_a_model_that_cannot_be_asked_ends_it(innovate):
-    with pytest.raises(textevolve.AccessError):
+    with pytest.raises(AccessError):
         await innovate(lambda body, number: Fault.UNAUTHORISED, scores([0.2]))
 
 
@@ -300,7 +301,7 @@ def test_prompts_do_not_grow_with_the_rounds(home, server, model):
     writer = Writer(1, 2, 3, 4, 5, 6, 7, 8)
     server.script = writer
     marks = [0.1 + 0.1 * n for n in range(9)]
-    textevolve.innovate(TASK, scores(marks), model=model, rounds=8, outputs=1, fresh=0)
+    flat_verbs.innovate(TASK, scores(marks), model=model, rounds=8, outputs=1, fresh=0)
     sizes = [len(body["messages"][0]["content"]) for body in writer.refinements]
     assert len(sizes) == 8
     assert max(sizes[1:]) - min(sizes[1:]) < 5

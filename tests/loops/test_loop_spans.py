@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from test_calibrate_command import SMALL, TEMPLATE, Scripted
 from test_loop_studies import KINDS, revising
 
-from textevolve import aoptimize, optimize
+from flat_verbs import aoptimize, optimize
 from textevolve.llm.testing import Answer, ScriptedServer
 
 ERROR = 2

@@ -9,7 +9,8 @@ from types import SimpleNamespace as Made
 import pytest
 
 import textevolve
-from textevolve import AnswerError, BudgetError, InputError, Limits
+from textevolve import BudgetError, InputError, Limits
+from textevolve.errors import AnswerError
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.loops.metrics import Scored
 
@@ -149,7 +150,8 @@ def test_rules_are_a_metric_that_asks_nothing(home, server, cli):
 
 
 def test_limits_hold_over_all_calls(home, server, model):
-    with textevolve.as_metric("probe", model=model, limits=Limits(calls=5), missing=0.0) as metric:
+    client = textevolve.Client(model, limits=Limits(calls=5))
+    with client.as_metric("probe", missing=0.0) as metric:
         metric("Q?", "A.")
         with pytest.raises(BudgetError, match="the limit of 5 calls"):
             metric("Q?", "B.")

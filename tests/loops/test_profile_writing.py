@@ -5,9 +5,10 @@ import json
 
 import pytest
 
-import textevolve
-from textevolve import AnswerError, BudgetError, InputError, Limits
+import flat_verbs
+from textevolve import BudgetError, InputError, Limits
 from textevolve.debate.profile import load_profile, parse_profile
+from textevolve.errors import AnswerError
 from textevolve.loops.attempt import text_similarity
 from textevolve.loops.profile_writing import Draft, render_profile
 from textevolve.store.repository import open_store
@@ -63,7 +64,7 @@ def asked(home, server, model):
 
     async def ask(*drafts, subject="Advice to patients", **options):
         server.script = writes(*drafts)
-        return await textevolve.agenerate_profile(subject, model=model, **options)
+        return await flat_verbs.agenerate_profile(subject, model=model, **options)
 
     return ask
 
@@ -76,7 +77,7 @@ async def test_a_generated_profile_runs_in_a_debate(asked, home, server, model):
     assert [agent.name for agent in profile.agents] == list(NAMES[:3])
     assert profile.weights == {"safe": 1.0, "clear": 0.6}
     assert profile.components[0].rubric == {0: "not at all: harmful", 5: "in part", 10: "wholly"}
-    result = await textevolve.aevaluate(
+    result = await flat_verbs.aevaluate(
         "A child has a fever.", ["Wait.", "Call."], profile="made.yaml", model=model
     )
     assert result.scored
@@ -203,4 +204,4 @@ def test_similarity_counts_words_in_order():
 
 def test_generating_works_without_a_loop(home, server, model):
     server.script = writes(draft())
-    assert textevolve.generate_profile("Advice", model=model).profile.name == "medical-advice"
+    assert flat_verbs.generate_profile("Advice", model=model).profile.name == "medical-advice"

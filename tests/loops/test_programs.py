@@ -9,7 +9,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, StateGraph
 from langgraph.runtime import Runtime
 
-from textevolve import PromptSet, as_chat_model, calibrate
+from flat_verbs import as_chat_model, calibrate
+from textevolve import PromptSet
 from textevolve.errors import InputError
 from textevolve.llm.chains.chain_file import load_chain
 from textevolve.llm.testing import ScriptedServer

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from materials import take_material
 
-from textevolve import acalibrate
+from flat_verbs import acalibrate
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Usage
 from textevolve.llm.client import OpenAIClient

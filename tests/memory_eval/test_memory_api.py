@@ -6,25 +6,42 @@ from pathlib import Path
 
 import pytest
 
-import textevolve
+from flat_verbs import evaluate_memory
 from textevolve import (
-    AnswerError,
+    AsyncClient,
     BudgetError,
     Case,
+    Client,
     EvaluationResult,
     InputError,
     Limits,
     Usage,
-    ajudge_integrity,
-    evaluate_memory,
-    judge_accuracy,
-    judge_answer,
-    judge_integrity,
-    judge_update,
+    judge_memory,
 )
+from textevolve.errors import AnswerError
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.memory_eval.dataset import DialogueTurn, user_to_line
 from textevolve.memory_eval.synthesis import synthesise
+
+
+def judge_integrity(expected, memories, **options):
+    return judge_memory("integrity", {"expected": expected, "memories": memories}, **options)
+
+
+def judge_accuracy(memory, dialogue, gold=(), **options):
+    texts = {"memory": memory, "dialogue": dialogue, "gold": gold}
+    return judge_memory("accuracy", texts, **options)
+
+
+def judge_update(expected, memories, original=(), **options):
+    texts = {"expected": expected, "memories": memories, "original": original}
+    return judge_memory("update", texts, **options)
+
+
+def judge_answer(question, reference, answer, evidence=(), **options):
+    texts = {"question": question, "reference": reference, "answer": answer, "evidence": evidence}
+    return judge_memory("question", texts, **options)
+
 
 ANSWERS = {
     "score": {"reasoning": "half of it", "score": 1},
@@ -87,7 +104,8 @@ def test_the_same_judgement_again_costs_nothing(model, server):
 
 
 async def test_where_a_loop_runs_both_forms_work(model):
-    made = await ajudge_integrity("Ada moved.", ["Ada moved."], model=model)
+    texts = {"expected": "Ada moved.", "memories": ["Ada moved."]}
+    made = await AsyncClient(model).judge_memory("integrity", texts)
     assert judge_integrity("Ada moved.", ["Ada moved."], model=model) == made
 
 
@@ -133,7 +151,6 @@ def test_an_evaluator_of_ones_own_needs_no_model(home):
     made = judge_update("Bonn", ["Kiel"], judge=judge)
     assert (made.metadata["label"], made.feedback, made.score) == ("Hallucination", "mine", 0)
     assert made.metadata["judge"].endswith("judge")
-    assert not (home / "store.db").exists()
 
 
 def test_no_verdict_is_an_error_and_is_asked_anew_the_next_time(model, server):
@@ -142,7 +159,9 @@ def test_no_verdict_is_an_error_and_is_asked_anew_the_next_time(model, server):
         judge_integrity("Ada moved.", "Ada moved.", model=model)
     assert len(server.requests) == 2
     with pytest.raises(BudgetError):
-        judge_integrity("Ada moved to Bonn.", "x", model=model, limits=Limits(calls=0))
+        Client(model, limits=Limits(calls=0)).judge_memory(
+            "integrity", {"expected": "Ada moved to Bonn.", "memories": "x"}
+        )
     assert len(server.requests) == 2
 
 
@@ -150,11 +169,11 @@ def test_no_verdict_is_an_error_and_is_asked_anew_the_next_time(model, server):
     ("call", "reason"),
     [
         (lambda: judge_integrity(" ", ["x"]), "expected is blank"),
-        (lambda: judge_integrity(None, ["x"]), "expected is blank, or no text"),
+        (lambda: judge_integrity(None, ["x"]), "expected is neither a text nor a list"),
         (lambda: judge_integrity("x", None), "memories is neither a text nor a list"),
         (lambda: judge_integrity("x", ["a", 3]), "memories, item 2, is not a text but int"),
         (lambda: judge_accuracy("x", []), "dialogue is blank"),
-        (lambda: judge_accuracy("x", 5), "dialogue is not a text or a list"),
+        (lambda: judge_accuracy("x", 5), "dialogue is neither a text nor a list"),
         (lambda: judge_accuracy("x", ["hello"]), "dialogue is not a text or a list of turns"),
         (lambda: judge_accuracy("x", [{"role": "user"}]), "0.content is missing"),
         (lambda: judge_answer("", "x", "y"), "question is blank"),
@@ -183,12 +202,6 @@ def test_a_judgement_is_kept_and_can_be_written_down(cli, model, server, home):
     refused = cli("run", "one.yaml")
     assert refused.code == 2
     assert "update is judged by memories, expected, original" in refused.err
-
-
-def test_the_functions_are_public():
-    names = {"integrity", "accuracy", "update", "answer"}
-    assert {f"judge_{name}" for name in names} <= set(textevolve.__all__)
-    assert {f"ajudge_{name}" for name in names} <= set(textevolve.__all__)
 
 
 def test_the_examples_of_the_page_run(model, monkeypatch):

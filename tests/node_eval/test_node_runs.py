@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from textevolve import Case, EvaluationResult, Failure, InputError, judge, keep_history
+from flat_verbs import judge
+from textevolve import Case, EvaluationResult, Failure, InputError, keep_history
 from textevolve.engine import sync
 from textevolve.errors import MismatchError
 from textevolve.llm.testing import Answer, Fault

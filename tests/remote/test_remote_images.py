@@ -4,8 +4,8 @@ import csv
 
 import pytest
 
+from flat_verbs import evaluate
 from made_images import png
-from textevolve import evaluate
 from textevolve.llm.testing import seen_images
 
 pytestmark = pytest.mark.guard

@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from textevolve import Case, InputError, evaluate, evaluate_batch, optimize
+from flat_verbs import evaluate, evaluate_batch, optimize
+from textevolve import Case, InputError
 from textevolve.llm.testing import Answer, ScriptedBatches, ScriptedServer
 
 pytestmark = pytest.mark.guard

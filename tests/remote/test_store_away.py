@@ -2,7 +2,8 @@
 
 import time
 
-from textevolve import Case, evaluate_batch
+from flat_verbs import evaluate_batch
+from textevolve import Case
 from textevolve.errors import StoreAwayError
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.store import Store

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from flat_verbs import evaluate_batch
 from postgres_server import address_of
-from textevolve import evaluate_batch
 from textevolve.engine.ray import cluster as clusters
 from textevolve.engine.ray import spreading
 from textevolve.errors import ClusterError, InputError

@@ -123,7 +123,7 @@ def test_open_jobs_are_cancelled_and_the_run_goes_on(home, cli, batched, cases):
 
 
 def test_python_asks_in_batch_jobs_too(home, batched):
-    from textevolve import evaluate_batch
+    from flat_verbs import evaluate_batch
 
     pairs = [(f"Question {n}", ["one", "two"]) for n in range(4)]
     model = f"{batched.url}#m"

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-import textevolve
+import flat_verbs
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure
 from textevolve.llm.testing import Answer, ScriptedServer
@@ -226,7 +226,7 @@ def test_a_file_that_is_not_there_is_said(cli, home):
 
 def test_from_python(world):
     _, server = world
-    found = textevolve.compare_quants(
+    found = flat_verbs.compare_quants(
         f"{server.url}#original",
         [f"{server.url}#quant"],
         text="text.txt",

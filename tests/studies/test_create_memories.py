@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "memory"))
 
 from memory_script import remember
 
-from textevolve import create_memories
+from flat_verbs import create_memories
 from textevolve.agents.resources import CollectionSpec
 from textevolve.errors import InputError
 from textevolve.llm.testing import Answer, Fault

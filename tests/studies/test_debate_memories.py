@@ -8,7 +8,8 @@ from time import time
 import pytest
 import yaml
 
-from textevolve import Case, InputError, Settings, aevaluate, aevaluate_batch
+from flat_verbs import aevaluate, aevaluate_batch
+from textevolve import Case, InputError, Settings
 from textevolve.debate.record import read_result, write_result
 from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.cue import Memory

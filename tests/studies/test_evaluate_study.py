@@ -8,17 +8,9 @@ from contextlib import closing
 
 import pytest
 
+from flat_verbs import evaluate, evaluate_batch
 from parameter_sets import slow_but_first
-from textevolve import (
-    Case,
-    DebateResult,
-    EvaluationResult,
-    Failure,
-    InputError,
-    SettingsError,
-    evaluate,
-    evaluate_batch,
-)
+from textevolve import Case, DebateResult, EvaluationResult, Failure, InputError, SettingsError
 from textevolve.judges.judged import JudgedCase
 from textevolve.llm.testing import Answer
 from textevolve.store.sqlite import sqlite3

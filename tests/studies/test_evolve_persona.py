@@ -5,8 +5,8 @@ import json
 import pytest
 from memory_world import LINES, PERSONA, add_memories, make_world, personas_of
 
+from flat_verbs import evolve_persona
 from recorded.memory_answers import answers, prompt_of
-from textevolve import evolve_persona
 from textevolve.llm.testing import Fault
 from textevolve.store import Store, kinds
 

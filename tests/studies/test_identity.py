@@ -2,9 +2,10 @@
 
 import pytest
 
-from textevolve import Case, InputError, MismatchError, load_profile
+from textevolve import Case, InputError, load_profile
 from textevolve.debate.context import prompts_version
 from textevolve.debate.profile import override
+from textevolve.errors import MismatchError
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
 from textevolve.studies.evaluate import EvaluateSpec, complete

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from flat_verbs import evaluate, evaluate_batch
 from made_images import png
-from textevolve import Case, evaluate, evaluate_batch, read_image
+from textevolve import Case, read_image
 from textevolve.errors import CapabilityError, InputError
 from textevolve.evaluation import check_case
 from textevolve.images import image_facts, image_url

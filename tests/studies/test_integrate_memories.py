@@ -5,8 +5,8 @@ import json
 import pytest
 from memory_world import LINES, add_memories, make_world, read_world, texts_of
 
+from flat_verbs import integrate_memories
 from recorded.memory_answers import answers, prompt_of
-from textevolve import integrate_memories
 from textevolve.errors import InputError
 from textevolve.llm.testing import Fault
 

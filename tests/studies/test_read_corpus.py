@@ -5,8 +5,8 @@ import json
 import pytest
 from memory_world import make_world, read_world, texts_of
 
+from flat_verbs import read_corpus
 from recorded.memory_answers import answers, prompt_of
-from textevolve import read_corpus
 from textevolve.llm.testing import Fault
 
 DOCUMENT = """# Handbook

@@ -5,8 +5,10 @@ import re
 
 import pytest
 
-from textevolve import InputError, MismatchError, Settings, aevaluate_batch
+from flat_verbs import aevaluate_batch
+from textevolve import InputError, Settings
 from textevolve.engine import sync
+from textevolve.errors import MismatchError
 from textevolve.evaluation import Case
 from textevolve.llm.testing import Fault, misbehave
 from textevolve.memory.cue import Memory

@@ -5,7 +5,9 @@ import re
 
 import pytest
 
-from textevolve import AnswerError, InputError, Limits, asummarize, summarize
+from flat_verbs import asummarize, summarize
+from textevolve import InputError, Limits
+from textevolve.errors import AnswerError
 from textevolve.llm.testing import Answer, Fault, misbehave
 
 LONG = "".join(f"In the year {n} the ferry carried wool to the town.\n\n" for n in range(900))
@@ -125,7 +127,7 @@ def test_from_python(server, model, home):
     assert summarize("As it is.", model=model).text == "As it is."
     with pytest.raises(InputError, match="text 2: holds no text"):
         summarize(["One.", " "], model=model)
-    with pytest.raises(InputError, match="unknown parameter 'length'"):
+    with pytest.raises(InputError, match="unknown field 'length'"):
         summarize("One.", length=3)
 
 

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from textevolve.api.running import Objects
+from textevolve.api.objects import Objects
 from textevolve.engine.kept_open import KeptOpen
 from textevolve.engine.local import cancel
 from textevolve.errors import BudgetError, InputError, ModelError, SettingsError, StoreError
@@ -142,7 +142,7 @@ class AssertionRun:
         if self._asks_model and not self._offline:
             with suppress(SettingsError):  # which is said of each text that needs one
                 named = (await choose_model(self._settings, None))[0]
-        setting = Setting("", (named,), today(), self._objects.found)
+        setting = Setting("", (named,), today(), self._objects.by_name)
         opened = open_workbench(setting, self._settings, journal, self._limits, models=models)
         bench = await stack.enter_async_context(opened)
         return _Opened(store, run, bench, asyncio.Semaphore(bench.concurrency))

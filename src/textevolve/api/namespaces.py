@@ -1,6 +1,6 @@
 """A namespace in Python: its agents, collections, users and memories.
 
-    with open_namespace("acme", create=True) as space:
+    with client.namespace("acme", create=True) as space:
         space.collections.create("notes")
         notes = space.memories("notes")
         notes.add("Ann drinks green tea.")
@@ -11,10 +11,9 @@ The classes that wait are made from those that are awaited.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Self, TypeAlias
 
 from textevolve.agents.resources import (
     AgentSpec,
@@ -26,14 +25,12 @@ from textevolve.agents.resources import (
 )
 from textevolve.api.memories import AsyncMemories
 from textevolve.api.resources import AsyncCollections, AsyncResources
-from textevolve.engine.sync import BackgroundLoop, Waiting, waited
-from textevolve.events import Listener, silence
+from textevolve.engine.kept_open import KeptOpen, StaysOpen, SyncView
+from textevolve.engine.sync import waited
 from textevolve.memory.record import MemoryRecord
-from textevolve.settings import Settings, read_settings, store_location
 from textevolve.store import kinds
 from textevolve.store.erasure import Losses
-from textevolve.studies.memory_desk import MemoryDesk, open_desk
-from textevolve.wiring import Limits, take_limits
+from textevolve.studies.memory_desk import MemoryDesk
 
 
 class AsyncNamespace:
@@ -65,36 +62,7 @@ class AsyncNamespace:
         return await self._desk.find_losses([one.text for one in await self.find_memories(*ids)])
 
 
-@asynccontextmanager
-async def aopen_namespace(
-    name: str | None = None,
-    *,
-    create: bool = False,
-    store: str | Path | None = None,
-    settings: Settings | None = None,
-    limits: Limits | None = None,
-    listener: Listener = silence,
-    source: str = "Python",
-) -> AsyncGenerator[AsyncNamespace]:
-    """Open a namespace, that of the settings unless another one is named.
-
-    `create`: make it where it is missing. `store`: the file that keeps memories and what is asked
-    for them. `limits`: of what embeddings may take. `source`: who works, as `runs list` shows it.
-
-    Raises:
-        InputError: there is no such namespace. StoreError: the store cannot be used.
-    """
-    found = settings or read_settings()[0]
-    if store is not None:
-        found = found.model_copy(update={"store": store_location(store)})
-    opened = open_desk(
-        found, name, create=create, source=source, limits=take_limits(limits), listener=listener
-    )
-    async with opened as desk:
-        yield AsyncNamespace(desk)
-
-
-class Resources(Waiting[AsyncResources[Any, Any]]):
+class Resources(SyncView[AsyncResources[Any, Any]]):
     """`AsyncResources`, waited for: agents, users, or namespaces."""
 
     create = waited(AsyncResources[Any, Any].create)
@@ -115,7 +83,7 @@ class Collections(Resources):
     count = waited(AsyncCollections.count)
 
 
-class Memories(Waiting[AsyncMemories]):
+class Memories(SyncView[AsyncMemories]):
     """`AsyncMemories`, waited for."""
 
     collection = waited(AsyncMemories.collection)
@@ -129,57 +97,30 @@ class Memories(Waiting[AsyncMemories]):
     re_embed = waited(AsyncMemories.re_embed)
 
 
-class Namespace(Waiting[AsyncNamespace]):
-    """`AsyncNamespace`, whose methods are waited for."""
+OpenSpace: TypeAlias = Callable[[], AbstractAsyncContextManager[AsyncNamespace]]
 
-    def __init__(self, inner: AsyncNamespace, loop: BackgroundLoop) -> None:
-        super().__init__(inner, loop)
-        self.name = inner.name
-        self.agents = Resources(inner.agents, loop)
-        self.collections = Collections(inner.collections, loop)
-        self.users = Resources(inner.users, loop)
-        self.namespaces = Resources(inner.namespaces, loop)
+
+class Namespace(StaysOpen, SyncView[AsyncNamespace]):
+    """`AsyncNamespace`, whose methods are waited for. It is opened by `with`, or its first use."""
+
+    def __init__(self, name: str, open_space: OpenSpace) -> None:
+        kept = KeptOpen[AsyncNamespace](
+            lambda stack: stack.enter_async_context(open_space()), "the namespace is closed"
+        )
+        super().__init__(kept, lambda space: space)
+        self.name = name
+        self.agents = Resources(kept, lambda space: space.agents)
+        self.collections = Collections(kept, lambda space: space.collections)
+        self.users = Resources(kept, lambda space: space.users)
+        self.namespaces = Resources(kept, lambda space: space.namespaces)
 
     find_memories = waited(AsyncNamespace.find_memories)
     find_losses = waited(AsyncNamespace.find_losses)
 
     def memories(self, collection: str) -> Memories:
         """The memories of a collection; whether it is there is found out with the first use."""
-        return Memories(self._inner.memories(collection), self._loop)
+        return Memories(self.kept, lambda space: space.memories(collection))
 
-
-@contextmanager
-def open_namespace(
-    name: str | None = None,
-    *,
-    create: bool = False,
-    store: str | Path | None = None,
-    settings: Settings | None = None,
-    limits: Limits | None = None,
-    listener: Listener = silence,
-    source: str = "Python",
-) -> Generator[Namespace]:
-    """`aopen_namespace`, for plain code; also where an event loop runs, as in a notebook."""
-    opened = aopen_namespace(
-        name,
-        create=create,
-        store=store,
-        settings=settings,
-        limits=limits,
-        listener=listener,
-        source=source,
-    )
-    with BackgroundLoop() as loop:
-        space = loop.wait(_enter(opened))
-        try:
-            yield Namespace(space, loop)
-        finally:
-            loop.wait(_leave(opened))
-
-
-async def _enter(opened: AbstractAsyncContextManager[AsyncNamespace]) -> AsyncNamespace:
-    return await opened.__aenter__()
-
-
-async def _leave(opened: AbstractAsyncContextManager[AsyncNamespace]) -> None:
-    await opened.__aexit__(None, None, None)
+    def __enter__(self) -> Self:
+        self.find_memories()
+        return self

@@ -13,8 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.agents.resources import split_name
+from textevolve.api.client import Client
 from textevolve.api.memories import Imported
-from textevolve.api.namespaces import Memories, Namespace, open_namespace
+from textevolve.api.namespaces import Memories, Namespace
+from textevolve.api.opened import keep_namespace
 from textevolve.cli import options, say
 from textevolve.cli.drawing import open_console, open_status
 from textevolve.cli.execution import fetch_weights
@@ -56,7 +58,7 @@ def _open(
     """A collection that is there; `embeds`: with what its embedder lacks."""
     settings, _ = read_settings({"store": store})
     space_name, own = split_name(name, namespace or settings.namespace)
-    with open_namespace(space_name, settings=settings, source=SOURCE) as space:
+    with keep_namespace(Client(settings=settings), space_name, source=SOURCE) as space:
         found = space.collections.get(own)
         if embeds:
             fetch_weights([found.embedder], settings)
@@ -66,7 +68,7 @@ def _open(
 @contextmanager
 def _open_namespace(namespace: str | None, store: str | None) -> Generator[Namespace]:
     settings, _ = read_settings({"store": store})
-    with open_namespace(namespace, settings=settings, source=SOURCE) as space:
+    with keep_namespace(Client(settings=settings), namespace, source=SOURCE) as space:
         yield space
 
 

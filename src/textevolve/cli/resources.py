@@ -14,7 +14,9 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.agents.resources import SpecVersion, split_name
-from textevolve.api.namespaces import Namespace, open_namespace
+from textevolve.api.client import Client
+from textevolve.api.namespaces import Namespace
+from textevolve.api.opened import keep_namespace
 from textevolve.cli import options, say
 from textevolve.cli.drawing import open_console, open_status
 from textevolve.cli.execution import fetch_weights
@@ -92,7 +94,7 @@ def make_command(path: str) -> Callable[..., None]:
         name, namespace = given.get("name") or "", given.get("namespace")
         if kind.walled and name:
             namespace, name = split_name(name, namespace or settings.namespace)
-        with open_namespace(namespace, settings=settings, source=SOURCE) as space:
+        with keep_namespace(Client(settings=settings), namespace, source=SOURCE) as space:
             call = ResourceCall(kind, name, space, settings, given)
             run(call, **{each.name: given[each.name] for each in own})
 

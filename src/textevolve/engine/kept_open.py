@@ -9,16 +9,20 @@ from __future__ import annotations
 import asyncio
 import atexit
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
-from contextlib import AsyncExitStack
-from typing import Any, Generic, TypeVar
+from contextlib import AsyncExitStack, suppress
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 from textevolve.engine.sync import BackgroundLoop, cancel_others
 from textevolve.errors import InputError
 
 T = TypeVar("T")
 R = TypeVar("R")
+A = TypeVar("A")
+
+_END: Any = object()
 
 
 class KeptOpen(Generic[T]):
@@ -54,7 +58,7 @@ class KeptOpen(Generic[T]):
             raise InputError(self._refusal) from None
 
     def wait(self, work: Callable[[T], Coroutine[Any, Any, R]]) -> R:
-        """The same for plain code; an interrupt of who waits ends the work.
+        """`do` for plain code; an interrupt ends the work.
 
         Raises:
             InputError: it is closed.
@@ -65,6 +69,43 @@ class KeptOpen(Generic[T]):
         except BaseException:
             begun.cancel()
             raise
+
+    def iterate(self, start: Callable[[T], AsyncGenerator[R]]) -> Generator[R]:
+        """The items of a generator as they come; leaving early closes it.
+
+        Raises:
+            InputError: it is closed.
+        """
+        started: list[AsyncGenerator[R]] = []
+        stepping = asyncio.Lock()
+
+        async def step(opened: T) -> R:
+            async with stepping:
+                started[:] = started or [start(opened)]
+                return await anext(started[0], _END)
+
+        async def end(_opened: T) -> None:
+            async with stepping:  # a step that was interrupted comes to its end first
+                for items in started:
+                    await items.aclose()
+
+        try:
+            while (item := self.wait(step)) is not _END:
+                yield item
+        finally:
+            with suppress(InputError):  # it was closed meanwhile, which ended the generator
+                self.wait(end)
+
+    @property
+    def current(self) -> T | None:
+        """What is open, if it is."""
+        return self._opened[0] if self._opened else None
+
+    def notify(self, function: Callable[[], object]) -> None:
+        """Call a function on the loop soon; also from a signal's handler."""
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon(function)
 
     def _begin(self, work: Callable[[T], Coroutine[Any, Any, R]]) -> Future[R]:
         with self._guard:
@@ -96,6 +137,37 @@ class KeptOpen(Generic[T]):
     async def _let_go(self) -> None:
         await cancel_others()
         await self._stack.aclose()
+
+
+class StaysOpen:
+    """Something that stays open until `close`, or the end of its block."""
+
+    kept: KeptOpen[Any]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close models and store; what is asked meanwhile is ended. Twice is once."""
+        self.kept.close()
+
+
+class SyncView(Generic[A]):
+    """A part of what is open, whose async methods are waited for. `pick` finds the part."""
+
+    def __init__(self, kept: KeptOpen[Any], pick: Callable[[Any], A]) -> None:
+        self.kept, self._pick = kept, pick
+
+    def call_sync(self, method: Callable[..., Coroutine[Any, Any, R]], *args: Any, **kw: Any) -> R:
+        return self.kept.wait(lambda opened: method(self._pick(opened), *args, **kw))
 
 
 def _is_cancelled() -> bool:

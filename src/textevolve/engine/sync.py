@@ -16,11 +16,10 @@ from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
-A = TypeVar("A")
 
 _END: Any = object()
 
@@ -88,6 +87,9 @@ class BackgroundLoop:
             self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)
         return future
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        self._loop.call_soon_threadsafe(function)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         with _block_this():
@@ -185,34 +187,32 @@ def iterate(source: AsyncGenerator[T]) -> Generator[T]:
                 loop.wait(source.aclose())
 
 
-class Waiting(Generic[A]):
-    """Wrap an object with async methods, so that they are waited for on an event loop of its own.
+class SyncMethod(Generic[P, T]):
+    """A method that waits, made from an async one. Its owner says how, by `call_sync`."""
 
-    It also works where another loop runs, as in a notebook. One function makes each waiting method
-    from the async one, so that both do the same."""
-
-    def __init__(self, inner: A, loop: BackgroundLoop) -> None:
-        self._inner, self._loop = inner, loop
-
-
-class Waited(Generic[P, T]):
-    """A method of `Waiting`, made from an async method."""
-
-    def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
+    def __init__(self, method: Callable[..., Any]) -> None:
         self._method = method
         self.__doc__ = method.__doc__
 
-    def __get__(self, owner: Waiting[Any] | None, _kind: type) -> Callable[P, T]:
+    def __get__(self, owner: Any, _kind: type) -> Callable[P, T]:
         if owner is None:  # the class is looked at, as by help()
-            return cast(Callable[P, T], self._method)
-        loop, inner = owner._loop, owner._inner  # pyright: ignore[reportPrivateUsage]
+            return self._method
 
         @functools.wraps(self._method)
         def waiting(*args: P.args, **kwargs: P.kwargs) -> T:
-            return loop.wait(self._method(inner, *args, **kwargs))
+            return owner.call_sync(self._method, *args, **kwargs)
 
+        waiting.__wrapped__ = self._method.__get__(owner)  # whose signature has no `self`
         return waiting
 
 
-def waited(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Waited[P, T]:
-    return Waited(method)
+def waited(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> SyncMethod[P, T]:
+    """The method whose result is waited for."""
+    return SyncMethod(method)
+
+
+def iterated(
+    method: Callable[Concatenate[Any, P], AsyncGenerator[T]],
+) -> SyncMethod[P, Generator[T]]:
+    """The method whose items are waited for, one by one."""
+    return SyncMethod(method)

@@ -11,15 +11,16 @@ import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import count
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from textevolve.engine.local import follow
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.judge_specs import check_absolute, with_model
+from textevolve.llm.chains.chain_texts import write_prompts
 from textevolve.llm.providers import context_of
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.calibration.examples import (
@@ -150,6 +151,13 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
         gt=0,
         lt=1,
     )
+
+    @field_validator("template", mode="before")
+    @classmethod
+    def _write_templates(cls, template: Any) -> Any:
+        if not isinstance(template, Mapping):
+            return template
+        return write_prompts(cast("Mapping[str, str]", template))
 
     @model_validator(mode="after")
     def _usable(self) -> CalibrateSpec:
@@ -345,6 +353,13 @@ def cases_of(
         yield Case(values, (), example.id, parameters)
 
 
+def take(spec: CalibrateSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[Case]:
+    """Rows of a program as cases, or those of the file with objects of the program."""
+    if spec.data:
+        return read_cases(spec, objects)
+    return cases_of(spec, ((f"row {n}", row) for n, row in enumerate(rows, 1)), objects)
+
+
 def material_of(
     spec: CalibrateSpec,
     cases: Iterable[Case],
@@ -507,6 +522,7 @@ def decode(record: bytes) -> CalibrationResult:
 STUDY = Study(
     spec=CalibrateSpec,
     cases=read_cases,
+    take=take,
     asks=ask,
     run=run,
     row=find_row,

@@ -28,6 +28,7 @@ from textevolve.studies.compare_cells import (
     read_cases,
     restore_output,
     take_again,
+    take_rows,
 )
 from textevolve.studies.compare_report import (
     data,
@@ -207,6 +208,7 @@ def encode(output: Output) -> bytes:
 STUDY = Study(
     spec=CompareSpec,
     cases=read_cases,
+    take=take_rows,
     asks=ask,
     run=run,
     row=find_row,

@@ -328,7 +328,9 @@ def _with_images(
     return where, {**row, **read}
 
 
-def take_rows(spec: CompareSpec, rows: Iterable[Mapping[str, Any]]) -> Iterator[Case]:
+def take_rows(
+    spec: CompareSpec, rows: Iterable[Mapping[str, Any]], _objects: object
+) -> Iterator[Case]:
     """A case for each row from Python, its columns renamed as those of a file are."""
     renaming = Renaming(spec.map)
     reading = image_reading(spec)

@@ -39,7 +39,12 @@ from textevolve.report.blocks import Block, Column, Diff, Note, Report, Section,
 from textevolve.settings import Settings
 from textevolve.spec import option
 from textevolve.store import Store
-from textevolve.studies.dialogue_rows import GivenDialogue, dialogue_of, read_dialogues
+from textevolve.studies.dialogue_rows import (
+    GivenDialogue,
+    dialogue_of,
+    read_dialogues,
+    take_dialogues,
+)
 from textevolve.studies.memory_work import find_collection, memories_of, row_of
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Mode, Workbench
@@ -466,6 +471,7 @@ encode, decode = json_codec(DialogueRecord)
 STUDY = Study(
     spec=CreateMemoriesSpec,
     cases=read_cases,
+    take=lambda _spec, given, _objects: (one.as_case() for one in take_dialogues(given)),
     asks=ask,
     run=run,
     row=find_row,

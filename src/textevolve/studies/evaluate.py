@@ -154,7 +154,7 @@ def read_given(spec: EvaluateSpec) -> Iterator[Case]:
     tell_columns(spec, columns)
 
 
-def take_given(spec: EvaluateSpec, given: Iterable[CaseLike]) -> Iterator[Case]:
+def take_given(spec: EvaluateSpec, given: Iterable[CaseLike], _objects: object) -> Iterator[Case]:
     columns = Columns()
     yield from take_cases(given, columns, reading_of(spec))
     tell_columns(spec, columns)

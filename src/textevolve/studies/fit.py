@@ -238,7 +238,7 @@ def read_cases(spec: FitSpec) -> list[Case]:
     return _check_enough(list(labelled_items.read_cases(spec)))
 
 
-def take_labelled(spec: FitSpec, rows: Iterable[Mapping[str, Any]]) -> list[Case]:
+def take_labelled(spec: FitSpec, rows: Iterable[Mapping[str, Any]], _objects: object) -> list[Case]:
     """The same of rows at hand."""
     items = items_of(rows, spec.format)[: spec.limit]
     return _check_enough(list(map(labelled_items.as_case, items)))
@@ -320,6 +320,7 @@ encode, decode = json_codec(SignalVerdict)
 STUDY = Study(
     spec=FitSpec,
     cases=read_cases,
+    take=take_labelled,
     asks=lambda spec: Asks(names_of(spec)),
     run=run,
     row=find_row,

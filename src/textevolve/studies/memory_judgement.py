@@ -1,4 +1,4 @@
-"""One judgement of a memory, by its texts: what `judge_integrity` and its like ask.
+"""One judgement of a memory, by its texts: what `judge_memory` asks.
 
 Whole data sets are judged by `memory_eval.py`, whose records these are.
 """
@@ -6,13 +6,15 @@ Whole data sets are judged by `memory_eval.py`, whose records these are.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias, cast
 
-from pydantic import model_validator
+from pydantic import TypeAdapter, ValidationError, model_validator
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
+from textevolve.judge_specs import judges_in
+from textevolve.memory_eval.dataset import DialogueTurn, write_dialogue
 from textevolve.memory_eval.evaluation import to_row
 from textevolve.memory_eval.judgement import MemoryJudgement, Subject, Task
 from textevolve.memory_eval.judging import (
@@ -22,13 +24,24 @@ from textevolve.memory_eval.judging import (
     judge_by_decider,
     judge_by_evaluator,
     judge_subject,
+    settle,
 )
 from textevolve.report.blocks import Report
-from textevolve.spec import option
+from textevolve.spec import explain, option
 from textevolve.studies.memory_eval import check_judges, find_row, flatten, name_prompts
 from textevolve.studies.memory_report import describe_verdict, show_texts
 from textevolve.studies.study import Asks, Study, StudySpec, json_codec, last_record
 from textevolve.wiring import Workbench
+
+TextsToJudge: TypeAlias = Mapping[str, str | Sequence[str | DialogueTurn | Mapping[str, str]]]
+"""Texts by their names: one text, or several, a line each; or the turns of a dialogue."""
+
+REQUIRED = ("expected", "memory", "dialogue", "question", "reference")
+"""Texts that must not be blank; the others may be left out."""
+BY_RULE: Mapping[str, int | str] = {"integrity": 0, "update": "Omission"}
+"""Labels of tasks where no memories were kept, for which nobody is asked."""
+
+_TURNS = TypeAdapter(list[DialogueTurn])
 
 
 class MemoryJudgementSpec(StudySpec):
@@ -61,13 +74,53 @@ class MemoryJudgementSpec(StudySpec):
         MAX_TOKENS, "Most tokens of the structured call's answer.", group="Judging", ge=1
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _write_texts(cls, fields: Any) -> Any:
+        """Join lists of texts, write dialogues as texts, and fill in what may be left out."""
+        task, texts = fields.get("task"), fields.get("texts")
+        if task not in SHARED or not isinstance(texts, Mapping):
+            return fields
+        names = (*SHARED[task], *OWN[task])
+        given = cast("Mapping[str, object]", texts)
+        if not set(given) <= set(names):
+            raise InputError(f"texts: {task} is judged by {', '.join(names)}")
+        return {**fields, "texts": {name: _write(name, given.get(name, "")) for name in names}}
+
     @model_validator(mode="after")
-    def _complete(self) -> MemoryJudgementSpec:
-        names = (*SHARED[self.task], *OWN[self.task])
-        if sorted(names) != sorted(self.texts):
-            raise InputError(f"texts: {self.task} is judged by {', '.join(names)}")
+    def _usable(self) -> MemoryJudgementSpec:
         check_judges(self.judge, self.decider)
+        if self.judge is not None:
+            judges_in(self.judge)  # a wrong one is an error also where nothing is to be asked
         return self
+
+    def settle(self) -> MemoryJudgement | None:
+        """The judgement where no memories were kept; None where a judge has to be asked."""
+        by_rule = None if self.texts.get("memories", " ") else BY_RULE.get(self.task)
+        return settle(Subject(self.task, "1", 0, 1, self.texts, by_rule=by_rule))
+
+
+def _write(name: str, value: object) -> str:
+    """A text as it is judged; blank ones of several are left out."""
+    lines = cast(object, [value] if isinstance(value, str) else value)
+    if not isinstance(lines, Sequence):
+        raise InputError(f"{name} is neither a text nor a list of texts")
+    if name == "dialogue" and not isinstance(value, str):
+        try:
+            text = write_dialogue(_TURNS.validate_python(lines))
+        except ValidationError as error:
+            expected = "a text or a list of turns with role and content"
+            raise InputError(f"dialogue is not {expected}: {explain(error)}") from None
+    else:
+        texts = cast("Sequence[object]", lines)
+        for number, line in enumerate(texts, 1):
+            if not isinstance(line, str):
+                kind = type(line).__name__
+                raise InputError(f"{name}, item {number}, is not a text but {kind}")
+        text = "\n".join(line for line in cast("Sequence[str]", texts) if line.strip())
+    if name in REQUIRED and not text.strip():
+        raise InputError(f"{name} is blank")
+    return text
 
 
 def ask(spec: MemoryJudgementSpec) -> Asks:

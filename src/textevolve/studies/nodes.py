@@ -22,7 +22,7 @@ from textevolve.events import Event, StepFinished
 from textevolve.judge_specs import check_absolute, reads_decisions
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.node_eval.episode_evaluation import evaluate_episodes, place_nodes
-from textevolve.node_eval.episodes import Episode, Reading
+from textevolve.node_eval.episodes import Episode, Reading, split_history
 from textevolve.node_eval.evaluators import NodeEvaluator
 from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.instructions import Instruction
@@ -310,6 +310,9 @@ def data(spec: NodesSpec, found: NodesResult) -> Mapping[str, Any]:
 STUDY = Study(
     spec=NodesSpec,
     cases=read_cases,
+    take=lambda _spec, histories, _objects: node_cases(
+        episode for history, name in histories for episode in split_history(history, name)
+    ),
     asks=ask,
     run=run,
     row=find_row,

@@ -355,6 +355,7 @@ def _note_attempt(attempt: Attempt) -> str:
 STUDY = Study(
     spec=OptimizeSpec,
     cases=read_cases,
+    take=lambda _spec, tasks, _objects: map(task_case, tasks),
     asks=ask,
     run=run,
     row=find_row,

@@ -133,6 +133,13 @@ def chain_cases(
         raise InputError("no data: there is no row")
 
 
+def take(spec: ChainSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[Case]:
+    """Rows of a program as cases, or those of the file with a chain of the program."""
+    if spec.data:
+        return chain_cases(spec, read_rows(spec.data, "row", lambda _: True, spec.map), objects)
+    return chain_cases(spec, ((f"row {n}", row) for n, row in enumerate(rows, 1)), objects)
+
+
 async def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ChainRun]:
     """Run the chain on each row, and yield the runs as they finish."""
     chain, read = open_chain_named(spec.chain, bench.objects), list(cases)
@@ -302,6 +309,7 @@ encode, decode = json_codec(ChainRun)
 STUDY = Study(
     spec=ChainSpec,
     cases=read_cases,
+    take=take,
     asks=ask,
     run=run,
     independent=lambda _spec: True,

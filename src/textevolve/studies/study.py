@@ -209,8 +209,8 @@ class Study(Generic[S, R, T]):
     `aggregates`: whether mean, pass rate and
     lowest scores of all records are told beside the report; not where it tells them itself, or
     where they would mean nothing. `rows`: some of its records as rows of a matrix with these
-    variants, of which the records of a case stand in one row. `take`: cases out of
-    what a program gives in their place, where these may be something else than `Case`s.
+    variants, of which the records of a case stand in one row. `take`: cases out
+    of what a program gives instead of them, such as rows or texts, and its own objects by name.
     """
 
     spec: type[S]
@@ -242,7 +242,7 @@ class Study(Generic[S, R, T]):
     whole: bool = False
     independent: Callable[[S], bool] = lambda _spec: False
     steps: LoopSteps | None = None
-    take: Callable[[S, Iterable[Any]], Iterable[Case]] | None = None
+    take: Callable[[S, Any, Mapping[str, object]], Iterable[Case]] | None = None
     rows: Callable[[Sequence[R], Sequence[str]], Iterable[MatrixRow]] | None = None
 
     @property

@@ -222,6 +222,7 @@ encode, decode = json_codec(Summary)
 STUDY = Study(
     spec=SummarizeSpec,
     cases=read_cases,
+    take=lambda _spec, texts, _objects: as_cases(texts),
     asks=ask,
     run=run,
     row=find_row,

@@ -1,0 +1,115 @@
+"""`Client` and `AsyncClient` hold settings, store, limits and what stays open; verbs are methods.
+
+    with Client(model="openai/gpt-6-luna", store="my.db", limits=Limits(cost=1)) as client:
+        result = client.evaluate("Why are there tides?", [first, second], rounds=2)
+
+A verb takes the usual fields of its study's specification by name; None leaves a field at its
+default. `run` takes them all, as in `client.run(CalibrateSpec(...))`. The functions of the package,
+such as `textevolve.evaluate`, are the methods of a client without arguments.
+"""
+
+from __future__ import annotations
+
+from inspect import iscoroutine
+from typing import TYPE_CHECKING, Any, Self
+
+from textevolve.api.opener import Opener, load_opened
+from textevolve.api.verbs import AsyncClient
+from textevolve.engine import sync
+from textevolve.engine.sync import iterated, waited
+
+if TYPE_CHECKING:
+    from textevolve.api.chat import OpenChat
+    from textevolve.api.namespaces import Namespace
+
+
+class Client(Opener):
+    """The verbs of `AsyncClient`, waited for; they also work where an event loop runs, as in a
+    notebook. Each ends with all that it began; what stays open has an event loop of its own."""
+
+    run = waited(AsyncClient.run)
+    evaluate = waited(AsyncClient.evaluate)
+    evaluate_batch = iterated(AsyncClient.evaluate_batch)
+    compare = waited(AsyncClient.compare)
+    calibrate = waited(AsyncClient.calibrate)
+    optimize = waited(AsyncClient.optimize)
+    innovate = waited(AsyncClient.innovate)
+    guide = waited(AsyncClient.guide)
+    generate_profile = waited(AsyncClient.generate_profile)
+    summarize = waited(AsyncClient.summarize)
+    fit_judge = waited(AsyncClient.fit_judge)
+    evaluate_memory = waited(AsyncClient.evaluate_memory)
+    judge_memory = waited(AsyncClient.judge_memory)
+    create_memories = waited(AsyncClient.create_memories)
+    integrate_memories = waited(AsyncClient.integrate_memories)
+    read_corpus = waited(AsyncClient.read_corpus)
+    evolve_persona = waited(AsyncClient.evolve_persona)
+    compare_quants = waited(AsyncClient.compare_quants)
+    run_chain = waited(AsyncClient.run_chain)
+    keep_history = waited(AsyncClient.keep_history)
+
+    def call_sync(self, method: Any, *arguments: Any, **options: Any) -> Any:
+        """The result of a verb of `AsyncClient`, or its results one by one."""
+        work: Any = method(self, *arguments, **options)
+        return sync.run(work) if iscoroutine(work) else sync.iterate(work)
+
+    def chat(
+        self,
+        agent: str,
+        *,
+        user: str | None = None,
+        session: str | None = None,
+        memory: bool | None = None,
+        answer_tokens: int | None = None,
+        context: int | None = None,
+        temperature: float | None = None,
+        model: str | None = None,
+    ) -> OpenChat:
+        """A chat with an agent, NAMESPACE/AGENT, that is opened with its first use. At the end of
+        its block memories are made of all turns."""
+        options = {"user": user, "session": session, "memory": memory, "model": model}
+        options |= {"answer_tokens": answer_tokens, "context": context, "temperature": temperature}
+        return load_opened().keep_chat(self, agent, options)
+
+    def namespace(self, name: str | None = None, *, create: bool = False) -> Namespace:
+        """Open a namespace, that of the settings unless another one is named. `create`: make it
+        where it is missing.
+
+        Raises:
+            InputError: there is no such namespace. StoreError: the store cannot be used.
+        """
+        return load_opened().keep_namespace(self, name, create=create)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.close()
+
+
+_default = Client()
+judge = _default.judge
+as_metric = _default.as_metric
+open_chain = _default.open_chain
+run = _default.run
+evaluate = _default.evaluate
+evaluate_batch = _default.evaluate_batch
+compare = _default.compare
+calibrate = _default.calibrate
+optimize = _default.optimize
+innovate = _default.innovate
+guide = _default.guide
+generate_profile = _default.generate_profile
+summarize = _default.summarize
+fit_judge = _default.fit_judge
+evaluate_memory = _default.evaluate_memory
+judge_memory = _default.judge_memory
+create_memories = _default.create_memories
+integrate_memories = _default.integrate_memories
+read_corpus = _default.read_corpus
+evolve_persona = _default.evolve_persona
+compare_quants = _default.compare_quants
+run_chain = _default.run_chain
+keep_history = _default.keep_history
+chat = _default.chat
+namespace = _default.namespace

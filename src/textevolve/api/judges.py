@@ -1,0 +1,58 @@
+"""Judges as objects: `evaluate(..., judge=Debate(rounds=2))`, `evaluate(..., judge=Probe(...))`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from textevolve.api.objects import JudgeOptions
+from textevolve.debate.profile import Profile
+from textevolve.errors import InputError
+from textevolve.studies.evaluate_spec import DebateParameters, WholeProfile, name_none
+
+
+class Debate(JudgeOptions, DebateParameters):
+    """A debate of agents. `profile` says who debates about what: a shipped name, a YAML file or a
+    `Profile`. The other options are laid over it; of `convergence`, `history_rounds`,
+    `sampling_temperature`, `argument_words` and `decider` None is a value."""
+
+    profile: WholeProfile | None = None
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**name_none(options))
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+    @property
+    def text(self) -> str:
+        options = self.fields
+        profile, model = options.pop("profile", None), options.pop("model", None)
+        if isinstance(profile, Profile) or any(isinstance(v, Mapping) for v in options.values()):
+            raise InputError("a Profile or weights go with evaluate alone; name a profile's file")
+        head = "debate" if profile is None else f"debate:{profile}"
+        parts = [f"{name}={value}" for name, value in options.items()]
+        return "+".join([head, *parts]) + (f"@{model}" if model else "")
+
+
+class Probe(JudgeOptions):
+    """P(yes) for each candidate by itself, read from the tokens' probabilities. `rubric`: what to
+    judge by, a text, @FILE or a shipped rubric. `rules`, `reference` and `examples` add explicit
+    rules, the case's reference answer, and examples to the question."""
+
+    rules: bool = False
+    reference: bool = False
+    examples: bool = False
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {"judge": self._write(), "rubric": self.rubric}
+
+    @property
+    def text(self) -> str:
+        return self._write("" if self.rubric is None else f"+rubric={self.rubric.lstrip('@')}")
+
+    def _write(self, rubric: str = "") -> str:
+        flags = [name for name in ("rules", "reference", "examples") if getattr(self, name)]
+        return "+".join(["probe", *flags]) + rubric + (f"@{self.model}" if self.model else "")

@@ -1,0 +1,264 @@
+"""The verbs that work on memories, and judge what memory systems keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textevolve.api.objects import Objects
+from textevolve.api.opener import Judge, Opener, specify, split_rows
+from textevolve.evaluation import EvaluationResult
+from textevolve.report.data import write_rows
+from textevolve.report.files import open_target
+from textevolve.studies.kinds import find_study
+
+if TYPE_CHECKING:
+    from textevolve.memory_eval.evaluation import MemoryEvaluation
+    from textevolve.memory_eval.judgement import Task
+    from textevolve.studies.create_memories import Creation
+    from textevolve.studies.dialogue_rows import DialogueLike
+    from textevolve.studies.evolve_persona import EvolvedPersona
+    from textevolve.studies.integrate_memories import Integration
+    from textevolve.studies.memory_judgement import TextsToJudge
+    from textevolve.studies.read_corpus import DocumentReading
+
+
+class MemoryVerbs(Opener):
+    """What `AsyncClient` does with memories."""
+
+    async def evaluate_memory(
+        self,
+        data: str | Path,
+        system: str | object,
+        *,
+        judge: Judge | None = None,
+        decider: str | None = None,
+        answer_model: str | None = None,
+        users: int | None = None,
+        sessions: int | None = None,
+        records: str | Path | None = None,
+        fresh: str | None = None,
+        model: str | None = None,
+        seed: int | None = None,
+        name: str = "",
+    ) -> MemoryEvaluation:
+        """Feed a memory system the sessions of a data set, and judge what it kept, made up, updated
+        and answers.
+
+        `system`: as on the command line (`context`, `http://...`, `mem0`, ...), or an object with
+        `add` and `search`, sync or async; it is known by the name of its class, so where its code
+        has changed, name another `fresh`. `records`: a file for a line of JSON for each judgement.
+        """
+        objects = Objects()
+        spec = specify(
+            "memory-eval",
+            data=str(data),
+            system=objects.name(system),
+            judge=objects.name(judge),
+            decider=decider,
+            answer_model=answer_model,
+            users=users,
+            sessions=sessions,
+            fresh=fresh,
+            model=model,
+            seed=seed,
+        )
+        evaluation: MemoryEvaluation = find_study("memory-eval").summarise(spec, ())
+        with nullcontext() if records is None else open_target(records) as target:
+            async with aclosing(self._stream(spec, None, objects.by_name, name=name)) as stream:
+                async for _, record in stream:
+                    evaluation.take(record)
+                    if target is not None:
+                        rows = find_study("memory-eval").flat(record)
+                        write_rows(lambda rows=rows: rows, target, ".jsonl")
+        return evaluation
+
+    async def judge_memory(
+        self,
+        task: Task,
+        texts: TextsToJudge,
+        *,
+        judge: Judge | None = None,
+        decider: str | None = None,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        seed: int | None = None,
+        name: str = "",
+    ) -> EvaluationResult:
+        """Judge one memory, update or answer of a memory system.
+
+            client.judge_memory("update", {"expected": "Ann lives in Oslo.", "memories": kept,
+                                           "original": "Ann lives in Rome."})
+
+        | task | texts | `metadata["label"]` |
+        |---|---|---|
+        | integrity | expected, memories | 2 (fully), 1 (partly) or 0 |
+        | accuracy | memory, dialogue, gold | 2 (all of it), 1 (some) or 0 |
+        | update | expected, memories, original | Correct, Hallucination, Omission or Other |
+        | question | question, reference, answer, evidence | Correct, Hallucination or Omission |
+
+        The score is half the number, or 1 for Correct. Where no memories were kept nothing is
+        asked. Without a `judge` the model gives a structured answer; a `decider` is a decision
+        model that is asked typed questions.
+
+        Raises:
+            AnswerError: no verdict came; says why. BudgetError: a limit was reached.
+        """
+        objects = Objects()
+        spec = specify(
+            "memory-judgement",
+            task=task,
+            texts=texts,
+            judge=objects.name(judge),
+            decider=decider,
+            model=model,
+            max_tokens=max_tokens,
+            seed=seed,
+        )
+        judged = spec.settle() or await self._run(spec, objects=objects.by_name, name=name)
+        return judged.as_result(spec.judge or (f"decide@{decider}" if decider else "structured"))
+
+    async def create_memories(
+        self,
+        dialogues: str | Path | Iterable[DialogueLike],
+        collection: str,
+        *,
+        about: str | None = None,
+        focus: str | None = None,
+        window: int | None = None,
+        overlap: int | None = None,
+        entities: bool | None = None,
+        trust_user: float | None = None,
+        trust_assistant: float | None = None,
+        trust_others: float | None = None,
+        model: str | None = None,
+        seed: int | None = None,
+        name: str = "",
+    ) -> Creation:
+        """Make memories of dialogues, and keep them in a collection, as NAME or NAMESPACE/NAME.
+
+        `dialogues`: a file or folder, or lists of messages (`{"role": ..., "content": ...}`, with a
+        `timestamp` where it is known); a single list of messages is one dialogue. The same dialogue
+        twice adds nothing; of one that has gone on, only the new turns are read.
+        """
+        file, rows = split_rows(dialogues)
+        spec = specify(
+            "create-memories",
+            data=file or "from Python",
+            collection=collection,
+            about=about,
+            focus=focus,
+            window=window,
+            overlap=overlap,
+            entities=entities,
+            trust_user=trust_user,
+            trust_assistant=trust_assistant,
+            trust_others=trust_others,
+            model=model,
+            seed=seed,
+        )
+        return await self._run(spec, cases=rows, name=name)
+
+    async def integrate_memories(
+        self,
+        agent: str | None = None,
+        *,
+        sources: Iterable[str] = (),
+        into: str | None = None,
+        threshold: float | None = None,
+        always: bool | None = None,
+        questions: int | None = None,
+        insights: int | None = None,
+        newest: int | None = None,
+        budget: int | None = None,
+        min_trust: float | None = None,
+        model: str | None = None,
+        seed: int | None = None,
+        name: str = "",
+    ) -> Integration:
+        """Draw insights from an agent's memories (reflection), when enough importance has gathered.
+        `agent`: NAME or NAMESPACE/NAME; or `sources` and `into` name collections."""
+        spec = specify(
+            "integrate-memories",
+            agent=agent,
+            sources=tuple(sources),
+            into=into,
+            threshold=threshold,
+            always=always,
+            questions=questions,
+            insights=insights,
+            newest=newest,
+            budget=budget,
+            min_trust=min_trust,
+            model=model,
+            seed=seed,
+        )
+        return await self._run(spec, name=name)
+
+    async def read_corpus(
+        self,
+        files: str | Sequence[str],
+        *,
+        collection: str,
+        chunk_tokens: int | None = None,
+        trust: float | None = None,
+        importance: float | None = None,
+        role: str | None = None,
+        model: str | None = None,
+        seed: int | None = None,
+        name: str = "",
+    ) -> tuple[DocumentReading, ...]:
+        """Read documents into a collection, a memory for each chunk. What was read before and has
+        not changed stays as it is.
+
+        Raises:
+            ConflictError: somebody else changed a document's memories meanwhile.
+        """
+        spec = specify(
+            "read-corpus",
+            files=(files,) if isinstance(files, str) else tuple(files),
+            collection=collection,
+            chunk_tokens=chunk_tokens,
+            trust=trust,
+            importance=importance,
+            role=role,
+            model=model,
+            seed=seed,
+        )
+        return await self._run(spec, name=name)
+
+    async def evolve_persona(
+        self,
+        agent: str,
+        *,
+        propose: bool | None = None,
+        changes: int | None = None,
+        persona_tokens: int | None = None,
+        newest: int | None = None,
+        budget: int | None = None,
+        min_trust: float | None = None,
+        model: str | None = None,
+        seed: int | None = None,
+        name: str = "",
+    ) -> EvolvedPersona:
+        """Change an agent's persona by a few small edits that follow from its memories; with
+        `propose` only say which.
+
+        Raises:
+            ConflictError: the persona was changed meanwhile.
+        """
+        spec = specify(
+            "evolve-persona",
+            agent=agent,
+            propose=propose,
+            changes=changes,
+            persona_tokens=persona_tokens,
+            newest=newest,
+            budget=budget,
+            min_trust=min_trust,
+            model=model,
+            seed=seed,
+        )
+        return await self._run(spec, name=name)

@@ -1,0 +1,272 @@
+"""What a client keeps open between calls from anywhere: judges, chains, models, chats, namespaces.
+
+Each opening is a run of its own in the store; answers of earlier runs cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from textevolve.agents.chat import AgentChat
+from textevolve.api.chat import OpenChat
+from textevolve.api.namespaces import AsyncNamespace, Namespace
+from textevolve.api.opener import Opener
+from textevolve.engine import sync
+from textevolve.engine.kept_open import KeptOpen, StaysOpen
+from textevolve.evaluation import Case, Evaluation, Evaluator
+from textevolve.judge_specs import check_absolute, describe_judge, judge_models
+from textevolve.judges.fitted_file import check_name as check_name
+from textevolve.llm.chains.chain import Chain, Values, call_by, perform_chain, run_within
+from textevolve.llm.chains.chain_file import as_chain, load_chain
+from textevolve.llm.chains.prompt_set import PromptSet as PromptSet  # asks by `call_by` here
+from textevolve.llm.chains.scope import ChainContext, running_model, wait_within
+from textevolve.llm.model import Request, Response
+from textevolve.loops.metrics import Metric, Pick
+from textevolve.loops.scoring import as_evaluator
+from textevolve.settings import today
+from textevolve.studies.chats import ChatOptions, ChatRequest, open_chat_run, plan_chat
+from textevolve.studies.memory_desk import open_desk
+from textevolve.studies.standing import StandingKind, open_standing_run
+from textevolve.wiring import Setting, Workbench, choose_model, take_limits
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.runnables import Runnable
+
+
+def keep_bench(
+    client: Opener,
+    kind: StandingKind,
+    name: str,
+    described: Mapping[str, Any],
+    models: Sequence[str | None],
+    model: str | None,
+) -> KeptOpen[Workbench]:
+    """A workbench that is opened with its first work. `models`: those that it asks; None stands for
+    `model`, or else that of the settings. `described`: what its run says of it."""
+    settings = client.read_settings(model)
+
+    async def open(stack: AsyncExitStack) -> Workbench:
+        default, reason = "", ""
+        if models:
+            own = None if None in models else models[0]
+            default, reason = await choose_model(settings, model or own)
+        asked = tuple(dict.fromkeys(one or default for one in models))
+        opened = open_standing_run(
+            kind,
+            {**described, "model": default, "why": reason, "today": today()},
+            Setting(default, asked, today()),
+            settings,
+            source="Python",
+            cases=[Case(name, (), "1")],
+            limits=take_limits(client.limits),
+            listener=client.listener,
+        )
+        return await stack.enter_async_context(opened)
+
+    return client.keep(KeptOpen(open, f"{name} is closed; open it anew"))
+
+
+class OpenJudge(StaysOpen):
+    """An evaluator by its spec, until `close`, which the end of the program calls too."""
+
+    def __init__(self, client: Opener, judge: str, model: str | None) -> None:
+        self.judge = judge
+        check_absolute(judge)
+        describe_judge(judge)  # its files are read, so that what is wrong with them is said now
+        models = judge_models(judge, model)
+        self.kept = keep_bench(client, "metric", judge, {"judge": judge}, models, model)
+
+    async def __call__(self, case: Case, /) -> Evaluation:
+        """
+        Raises:
+            InputError: it is closed, also meanwhile, or the case cannot be used.
+        """
+
+        async def judge(bench: Workbench) -> Evaluation:
+            return await bench.whole_judge_of(self.judge)(case)
+
+        return await self.kept.do(judge)
+
+
+def make_metric(
+    judge: Evaluator, input: Pick, output: Pick, threshold: float | None, missing: float | None
+) -> Metric:
+    release = judge.close if isinstance(judge, OpenJudge) else lambda: None
+    return Metric(as_evaluator(judge), input, output, threshold, missing, release)
+
+
+def keep_models(client: Opener, chain: Chain | None, model: str | None) -> KeptOpen[Workbench]:
+    """The models of a chain; without one, the model alone."""
+    if chain is None:
+        return keep_bench(client, "chains", model or "", {}, [None], model)
+    may_ask = chain.may_ask and (model or client.read_settings(model).model)
+    models = [*([None] if chain.asks_default or may_ask else []), *chain.models]
+    described = {"chain": chain.describe()}
+    return keep_bench(client, "chains", chain.name, described, models, model)
+
+
+class OpenModel:
+    """A model that is asked on the event loop where it is open. `ask` and `wait` are for programs
+    of others: within a step of a chain they ask that chain's model."""
+
+    def __init__(self, kept: KeptOpen[Workbench], spec: str | None) -> None:
+        self.name = spec or "the model of the settings"
+        self._spec, self._kept = spec, kept
+
+    async def __call__(self, request: Request, /) -> Response:
+        return await self._kept.do(partial(self._ask, request))
+
+    async def _ask(self, request: Request, bench: Workbench) -> Response:
+        return await bench.model_of(self._spec or bench.default_model)(request)
+
+    async def ask(self, request: Request) -> Response:
+        return await (running_model(self._spec) or self)(request)
+
+    def wait(self, request: Request) -> Response:
+        if running_model(self._spec) is not None:
+            return wait_within(self.ask(request))
+        return self._kept.wait(partial(self._ask, request))
+
+
+class OpenChain(StaysOpen):
+    """A chain whose models stay open: `with client.open_chain(chain) as answer: answer(n=3)`.
+
+    It is called with its inputs by name, async by `acall`. Its own code runs where it is called, on
+    the caller's event loop.
+    """
+
+    def __init__(self, client: Opener, chain: object, model: str | None) -> None:
+        self.chain = find_chain(chain)
+        self.kept = keep_models(client, self.chain, model)
+
+    def __call__(self, **values: Any) -> dict[str, Any]:
+        return sync.run(self.acall(**values))
+
+    async def acall(self, **values: Any) -> dict[str, Any]:
+        """The outputs. Errors of steps are raised as they are, and cancelling cancels the step.
+
+        Raises:
+            InputError: an input is missing, unknown, or of another type; or it is closed.
+        """
+        if (outputs := await run_within(self.chain, values)) is not None:
+            return outputs
+
+        async def make(bench: Workbench) -> ChainContext:
+            return bench.chain_context()
+
+        context = replace(await self.kept.do(make), model_of=partial(OpenModel, self.kept))
+        return await perform_chain(self.chain, values, context)
+
+
+def find_chain(chain: object) -> Chain:
+    """A chain itself; the one that a YAML file or an import path names; one of a single step that
+    calls a function, a LangChain Runnable or a DSPy module.
+
+    Raises:
+        InputError: there is none.
+    """
+    if isinstance(chain, str | Path):
+        return load_chain(str(chain))
+    return chain.chain if isinstance(chain, OpenChain) else as_chain(chain)
+
+
+_opened: WeakKeyDictionary[Chain, OpenChain] = WeakKeyDictionary()
+
+
+async def _call_chain(chain: Chain, values: Values) -> dict[str, Any]:
+    """Run a chain that is called: within a step of another chain with its models, otherwise with
+    those of the settings, which stay open."""
+    if (outputs := await run_within(chain, values)) is not None:
+        return outputs
+    if chain not in _opened:
+        _opened[chain] = OpenChain(Opener(), chain, None)
+    return await _opened[chain].acall(**values)
+
+
+call_by(_call_chain)
+
+
+def make_runnable(chain: OpenChain) -> Runnable[Any, Any]:
+    from textevolve.llm.chains.langchain_runnables import ChainRunnable
+
+    return ChainRunnable(chain)
+
+
+def make_chat_model(client: Opener, model: str | None, options: Mapping[str, Any]) -> BaseChatModel:
+    from textevolve.llm.chains.langchain_runnables import JournaledChatModel
+
+    return JournaledChatModel(door=OpenModel(keep_models(client, None, model), model), **options)
+
+
+def make_dspy_module(chain: OpenChain) -> Any:
+    from textevolve.llm.chains.dspy_modules import ChainModule
+
+    return ChainModule(chain)
+
+
+def make_dspy_lm(client: Opener, model: str | None, options: Mapping[str, Any]) -> Any:
+    from textevolve.llm.chains.dspy_modules import make_lm
+
+    given = {name: value for name, value in options.items() if value is not None}
+    return make_lm(OpenModel(keep_models(client, None, model), model), **given)
+
+
+@asynccontextmanager
+async def open_chat(
+    client: Opener, agent: str, options: Mapping[str, Any]
+) -> AsyncGenerator[AgentChat]:
+    """A chat with an agent, whose calls are a run of the store."""
+    settings = client.read_settings()
+    given = {name: value for name, value in options.items() if value is not None}
+    request = ChatRequest(options=ChatOptions(agent=agent, **given))
+    plan = await plan_chat(request, settings)
+    opened = open_chat_run(
+        plan,
+        settings,
+        source="Python",
+        limits=take_limits(client.limits),
+        listener=client.listener,
+    )
+    async with opened as chat:
+        yield chat
+
+
+def keep_chat(client: Opener, agent: str, options: Mapping[str, Any]) -> OpenChat:
+    chat = OpenChat(partial(open_chat, client, agent, options))
+    client.keep(chat.kept)
+    return chat
+
+
+@asynccontextmanager
+async def open_namespace(
+    client: Opener, name: str | None = None, *, create: bool = False, source: str = "Python"
+) -> AsyncGenerator[AsyncNamespace]:
+    """A namespace, that of the settings unless another one is named. `source`: who works there, as
+    `runs list` shows it."""
+    opened = open_desk(
+        client.read_settings(),
+        name,
+        create=create,
+        source=source,
+        limits=take_limits(client.limits),
+        listener=client.listener,
+    )
+    async with opened as desk:
+        yield AsyncNamespace(desk)
+
+
+def keep_namespace(
+    client: Opener, name: str | None = None, *, create: bool = False, source: str = "Python"
+) -> Namespace:
+    named = name or client.read_settings().namespace
+    opened = partial(open_namespace, client, named, create=create, source=source)
+    space = Namespace(named, opened)
+    client.keep(space.kept)
+    return space

@@ -1,0 +1,72 @@
+"""The result of `evaluate`, whichever judge it was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
+
+if TYPE_CHECKING:
+    from textevolve.debate.result import DebateResult
+    from textevolve.judges.judged import JudgedCase
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CaseResult:
+    """A case with what the judge made of each candidate. `record` is what the store keeps of it,
+    `run` the id of its run, `debate` the whole debate with its tensor, None for other judges."""
+
+    record: DebateResult | JudgedCase
+    run: str
+    debate: DebateResult | None = None
+
+    def __repr__(self) -> str:
+        return repr(self.record)
+
+    @property
+    def case(self) -> Case:
+        return self.record.case
+
+    @property
+    def index(self) -> int:
+        """The place of the case among those of its run, from 0."""
+        return self.record.index
+
+    @property
+    def best(self) -> int | None:
+        """The index of the best candidate; None where none can be named."""
+        return self.record.best
+
+    @property
+    def result(self) -> tuple[EvaluationResult | Failure, ...]:
+        """For each candidate its judgement, or why there is none."""
+        return self.record.result
+
+    @property
+    def scores(self) -> tuple[float | None, ...]:
+        """For each candidate its score in [0, 1]; None where there is none."""
+        return tuple(r.score if isinstance(r, EvaluationResult) else None for r in self.result)
+
+    @property
+    def feedback(self) -> tuple[str, ...]:
+        """For each candidate what the judge said of it, or why there is no score."""
+        return tuple(
+            r.feedback if isinstance(r, EvaluationResult) else r.reason for r in self.result
+        )
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why a candidate has no score; None where all have one."""
+        return next((one for one in self.result if isinstance(one, Failure)), None)
+
+    @property
+    def usage(self) -> Usage:
+        return self.record.usage
+
+    def to_frame(self) -> Any:
+        """A data frame of pandas or polars with a row for each candidate."""
+        return self.record.to_frame()
+
+    def _repr_html_(self) -> str | None:
+        return self.record._repr_html_()  # pyright: ignore[reportPrivateUsage]

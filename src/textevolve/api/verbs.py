@@ -1,0 +1,656 @@
+"""The verbs as methods of `AsyncClient`; `Client` makes its own from them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from pydantic import BaseModel
+
+from textevolve.api.memory_verbs import MemoryVerbs
+from textevolve.api.objects import JudgeOptions, Objects
+from textevolve.api.opener import AskedModel, Judge, Rows, load_opened, specify, split_rows
+from textevolve.api.results import CaseResult
+from textevolve.errors import InputError
+from textevolve.evaluation import IMAGE_ALONE, Case, check_case
+from textevolve.memory.cue import Recall, nothing
+from textevolve.rows.images import ImageLike, ImageReading, read_images
+
+if TYPE_CHECKING:
+    from textevolve.agents.chat import AgentChat
+    from textevolve.api.namespaces import AsyncNamespace
+    from textevolve.debate.profile import Profile
+    from textevolve.llm.chains.chain import Chain
+    from textevolve.loops.attempt import Generator
+    from textevolve.loops.calibration.tree import CalibrationResult
+    from textevolve.loops.optimization import Optimization
+    from textevolve.metrics.shapes import LabelMetric
+    from textevolve.node_eval.history import History
+    from textevolve.rows.cases import CaseLike
+    from textevolve.studies.compare_quants import QuantComparison
+    from textevolve.studies.compare_report import Comparison
+    from textevolve.studies.fit import FittedSignals
+    from textevolve.studies.guide import GuidedAnswer
+    from textevolve.studies.innovate import Innovated
+    from textevolve.studies.profile import GeneratedProfile
+    from textevolve.studies.run_chain import ChainRuns
+    from textevolve.studies.study import StudySpec
+    from textevolve.studies.summarize import Summary
+
+
+class AsyncClient(MemoryVerbs):
+    """The verbs for async code. The same call again is answered from the store, but for what the
+    program's own functions do. All verbs may raise:
+
+        InputError: a text, a file, a judge or a number cannot be used.
+        SettingsError: no model can be had as named.
+        FatalModelError: no call can succeed; what was answered is kept.
+        StoreError: the store cannot be used.
+    """
+
+    async def run(
+        self,
+        spec: StudySpec,
+        *,
+        cases: Iterable[Any] | None = None,
+        objects: Mapping[str, object] = {},
+        name: str = "",
+    ) -> Any:
+        """Run any study from its specification, and return its result.
+
+        `cases`: rows, cases or texts instead of those that the specification names. `objects`: the
+        program's own, by the names that stand for them in the specification.
+        """
+        return await self._run(spec, cases=cases, objects=objects, name=name)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_raised: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """`close`, awaited."""
+        await asyncio.to_thread(self.close)
+
+    async def evaluate(
+        self,
+        input: str,
+        candidates: str | Iterable[str],
+        *,
+        judge: Judge | None = None,
+        profile: str | Path | Profile | None = None,
+        rubric: str | None = None,
+        rounds: int | None = None,
+        weights: Mapping[str, float] | None = None,
+        threshold: float | None = None,
+        recall: Recall = nothing,
+        images: Iterable[ImageLike] = (),
+        candidate_images: Iterable[ImageLike | Sequence[ImageLike]] = (),
+        model: str | None = None,
+        seed: int | None = None,
+        name: str = "",
+    ) -> CaseResult:
+        """Judge candidates by a debate, or by another `judge`, and return scores and feedback.
+
+        `profile`: who debates, about what and how; `rounds`, `weights` and `threshold` are laid
+        over it, and `judge=Debate(...)` takes its other parameters. `images`: those of the input,
+        each a path, bytes or a data URL; `candidate_images`: one for each candidate, or several;
+        where there are no texts they are the candidates.
+        """
+        objects = Objects()
+        debate = {"rounds": rounds, "weights": weights, "threshold": threshold, "seed": seed}
+        fields = {**debate, "rubric": rubric, "model": model}
+        spec = _specify_evaluation(objects, judge, profile, recall, fields)
+        of_each = tuple(
+            read_images(one, f"image of candidate {n}", ImageReading())
+            for n, one in enumerate(_listed("candidate_images", candidate_images), 1)
+        )
+        case = Case(
+            input,
+            _take_candidates(candidates) or (IMAGE_ALONE,) * len(of_each),
+            "1",
+            images=read_images(_listed("images", images), "images", ImageReading()),
+            candidate_images=of_each,
+        )
+        check_case(case)
+        records = self._stream(spec, [case], objects.by_name, name=name, ends=True)
+        ((run, record),) = [pair async for pair in records]
+        return _as_result(run, record)
+
+    async def evaluate_batch(
+        self,
+        cases: Iterable[CaseLike],
+        *,
+        judge: Judge | None = None,
+        profile: str | Path | Profile | None = None,
+        rubric: str | None = None,
+        rounds: int | None = None,
+        weights: Mapping[str, float] | None = None,
+        threshold: float | None = None,
+        recall: Recall = nothing,
+        ordered: bool = False,
+        images: str | Sequence[str] = (),
+        map: Mapping[str, str] | None = None,
+        model: str | None = None,
+        seed: int | None = None,
+        name: str = "",
+    ) -> AsyncGenerator[CaseResult]:
+        """Judge many cases; results come as they finish (`result.index` is the case's place), or
+        `ordered`.
+
+        Cases are read lazily, once. One that cannot be judged fails alone, and its result says why.
+        Cases may have parameters of their own, which win. `images`: columns that hold some. `map`:
+        new names of columns, with their old ones.
+        """
+        if cases is None:  # pyright: ignore[reportUnnecessaryComparison]
+            raise InputError("cases must be a list or another iterable of them, not None")
+        objects = Objects()
+        debate = {"rounds": rounds, "weights": weights, "threshold": threshold, "seed": seed}
+        fields = {**debate, "rubric": rubric, "model": model, "images": images or None, "map": map}
+        spec = _specify_evaluation(objects, judge, profile, recall, fields)
+        records = self._stream(spec, cases, objects.by_name, name=name, ordered=ordered)
+        async with aclosing(records):
+            async for run, record in records:
+                yield _as_result(run, record)
+
+    async def compare(
+        self,
+        data: Rows,
+        prompts: Mapping[str, Any] | Sequence[Any] = (),
+        *,
+        models: AskedModel | Iterable[AskedModel] = (),
+        metric: str | LabelMetric | Iterable[str | LabelMetric] = (),
+        judge: Judge | Iterable[Judge] = (),
+        label: str | None = None,
+        input: str | None = None,
+        outputs: str | Iterable[str] | None = None,
+        baseline: str | None = None,
+        samples: int | None = None,
+        temperature: float | None = None,
+        max_output_tokens: int | None = None,
+        map: Mapping[str, str] | None = None,
+        model: str | None = None,
+        seed: int | None = None,
+        name: str = "",
+    ) -> Comparison:
+        """Run prompts and models over rows, score every output, and say which is better.
+
+            comparison = client.compare("rows.csv", {"short": "Sum: {a} + {b}"}, label="sum",
+                                        models=["openai/gpt-6-luna"], metric="exact")
+            comparison.sentence, comparison.variants[0].mean, comparison.to_frame()
+
+        `prompts`: templates by their names, or a list of templates, files (`Path`, or "@FILE") and
+        fields; a list of messages with `role` and `content` is a chat. `models`: models by their
+        specs, or chains, whose inputs are columns. `outputs`: columns with existing outputs.
+        `metric`, `judge`: one or several, by name or
+        your own; with neither a single judge scores.
+        """
+        objects = Objects()
+        file, rows = split_rows(data)
+        spec = specify(
+            "compare",
+            prompts=prompts,
+            data=file,
+            models=_name_all(models, objects),
+            metric=_name_all(metric, objects),
+            judge=_name_all(judge, objects),
+            label=label,
+            input=input,
+            outputs=outputs,
+            baseline=baseline,
+            samples=samples,
+            temperature=temperature,
+            max_output_tokens=max_output_tokens,
+            map=map,
+            model=model,
+            seed=seed,
+        )
+        return await self._run(spec, cases=rows, objects=objects.by_name, name=name)
+
+    async def calibrate(
+        self,
+        template: str | Chain | Callable[..., Any] | Any = "",
+        data: Rows = (),
+        *,
+        templates: Mapping[str, str] | None = None,
+        judge: Judge | None = None,
+        metric: str | LabelMetric | None = None,
+        second_judge: Judge | None = None,
+        label: str | None = None,
+        step: str | None = None,
+        answer: str | None = None,
+        strategy: str | None = None,
+        budget: str | None = None,
+        map: Mapping[str, str] | None = None,
+        validation: float | None = None,
+        model: AskedModel | None = None,
+        seed: int | None = None,
+        name: str = "",
+    ) -> CalibrationResult:
+        """Search for a better template; `.template` is the one to use, which is the original unless
+        another has a significant gain on rows held out.
+
+            client.calibrate("Letters of {word}?", rows, label="letters", metric="numeric")
+            client.calibrate(chain, "rows.csv", label="label", metric="exact")
+            client.calibrate(program, rows, templates={"draft": "...", "check": "..."}, metric=f)
+
+        `template`: a prompt; or a program: a chain, all of whose templates are improved, or that of
+        the `step`; a function of prompts and a row, a LangGraph graph, each with its `templates`; a
+        DSPy module. `templates`: texts by name to begin with, or a `PromptSet`. With neither
+        `judge` nor `metric` a single judge scores.
+        """
+        objects = Objects()
+        file, rows = split_rows(data)
+        texts, program = (template, None) if isinstance(template, str) else ("", template)
+        if texts and templates is not None:
+            raise InputError("give a template, or a program with templates, and not both")
+        spec = specify(
+            "calibrate",
+            template=texts or templates,
+            program=objects.name(program),
+            data=file,
+            judge=objects.name(judge),
+            metric=objects.name(metric),
+            second_judge=objects.name(second_judge),
+            label=label,
+            step=step,
+            answer=answer,
+            strategy=strategy,
+            budget=budget,
+            map=map,
+            validation=validation,
+            model=objects.name(model),
+            seed=seed,
+        )
+        if rows is None and objects.by_name:
+            rows = file  # the file is read with what the program put in
+        return await self._run(spec, cases=rows, objects=objects.by_name, name=name)
+
+    async def optimize(
+        self,
+        task: str,
+        *,
+        judge: Judge | None = None,
+        second_judge: Judge | None = None,
+        judge_model: str | None = None,
+        generator: str | Generator | None = None,
+        threshold: float | None = None,
+        max_iterations: int | None = None,
+        min_improvement: float | None = None,
+        mode: str | None = None,
+        samples: int | None = None,
+        temperature: float | None = None,
+        max_answer_tokens: int | None = None,
+        model: AskedModel | None = None,
+        seed: int | None = None,
+        name: str = "",
+    ) -> Optimization:
+        """Write the best text for a task by a judge's measure.
+
+        `judge`: a judge's spec such as `probe+rules`, or any `Evaluator`, `Rules` among them.
+        `generator`: any `Generator`, in place of the model's. `model`: a model's spec, or a chain
+        with one input, the prompt.
+        """
+        objects = Objects()
+        spec = specify(
+            "optimize",
+            task=task,
+            judge=objects.name(judge),
+            second_judge=objects.name(second_judge),
+            judge_model=judge_model,
+            generator=objects.name(generator),
+            threshold=threshold,
+            max_iterations=max_iterations,
+            min_improvement=min_improvement,
+            mode=mode,
+            samples=samples,
+            temperature=temperature,
+            max_answer_tokens=max_answer_tokens,
+            model=objects.name(model),
+            seed=seed,
+        )
+        (optimization,) = await self._run(spec, cases=[task], objects=objects.by_name, name=name)
+        return optimization
+
+    async def innovate(
+        self,
+        input: str,
+        judge: Judge = "debate",
+        *,
+        judge_model: str | None = None,
+        outputs: int | None = None,
+        fresh: int | None = None,
+        rounds: int | None = None,
+        min_gain: float | None = None,
+        patience: int | None = None,
+        threshold: float | None = None,
+        temperature: float | None = None,
+        max_answer_tokens: int | None = None,
+        model: str | None = None,
+        seed: int | None = None,
+        name: str = "",
+    ) -> Innovated:
+        """Refine an input by what a judge says of its outputs, for as long as their scores rise."""
+        objects = Objects()
+        spec = specify(
+            "innovate",
+            input=input,
+            judge=objects.name(judge),
+            judge_model=judge_model,
+            outputs=outputs,
+            fresh=fresh,
+            rounds=rounds,
+            min_gain=min_gain,
+            patience=patience,
+            threshold=threshold,
+            temperature=temperature,
+            max_answer_tokens=max_answer_tokens,
+            model=model,
+            seed=seed,
+        )
+        return await self._run(spec, objects=objects.by_name, name=name)
+
+    async def guide(
+        self,
+        question: str,
+        *,
+        candidates: Iterable[str] = (),
+        profile: str | Path | Profile | None = None,
+        debate: Mapping[str, Any] | None = None,
+        judge: Judge | None = None,
+        judge_model: str | None = None,
+        recall: str | Recall = nothing,
+        proposals: int | None = None,
+        proposal_temperature: float | None = None,
+        temperature: float | None = None,
+        max_answer_tokens: int | None = None,
+        model: str | None = None,
+        seed: int | None = None,
+        name: str = "",
+    ) -> GuidedAnswer:
+        """Answer a question with a debate about `candidates` as reasoning in the prompt, and
+        without. `debate` sets parameters of the profile, `judge` judges both answers."""
+        objects = Objects()
+        spec = specify(
+            "guide",
+            question=question,
+            candidates=tuple(candidates),
+            profile=str(profile) if isinstance(profile, str | Path) else None,
+            debate={**_lay_out(profile), **(debate or {})},
+            judge=objects.name(judge),
+            judge_model=judge_model,
+            recall=None if recall is nothing else objects.name(recall),
+            proposals=proposals,
+            proposal_temperature=proposal_temperature,
+            temperature=temperature,
+            max_answer_tokens=max_answer_tokens,
+            model=model,
+            seed=seed,
+        )
+        return await self._run(spec, objects=objects.by_name, name=name)
+
+    async def generate_profile(
+        self,
+        subject: str,
+        *,
+        agents: int | None = None,
+        model: str | None = None,
+        seed: int | None = None,
+        name: str = "",
+    ) -> GeneratedProfile:
+        """Have a model write a profile for judging `subject`.
+
+        Raises:
+            AnswerError: no usable profile came in two attempts; says what was wrong.
+        """
+        spec = specify("profile", subject=subject, agents=agents, model=model, seed=seed)
+        generated: GeneratedProfile = await self._run(spec, name=name)
+        generated.require()
+        return generated
+
+    async def summarize(
+        self,
+        texts: str | Iterable[str],
+        budget: int = 400,
+        *,
+        focus: str | None = None,
+        context: int | None = None,
+        model: str | None = None,
+        seed: int | None = None,
+        name: str = "",
+    ) -> Summary:
+        """Write one summary of all texts, in at most `budget` tokens. What fits as it is comes back
+        unchanged and without a call. `context`: tokens that the model takes.
+
+        Raises:
+            AnswerError: no part of the text has an answer. BudgetError: a limit was reached before.
+        """
+        spec = specify(
+            "summarize", budget=budget, focus=focus, context=context, model=model, seed=seed
+        )
+        cases = [texts] if isinstance(texts, str) else texts
+        summary: Summary = await self._run(spec, cases=cases, name=name)
+        summary.require()
+        return summary
+
+    async def fit_judge(
+        self,
+        items: Rows,
+        signals: str | Iterable[str] = (),
+        *,
+        output: str | Path | None = None,
+        format: str | None = None,
+        limit: int | None = None,
+        half: str | None = None,
+        orders: str | None = None,
+        labels: str | None = None,
+        good: float | None = None,
+        precision: float | None = None,
+        confidence: float | None = None,
+        map: Mapping[str, str] | None = None,
+        model: str | None = None,
+        seed: int | None = None,
+        name: str = "",
+    ) -> FittedSignals:
+        """Fit a judge to people's labels, and measure how well it agrees with them.
+
+            fitted = client.fit_judge("labels.jsonl", ["probe", "length"], output="my.judge")
+            client.evaluate(instruction, [first, second], judge="my.judge")
+
+        `items`: a file of labelled items, or the rows themselves. `signals`: judges by their names,
+        and looks such as `length`. `output`: where the judge is written.
+        """
+        file, rows = split_rows(items)
+        spec = specify(
+            "fit",
+            items=(file,) if file else None,
+            signals=signals if isinstance(signals, str) else None,
+            signal=None if isinstance(signals, str) else tuple(signals),
+            format=format,
+            limit=limit,
+            half=half,
+            orders=orders,
+            labels=labels,
+            good=good,
+            precision=precision,
+            confidence=confidence,
+            map=map,
+            model=model,
+            seed=seed,
+        )
+        if output is not None:
+            load_opened().check_name(output)
+        fitted: FittedSignals = await self._run(spec, cases=rows, name=name)
+        if output is not None:
+            fitted.save(str(output))
+        return fitted
+
+    async def compare_quants(
+        self,
+        original: str | Path,
+        quants: Iterable[str | Path],
+        *,
+        text: str | None = None,
+        data: str | Iterable[str] = (),
+        judge: str | None = None,
+        limit: int | None = None,
+        chunks: int | None = None,
+        words: int | None = None,
+        repeats: int | None = None,
+        tokens: int | None = None,
+        seed: int | None = None,
+        name: str = "",
+    ) -> QuantComparison:
+        """Compare quantised models with their original: perplexity, judgements, speed and size.
+
+        quants = client.compare_quants("m-f16.gguf", ["m-q8_0.gguf"], text="text.md")
+        quants.models[1].times, quants.models[1].same_verdict
+        """
+        spec = specify(
+            "compare-quants",
+            original=str(original),
+            quants=tuple(str(quant) for quant in quants),
+            text=text,
+            data=data,
+            judge=judge,
+            limit=limit,
+            chunks=chunks,
+            words=words,
+            repeats=repeats,
+            tokens=tokens,
+            seed=seed,
+        )
+        return await self._run(spec, name=name)
+
+    async def run_chain(
+        self,
+        chain: object,
+        values: Mapping[str, Any] | None = None,
+        *,
+        data: Rows | None = None,
+        map: Mapping[str, str] | None = None,
+        model: str | None = None,
+        name: str = "",
+    ) -> ChainRuns:
+        """Run a chain once on `values`, or on each row of `data`, and keep outputs and traces.
+
+            chains = client.run_chain(chain, {"question": "..."})
+            chains.runs[0].outputs["answer"], chains.runs[0].trace
+
+        What fails is a run with a `failure`.
+        """
+        objects = Objects()
+        file, rows = split_rows(() if data is None else data)
+        named = chain if isinstance(chain, str | Path) else load_opened().find_chain(chain)
+        spec = specify(
+            "chain",
+            chain=str(named) if isinstance(named, Path) else objects.name(named),
+            data=file,
+            map=map,
+            model=model,
+        )
+        if values is not None or data is None:
+            rows = [values or {}]
+        elif rows is None:
+            rows = file  # the file is read with a chain that the program put in
+        return await self._run(spec, cases=rows, objects=objects.by_name, name=name)
+
+    async def keep_history(self, history: History, *, name: str = "", episode: str = "") -> str:
+        """Keep the history of a monitor as a run of the store, with what its evaluators have said
+        so far; return its id, for `textevolve runs show`. Each run of the agent is an episode under
+        its own id, or `episode`. The same history again is the same run. Drain the monitor first.
+        """
+        records = self._stream(specify("nodes"), [(history, episode)], name=name)
+        return [run async for run, _ in records][-1]
+
+    @asynccontextmanager
+    async def chat(
+        self,
+        agent: str,
+        *,
+        user: str | None = None,
+        session: str | None = None,
+        memory: bool | None = None,
+        answer_tokens: int | None = None,
+        context: int | None = None,
+        temperature: float | None = None,
+        model: str | None = None,
+    ) -> AsyncGenerator[AgentChat]:
+        """A chat with an agent, NAMESPACE/AGENT. `say` gives events as they come: what is recalled,
+        the pieces of the answer, and in the end a `ChatAnswer`. At the end of the block memories
+        are made of all turns; where it ends with an error, when the next chat with the agent
+        begins. `memory`: recall, and make memories.
+
+        Raises:
+            InputError: there is no such agent or session.
+        """
+        options = {"user": user, "session": session, "memory": memory, "model": model}
+        options |= {"answer_tokens": answer_tokens, "context": context, "temperature": temperature}
+        async with load_opened().open_chat(self, agent, options) as chat:
+            yield chat
+            await chat.finish()
+
+    @asynccontextmanager
+    async def namespace(
+        self, name: str | None = None, *, create: bool = False
+    ) -> AsyncGenerator[AsyncNamespace]:
+        """Open a namespace, that of the settings unless another one is named. `create`: make it
+        where it is missing.
+
+        Raises:
+            InputError: there is no such namespace.
+        """
+        async with load_opened().open_namespace(self, name, create=create) as space:
+            yield space
+
+
+def _specify_evaluation(
+    objects: Objects,
+    judge: Judge | None,
+    profile: str | Path | Profile | None,
+    recall: Recall,
+    fields: Mapping[str, Any],
+) -> Any:
+    options = judge.fields if isinstance(judge, JudgeOptions) else {"judge": objects.name(judge)}
+    given = {
+        "profile": str(profile) if isinstance(profile, Path) else profile,
+        "recall": None if recall is nothing else objects.name(recall),
+        **fields,
+    }
+    return specify("evaluate", **options | {n: v for n, v in given.items() if v is not None})
+
+
+def _lay_out(profile: str | Path | Profile | None) -> dict[str, Any]:
+    return profile.model_dump(mode="json") if isinstance(profile, BaseModel) else {}
+
+
+def _as_result(run: str, record: Any) -> CaseResult:
+    return CaseResult(record, run, record if hasattr(record, "turns") else None)
+
+
+def _name_all(values: Any, objects: Objects) -> tuple[str, ...]:
+    """The names of several objects; one alone needs no list."""
+    several: list[Any] = [values]
+    if isinstance(values, Iterable) and not isinstance(values, str | JudgeOptions):
+        several = list(cast("Iterable[Any]", values))
+    return tuple(name for name in map(objects.name, several) if name is not None)
+
+
+def _listed(name: str, images: Iterable[Any]) -> list[Any]:
+    if isinstance(images, str | bytes | os.PathLike):
+        raise InputError(f"{name} must be a list of images, not one of them")
+    return list(images)
+
+
+def _take_candidates(candidates: object) -> tuple[str, ...]:
+    if isinstance(candidates, str):
+        return (candidates,)
+    if isinstance(candidates, Iterable) and not isinstance(candidates, Mapping | bytes):
+        return tuple(cast("Iterable[str]", candidates))
+    kind = type(cast(object, candidates)).__name__
+    raise InputError(f"candidates must be a list of texts, or one text, not {kind}")
