@@ -11,7 +11,7 @@ CLIENT = [*inspect.signature(Client).parameters][1:]
 class Fields:
     """Lays further fields over the specification of each study."""
 
-    fields = {}
+    fields = None
 
     def _stream(self, spec, *arguments, **options):
         if self.fields:

@@ -7,14 +7,7 @@ import pytest
 
 from flat_verbs import create_memories
 from memory.memory_script import remember
-from textevolve import (
-    AsyncClient,
-    Client,
-    InputError,
-    MemorySpec,
-    Settings,
-    SettingsError,
-)
+from textevolve import AsyncClient, Client, InputError, MemorySpec, Settings, SettingsError
 from textevolve.errors import AnswerError
 from textevolve.llm.testing import Answer, ScriptedServer
 

@@ -3,5 +3,5 @@ run side by side.
 
 `steps.py` has the steps and how each runs, `chain.py` the chain and its checks, `chain_file.py`
 reads one from YAML. Opening models for a chain is the business of `wiring` and of
-`textevolve.api.chains`.
+`textevolve.api.opened`.
 """
