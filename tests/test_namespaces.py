@@ -7,8 +7,15 @@ import pytest
 
 from flat_verbs import create_memories
 from memory.memory_script import remember
-from textevolve import AsyncClient, Client, InputError, MemorySpec, Settings, SettingsError
-from textevolve.errors import AnswerError
+from textevolve import (
+    AsyncClient,
+    Client,
+    InputError,
+    MemorySpec,
+    ModelError,
+    Settings,
+    SettingsError,
+)
 from textevolve.llm.testing import Answer, ScriptedServer
 
 pytestmark = pytest.mark.guard
@@ -118,7 +125,7 @@ def test_an_embedder_that_is_none_is_said(home, settings):
             def answer(self, method, path, headers, body):
                 return Answer(body=b'{"data": [{"embedding": []}]}')
 
-        with Silent(script) as server, pytest.raises(AnswerError):
+        with Silent(script) as server, pytest.raises(ModelError):
             space.collections.create("notes", embedder=f"{server.url}#none")
         assert space.collections.list() == []
 
