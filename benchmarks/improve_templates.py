@@ -28,7 +28,7 @@ from textevolve.loops.calibration.examples import Example, Material
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
 from textevolve.loops.calibration.rewriting import RewritingRules, Rewritten, write_successor
-from textevolve.loops.calibration.selection import choose_beam, draw_rows, try_fast
+from textevolve.loops.calibration.search import choose_beam, draw_rows, try_fast
 from textevolve.loops.calibration.trial_runner import (
     PromptProgram,
     TrialOutcome,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from textevolve.errors import BudgetError, CapabilityError
+from textevolve.llm.decision_wires import let_decide, wire_of
 from textevolve.llm.decisions import decide, predicate
-from textevolve.llm.emulation import let_decide, wire_of
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.testing import Fault, ScriptedServer

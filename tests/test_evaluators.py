@@ -21,7 +21,7 @@ from textevolve.judge_specs import (
 )
 from textevolve.judges import packages
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.emulation import Deciding
+from textevolve.llm.decision_wires import Deciding
 from textevolve.llm.model import Message, Request
 from textevolve.llm.testing import ScriptedServer
 

@@ -2,7 +2,7 @@
 
 Order, later wins: defaults, the user's `config.toml`, `textevolve.toml` in the working folder, the
 environment (`TEXTEVOLVE_MODEL`, `TEXTEVOLVE_STORE`, ...), what the caller says. Keys are not
-settings: see `textevolve.llm.keys`.
+settings: see `textevolve.llm.providers`.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ from textevolve.llm.batches.ledger import (
 )
 from textevolve.llm.catalogue import embedder_of, locate
 from textevolve.llm.chains.scope import ChainContext
+from textevolve.llm.decision_wires import let_decide
 from textevolve.llm.discovery import discover_model
-from textevolve.llm.emulation import let_decide
 from textevolve.llm.journal import Journal
 from textevolve.llm.limiting import RateBucket
 from textevolve.llm.mapreduce import compress

@@ -28,8 +28,8 @@ from textevolve.judges.decide import DECIDED, ask_options
 from textevolve.judges.probe import QUESTIONS
 from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.client import OpenAIClient
+from textevolve.llm.decision_wires import Deciding
 from textevolve.llm.decisions import dump_answers, load_questions
-from textevolve.llm.emulation import Deciding
 from textevolve.llm.model import Response
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
 from textevolve.studies.compare_spec import CompareSpec, together_of

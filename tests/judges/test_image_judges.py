@@ -22,7 +22,7 @@ from textevolve.judges.pairwise import Pairwise
 from textevolve.judges.probe import Checklist, Probe
 from textevolve.judges.statements import CHECKS, StatementJudge
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.emulation import Deciding
+from textevolve.llm.decision_wires import Deciding
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.loops.rules import parse_rules
 

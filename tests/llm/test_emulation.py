@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from textevolve.errors import AnswerError, CapabilityError, InputError
 from textevolve.evaluation import Failure
 from textevolve.llm.client import OpenAIClient
+from textevolve.llm.decision_wires import Deciding, show, wire_of
 from textevolve.llm.decisions import (
     Answer,
     choice,
@@ -22,7 +23,6 @@ from textevolve.llm.decisions import (
     predicate,
     score,
 )
-from textevolve.llm.emulation import Deciding, show, wire_of
 from textevolve.llm.model import request_key
 from textevolve.llm.testing.answers import Answer as Said
 from textevolve.llm.testing.server import ScriptedServer

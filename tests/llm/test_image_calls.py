@@ -8,8 +8,8 @@ from made_images import jpeg, png
 from textevolve.errors import BudgetError, CapabilityError, RejectedError, UnavailableError
 from textevolve.images import image_facts, image_url
 from textevolve.llm.client import OpenAIClient
+from textevolve.llm.decision_wires import Deciding
 from textevolve.llm.decisions import decide, predicate
-from textevolve.llm.emulation import Deciding
 from textevolve.llm.model import Message, Request
 from textevolve.llm.refusals import Refusal, failure
 from textevolve.llm.testing import (

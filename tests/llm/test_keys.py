@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from textevolve.errors import AccessError, SettingsError
-from textevolve.llm import keys
+from textevolve.llm import providers as keys
 from textevolve.llm.client import connect
 from textevolve.llm.connections import Relay
-from textevolve.llm.keys import find_key, keys_file
 from textevolve.llm.model import Message, Request
-from textevolve.llm.providers import resolve
+from textevolve.llm.providers import find_key, keys_file, resolve
 from textevolve.llm.testing import ScriptedServer
 from textevolve.settings import Provider, Settings, Timeouts
 

@@ -6,12 +6,12 @@ import pytest
 
 from textevolve.llm.prices import (
     ListedPrice,
+    cost_of,
     describe_missing_price,
     describe_price_source,
     find_price,
 )
 from textevolve.llm.providers import PROVIDERS, resolve
-from textevolve.llm.reported_usage import cost_of
 from textevolve.settings import Price, Provider, Settings
 
 

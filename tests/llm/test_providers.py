@@ -1,12 +1,12 @@
 import pytest
 
 from textevolve.errors import SettingsError
-from textevolve.llm.keys import keys_file
 from textevolve.llm.providers import (
     CONTEXT,
     PROVIDERS,
     context_of,
     is_loopback,
+    keys_file,
     normalise_url,
     resolve,
 )

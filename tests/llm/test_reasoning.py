@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from textevolve.evaluation import Usage
 from textevolve.llm.model import Message, Request, Response, TokenLogprobs, ToolCall
+from textevolve.llm.prices import ReportedUsage, usage_of
 from textevolve.llm.reasoning import (
     StreamedThoughts,
     split_reasoning,
     tokens_of_end,
     why_without_text,
 )
-from textevolve.llm.reported_usage import ReportedUsage, usage_of
 from textevolve.llm.streaming import AnswerPiece, ask_streaming
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.testing import Answer

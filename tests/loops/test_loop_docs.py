@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from textevolve.loops.attempt import StopReason
-from textevolve.loops.rule_kinds import Rule
-from textevolve.loops.rules import RulesFile, parse_rules
+from textevolve.loops.rules import Rule, RulesFile, parse_rules
 from textevolve.studies.optimize import OptimizeSpec
 from textevolve.texts.prose import LANGUAGES
 

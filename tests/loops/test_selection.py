@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.loops.calibration.selection import (
+from textevolve.loops.calibration.search import (
     ArmStatistics,
     choose_beam,
     count_pulls,

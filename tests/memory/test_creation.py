@@ -14,7 +14,7 @@ from plain_store import PlainMemories
 
 from textevolve.errors import AnswerError, ConflictError, ModelError
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.emulation import Deciding
+from textevolve.llm.decision_wires import Deciding
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.memory.creation import create_memories, hash_beginnings
 from textevolve.memory.cue import Memory

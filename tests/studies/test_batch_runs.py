@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from parameter_sets import slow_but_first
 from textevolve.cli.pace import Slowness
 from textevolve.events import BatchPolled
+from textevolve.llm.batches.gathering import read_line, write_asked
 from textevolve.llm.batches.ledger import batch_price
-from textevolve.llm.batches.service import read_line, write_asked
 from textevolve.llm.providers import Endpoint
 from textevolve.llm.testing import BatchFault, ScriptedBatches, ScriptedServer
 from textevolve.settings import Price, Settings

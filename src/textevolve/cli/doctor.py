@@ -17,9 +17,8 @@ from textevolve.engine import sync
 from textevolve.errors import TextEvolveError
 from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.discovery import EndpointCapabilities, probe_endpoint
-from textevolve.llm.keys import find_key
 from textevolve.llm.opening import open_client
-from textevolve.llm.providers import POOL, known_providers, resolve
+from textevolve.llm.providers import POOL, find_key, known_providers, resolve
 from textevolve.llm.weights import list_weights, weights_state
 from textevolve.patches import list_patches
 from textevolve.settings import Settings, read_settings

@@ -25,8 +25,8 @@ from textevolve.llm.case_images import (
     user_message,
 )
 from textevolve.llm.choice_logprobs import TOP_LOGPROBS, read_log_odds
+from textevolve.llm.decision_wires import wire_of
 from textevolve.llm.decisions import Answer, Question, decide, predicate
-from textevolve.llm.emulation import wire_of
 from textevolve.llm.fence import draw_nonce, fence, quote, sanitize
 from textevolve.llm.model import Message, Model, Request, text_hash
 from textevolve.llm.reasoning import why_without_text

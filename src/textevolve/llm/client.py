@@ -34,12 +34,11 @@ from textevolve.events import Listener
 from textevolve.llm.case_images import prompt_tokens
 from textevolve.llm.connections import CONNECTIONS, Http
 from textevolve.llm.decision_wires import DecisionCalls
-from textevolve.llm.keys import Key
 from textevolve.llm.limiting import note_headers
 from textevolve.llm.model import Request, Response
-from textevolve.llm.prices import find_price
+from textevolve.llm.prices import ReportedUsage, find_price
 from textevolve.llm.prompt_cache import MARK_FIELD, add_hints
-from textevolve.llm.providers import Endpoint, is_loopback, normalise_url
+from textevolve.llm.providers import Endpoint, Key, is_loopback, normalise_url
 from textevolve.llm.refusals import (
     NO_MODEL,
     Refusal,
@@ -50,7 +49,6 @@ from textevolve.llm.refusals import (
     status_of,
     without_logprobs,
 )
-from textevolve.llm.reported_usage import ReportedUsage
 from textevolve.llm.streaming import EventStream, telling
 from textevolve.llm.wire import (
     CHAT,

@@ -2,7 +2,7 @@
 
 Here: questions, answers, and how both travel in a `Request` and a `Response`, so that a decision is
 journaled, limited, retried and priced as any other call. Not here: what endpoints are sent
-(`decision_wires`), and how a chat model is made to decide (`emulation`).
+and how a chat model is made to decide (`decision_wires`).
 
 The words are those of OpenAI's Decisions API; System One calls a predicate a noul.
 """

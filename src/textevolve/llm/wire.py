@@ -33,9 +33,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from textevolve.errors import CapabilityError, InputError, RejectedError
 from textevolve.llm.chat_formats.conversation import PromptFormat
 from textevolve.llm.model import Message, Request, Response, TokenLogprobs, ToolCall
-from textevolve.llm.providers import Endpoint
-from textevolve.llm.reasoning import split_reasoning, tokens_of_end
-from textevolve.llm.reported_usage import (
+from textevolve.llm.prices import (
     KNOWN,
     READABLE,
     KnownText,
@@ -44,6 +42,8 @@ from textevolve.llm.reported_usage import (
     read_loosely,
     usage_of,
 )
+from textevolve.llm.providers import Endpoint
+from textevolve.llm.reasoning import split_reasoning, tokens_of_end
 from textevolve.llm.token_count import count_tokens
 from textevolve.settings import Price
 

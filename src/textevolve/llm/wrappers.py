@@ -34,9 +34,8 @@ from textevolve.llm.case_images import prompt_tokens
 from textevolve.llm.hardware import load_per_core
 from textevolve.llm.journal import Journal, JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
-from textevolve.llm.prices import describe_missing_price, find_price
+from textevolve.llm.prices import cost_of, describe_missing_price, find_price
 from textevolve.llm.providers import Endpoint
-from textevolve.llm.reported_usage import cost_of
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN
 from textevolve.llm.usage_meter import note_call
 from textevolve.settings import Price, Retries

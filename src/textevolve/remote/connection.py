@@ -26,8 +26,7 @@ from textevolve.errors import (
 )
 from textevolve.events import CallRetried, Listener
 from textevolve.llm.connections import Http
-from textevolve.llm.keys import find_key
-from textevolve.llm.providers import is_loopback, split_address
+from textevolve.llm.providers import find_key, is_loopback, split_address
 from textevolve.settings import Settings
 
 KEY = "TEXTEVOLVE_SERVER_KEY"

@@ -25,9 +25,8 @@ from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.decisions import FIND_WIRE, Wire, dump_answers, dump_wire, load_questions
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
-from textevolve.llm.prices import price_of
+from textevolve.llm.prices import cost_of, price_of
 from textevolve.llm.providers import resolve
-from textevolve.llm.reported_usage import cost_of
 from textevolve.llm.testing.answers import (
     TEXT,
     WORDS,

@@ -27,8 +27,14 @@ from textevolve.loops.calibration.plan import (
     read_budget,
 )
 from textevolve.loops.calibration.protegi import climb
-from textevolve.loops.calibration.search import FINALS, SEED, TemplateSearch
-from textevolve.loops.calibration.selection import choose_beam, draw_rows, try_fast
+from textevolve.loops.calibration.search import (
+    FINALS,
+    SEED,
+    TemplateSearch,
+    choose_beam,
+    draw_rows,
+    try_fast,
+)
 from textevolve.loops.calibration.tree import CalibrationResult, Gain, describe_power
 from textevolve.loops.calibration.trial_runner import TrialOutcome
 from textevolve.statistics.sequential import (

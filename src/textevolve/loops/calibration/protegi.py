@@ -15,8 +15,11 @@ from textevolve.evaluation import Failure
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.examples import Example
 from textevolve.loops.calibration.rewriting import choose_part, rewrite, write_instructions
-from textevolve.loops.calibration.search import FINALS, ROUND, SEED, TemplateSearch
-from textevolve.loops.calibration.selection import (
+from textevolve.loops.calibration.search import (
+    FINALS,
+    ROUND,
+    SEED,
+    TemplateSearch,
     choose_beam,
     count_pulls,
     draw_rows,

@@ -17,10 +17,9 @@ from urllib.parse import urlsplit
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage
 from textevolve.llm.connections import JsonService
-from textevolve.llm.keys import find_key
 from textevolve.llm.limiting import Limited
 from textevolve.llm.model import Message, Request, Response
-from textevolve.llm.providers import is_loopback, split_address
+from textevolve.llm.providers import find_key, is_loopback, split_address
 from textevolve.llm.wrappers import Retrying
 from textevolve.memory_eval.dataset import DialogueTurn
 from textevolve.memory_eval.system import Capabilities, MemorySystem

@@ -17,6 +17,7 @@ from textevolve.errors import FatalModelError, InputError, StoreError, TextEvolv
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, failure_of
 from textevolve.judges.shipped_rubrics import is_rubric_name
 from textevolve.llm.choice_logprobs import log_odds, softmax
+from textevolve.llm.decision_wires import MOST_OPTIONS, wire_of
 from textevolve.llm.decisions import (
     Answer,
     Decision,
@@ -24,7 +25,6 @@ from textevolve.llm.decisions import (
     decide,
     predicate,
 )
-from textevolve.llm.emulation import MOST_OPTIONS, wire_of
 from textevolve.llm.model import Model
 from textevolve.server.decisions.spending import note_cause
 from textevolve.server.decisions.states import read_state, state_text

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from textevolve.evaluation import Usage
-from textevolve.llm.reported_usage import ReportedUsage, usage_of
+from textevolve.llm.prices import ReportedUsage, usage_of
 from textevolve.llm.wire import CompletionChunk, SentToolCall
 from textevolve.server.errors import ApiError
 from textevolve.server.openai.completions import Answering, JsonObject
