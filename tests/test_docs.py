@@ -19,6 +19,7 @@ from pydantic import BaseModel
 import textevolve
 from textevolve.cli import FAILED, INTERRUPTED, MISUSED, PARTLY
 from textevolve.cli.app import app
+from textevolve.cli.commands import COMMANDS as COMMAND_TABLE
 from textevolve.debate.profile import (
     COMPONENTS,
     Profile,
@@ -123,6 +124,32 @@ def test_every_command_is_shown():
     shown = [" ".join(words) for page in COMMANDS.values() for _, words in page]
     for path in command_paths(program()):
         assert any(line.startswith(path) for line in shown), path
+
+
+def test_every_help_begins_with_two_examples():
+    faults = []
+    for path, entry in command_entries(COMMAND_TABLE):
+        assert len(entry.examples) == 2, path
+        for example in entry.examples:
+            assert len(f"  $ textevolve {example}") <= 80, example
+            words = shlex.split(example.partition(" | ")[0].partition(" > ")[0])
+            assert words[: len(path)] == path or entry.path in DEFAULTS, example
+            try:
+                check_command(words)
+            except Exception as error:  # noqa: BLE001 - all that are wrong are named
+                faults.append(f"{example}: {error}")
+    assert faults == []
+
+
+def command_entries(below, beginning=()):
+    for name, entry in below.items():
+        if entry.below:
+            yield from command_entries(entry.below, (*beginning, name))
+        else:
+            yield [*beginning, name], entry
+
+
+DEFAULTS = ("study:memory-eval", "study:", "config:show")
 
 
 def command_paths(group, beginning=""):

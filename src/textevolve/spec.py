@@ -46,6 +46,7 @@ def option(
     identity: bool = True,
     reads: bool = False,
     metavar: str = "",
+    hidden: bool = False,
     **checks: Any,
 ) -> Any:
     """A field of a specification.
@@ -57,11 +58,13 @@ def option(
     where it is not the field's.
     `identity`: a change of it makes another run; not so for what only says where cases come from,
     since the cases themselves count. `reads`: it names files that are read, which no output may
-    overwrite. `metavar`: what stands for its value in the help. `checks`: ranges, as pydantic's
+    overwrite. `metavar`: what stands for its value in the help. `hidden`: files and
+    Python have it, and the command line does not. `checks`: ranges, as pydantic's
     `Field` takes them.
     """
     noted: dict[str, Any] = {"short": short, "group": group, "argument": argument, "text": text}
     noted |= {"aside": not identity, "reads": reads, "metavar": metavar, "flag": flag}
+    noted["hidden"] = hidden
     extra: dict[str, Any] = {name: value for name, value in noted.items() if value}
     return Field(default=default, description=description, json_schema_extra=extra, **checks)
 

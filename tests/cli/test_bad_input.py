@@ -107,8 +107,6 @@ BAD = {
     "temperature inf": ([*CASE, "--temperature", "inf"], "temperature: must be a valid number"),
     "temperature nan": ([*CASE, "--temperature", "nan"], "temperature: "),
     "threshold nan": ([*CASE, "--threshold", "nan"], "threshold: "),
-    "sampling inf": ([*CASE, "--sampling-temperature", "inf"], "sampling_temperature: "),
-    "sampling below 0": ([*CASE, "--sampling-temperature", "-1"], "sampling_temperature: "),
     "limit inf": ([*CASE, "--max-cost", "inf"], "limit of cost must be a finite number"),
     "temperature 0": ([*CASE, "--temperature", "0"], "temperature: .*greater than 0"),
     "concurrency 0": ([*CASE, "--concurrency", "0"], "concurrency: .*greater than or equal to 1"),

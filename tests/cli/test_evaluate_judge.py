@@ -147,7 +147,6 @@ def test_seed_and_threshold_hold_for_a_judge_too(cli, fairly, model):
     [
         (("--judge", "prob"), "did you mean 'probe'"),
         (("--judge", "probe", "--rounds", 2), "rounds is an option of debates"),
-        (("--judge", "probe", "--history-rounds", 2), "history_rounds is an option of debates"),
         (("--judge", "probe", "--profile", "code"), "write --judge debate:PROFILE"),
         (("--judge", "probe", "-o", "a.xyz"), "a.xyz: must end in .json, .html, .md, .jsonl, .csv"),
         (("--judge", "backward+rules"), "no option 'rules'"),

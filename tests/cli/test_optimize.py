@@ -209,7 +209,7 @@ def test_a_debates_instructions_reach_the_writer(cli, server, model):
 def test_attempts_may_be_written_anew_and_are_another_run(cli, server, model):
     server.script = lambda body, _number: "A draft of words." if is_written(body) else None
     options = ("--threshold", 1, "--max-iterations", 4, "--json")
-    cli("optimize", TASK, "-m", model, *options, "--best-of-n")
+    cli("optimize", TASK, "-m", model, *options, "--mode", "best-of-n")
     written = [said(body) for body in server.requests if is_written(body)]
     assert len(written) == 4
     assert len(set(written)) == 1

@@ -102,12 +102,16 @@ def load_command(name: str, entry: Entry) -> Any:
         )
     module, _, function = entry.path.partition(":")
     loaded = import_module(f"textevolve.cli.{module}")
-    single = typer.Typer(**PLAIN)
     if module in ("study", "resources"):
-        single.command(name, cls=Command)(loaded.make_command(function))
+        function = loaded.make_command(function)
     else:
-        single.command(name, cls=Command)(getattr(loaded, function))
-    return typer.main.get_command(single)
+        function = getattr(loaded, function)
+    single = typer.Typer(**PLAIN)
+    single.command(name, cls=Command)(function)
+    command = typer.main.get_command(single)
+    assert isinstance(command, Command)
+    command.set_help(entry.help, entry.examples)
+    return command
 
 
 app = typer.Typer(

@@ -1,4 +1,5 @@
-"""The table of all commands: the groups, a line of help for each command, and where its code is.
+"""The table of all commands: the groups, a line of help and two examples for each command, and
+where its code is.
 
 Nothing is imported here, so that the help of a group loads no command.
 """
@@ -6,7 +7,7 @@ Nothing is imported here, so that the help of a group loads no command.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,217 +15,719 @@ class Entry:
     """A command or a group of commands.
 
     Attributes:
+        help: The line that lists show, and that the command's own help begins with.
         path: The place of a command: `study:KIND` (no kind: a file names it),
             `resources:GROUP.VERB`, or `MODULE:FUNCTION` below `textevolve.cli`. Groups have none.
-        help: The line that lists show.
+        examples: What follows `textevolve` in the examples of the help.
         below: The commands of a group.
         default: The command of a group that is meant if the first word names none.
     """
 
-    path: str
     help: str
+    path: str = ""
+    examples: tuple[str, ...] = ()
     below: Mapping[str, Entry] = field(default_factory=dict[str, "Entry"])
     default: str = ""
 
 
-def _group(help: str, default: str = "", **below: Entry) -> Entry:
-    return Entry(
-        "", help, {name.replace("_", "-"): entry for name, entry in below.items()}, default
-    )
+def _command(path: str, help: str, *examples: str) -> Entry:
+    return Entry(help, path, examples)
 
 
-def _resources(group: str, help: str, noun: str, **more: Entry) -> Entry:
-    """The commands that each kind of resource has, and those of this kind alone."""
-    verbs = {
-        "create": f"Create {noun}.",
-        "list": "List them.",
-        "show": "Show one whole.",
-        "update": "Change the given fields.",
-        "revert": "Go back to an earlier version.",
-        "delete": "Delete one, with all that belongs to it.",
-        "export": "Write one to a file, with all that belongs to it.",
-        "import": "Read such a file.",
+def _group(help: str, below: Mapping[str, Entry], default: str = "") -> Entry:
+    return Entry(help, below=below, default=default)
+
+
+def _resources(words: str, noun: str, name: str, option: str) -> dict[str, Entry]:
+    """The commands of a kind of resource; `name` and `option` stand in examples."""
+    group = words.split()[-1]
+    texts = {
+        "create": (f"Create {noun}.", option, f"{option} --json"),
+        "list": (f"List {group}.", "", "--json"),
+        "show": (f"Show {noun} whole.", "", "--versions"),
+        "update": (f"Change fields of {noun}.", option, f"{option} --json"),
+        "revert": (f"Revert {noun} to an earlier version.", "1", "2 --json"),
+        "delete": (f"Delete {noun}, with all that belongs to it.", "", "--yes"),
+        "export": (f"Write {noun} to a file, with all that belongs to it.", "", f"-o {name}.jsonl"),
+        "import": ("Read such a file.", "", f"--name {name}-2"),
     }
-    below = {verb: Entry(f"resources:{group}.{verb}", text) for verb, text in verbs.items()}
-    return _group(help, **below, **more)
+    named = dict.fromkeys(texts, name) | {"list": "", "import": f"{name}.jsonl"}
+    entries: dict[str, Entry] = {}
+    for verb, (text, *endings) in texts.items():
+        examples = [" ".join(f"{words} {verb} {named[verb]} {end}".split()) for end in endings]
+        entries[verb] = _command(f"resources:{group}.{verb}", text, *examples)
+    return entries
 
 
 MEASURE = {
-    "evaluate": Entry("study:evaluate", "Judge candidate texts by a debate, or by any judge."),
-    "compare": Entry(
-        "study:compare", "Run prompts and models over your rows; say which is better."
+    "evaluate": _command(
+        "study:evaluate",
+        "Judge candidate texts by a debate, or by any other judge.",
+        'evaluate "Is the sky blue?" "Yes, by day." "No, it is green."',
+        "evaluate cases.csv --judge probe+rules -o results.html",
+    ),
+    "compare": _command(
+        "study:compare",
+        "Run prompts and models over your rows; say which is better.",
+        "compare -p old.txt -p new.txt -d rows.csv --judge probe+rules",
+        "compare -p a.txt -p b.txt -d rows.csv --label y --metric exact",
     ),
     "bench": _group(
         "Measure judges before believing them.",
-        agreement=Entry("study:agreement", "Measure how far judges agree with people."),
-        ablate=Entry("study:ablation", "Find out whether a debate pays on your own items."),
-        escalation=Entry(
-            "study:escalation", "Find when a cheap judge, or a debate's first round, will do."
-        ),
-        card=Entry("study:robustness", "Measure what sways a judge that should not."),
-        rate=Entry("study:rates", "Correct a judge's rate by what people said."),
+        {
+            "agreement": _command(
+                "study:agreement",
+                "Measure how far judges agree with people.",
+                "bench agreement labels.csv -j debate:general -j probe+rules",
+                "bench agreement labelling:answers -j pairwise+rules --limit 100",
+            ),
+            "ablate": _command(
+                "study:ablation",
+                "Find out whether a debate pays on your own items.",
+                "bench ablate labels.csv -p general",
+                "bench ablate labels.csv --limit 50 --equal-tokens",
+            ),
+            "escalation": _command(
+                "study:escalation",
+                "Find when a cheap judge, or a debate's first round, will do.",
+                "bench escalation labels.csv --agreement 0.9",
+                "bench escalation labels.csv --first probe+rules --then debate",
+            ),
+            "card": _command(
+                "study:robustness",
+                "Measure what sways a judge that should not.",
+                "bench card -j probe+rules",
+                "bench card -j debate:general --cases 20 -o card.html",
+            ),
+            "rate": _command(
+                "study:rates",
+                "Correct a judge's rate by what people said.",
+                "bench rate judged.csv labelled.csv",
+                "bench rate judged.csv labelled.csv --field passed",
+            ),
+        },
     ),
     "nodes": _group(
         "Judge the steps of recorded agents.",
-        evaluate=Entry("study:nodes", "Judge every node of a trace, or of an earlier run."),
-        show=Entry("nodes:show", "Show the nodes of a trace or of a run as a tree."),
-        export=Entry("nodes:export", "Write rewards for training, or a page."),
+        {
+            "evaluate": _command(
+                "study:nodes",
+                "Judge every node of a trace, or of an earlier run.",
+                "nodes evaluate trace.jsonl --judge probe+rules",
+                "nodes evaluate last --length 20:400 --latency 5",
+            ),
+            "show": _command(
+                "nodes:show",
+                "Show the nodes of a trace or of a run as a tree.",
+                "nodes show trace.jsonl",
+                "nodes show last --states",
+            ),
+            "export": _command(
+                "nodes:export",
+                "Write rewards for training, or a page.",
+                "nodes export last -o rewards.jsonl",
+                "nodes export trace.jsonl -o trace.html",
+            ),
+        },
     ),
-    "memory-eval": replace(
-        _group(
-            "Measure what a memory system keeps.",
-            run=Entry("study:memory-eval", "Measure what a memory system keeps."),
-            synth=Entry("memory_eval:synth", "Make users with dialogues, by templates."),
-        ),
+    "memory-eval": _group(
+        "Measure what a memory system keeps.",
+        {
+            "run": _command(
+                "study:memory-eval",
+                "Measure what a memory system keeps.",
+                "memory-eval users.jsonl -s textevolve",
+                "memory-eval users.jsonl -s mem0 --users 2 -o memory.html",
+            ),
+            "synth": _command(
+                "memory_eval:synth",
+                "Write users with dialogues, made by templates.",
+                "memory-eval synth users.jsonl",
+                "memory-eval synth users.jsonl --users 20 --sessions 5",
+            ),
+        },
         default="run",
     ),
 }
 IMPROVE = {
-    "calibrate": Entry("study:calibrate", "Search for a better prompt template."),
-    "optimize": Entry("study:optimize", "Write, judge and revise a text; keep the best."),
-    "innovate": Entry("study:innovate", "Refine an input by judgements of its outputs."),
-    "guide": Entry("study:guide", "Answer a question with a debate as reasoning."),
-    "summarize": Entry("study:summarize", "Shorten texts of any length to a budget of tokens."),
+    "calibrate": _command(
+        "study:calibrate",
+        "Search for a better prompt template (prompt optimization).",
+        "calibrate prompt.txt -d rows.csv --label answer --metric exact",
+        "calibrate prompt.txt -d rows.csv --judge probe+rules -o best.txt",
+    ),
+    "optimize": _command(
+        "study:optimize",
+        "Write, judge and revise a text; keep the best (self-refine).",
+        'optimize "Explain tides to a child."',
+        "optimize @task.txt --judge probe+rules --threshold 0.9",
+    ),
+    "innovate": _command(
+        "study:innovate",
+        "Refine an input by judgements of its outputs.",
+        'innovate "A slogan for a bakery"',
+        "innovate @brief.txt --outputs 4 --rounds 3",
+    ),
+    "guide": _command(
+        "study:guide",
+        "Answer a question with a debate as reasoning.",
+        'guide "Is a hot dog a sandwich?"',
+        'guide "Which database?" "PostgreSQL" "SQLite" --profile general',
+    ),
+    "summarize": _command(
+        "study:summarize",
+        "Shorten texts of any length to a budget of tokens.",
+        "summarize report.txt --budget 300",
+        'summarize chapter-1.md chapter-2.md --focus "What happens to Ann"',
+    ),
 }
 AGENTS = {
-    "chat": Entry("chat:chat", "Chat with an agent that remembers."),
-    "agents": _resources(
-        "agents",
+    "chat": _command(
+        "chat:chat",
+        "Chat with an agent that remembers.",
+        "chat ann",
+        'chat acme/guide --user eve --once "What did I order?"',
+    ),
+    "agents": _group(
         "Agents with a persona and memories; users, chats, namespaces.",
-        "an agent",
-        evolve=Entry("study:evolve-persona", "Change a persona by what its agent remembers."),
-        namespaces=_resources("namespaces", "Isolated workspaces.", "a namespace"),
-        users=_resources("users", "The people that agents talk with.", "a user"),
-        sessions=_group(
-            "List, show, export and delete chats.",
-            list=Entry("sessions:list_sessions", "List the stored chats."),
-            show=Entry("sessions:show", "Show the messages of a chat."),
-            export=Entry("sessions:export", "Write a chat as JSON."),
-            delete=Entry("sessions:delete", "Delete a chat; its memories stay."),
-        ),
+        {
+            **_resources("agents", "an agent", "ann", '--persona "You are Ann."'),
+            "evolve": _command(
+                "study:evolve-persona",
+                "Change a persona by what its agent remembers.",
+                "agents evolve ann --propose",
+                "agents evolve ann --changes 2",
+            ),
+            "namespaces": _group(
+                "Isolated workspaces.",
+                _resources("agents namespaces", "a namespace", "acme", '--description "A firm."'),
+            ),
+            "users": _group(
+                "The people that agents talk with.",
+                _resources("agents users", "a user", "eve", '--description "Likes tea."'),
+            ),
+            "sessions": _group(
+                "List, show, export and delete chats.",
+                {
+                    "list": _command(
+                        "sessions:list_sessions",
+                        "List the stored chats.",
+                        "agents sessions list",
+                        "agents sessions list --agent acme/guide",
+                    ),
+                    "show": _command(
+                        "sessions:show",
+                        "Show the messages of a chat.",
+                        "agents sessions show last",
+                        "agents sessions show se_3f9a --json",
+                    ),
+                    "export": _command(
+                        "sessions:export",
+                        "Write a chat as JSON, as `memories create` reads it.",
+                        "agents sessions export last chat.json",
+                        "agents sessions export se_3f9a -",
+                    ),
+                    "delete": _command(
+                        "sessions:delete",
+                        "Delete a chat; memories that were made of it stay.",
+                        "agents sessions delete last",
+                        "agents sessions delete se_3f9a --yes",
+                    ),
+                },
+            ),
+        },
     ),
     "memories": _group(
         "Keep, search and forget memories, in collections.",
-        add=Entry("memories:add", "Keep a memory."),
-        search=Entry("memories:search", "Find what bears on a question."),
-        list=Entry("memories:list_memories", "List a collection, the newest last."),
-        show=Entry("memories:show", "Show memories whole."),
-        history=Entry("memories:history", "Show what a memory was before, and is now."),
-        forget=Entry("memories:forget", "Close memories, or erase them."),
-        export=Entry("memories:export", "Write memories to a file of rows."),
-        re_embed=Entry("memories:re_embed", "Move a collection to another embedder."),
-        create=Entry("study:create-memories", "Make memories of dialogues."),
-        integrate=Entry(
-            "study:integrate-memories", "Draw insights from an agent's memories (reflection)."
-        ),
-        read=Entry("study:read-corpus", "Read documents into a collection."),
-        collections=_resources("collections", "Collections of memories.", "a collection"),
-        **{"import": Entry("memories:import_file", "Keep the memories of a file.")},
+        {
+            "add": _command(
+                "memories:add",
+                "Keep a memory.",
+                'memories add notes "Ann drinks green tea."',
+                "memories add notes @note.txt --importance 0.9 --entity Ann",
+            ),
+            "search": _command(
+                "memories:search",
+                "Find what bears on a question, best first.",
+                'memories search notes "What does Ann drink?"',
+                'memories search notes "Who is ill?" --limit 3 --as-of 2025-01-31',
+            ),
+            "list": _command(
+                "memories:list_memories",
+                "List a collection, the newest last.",
+                "memories list notes",
+                "memories list acme/notes --limit 10 --closed",
+            ),
+            "show": _command(
+                "memories:show",
+                "Show memories whole: where they are from, and what became of them.",
+                "memories show me_3f9a",
+                "memories show me_3f9a me_77b0 --json",
+            ),
+            "history": _command(
+                "memories:history",
+                "Show what a memory replaced, and what replaced it.",
+                "memories history me_3f9a",
+                "memories history me_3f9a --json",
+            ),
+            "forget": _command(
+                "memories:forget",
+                "Close memories: they are found no more, and their history stays.",
+                "memories forget me_3f9a",
+                "memories forget me_3f9a me_77b0 --erase",
+            ),
+            "import": _command(
+                "memories:import_file",
+                "Keep the memories of a file.",
+                "memories import notes memories.jsonl",
+                "memories import notes mem0.json --namespace acme",
+            ),
+            "export": _command(
+                "memories:export",
+                "Write the memories of a collection to files.",
+                "memories export notes notes.csv",
+                "memories export notes notes.jsonl notes.parquet --closed",
+            ),
+            "re-embed": _command(
+                "memories:re_embed",
+                "Move a collection to another embedder.",
+                "memories re-embed notes --embedder local/minilm",
+                "memories re-embed notes --embedder openai/text-embedding-3-small",
+            ),
+            "create": _command(
+                "study:create-memories",
+                "Make memories of dialogues.",
+                "memories create chat.json -c notes",
+                "memories create chats.jsonl -c notes --about Ann",
+            ),
+            "integrate": _command(
+                "study:integrate-memories",
+                "Draw insights from an agent's memories (reflection).",
+                "memories integrate ann",
+                "memories integrate ann --always --insights 3",
+            ),
+            "read": _command(
+                "study:read-corpus",
+                "Read documents into a collection.",
+                "memories read handbook.md -c docs",
+                "memories read manual.txt faq.txt -c docs --chunk-tokens 300",
+            ),
+            "collections": _group(
+                "Collections of memories.",
+                _resources(
+                    "memories collections", "a collection", "notes", '--description "Notes."'
+                ),
+            ),
+        },
     ),
 }
 WORK = {
-    "run": replace(
-        _group(
-            "Run a study that a YAML file describes, or a chain.",
-            file=Entry("study:", "Run a study of any kind that a YAML file describes."),
-            init=Entry("study_files:init", "Write a commented example of such a file."),
-            schema=Entry("study_files:schema", "Print the JSON schema of such files."),
-            chains=_group(
-                "Show and run chains of steps.",
-                show=Entry("chains:show", "Show a chain's steps, inputs, outputs and models."),
-                run=Entry("study:chain", "Run a chain on values, or on each row of a file."),
+    "run": _group(
+        "Run a study that a YAML file describes, or a chain.",
+        {
+            "file": _command(
+                "study:",
+                "Run the study that a YAML file describes.",
+                "run study.yaml",
+                "run study.yaml --max-cost 5 -o results.html",
             ),
-        ),
+            "init": _command(
+                "study_files:init",
+                "Write a commented example of a study file.",
+                "run init evaluate",
+                "run init calibrate -o my-study.yaml",
+            ),
+            "schema": _command(
+                "study_files:schema",
+                "Print the JSON schema of study files, which editors check files by.",
+                "run schema > study.schema.json",
+                "run schema calibrate",
+            ),
+            "chains": _group(
+                "Show and run chains of steps.",
+                {
+                    "show": _command(
+                        "chains:show",
+                        "Show a chain's steps, inputs, outputs and models; ask nothing.",
+                        "run chains show answer.yaml",
+                        "run chains show code.py:chain --json",
+                    ),
+                    "run": _command(
+                        "study:chain",
+                        "Run a chain on values, or on each row of a file.",
+                        'run chains run answer.yaml -i question="Is it wet?"',
+                        "run chains run answer.yaml --data rows.csv -o outputs.csv",
+                    ),
+                },
+            ),
+        },
         default="file",
     ),
     "runs": _group(
         "List, show, resume, compare, export and delete runs.",
-        list=Entry("runs:list_runs", "List the stored runs."),
-        show=Entry("runs:show", "Show a run's results."),
-        resume=Entry("runs:resume", "Resume a run: only what is missing is asked."),
-        replay=Entry("runs:replay", "Score a run's debates anew, without a model call."),
-        export=Entry("runs:export", "Write a run's results to files."),
-        compare=Entry("runs:compare", "Compare two runs over the same cases."),
-        cancel=Entry("runs:cancel", "End a run at a server."),
-        cancel_batch=Entry("batches:cancel_batch", "Cancel a run's batch jobs."),
-        delete=Entry("runs:delete", "Delete a run."),
+        {
+            "list": _command(
+                "runs:list_runs",
+                "List the stored runs, the newest first.",
+                "runs list",
+                "runs list --limit 5 --json",
+            ),
+            "show": _command(
+                "runs:show",
+                "Show a run's results, without a model call.",
+                "runs show last",
+                "runs show my-run --failed",
+            ),
+            "resume": _command(
+                "runs:resume",
+                "Resume a run: only what is missing is asked.",
+                "runs resume last",
+                "runs resume 3f9a --concurrency 64 -o results.csv",
+            ),
+            "replay": _command(
+                "runs:replay",
+                "Score a run's debates anew, without a model call.",
+                "runs replay last --aggregation median",
+                "runs replay last --weights accuracy=1,relevance=0.5",
+            ),
+            "export": _command(
+                "runs:export",
+                "Write a run's results to files, without a model call.",
+                "runs export last results.csv",
+                "runs export my-run report.html results.parquet",
+            ),
+            "compare": _command(
+                "runs:compare",
+                "Compare two runs over the same cases, case by case.",
+                "runs compare before after",
+                "runs compare before last --json",
+            ),
+            "cancel": _command(
+                "runs:cancel",
+                "End a run at a server; its answers are kept.",
+                "runs cancel 3f9a --server http://127.0.0.1:8400",
+                "runs cancel last --server https://texts.example.org",
+            ),
+            "cancel-batch": _command(
+                "batches:cancel_batch",
+                "Cancel a run's batch jobs at their provider.",
+                "runs cancel-batch last",
+                "runs cancel-batch 3f9a --forget",
+            ),
+            "delete": _command(
+                "runs:delete",
+                "Delete a run, with the answers that no other run uses.",
+                "runs delete my-run",
+                "runs delete 3f9a --yes",
+            ),
+        },
     ),
-    "view": Entry("view:view", "Look at runs in the browser, on this machine."),
-    "serve": Entry("serve:serve", "Serve models, judges, agents, studies and pages over HTTP."),
+    "view": _command(
+        "view:view",
+        "Look at runs in the browser, on this machine.",
+        "view",
+        "view last --no-browser --port 8000",
+    ),
+    "serve": _command(
+        "serve:serve",
+        "Serve models, judges, agents, studies and pages over HTTP.",
+        "serve --model local/qwen2.5-coder-1.5b",
+        "serve --judge probe+rules --host 0.0.0.0 --keys",
+    ),
     "jobs": _group(
         "Schedule studies (cron).",
-        add=Entry("jobs:add", "Schedule a study."),
-        list=Entry("jobs:list_jobs", "List the jobs, and when each runs next."),
-        show=Entry("jobs:show", "Show a job and its runs."),
-        pause=Entry("jobs:pause", "Pause a job."),
-        resume=Entry("jobs:resume", "Let a paused job run again."),
-        remove=Entry("jobs:remove", "Remove a job; its runs stay."),
-        run=Entry("jobs:run", "Run a job now."),
-        work=Entry("jobs:work", "Run jobs when they are due."),
+        {
+            "add": _command(
+                "jobs:add",
+                "Schedule a study; `jobs work`, or a server, runs it.",
+                'jobs add nightly study.yaml --cron "0 3 * * *"',
+                "jobs add hourly study.yaml --every 1h --max-cost 2",
+            ),
+            "list": _command(
+                "jobs:list_jobs",
+                "List the jobs, and when each runs next.",
+                "jobs list",
+                "jobs list --namespace acme --json",
+            ),
+            "show": _command(
+                "jobs:show",
+                "Show a job and its runs.",
+                "jobs show nightly",
+                "jobs show nightly --limit 5",
+            ),
+            "pause": _command(
+                "jobs:pause",
+                "Pause a job until it is resumed.",
+                "jobs pause nightly",
+                "jobs pause acme/nightly",
+            ),
+            "resume": _command(
+                "jobs:resume",
+                "Resume a paused job.",
+                "jobs resume nightly",
+                "jobs resume acme/nightly",
+            ),
+            "remove": _command(
+                "jobs:remove",
+                "Remove a job with its history; its runs stay.",
+                "jobs remove nightly",
+                "jobs remove nightly --yes",
+            ),
+            "run": _command(
+                "jobs:run",
+                "Run a job now; it stays due at its next time.",
+                "jobs run nightly",
+                "jobs run acme/nightly",
+            ),
+            "work": _command(
+                "jobs:work",
+                "Run jobs when they are due, until Ctrl-C.",
+                "jobs work",
+                "jobs work --at-once 4",
+            ),
+        },
     ),
     "labels": _group(
         "Have people label texts, to measure judges by.",
-        create=Entry("labelling:create", "Make a task of a file of rows, or of a run."),
-        list=Entry("labelling:list_tasks", "List the tasks, with who labelled how much."),
-        show=Entry("labelling:show", "Show how far people agree, and where not."),
-        export=Entry("labelling:export", "Write labels as rows that judges are measured on."),
-        delete=Entry("labelling:delete", "Delete a task with all its labels."),
+        {
+            "create": _command(
+                "labelling:create",
+                "Create a task from a file of rows, or from a run.",
+                "labels create answers pairs.csv --sample 100",
+                "labels create prompts --run last --kind single",
+            ),
+            "list": _command(
+                "labelling:list_tasks",
+                "List the tasks, with who labelled how much.",
+                "labels list",
+                "labels list --json",
+            ),
+            "show": _command(
+                "labelling:show",
+                "Show how far people agree, and where not.",
+                "labels show answers",
+                "labels show answers --json",
+            ),
+            "export": _command(
+                "labelling:export",
+                "Write labels as rows for `bench agreement` and `bench rate`.",
+                "labels export answers -o labels.jsonl",
+                "labels export answers --each -o each.csv",
+            ),
+            "delete": _command(
+                "labelling:delete",
+                "Delete a task with all its labels.",
+                "labels delete answers",
+                "labels delete answers --yes",
+            ),
+        },
     ),
     "judges": _group(
         "List judges, fit one to labels; profiles of debates, and rubrics.",
-        list=Entry("judges:list_judges", "List every judge in a line."),
-        fit=Entry("study:fit", "Fit a judge to people's labels, from several judges."),
-        profiles=_group(
-            "Write, list, show and check profiles of debates.",
-            generate=Entry("study:profile", "Have a model write a profile."),
-            list=Entry("judges:list_profiles", "List the shipped profiles."),
-            show=Entry("judges:show_profile", "Show a profile whole."),
-            check=Entry("judges:check_profiles", "Check profiles; say what is wrong."),
-        ),
-        rubrics=_group(
-            "List and show the shipped rubrics.",
-            list=Entry("judges:list_rubrics", "List the shipped rubrics, with their sources."),
-            show=Entry("judges:show_rubric", "Print one as a file, to be changed."),
-        ),
+        {
+            "list": _command(
+                "judges:list_judges", "List every judge.", "judges list", "judges list --json"
+            ),
+            "fit": _command(
+                "study:fit",
+                "Fit a judge to people's labels, from several judges.",
+                "judges fit labels.csv -o mine.judge",
+                "judges fit labels.csv --signals probe,length -o mine.judge",
+            ),
+            "profiles": _group(
+                "Write, list, show and check profiles of debates.",
+                {
+                    "generate": _command(
+                        "study:profile",
+                        "Have a model write a profile.",
+                        'judges profiles generate "Advice to patients" -o advice.yaml',
+                        "judges profiles generate @brief.txt --agents 4",
+                    ),
+                    "list": _command(
+                        "judges:list_profiles",
+                        "List the shipped profiles.",
+                        "judges profiles list",
+                        "judges profiles list --json",
+                    ),
+                    "show": _command(
+                        "judges:show_profile",
+                        "Show a profile whole, with its defaults.",
+                        "judges profiles show general",
+                        "judges profiles show advice.yaml --json",
+                    ),
+                    "check": _command(
+                        "judges:check_profiles",
+                        "Check profiles; name the file, line and reason of a fault.",
+                        "judges profiles check advice.yaml",
+                        "judges profiles check general advice.yaml",
+                    ),
+                },
+            ),
+            "rubrics": _group(
+                "List and show the shipped rubrics.",
+                {
+                    "list": _command(
+                        "judges:list_rubrics",
+                        "List the shipped rubrics, with their sources.",
+                        "judges rubrics list",
+                        "judges rubrics list | less",
+                    ),
+                    "show": _command(
+                        "judges:show_rubric",
+                        "Print a rubric, to be changed and given as --rubric @FILE.",
+                        "judges rubrics show correctness",
+                        "judges rubrics show tone > house-style.md",
+                    ),
+                },
+            ),
+        },
     ),
     "models": _group(
         "List, fetch, check and quantise local models; chat templates.",
-        list=Entry("models:list_models", "Show the local models that are known."),
-        pull=Entry("models:pull", "Fetch weights and check their hash."),
-        check=Entry("models:check", "Hash weights anew and compare with the catalogue."),
-        quantize=Entry("quantize:quantize", "Make files of weights with fewer bits."),
-        compare_quants=Entry("study:compare-quants", "Measure what quantisation costs."),
-        templates=_group(
-            "Show, convert and check instruction formats and chat templates.",
-            list=Entry("templates:list_formats", "List the known formats."),
-            show=Entry("templates:show", "Show the markers and rules of one."),
-            detect=Entry("templates:detect", "Say which format a prompt is in."),
-            convert=Entry("templates:convert", "Write a prompt or a conversation in a format."),
-            render=Entry("templates:render", "Print a conversation as a model reads it."),
-            check=Entry("templates:check", "Say what is wrong with a model's template."),
-        ),
+        {
+            "list": _command(
+                "models:list_models",
+                "List the known local models.",
+                "models list",
+                "models list --json",
+            ),
+            "pull": _command(
+                "models:pull",
+                "Fetch weights and check their hash; a broken download resumes.",
+                "models pull",
+                "models pull qwen2.5-coder-1.5b",
+            ),
+            "check": _command(
+                "models:check",
+                "Hash weights anew and compare with the catalogue.",
+                "models check",
+                "models check qwen2.5-coder-1.5b",
+            ),
+            "quantize": _command(
+                "quantize:quantize",
+                "Make files of weights with fewer bits from a GGUF file.",
+                "models quantize qwen2.5-coder-1.5b --to q8_0,q4_0",
+                "models quantize model-f16.gguf --to q5_0 -o quants",
+            ),
+            "compare-quants": _command(
+                "study:compare-quants",
+                "Measure what quantisation costs.",
+                "models compare-quants model-f16.gguf model-q4_0.gguf",
+                "models compare-quants f16.gguf q8.gguf q4.gguf --text book.txt",
+            ),
+            "templates": _group(
+                "Show, convert and check instruction formats and chat templates.",
+                {
+                    "list": _command(
+                        "templates:list_formats",
+                        "List the known formats.",
+                        "models templates list",
+                        "models templates list --json",
+                    ),
+                    "show": _command(
+                        "templates:show",
+                        "Show the markers and rules of a format.",
+                        "models templates show chatml",
+                        "models templates show llama-3.1 --jinja",
+                    ),
+                    "detect": _command(
+                        "templates:detect",
+                        "Name the formats that a prompt is in, the likeliest first.",
+                        "models templates detect prompt.txt",
+                        "models templates detect - --json",
+                    ),
+                    "convert": _command(
+                        "templates:convert",
+                        "Convert a prompt or a conversation to a format.",
+                        "models templates convert prompt.txt --to llama-3.1",
+                        "models templates convert my-model.gguf",
+                    ),
+                    "render": _command(
+                        "templates:render",
+                        "Print a conversation as a model reads it, byte for byte.",
+                        "models templates render chat.json -f chatml",
+                        "models templates render chat.json -t my-model.gguf",
+                    ),
+                    "check": _command(
+                        "templates:check",
+                        "Check a model's chat template.",
+                        "models templates check my-model.gguf",
+                        "models templates check tokenizer_config.json --json",
+                    ),
+                },
+            ),
+        },
     ),
-    "config": replace(
-        _group(
-            "Show the settings; manage a server's keys and the store.",
-            show=Entry("config:show", "Show the settings and where they come from."),
-            keys=_group(
+    "config": _group(
+        "Show the settings; manage a server's keys and the store.",
+        {
+            "show": _command(
+                "config:show",
+                "Show the settings and where they come from.",
+                "config",
+                "config show --json",
+            ),
+            "keys": _group(
                 "Make, list and revoke keys of a server's clients.",
-                add=Entry("keys:add", "Make a key."),
-                list=Entry("keys:list_keys", "List all keys, also those that have ended."),
-                revoke=Entry("keys:revoke", "End a key at once."),
+                {
+                    "add": _command(
+                        "keys:add",
+                        "Make a key. It is printed once.",
+                        "config keys add ann --expires 30d",
+                        "config keys add bot --scope run --namespace acme --streams 8",
+                    ),
+                    "list": _command(
+                        "keys:list_keys",
+                        "List all keys, also those that have ended.",
+                        "config keys list",
+                        "config keys list --json",
+                    ),
+                    "revoke": _command(
+                        "keys:revoke",
+                        "End a key at once, with its sessions in browsers.",
+                        "config keys revoke ann",
+                        "config keys revoke ke_3f9a",
+                    ),
+                },
             ),
-            store=_group(
+            "store": _group(
                 "Copy, check and measure the database that keeps everything.",
-                copy=Entry("store:copy", "Copy all of a store into another one."),
-                stats=Entry("store:stats", "Tell how much a store holds."),
-                vacuum=Entry("store:vacuum", "Give back unused room."),
-                check=Entry("store:check", "Check a store, and save what is whole."),
+                {
+                    "copy": _command(
+                        "store:copy",
+                        "Copy a store into a new one, and compare both; a broken copy resumes.",
+                        "config store copy runs.db copy.db",
+                        "config store copy runs.db postgresql://ann@db.example.org/texts",
+                    ),
+                    "stats": _command(
+                        "store:stats",
+                        "Tell how much a store holds.",
+                        "config store stats",
+                        "config store stats --json",
+                    ),
+                    "vacuum": _command(
+                        "store:vacuum",
+                        "Give back unused room, such as that of deleted runs.",
+                        "config store vacuum",
+                        "config store vacuum --store runs.db",
+                    ),
+                    "check": _command(
+                        "store:check",
+                        "Check a store; save what is whole into a new one.",
+                        "config store check",
+                        "config store check --salvage saved.db",
+                    ),
+                },
             ),
-        ),
+        },
         default="show",
     ),
-    "doctor": Entry("doctor:doctor", "Check settings, keys, store and endpoints."),
+    "doctor": _command(
+        "doctor:doctor",
+        "Check settings, keys, store and endpoints.",
+        "doctor",
+        "doctor openai/gpt-6-luna local/qwen2.5-coder-1.5b",
+    ),
 }
 PANELS: Mapping[str, Mapping[str, Entry]] = {
     "Measure": MEASURE,

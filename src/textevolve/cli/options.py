@@ -17,31 +17,32 @@ PLAIN: Mapping[str, Any] = {
 }
 """How groups of commands behave."""
 
-LIMITS = "Limits"
 RUN = "Run"
+ADVANCED = "Advanced"
 MaxCost = Annotated[
     float | None,
-    typer.Option(help="Stop at this cost, in dollars.", metavar="NUMBER", rich_help_panel=LIMITS),
+    typer.Option(help="Stop at this cost, in dollars.", metavar="NUMBER", rich_help_panel=RUN),
 ]
 MaxTokens = Annotated[
     int | None,
-    typer.Option(help="Stop at this many tokens.", metavar="INTEGER", rich_help_panel=LIMITS),
+    typer.Option(help="Stop at this many tokens.", metavar="INTEGER", rich_help_panel=RUN),
 ]
 MaxCalls = Annotated[
     int | None,
-    typer.Option(help="Stop at this many calls.", metavar="INTEGER", rich_help_panel=LIMITS),
+    typer.Option(help="Stop at this many calls.", metavar="INTEGER", rich_help_panel=RUN),
 ]
 DryRun = Annotated[
     bool,
-    typer.Option("--dry-run", help="Say what it may take, and ask nothing.", rich_help_panel=RUN),
+    typer.Option(
+        "--dry-run", help="Estimate calls, tokens and cost; ask nothing.", rich_help_panel=RUN
+    ),
 ]
 Batch = Annotated[
     bool,
     typer.Option(
         "--batch",
-        help="Ask in batch jobs: cheaper where the provider says so, and each wave of calls may"
-        " take a day.",
-        rich_help_panel=RUN,
+        help="Ask in batch jobs: cheaper, and slow.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 On = Annotated[
@@ -49,9 +50,8 @@ On = Annotated[
     typer.Option(
         "--on",
         metavar="CLUSTER",
-        help="Spread the cases over a Ray cluster: ray, which is the one that RAY_ADDRESS names or"
-        " one that is started here, or ray://HOST:PORT; none: this process.",
-        rich_help_panel=RUN,
+        help="A Ray cluster: ray, or ray://HOST:PORT.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 Json = Annotated[
@@ -61,7 +61,10 @@ Json = Annotated[
 StoreFile = Annotated[
     str | None,
     typer.Option(
-        "--store", metavar="FILE", help="The file, or the postgresql:// address, that keeps runs."
+        "--store",
+        metavar="FILE",
+        help="A file, or a postgresql:// address.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 ServerAddress = Annotated[
@@ -69,7 +72,7 @@ ServerAddress = Annotated[
     typer.Option(
         "--server",
         metavar="URL",
-        help="Run it at this server, which TEXTEVOLVE_SERVER_KEY has the key of; none: here.",
-        rich_help_panel=RUN,
+        help="The server to run at (its key: TEXTEVOLVE_SERVER_KEY).",
+        rich_help_panel=ADVANCED,
     ),
 ]

@@ -28,7 +28,8 @@ def parameters_of(spec: type[Frozen]) -> list[inspect.Parameter]:
     names = dict.fromkeys([*spec.__annotations__, *spec.model_fields])
     fields = {name: spec.model_fields[name] for name in names if name in spec.model_fields}
     within = {name: inner for name, field in fields.items() if (inner := _spec_in(field))}
-    made = [_parameter(name, field) for name, field in fields.items() if name not in within]
+    shown = [n for n, f in fields.items() if n not in within and not noted_of(f).get("hidden")]
+    made = [_parameter(name, fields[name]) for name in shown]
     arguments = [one for one in made if noted_of(fields[one.name]).get("argument")]
     return [
         *arguments,
@@ -79,7 +80,7 @@ def _parameter(name: str, field: FieldInfo, group: str = "Options") -> inspect.P
     else:
         dashed = name.replace("_", "-")
         named = noted.get("flag", f"--{dashed}")
-        names = [f"--{dashed}/--no-{dashed}" if flag else named]
+        names = [f"--{dashed}/--no-{dashed}" if flag and field.default is not False else named]
         names += [noted["short"]] if "short" in noted else []
         panel = noted.get("group", group)
         info = typer.Option(*names, **told, rich_help_panel=panel)
@@ -128,14 +129,13 @@ def _metavar(name: str, kinds: tuple[Any, ...], noted: Mapping[str, Any]) -> str
 
 def _say_default(field: FieldInfo) -> str:
     default = field.default
+    if isinstance(default, bool):
+        return "  [default: yes]" if default else ""
     if default is None or default is PydanticUndefined or default in ("", (), {}):
         return ""
     if isinstance(default, tuple):
         default = ", ".join(map(str, cast(tuple[Any, ...], default)))
-    shown = (
-        {True: "yes", False: "no"}.get(default, default) if isinstance(default, bool) else default
-    )
-    return f"  [default: {shown}]"
+    return f"  [default: {default}]"
 
 
 def read_given(spec: type[Frozen], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,22 +50,18 @@ class RunOptions:
             "--output",
             "-o",
             metavar="FILE",
-            help="Write results to this file, by its ending: .json, .jsonl, .csv, .parquet, .html"
-            " or .md. Repeatable; - is standard output.",
+            help="A file for the results: .json, .jsonl, .csv, .parquet, .html, .md; or -."
+            " Repeatable.",
             rich_help_panel=options.RUN,
         ),
     ] = None
     name: Annotated[
         str | None,
-        typer.Option(
-            help="A name for the run, to find it by.", metavar="NAME", rich_help_panel=options.RUN
-        ),
+        typer.Option(help="A name for the run.", metavar="NAME", rich_help_panel=options.RUN),
     ] = None
     concurrency: Annotated[
         int | None,
-        typer.Option(
-            help="How many calls are in flight.", metavar="INTEGER", rich_help_panel=options.RUN
-        ),
+        typer.Option(help="Calls in flight.", metavar="INTEGER", rich_help_panel=options.RUN),
     ] = None
     batch: options.Batch = False
     on: options.On = None
@@ -75,7 +71,7 @@ class RunOptions:
     time_limit: Annotated[
         float | None,
         typer.Option(
-            help="Stop after so many seconds.", metavar="NUMBER", rich_help_panel=options.LIMITS
+            help="Stop after so many seconds.", metavar="NUMBER", rich_help_panel=options.RUN
         ),
     ] = None
     dry_run: options.DryRun = False
@@ -87,24 +83,24 @@ class RunOptions:
         bool,
         typer.Option(
             "--turns",
-            help="In .csv and .parquet files, and in .jsonl: a row for each turn of a debate.",
-            rich_help_panel=options.RUN,
+            help="Write a row for each turn of a debate.",
+            rich_help_panel=options.ADVANCED,
         ),
     ] = False
     junit: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Write the records, and the gates, as test cases to this file, as JUnit XML.",
-            rich_help_panel=options.RUN,
+            help="Write records and gates as JUnit XML.",
+            rich_help_panel=options.ADVANCED,
         ),
     ] = None
     resume: Annotated[
         str | None,
         typer.Option(
             metavar="RUN",
-            help="Go on with this run, and refuse to where anything differs.",
-            rich_help_panel=options.RUN,
+            help="Resume this run; refuse if anything differs.",
+            rich_help_panel=options.ADVANCED,
         ),
     ] = None
     server: options.ServerAddress = None

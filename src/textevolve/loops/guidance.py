@@ -37,19 +37,15 @@ class GuidancePlan(Frozen):
         3, "Answers that are drawn for the debate where none are given.", group="Debate", ge=1
     )
     proposal_temperature: float = option(
-        0.8,
-        "Sampling temperature of these; at 0 they would be alike.",
-        group="Models",
-        ge=0,
-        le=2,
+        0.8, "Sampling temperature of drawn answers.", group="Advanced", ge=0, le=2
     )
     temperature: float = option(
-        0.0, "Sampling temperature of the two final answers.", group="Models", ge=0, le=2
+        0.0, "Sampling temperature of the two final answers.", group="Advanced", ge=0, le=2
     )
     max_answer_tokens: int = option(
-        800, "Tokens at most that an answer may have.", group="Models", ge=1
+        800, "Tokens at most that an answer may have.", group="Advanced", ge=1
     )
-    seed: int = option(0, "Seed of what is drawn: another seed, other answers.", group="Models")
+    seed: int = option(0, "Seed of what is drawn: another seed, other answers.", group="Advanced")
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,30 +124,26 @@ class InnovationPlan(Frozen):
     )
     fresh: int = option(
         8,
-        "Outputs that are drawn anew at the end for the first and for the best input, by which the"
-        " gain is told, and without which no refinement is taken; 0 for none, and no test.",
+        "Outputs drawn anew at the end for the first and the best input, to test the gain; 0: no"
+        " test.",
         group="Search",
         ge=0,
     )
     rounds: int = option(3, "Refinements at most.", group="Search", ge=0)
     min_gain: float = option(
-        0.01,
-        "By how much the mean score must rise for a refinement to count.",
-        group="Search",
-        ge=0,
-        lt=1,
+        0.01, "The gain of the mean score that counts.", group="Advanced", ge=0, lt=1
     )
-    patience: int = option(1, "Rounds in a row that may bring no gain.", group="Search", ge=1)
+    patience: int = option(1, "Rounds in a row that may bring no gain.", group="Advanced", ge=1)
     threshold: float | None = option(
         None, "The mean score that is good enough to stop at.", group="Search", ge=0, le=1
     )
     temperature: float = option(
-        0.7, "Sampling temperature of the outputs, above 0.", group="Models", le=2
+        0.7, "Sampling temperature of the outputs, above 0.", group="Advanced", le=2
     )
     max_answer_tokens: int = option(
-        800, "Tokens at most that an output may have.", group="Models", ge=1
+        800, "Tokens at most that an output may have.", group="Advanced", ge=1
     )
-    seed: int = option(0, "Seed of the outputs: another seed, other outputs.", group="Models")
+    seed: int = option(0, "Seed of the outputs: another seed, other outputs.", group="Advanced")
 
     @model_validator(mode="after")
     def _consistent(self) -> InnovationPlan:

@@ -132,20 +132,13 @@ class Stopping(Frozen):
     )
     max_iterations: int = option(3, "Attempts at most.", group="Stopping", ge=1)
     min_improvement: float = option(
-        0.05,
-        "Stop where the last attempts gain less than this on the best score before them.",
-        group="Stopping",
-        ge=0,
-        le=1,
+        0.05, "Stop if the last attempts gain less on the best score.", group="Stopping", ge=0, le=1
     )
     convergence_window: int = option(
-        2, "How many of the last attempts are looked at for that gain.", group="Stopping", ge=1
+        2, "The last attempts that --min-improvement looks at.", group="Advanced", ge=1
     )
     oscillation_limit: float | None = option(
-        0.01,
-        "Stop where the last three scores go up and down with a variance above this.",
-        group="Stopping",
-        ge=0,
+        0.01, "Stop if the last three scores vary by more.", group="Advanced", ge=0
     )
 
     def decide(
@@ -338,29 +331,29 @@ class OptimizationPlan(Stopping):
 
     mode: OptimizationMode = option(
         "auto",
-        "How later attempts are made: revise revises the attempt before; best-of-n writes each anew"
-        " from the task alone, and only the threshold ends it early; auto revises once, and goes on"
-        " so where the judge scores that --min-improvement higher, else writes the rest anew.",
+        "How later attempts are made: revise the one before, best-of-n (each anew), or auto,"
+        " which revises while that pays.",
         group="Stopping",
+        metavar="NAME",
     )
-    best_of_n: bool = option(False, "The same as --mode best-of-n.", group="Stopping")
+    best_of_n: bool = option(False, "The same as --mode best-of-n.", hidden=True)
     minimum_score: float | None = option(
         None,
-        "The lowest score that will do; where the best is below it, the exit code is 3.",
+        "The lowest score that will do; below it the exit code is 3.",
         group="Stopping",
         ge=0,
         le=1,
     )
     samples: int = option(
-        1, "How often each attempt is judged; the mean counts.", group="Judging", ge=1
+        1, "How often each attempt is judged; the mean counts.", group="Advanced", ge=1
     )
     temperature: float = option(
-        TEMPERATURE, "Sampling temperature of the writing.", group="Models", ge=0, le=2
+        TEMPERATURE, "Sampling temperature of the writing.", group="Advanced", ge=0, le=2
     )
     max_answer_tokens: int = option(
-        MOST_TOKENS, "Tokens at most that an attempt may have.", group="Models", ge=1
+        MOST_TOKENS, "The most tokens of an attempt.", group="Advanced", ge=1
     )
-    seed: int = option(0, "Seed of the writing: another seed, other attempts.", group="Models")
+    seed: int = option(0, "Another seed gives other attempts.", group="Advanced")
 
     @model_validator(mode="after")
     def _one_mode(self) -> OptimizationPlan:

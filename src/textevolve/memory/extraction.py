@@ -52,41 +52,38 @@ class CreationSettings(Frozen):
     )
     window: int = option(
         900,
-        "A dialogue is read in pieces of about so many tokens, which have to fit the model's"
-        " context together with their answer.",
+        "A dialogue is read in pieces of about so many tokens.",
         ge=100,
         le=100_000,
+        group="Advanced",
     )
     overlap: int = option(
-        2, "So many turns before a piece are shown with it, to be understood only.", ge=0, le=50
+        2, "Turns before a piece that are shown with it.", ge=0, le=50, group="Advanced"
     )
     neighbours: int = option(
-        4, "With at most so many near memories each point is compared.", ge=1, le=20
+        4, "The most near memories to compare a point with.", ge=1, le=20, group="Advanced"
     )
     floor: float = option(
-        0.5,
-        "Memories whose embeddings are less similar than this are not near; a point without a near"
-        " memory is added without asking.",
-        ge=-1,
-        le=1,
+        0.5, "The least similarity of a near memory.", ge=-1, le=1, group="Advanced"
     )
     compare: Literal["questions", "structured"] = option(
         "questions",
-        "How a point is compared with what is near: by yes / no questions about each note, read"
-        " from log-probabilities, which small models answer far better; or by one structured"
-        " answer about all of them, which can also merge two notes into one.",
+        "How a point is compared: questions (yes / no, for small models), or structured (one"
+        " answer, which can merge).",
+        group="Advanced",
+        metavar="NAME",
     )
-    trust_user: float = option(0.9, "How far what a user says is believed.", ge=0, le=1)
-    trust_assistant: float = option(0.6, "How far what an assistant says is believed.", ge=0, le=1)
+    trust_user: float = option(0.9, "The trust in what a user says.", ge=0, le=1, group="Advanced")
+    trust_assistant: float = option(
+        0.6, "The trust in what an assistant says.", ge=0, le=1, group="Advanced"
+    )
     trust_others: float = option(
-        0.5, "How far what anybody else says is believed, tools among them.", ge=0, le=1
+        0.5, "The trust in what others say, tools among them.", ge=0, le=1, group="Advanced"
     )
     entities: bool = option(
-        False, "The model names whom and what each point speaks of; else names are found by code."
+        False, "Have the model name what each point is about.", group="Advanced"
     )
-    seed: int = option(
-        0, "Seed of what is extracted; another one asks anew where a dialogue gave nothing."
-    )
+    seed: int = option(0, "Another seed extracts anew.", group="Advanced")
 
 
 TOKENS_OF_POINT = 70

@@ -87,41 +87,31 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
 
     template: str = option(
         "",
-        "A file with the prompt template, in which {names} are placeholders. A chain has its own;"
-        " of another program a YAML file of its templates by name.",
+        "A file with the prompt template, in which {names} are placeholders.",
         argument=True,
         text="file",
     )
     program: str | None = option(
         None,
-        "What is improved in place of a prompt: a chain's file, or MODULE:NAME or FILE.py:NAME of a"
-        " chain, a function of prompts and a row, a LangGraph graph, a DSPy module. --model then"
-        " answers its prompts.",
+        "A program to improve in place of a prompt: a chain's file, or MODULE:NAME or"
+        " FILE.py:NAME of a chain, a function, a LangGraph graph or a DSPy module.",
         group="Program",
     )
-    step: str | None = option(
-        None,
-        "Of a chain: the step whose template is improved, where it is not to be all of them.",
-        group="Program",
-    )
-    answer: str | None = option(
-        None, "Of a program that gives several values: the one that is scored.", group="Program"
-    )
+    step: str | None = option(None, "The only step of a chain to improve.", group="Advanced")
+    answer: str | None = option(None, "The value of a program that is scored.", group="Advanced")
     data: str = option(
         "",
-        "Rows of values for the placeholders, as JSONL, JSON, CSV or Parquet.",
+        "Rows of values, as JSONL, JSON, CSV or Parquet.",
         short="-d",
         group="Data",
         identity=False,
         reads=True,
     )
     label: str | None = option(
-        None, "The column with the right answer, which a metric compares with.", group="Data"
+        None, "The column with the right answer, for a metric.", group="Data"
     )
     metric: str | None = option(
-        None,
-        "What scores an output without a judge: exact, contains, regex:PATTERN, MODULE:FUNCTION.",
-        group="Judging",
+        None, "The metric: exact, contains, regex:PATTERN, MODULE:FUNCTION.", group="Judging"
     )
     judge: str | None = option(
         None,
@@ -130,26 +120,13 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
         short="-j",
         group="Judging",
     )
-    second_judge: str | None = option(
-        None,
-        "A judge that the search never sees: it reports on the held-out rows.",
-        group="Judging",
-    )
-    judge_model: str | None = option(
-        None, "The model for judges that name none, where it is not --model.", group="Models"
-    )
+    second_judge: str | None = option(None, "A judge that the search never sees.", group="Advanced")
+    judge_model: str | None = option(None, "The model for judges that name none.", group="Advanced")
     group: str | None = option(
-        None,
-        "A column: rows in which it is the same are never parted into search and validation.",
-        group="Data",
+        None, "Rows with one value in this column stay together.", group="Advanced"
     )
     validation: float | None = option(
-        None,
-        "Share of the rows that is held out of the search; by default two thirds to three quarters,"
-        " by their number.",
-        group="Search",
-        gt=0,
-        lt=1,
+        None, "The share of the rows that the search never sees.", group="Advanced", gt=0, lt=1
     )
 
     @field_validator("template", mode="before")

@@ -25,7 +25,7 @@ class MappedSpec(StudySpec):
 
     map: Mapping[str, str] = option(
         {},
-        "What a column of the data is to be called, as in --map input=frage. Repeatable.",
+        "A new name for a column: --map input=frage.",
         group="Data",
         identity=False,
         metavar="NEW=OLD",
@@ -36,28 +36,18 @@ class ImagesSpec(MappedSpec):
     """What specifications have whose rows may have images."""
 
     images: Several = option(
-        (),
-        "The column with images of the input: a path, relative to the data file, a data URL, or a"
-        " list of them. Repeatable. With an input on the command line: the images themselves.",
-        group="Data",
-        identity=False,
-        metavar="COLUMN",
+        (), "A column with images of the input.", group="Advanced", identity=False, metavar="COLUMN"
     )
     image_limit: float = option(
-        IMAGE_LIMIT,
-        "MiB that an image may have.",
-        group="Data",
-        identity=False,
-        gt=0,
-        le=1024,
+        IMAGE_LIMIT, "MiB that an image may have.", identity=False, gt=0, le=1024, hidden=True
     )
     images_per_case: int = option(
         IMAGES_PER_CASE,
         "Images that an input, or a candidate, may have.",
-        group="Data",
         identity=False,
         ge=1,
         le=1000,
+        hidden=True,
     )
 
 

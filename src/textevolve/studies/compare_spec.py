@@ -186,8 +186,8 @@ class CompareSpec(ImagesSpec):
 
     prompts: tuple[NamedPrompt, ...] = option(
         (),
-        "A file with a prompt template, in which {names} of columns are placeholders; a .yaml or"
-        " .json file holds a chat, a list of messages with role and content. Repeatable.",
+        "A file with a prompt template, in which {names} are columns; .yaml or .json for a chat."
+        " Repeatable.",
         flag="--prompt",
         short="-p",
         text="named-file",
@@ -195,33 +195,24 @@ class CompareSpec(ImagesSpec):
     )
     models: Several = option(
         (),
-        "A model that answers the prompts. Repeatable. Where none is named, one is looked for. A"
-        " chain (FILE.yaml, MODULE:NAME) is a variant by itself: its inputs are columns.",
+        "A model that answers the prompts, or a chain. Repeatable.",
         flag="--model",
         short="-m",
         group="Variants",
     )
     outputs: Several = option(
-        (),
-        "A column with outputs that there are already, which makes a variant. Repeatable.",
-        group="Variants",
-        metavar="COLUMN",
+        (), "A column with existing outputs. Repeatable.", group="Variants", metavar="COLUMN"
     )
     outputs_of: str | None = option(
         None,
-        "An earlier run of this kind, whose outputs are judged anew, in place of rows and prompts.",
-        group="Variants",
+        "An earlier comparison whose outputs are judged anew.",
+        group="Advanced",
         metavar="RUN",
         identity=False,
     )
-    baseline: str | None = option(
-        None, "The variant that the others are compared with; the first.", group="Variants"
-    )
+    baseline: str | None = option(None, "The variant to compare with; the first.", group="Variants")
     system: str = option(
-        "",
-        "A system message for all prompts that have none, a text or @FILE.",
-        group="Variants",
-        text="argument",
+        "", "A system message for prompts without one.", group="Advanced", text="argument"
     )
     data: str = option(
         "",
@@ -235,21 +226,17 @@ class CompareSpec(ImagesSpec):
         None, "The column with the right answer, for metrics and judges.", group="Data"
     )
     input: str | None = option(
-        None,
-        "The column that judges see as the input, in place of the baseline's prompt filled in.",
-        group="Data",
-        metavar="COLUMN",
+        None, "The column that judges see as the input.", group="Advanced", metavar="COLUMN"
     )
     context: str | None = option(
         None,
-        "The column with the texts that an output must keep to, for judges of faithfulness.",
-        group="Data",
+        "The column with the texts that an output must keep to.",
+        group="Advanced",
         metavar="COLUMN",
     )
     metric: Several = option(
         (),
-        "What scores an output without a model: exact, regex:PATTERN, rouge-l, FILE.py:FUNCTION or"
-        " another metric. Repeatable.",
+        "A metric: exact, regex:PATTERN, rouge-l, FILE.py:FUNCTION, ... Repeatable.",
         group="Judging",
     )
     judge: Several = option(
@@ -260,39 +247,27 @@ class CompareSpec(ImagesSpec):
         group="Judging",
     )
     score_by: str | None = option(
-        None,
-        "The metric or judge whose score decides; the first metric, or else the first judge.",
-        group="Judging",
+        None, "The metric or judge that decides; the first.", group="Advanced"
     )
     threshold: float | None = option(
-        None,
-        "The score from which an output passes; the metric's or judge's own.",
-        group="Judging",
-        ge=0,
-        le=1,
+        None, "The score from which an output passes.", group="Judging", ge=0, le=1
     )
-    side_by_side: bool = option(
-        False,
-        "Judge all outputs of a row together, where the judge is a debate or pairwise.",
-        group="Judging",
-    )
+    side_by_side: bool = option(False, "Judge all outputs of a row together.", group="Advanced")
     model: str | None = option(
         None,
-        "The model for judges that name none. Without it they ask the first model compared.",
+        "The model for judges that name none.",
         flag="--judge-model",
-        group="Judging",
+        group="Advanced",
         identity=False,
     )
     samples: int = option(
-        1, "Outputs of each variant for each row.", group="Variants", ge=1, le=100
+        1, "Outputs of each variant for each row.", group="Advanced", ge=1, le=100
     )
     temperature: float | None = option(
-        0.0, "Sampling temperature of the outputs.", group="Variants", ge=0, le=2
+        0.0, "Sampling temperature of the outputs.", group="Advanced", ge=0, le=2
     )
-    max_output_tokens: int = option(
-        512, "Tokens at most that an output may have.", group="Variants", ge=1
-    )
-    seed: int = option(0, "Seed of the outputs and of the tests.", group="Variants")
+    max_output_tokens: int = option(512, "The most tokens of an output.", group="Advanced", ge=1)
+    seed: int = option(0, "Seed of the outputs and of the tests.", group="Advanced")
 
     @field_validator("prompts", mode="before")
     @classmethod

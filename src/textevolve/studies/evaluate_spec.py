@@ -65,100 +65,86 @@ WeightsOption: TypeAlias = Annotated[dict[str, float], BeforeValidator(_read_wei
 class DebateParameters(Frozen):
     """Those of a profile's parameters that a run may set anew."""
 
-    rounds: Plain[int] | None = option(
-        None, "The most rounds of the debate, 1 or more.", group=GROUP
-    )
+    rounds: Plain[int] | None = option(None, "The most rounds of the debate.", group=GROUP)
     convergence: NumberOrNone | None = option(
         None,
-        "End the debate once the agents' scores differ by no more than this coefficient of"
-        " variation, from 0 to 1; 'none': never early.",
-        group=GROUP,
+        "End early below this coefficient of variation.",
+        group="Advanced",
         metavar="NUMBER|none",
     )
     convergence_mode: ConvergenceMode | None = option(
         None,
         "Measure that difference between agents, or over all of a round's scores.",
-        group=GROUP,
+        hidden=True,
     )
     history_rounds: NumberOrNone | None = option(
-        None,
-        "How many past rounds a turn sees; 'none': all.",
-        group=GROUP,
-        metavar="INTEGER|none",
+        None, "How many past rounds a turn sees; 'none': all.", metavar="INTEGER|none", hidden=True
     )
     protocol: Protocol | None = option(
-        None, "Who speaks when, and what each agent has then heard.", group=GROUP
+        None,
+        "Who speaks when: sequential, blind-first, escalation, simultaneous,"
+        " simultaneous-summary or independent.",
+        group=GROUP,
+        metavar="NAME",
     )
     escalate_below: Plain[float] | None = option(
-        None,
-        "With the protocol escalation: debate only where the first round is less certain than this,"
-        " from 0 to 1.",
-        group=GROUP,
+        None, "With --protocol escalation: the certainty below which to debate.", group="Advanced"
     )
     readout: Readout | None = option(
         None,
-        "How scores are read from the model: by P(yes) of each candidate by itself (pointwise) or"
-        " after the argument, as stated, weighted by token probabilities, or by typed questions in"
-        " one request (decide); auto fits the model.",
+        "How scores are read: pointwise or after-argument (P(yes)), verbalized (as stated),"
+        " logprob-weighted, decide (typed questions), or auto.",
         group=GROUP,
+        metavar="NAME",
     )
     decider: str | None = option(
-        None,
-        "With the readout decide: the model that fills the scores, such as a decision model;"
-        " 'none': the one that argues.",
-        group=GROUP,
-        metavar="MODEL|none",
+        None, "The model that scores with --readout decide.", group="Advanced", metavar="MODEL|none"
     )
     argue: bool | None = option(
-        None,
-        "Have the agents argue; without arguments there is no feedback, and the readout has to be"
-        " pointwise or decide.",
-        group=GROUP,
+        None, "Whether the agents argue before they score.", group="Advanced"
     )
     argument_words: NumberOrNone | None = option(
         None,
         "Have an agent say one argument of at most so many words, without remarks on each response;"
         " 'none': in full.",
-        group=GROUP,
         metavar="INTEGER|none",
+        hidden=True,
     )
-    rules: bool | None = option(None, "Give the agents explicit rules on what counts.", group=GROUP)
+    rules: bool | None = option(
+        None, "Give the agents explicit rules on what counts.", group="Advanced"
+    )
     order: CandidateOrder | None = option(
-        None,
-        "The order in which candidates are shown: balanced over the turns, fixed, or each turn in"
-        " both orders.",
-        group=GROUP,
+        None, "The order of candidates: fixed, balanced or swap.", group="Advanced", metavar="NAME"
     )
     weights: WeightsOption | None = option(
         None,
-        "Weights of the components from 0 to 1, such as accuracy=1,relevance=0.5; those left out"
-        " are 0.",
-        group=GROUP,
-        metavar="NAME=NUMBER,...",
+        "Weights of components: accuracy=1,relevance=0.5.",
+        group="Advanced",
+        metavar="NAME=NUMBER",
     )
     aggregation: Aggregation | None = option(
-        None, "How the agents' scores become one.", group=GROUP
+        None, "Of the agents' scores: mean, median or trimmed.", group="Advanced", metavar="NAME"
     )
     select: Selection | None = option(
-        None, "Choose the best candidate, or draw one by its probability.", group=GROUP
+        None, "The winner: argmax or sample.", group="Advanced", metavar="NAME"
     )
     temperature: Plain[float] | None = option(
-        None, "Of the softmax over the candidates' scores, above 0.", group=GROUP
+        None, "Of the softmax over the candidates' scores.", group="Advanced"
     )
     sampling_temperature: NumberOrNone | None = option(
         None,
         "Temperature of the model, from 0 to 2; 'none': its own default.",
-        group=GROUP,
         metavar="NUMBER|none",
+        hidden=True,
     )
     max_answer_tokens: Plain[int] | None = option(
-        None, "The most tokens of an agent's answer, 32 or more.", group=GROUP
+        None, "The most tokens of an agent's answer, 32 or more.", hidden=True
     )
     threshold: Plain[float] | None = option(
         None, "The score from 0 to 1 from which a candidate passes.", group=GROUP
     )
     seed: Plain[int] | None = option(
-        None, "Another seed gives other names and other samples, and is another run.", group=GROUP
+        None, "Another seed gives other samples, and is another run.", group=GROUP
     )
 
 
@@ -207,18 +193,17 @@ WholeProfile: TypeAlias = Annotated[
 class EvaluateSpec(DebateParameters, ImagesSpec):
     """Judge candidate texts by a debate of agents, or by any other judge.
 
-    Exit codes: 0 all scored; 1 a model or the store failed; 2 bad input; 3 some cases have no
-    score; 4 a gate fails; 130 interrupted (the run can be resumed).
+    Exit codes: 0 done; 1 a model or the store failed; 2 bad input; 3 some cases have no score; 4 a
+    gate fails; 130 interrupted.
     """
 
     kind: ClassVar[str] = "evaluate"
 
     cases: Several = option(
         (),
-        "The input, then the candidate texts; @FILE reads a text from a file, - from standard"
-        " input. Or one file of cases: .jsonl, .json, .csv, .tsv or .parquet; a folder or a pattern"
-        " of such files; hf:OWNER/NAME[/CONFIG][:SPLIT], a data set of the Hugging Face hub; -"
-        " alone is JSON lines from standard input.",
+        "The input, then its candidate texts (@FILE reads one, - standard input); or one file of"
+        " cases (.jsonl, .json, .csv, .tsv, .parquet), a folder or pattern of such files, or a"
+        " data set of the hub, hf:OWNER/NAME.",
         argument=True,
         identity=False,
         reads=True,
@@ -226,41 +211,32 @@ class EvaluateSpec(DebateParameters, ImagesSpec):
     )
     candidate_images: Several = option(
         (),
-        "The column with images that are the candidates, or belong to them: one column with a list"
-        " has one for each candidate, of several columns each has those of one. Repeatable.",
-        group="Data",
+        "A column with images of the candidates.",
+        group="Advanced",
         identity=False,
         metavar="COLUMN",
     )
     each_reply: bool = option(
-        False,
-        "Of a chat, judge each reply of the assistant as a case of its own, not the last alone.",
-        group="Data",
-        identity=False,
+        False, "Judge each reply of a chat, not the last alone.", group="Advanced", identity=False
     )
     profile: WholeProfile | None = option(
-        None,
-        "Who debates, about what and how: a shipped profile, or a YAML file.",
-        short="-p",
-        group="Judging",
+        None, "Who debates, as a shipped profile or a YAML file.", short="-p", group="Judging"
     )
     judge: str | None = option(
         None,
-        "Any judge in place of the profile's debate: probe+rules, pairwise+rules, jury:general,"
-        " rules:FILE.yaml, hybrid:FILE.yaml:probe, cascade:0.9:probe,debate, ...",
+        "A judge in place of the profile's debate, such as probe+rules; `textevolve judges list`"
+        " has all.",
         short="-j",
         group="Judging",
     )
     rubric: str | None = option(
         None,
-        "What to judge by, in place of the judge's own components or questions: a text, @FILE, or a"
-        " shipped rubric (`textevolve judges rubrics list`). Each line is a criterion of a"
-        " checklist.",
+        "What to judge by: a text, @FILE, or a shipped rubric (`textevolve judges rubrics list`).",
         group="Judging",
         text="argument",
     )
     _expanded = field_validator("rubric")(_expand)
 
     recall: str | None = option(
-        None, "What the agents recall with; for programs, which put it in.", group="Debate"
+        None, "The memories that the agents recall from, in Python.", hidden=True
     )

@@ -59,48 +59,34 @@ class Gates(Frozen):
     it, but for the one that `no_worse_than` names."""
 
     min_pass_rate: float | None = option(
-        None, "The least share of scored records that must pass.", group=GROUP, ge=0, le=1
+        None, "The least share of records that must pass.", group=GROUP, ge=0, le=1
     )
-    min_mean: float | None = option(
-        None, "The least mean score, from 0 to 1.", group=GROUP, ge=0, le=1
-    )
+    min_mean: float | None = option(None, "The least mean score.", group=GROUP, ge=0, le=1)
     no_worse_than: str | None = option(
         None,
-        "An earlier run of the same kind (its id, its name, or last), or one of the variants that"
-        " are compared. The mean difference by case must not be below it by more than the margin,"
-        " with 97.5 % confidence.",
+        "A run or variant; the mean may not be worse than its mean by more than the margin.",
         group=GROUP,
-        metavar="RUN|VARIANT",
+        metavar="RUN",
         min_length=1,
     )
     margin: float | None = option(
         None,
-        f"By how much the mean may be worse than that.  [default: {MARGIN}]",
+        f"How much worse the mean may be.  [default: {MARGIN}]",
         group=GROUP,
         ge=0,
         le=1,
     )
     max_regressions: int | None = option(
-        None,
-        "How many rows that passed in the run or variant of --no-worse-than may fail now. Judges"
-        " these rows alone, so that few are enough; the mean is then tested only with --margin.",
-        group=GROUP,
-        ge=0,
+        None, "Records that passed in --no-worse-than and fail.", group="Advanced", ge=0
     )
     max_failed: Most | None = option(
         None,
-        "How many records may lack a score, as a number or a share: 3, 2% or 0.02. With any other"
-        " gate none may, unless this says so: no gate is passed by leaving out records. Rows of the"
-        " run of --no-worse-than that are missing count.",
+        "Records that may lack a score: 3, 2% or 0.02. Without it none may.",
         group=GROUP,
         metavar="NUMBER|SHARE",
     )
     pass_threshold: float | None = option(
-        None,
-        "From which score a record passes, whatever its judge's verdict is.",
-        group=GROUP,
-        ge=0,
-        le=1,
+        None, "The score from which a record passes.", group="Advanced", ge=0, le=1
     )
 
     @model_validator(mode="after")

@@ -77,14 +77,10 @@ class GuideSpec(GuidancePlan, StudySpec):
         group="Debate",
     )
     debate: Mapping[str, Any] = option(
-        {},
-        "A parameter of the profile that is to be another one, such as rounds=1.",
-        group="Debate",
+        {}, "Another value of the profile's parameter: rounds=1.", group="Advanced"
     )
     recall: str | None = option(
-        None,
-        "A function that gives each agent its memories: FILE.py:FUNCTION or MODULE:FUNCTION.",
-        group="Debate",
+        None, "A function that gives each agent its memories: FILE.py:FUNCTION.", group="Advanced"
     )
     judge: str | None = option(
         None,
@@ -93,7 +89,7 @@ class GuideSpec(GuidancePlan, StudySpec):
         group="Judging",
     )
     judge_model: str | None = option(
-        None, "The model for a judge that names none, where it is not --model.", group="Models"
+        None, "The model for a judge that names none.", group="Advanced"
     )
 
     @model_validator(mode="after")

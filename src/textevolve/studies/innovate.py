@@ -80,14 +80,10 @@ class InnovateSpec(InnovationPlan, StudySpec):
         identity=False,
     )
     judge: str = option(
-        "debate",
-        "The judge of the outputs: debate, probe+rules, ...; rules:FILE.yaml; or"
-        " hybrid:FILE.yaml:JUDGE, where rules come before the judge.",
-        short="-j",
-        group="Judging",
+        "debate", "The judge of the outputs, such as probe+rules.", short="-j", group="Judging"
     )
     judge_model: str | None = option(
-        None, "The model for a judge that names none, where it is not --model.", group="Models"
+        None, "The model for a judge that names none.", group="Advanced"
     )
 
     @model_validator(mode="after")

@@ -76,31 +76,20 @@ class OptimizeSpec(OptimizationPlan, MappedSpec):
     kind: ClassVar[str] = "optimize"
 
     task: str = option(
-        description="The task; @FILE reads it from a file, - from standard input. Or the name of a"
-        " file of tasks, as JSONL, JSON, CSV or Parquet with the column task.",
+        description="The task, @FILE or -; or a file of rows with the column task.",
         argument=True,
         text="rows",
         identity=False,
     )
     judge: str = option(
-        DEFAULT_JUDGE,
-        "The judge: single, debate:general, probe+rules, ...; rules:FILE.yaml; or"
-        " hybrid:FILE.yaml:JUDGE, where rules come before the judge.",
-        short="-j",
-        group="Judging",
+        DEFAULT_JUDGE, "The judge, such as probe+rules.", short="-j", group="Judging"
     )
     second_judge: str | None = option(
-        None,
-        "A judge that scores beside the first; nothing is optimised against it.",
-        group="Judging",
+        None, "A judge that scores too, and steers nothing.", group="Advanced"
     )
-    judge_model: str | None = option(
-        None, "The model for judges that name none, where it is not --model.", group="Models"
-    )
+    judge_model: str | None = option(None, "The model for judges that name none.", group="Advanced")
     generator: str | None = option(
-        None,
-        "What writes the attempts in place of the model: FILE.py:FUNCTION or MODULE:FUNCTION.",
-        group="Models",
+        None, "A function that writes attempts: FILE.py:FUNCTION.", group="Advanced"
     )
 
     @model_validator(mode="after")

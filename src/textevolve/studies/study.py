@@ -35,11 +35,10 @@ class StudySpec(Frozen):
 
     model: str | None = option(
         None,
-        "The model to ask, such as openai/gpt-6-luna or local/qwen2.5-coder-1.5b. Where none is"
-        " named, one is looked for.",
+        "The model to ask, such as openai/gpt-6-luna.",
         short="-m",
         group="Models",
-        identity=False,  # the one that is found counts
+        identity=False,
     )
 
     @property

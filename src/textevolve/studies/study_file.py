@@ -81,7 +81,7 @@ def _describe(field: Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
-OURS = ("short", "group", "argument", "text", "flag", "aside", "reads", "metavar")
+OURS = ("short", "group", "argument", "text", "flag", "aside", "reads", "metavar", "hidden")
 
 
 def schema_of_all() -> dict[str, Any]:

@@ -170,67 +170,52 @@ class CalibrationPlan(Frozen):
 
     strategy: StrategyName = option(
         "auto",
-        "How templates are searched for: reflect rewrites by what failed, in one call, and tries"
-        " on few rows first; demos puts labelled rows in front as examples; auto (the default)"
-        " does both and learns what pays; protegi is beam search by written gradients.",
+        "How to search: reflect rewrites by what failed, demos puts labelled rows in front, auto"
+        " does both, protegi is beam search by written gradients.",
         group="Search",
+        metavar="NAME",
     )
     budget: str | None = option(
-        None,
-        "What all of it may take, validation included: a number of calls, such as 200, or of US"
-        " dollars, such as $2.50. The search is planned by it.",
-        group="Search",
+        None, "All that it may take, such as 200 (calls) or $2.50.", group="Search"
     )
-    editor: str | None = option(
-        None, "The model that rewrites templates, where it is not --model.", group="Models"
-    )
+    editor: str | None = option(None, "The model that rewrites templates.", group="Advanced")
     beam: int = option(4, "Templates that are kept after each round.", group=PROTEGI, ge=1)
     depth: int = option(5, "Rounds at most.", group=PROTEGI, ge=1)
-    successors: int = option(
-        5, "New templates that are written for each one kept.", group=PROTEGI, ge=1
-    )
+    successors: int = option(5, "New templates for each one kept.", group=PROTEGI, ge=1)
     gradient_depth: int = option(
-        10, "Instructions at most that are written for each template.", group="Search", ge=1
+        10, "Gradients written for a template.", group="Beam search (strategy protegi)", ge=1
     )
-    minibatch: int = option(
-        5, "Training rows on which the faults of a template are looked for.", group=PROTEGI, ge=1
-    )
+    minibatch: int = option(5, "Rows on which faults are looked for.", group=PROTEGI, ge=1)
     selection_minibatch: int = option(
-        6, "Training rows on which all templates of a round compete.", group=PROTEGI, ge=1
+        6, "Rows on which the templates of a round compete.", group=PROTEGI, ge=1
     )
     final_minibatch: int = option(
-        20, "Training rows that name the best template of the last beam.", group=PROTEGI, ge=1
+        20, "Rows that name the best template of the last beam.", group=PROTEGI, ge=1
     )
     selection: Literal["fast", "ucb"] = option(
         "fast",
-        "How the beam is chosen: fast scores all templates on the same rows at once; ucb spends"
-        " half of that on those that look best (bandits).",
+        "How the beam is chosen: fast (all on the same rows), or ucb (bandits).",
         group=PROTEGI,
+        metavar="NAME",
     )
     judged: JudgedInput = option(
         "seed",
-        "What judges see as the input: the original template (seed), the prompt that was filled in"
-        " (filled), or each template (template).",
-        group="Judging",
+        "The input that judges see: seed (the original template), filled, or template.",
+        group="Advanced",
+        metavar="NAME",
     )
     failures: CountFailures = option(
         "zero",
-        "What an output counts that is empty or refused, or that the metric cannot read: zero, or"
-        " missing, which leaves it out of the means.",
-        group="Judging",
+        "What an unusable output counts: zero, or missing.",
+        group="Advanced",
+        metavar="NAME",
     )
-    patience: int = option(
-        3,
-        "Rounds in a row in which no new template may enter the beam. A round of the other"
-        " strategies is as many new templates as --successors says.",
-        group="Search",
-        ge=1,
-    )
+    patience: int = option(3, "Rounds without a new template in the beam.", group="Advanced", ge=1)
     temperature: float | None = option(
-        0.0, "Sampling temperature of the outputs.", group="Models", ge=0, le=2
+        0.0, "Sampling temperature of the outputs.", group="Advanced", ge=0, le=2
     )
     max_output_tokens: int = option(
-        512, "Tokens at most that an output may have.", group="Models", ge=1
+        512, "Tokens at most that an output may have.", group="Advanced", ge=1
     )
 
     @field_validator("budget")
