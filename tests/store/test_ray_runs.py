@@ -26,10 +26,6 @@ CASES, CALLS, AT_ONCE = 12, 72, 4
 DEBATE = ("--convergence", "none", "--readout", "verbalized")
 
 
-def never(*_):
-    raise AssertionError("nothing is to be asked")
-
-
 class Cluster(NamedTuple):
     address: str
     token: str
@@ -232,9 +228,10 @@ def test_workers_that_keep_dying_end_the_run(cluster, home, monkeypatch):
 async def test_a_head_that_answers_no_more_ends_the_run_with_a_line_of_ours(monkeypatch):
     monkeypatch.setattr(spreading, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(spreading, "HEAD_SECONDS", 0.05)
-    driver = spreading._Driver(iter([]), None, True)
+    driver = spreading._Driver(None)
+    await driver.watch("127.0.0.1:1")
     with pytest.raises(ClusterError, match=r"the head of the Ray cluster, 127\.0\.0\.1:1, has not"):
-        await driver.watch("127.0.0.1:1")
+        await driver.work("item")
 
 
 def test_a_cluster_that_fails_tells_how_to_resume(cli, cases, model, monkeypatch):
@@ -270,25 +267,3 @@ def test_workers_share_the_limits_a_minute():
     assert shared.providers["a"].tokens_per_minute == 200
     assert shared.pools["p"].members[0].requests_per_minute == 10
     assert shared.pools["p"].members[0].tokens_per_minute is None
-
-
-def test_what_was_lost_goes_out_first_however_many_results_wait_for_it():
-    crew = spreading.Crew(
-        opening=bytes, at_once=2, answer=never, hear=never, lost=never, notice=never
-    )
-    driver = spreading._Driver(iter("abcdefghijklmnopqrstuvwxyz" * 4), crew, True)
-    member = driver._members["first"] = spreading._Member("first", None)
-    driver.fill()
-    lost = member.in_hand.pop(0)
-    while member.in_hand:
-        number = next(iter(member.in_hand))
-        driver._take_result("result", number, member.in_hand.pop(number))
-        driver.fill()
-    assert not driver.found
-    driver._again.append((0, lost))
-    driver.fill()
-    assert member.in_hand == {0: "a"}
-    driver._take_result("result", 0, member.in_hand.pop(0))
-    assert "".join(driver.found) == "abcdefghijklmnopqrstuvwxyz"[: len(driver.found)]
-    driver.fill()
-    assert len(member.in_hand) == 4

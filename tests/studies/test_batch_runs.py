@@ -142,7 +142,7 @@ def test_what_is_said_of_waves_and_prices():
     found = describe_batches(settings, ("openai/m", "own/m", "local/m"))
     assert "each of up to 24 hours" in found["batch jobs"]
     prices = found["their price"]
-    assert "openai/m: half the price; own/m: what is taken off" in prices
+    assert "openai/m: 50% off; own/m: discount unknown" in prices
     assert "local/m: takes no batch jobs" in prices
 
 

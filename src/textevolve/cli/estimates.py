@@ -10,50 +10,36 @@ from typing import Any
 
 import typer
 
-from textevolve.evaluation import Usage
 from textevolve.report.wording import money
-from textevolve.studies.rehearsal import FIGURES, SHARE, Spread, UsageRange, estimate_data
-from textevolve.studies.stored import StoredSpec
+from textevolve.studies.rehearsal import FIGURES
 
 WIDTH = 19
-FIELDS = ("calls", "prompt_tokens", "completion_tokens", "cost")
 
 
-def print_estimate(found: UsageRange, stored: StoredSpec, *, as_json: bool = False) -> None:
-    """What is to be expected of calls, tokens and cost, and the bounds of it."""
+def print_estimate(data: Mapping[str, Any], why: str, *, as_json: bool = False) -> None:
+    """Print what is to be expected of calls, tokens and cost, and the bounds of it. `why`: how the
+    model was found."""
     if as_json:
-        typer.echo(json.dumps(estimate_data(found, stored)))
+        typer.echo(json.dumps(data))
         return
-    if stored.model:
-        _line("model", f"{stored.model} ({stored.why})")
-    _line("cases", f"{found.cases:,}")
-    for name, said in found.parts.items():
-        _line(name, said)
-    if found.expected:
+    if data["model"]:
+        _line("model", f"{data['model']} ({why})")
+    _line("cases", f"{data['cases']:,}")
+    for name, text in data.get("parts", {}).items():
+        _line(name, text)
+    if "expected" in data:
         basis = "from rehearsals with made-up answers of usual length: the median (and a range that"
-        _line("expected", f"{basis} holds {SHARE * 10:.0f} times in 10)")
+        _line("expected", f"{basis} holds {data['expected']['share'] * 10:.0f} times in 10)")
     for name in FIGURES[:-1]:
-        bounds = getattr(found.least, name), getattr(found.most, name)
-        _line(name.replace("_", " "), _say(found.expected, name, bounds, _number))
-    if found.least.cost is None or found.most.cost is None:
-        place = f'[prices."{stored.model}"]'
+        _line(name.replace("_", " "), _format_range(data, name, _number))
+    if data["least"]["cost"] is None or data["most"]["cost"] is None:
+        place = f'[prices."{data["model"]}"]'
         _line("cost", f"not known: give a price in the settings under {place}")
     else:
-        bounds = found.least.cost, found.most.cost
-        _line("cost", _say(found.expected, "cost", bounds, money))
-        if stored.prices and found.most.cost:
-            _line("", "; ".join(stored.prices))
+        _line("cost", _format_range(data, "cost", money))
+        if "costs" in data and data["most"]["cost"]:
+            _line("", data["costs"])
     typer.echo("Nothing was asked. What the journal already holds would cost nothing.")
-
-
-def read_estimate(kind: str, data: Mapping[str, Any]) -> tuple[UsageRange, StoredSpec]:
-    """What `estimate_data` was made of, but for how the model was found."""
-    least, most = (Usage(**{name: data[end][name] for name in FIELDS}) for end in ("least", "most"))
-    told = data.get("expected", {})
-    expected = {name: Spread(**told[name]) for name in told if name != "share"}
-    prices = (data["costs"],) if "costs" in data else ()
-    stored = StoredSpec(kind=kind, spec={}, model=data["model"], why="there", prices=prices)
-    return UsageRange(data["cases"], least, most, data.get("parts", {}), expected), stored
 
 
 def _line(name: str, said: str) -> None:
@@ -63,29 +49,21 @@ def _line(name: str, said: str) -> None:
     typer.echo("\n".join([f"{name:<{WIDTH}}{wrapped[0].strip()}", *wrapped[1:]]))
 
 
-def _say(
-    expected: Mapping[str, Spread],
-    name: str,
-    bounds: tuple[float, float],
-    word: Callable[[float], str],
-) -> str:
-    least, most = map(word, bounds)
+def _format_range(data: Mapping[str, Any], name: str, word: Callable[[float], str]) -> str:
+    least, most = word(data["least"][name]), word(data["most"][name])
     if least == most:
         return least
-    if (spread := expected.get(name)) is None:
+    expected = data.get("expected", {}).get(name)
+    if expected is None:
         return f"{least} to {most}"
-    low, high = word(spread.low), word(spread.high)
-    said = word(spread.median) + (f" ({low} to {high})" if low != high else "")
-    return f"{said}; at least {least}, at most {most}"
+    low, high = word(expected["low"]), word(expected["high"])
+    ends = f" ({low} to {high})" if low != high else ""
+    return f"{word(expected['median'])}{ends}; at least {least}, at most {most}"
 
 
 def _number(value: float) -> str:
-    """Bounds to the last digit; what is to be expected comes as a float, and is rounded."""
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{_round(value):,}"
-
-
-def _round(value: float) -> int:
-    """To three digits: more would say what nobody knows."""
-    return int(float(f"{value:.3g}")) if value >= 100 else round(value)
+    """Bounds to the last digit; what is to be expected comes as a float, and is rounded to three
+    digits: more would say what nobody knows."""
+    if not isinstance(value, int):
+        value = int(float(f"{value:.3g}")) if value >= 100 else round(value)
+    return f"{value:,}"

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 from textevolve.cli import say
-from textevolve.cli.estimates import print_estimate, read_estimate
+from textevolve.cli.estimates import print_estimate
 from textevolve.cli.results import print_json
 from textevolve.cli.working import execute
 from textevolve.engine import sync
@@ -38,7 +38,7 @@ def run_there(
         if wanted.as_json:
             print_json(data)
         else:
-            print_estimate(*read_estimate(study.kind, data))
+            print_estimate(data, "there")
         return 0
     if wanted.resume is not None:
         raise InputError(f"--resume: give it as: textevolve runs resume {wanted.resume} --server")

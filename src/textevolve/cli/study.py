@@ -223,7 +223,7 @@ def run_study(
     stored = sync.run(driver.specify(study, spec, settings, objects, asks_models=asks))
     if wanted.dry_run:
         found = sync.run(forecast(study, stored, list(cases), settings))
-        print_estimate(found, stored, as_json=wanted.as_json)
+        print_estimate(found, stored.why, as_json=wanted.as_json)
         return 0
     with open_store(settings.store) as store:
         resumed = None if wanted.resume is None else store.get_run(wanted.resume)

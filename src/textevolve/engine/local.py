@@ -34,12 +34,13 @@ async def gather_bounded(work: Sequence[Callable[[], Awaitable[T]]], limit: int)
 async def stream(
     items: Iterable[T],
     work: Callable[[T], Awaitable[R]],
-    limit: int,
+    limit: int | Callable[[], int],
     *,
     ordered: bool = True,
     ahead: int = 4,
 ) -> AsyncGenerator[R]:
-    """Results of `work` on each of the items, at most `limit` in flight; items are read lazily.
+    """Yield the results of `work` on each of the items, at most `limit` in flight (which may
+    change); items are read lazily.
 
     `ordered` keeps the items' order: then at most `ahead` x `limit` results wait for a slow one
     before them, so memory stays flat over any number of items. Otherwise results come as they
@@ -58,7 +59,8 @@ async def stream(
 
     def fill() -> bool:
         """Start what may run now; False once the items are used up."""
-        while len(running) < limit and len(running) + len(waiting) < limit * ahead:
+        most = limit if isinstance(limit, int) else limit()
+        while len(running) < most and len(running) + len(waiting) < most * ahead:
             try:
                 item = next(source)
             except StopIteration:

@@ -5,9 +5,8 @@ the driver, which is in `distributed.py`."""
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from textevolve.llm.wrappers import Budget, Claim, Salted
 from textevolve.settings import Settings, StoreAddress
 from textevolve.store.repository import open_store
 from textevolve.studies.kinds import find_study
-from textevolve.wiring import Limits, Setting, Workbench, open_workbench
+from textevolve.wiring import Limits, Setting, open_workbench
 
 if TYPE_CHECKING:
     from textevolve.studies.study import StudySpec
@@ -48,117 +47,53 @@ class SpreadRun:
     check: Callable[[Mapping[str, object]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """`workers`: among how many the limits a minute are divided. `halted`: why no call is to be
-    made any more, empty where calls are."""
-
-    workers: int = 1
-    halted: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Find:
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Append:
-    entry: JournalEntry
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    claim: Claim
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    claim: Claim
-    usage: Usage
-    model: str
-
-
-@dataclass(frozen=True)
-class OpenWork:
-    run: SpreadRun
-
-    def __call__(self, line: ray.DriverLine) -> AbstractAsyncContextManager[ray.ItemWork]:
-        return _open_work(self.run, line)
-
-
 @asynccontextmanager
-async def _open_work(run: SpreadRun, line: ray.DriverLine) -> AsyncGenerator[ray.ItemWork]:
+async def open_work(
+    run: SpreadRun, workers: int, line: ray.DriverLine
+) -> AsyncGenerator[ray.ItemWork]:
+    """Open what a worker needs, one of so many, which share the limits a minute.
+
+    Raises:
+        MismatchError: a node has another version, or other files, than the run was begun with.
+    """
     if run.version != __version__:
         raise MismatchError(
             f"a node has TextEvolve {__version__}, and this machine {run.version}: install the same"
         )
-    study = find_study(run.spec.kind)
+    study, objects = find_study(run.spec.kind), ray.unpickled(run.objects)
+    run.check(objects)
+
+    async def halt() -> str:
+        return line.notice or ""
+
     async with AsyncExitStack() as stack:
         stack.enter_context(rare_collections())
-        benches = _Benches(run, line, stack)
+        opened = open_workbench(
+            replace(run.setting, objects=objects),
+            share_limits(run.settings, workers),
+            Salted(await _open_journal(run, line, stack), run.salt),
+            Limits() if run.limits is None else AskedBudget(run.limits, line),
+            lambda event: _tell(line, event),
+            halt=halt,
+        )
+        bench = await stack.enter_async_context(opened)
 
         async def work(placed: tuple[int, Case]) -> list[Any]:
             place, case = placed
-            bench = replace(await benches.get(), first=place)
-            async with aclosing(study.run(run.spec, [case], bench)) as records:
+            records = study.run(run.spec, [case], replace(bench, first=place))
+            async with aclosing(records):
                 return [record async for record in records]
 
         yield work
 
 
-class _Benches:
-    """The worker's workbench: a new one for later cases where its share of the limits a minute is
-    another."""
-
-    def __init__(self, run: SpreadRun, line: ray.DriverLine, stack: AsyncExitStack) -> None:
-        self._run, self._line, self._stack = run, line, stack
-        self._opening = asyncio.Lock()
-        self._workers = 0
-        self._bench: Workbench | None = None
-        limit = run.setting.time_limit
-        self._deadline = None if limit is None else time.monotonic() + limit
-        self._journal: Journal | None = None
-        self._objects = ray.unpickled(run.objects)
-        run.check(self._objects)
-
-    async def get(self) -> Workbench:
-        workers = self._notice().workers if _paced(self._run.settings) else 1
-        if self._bench is None or workers != self._workers:
-            async with self._opening:
-                if self._bench is None or workers != self._workers:
-                    self._bench, self._workers = await self._open(workers), workers
-        return self._bench
-
-    def _notice(self) -> Notice:
-        return self._line.notice or Notice()
-
-    async def _open(self, workers: int) -> Workbench:
-        run, line = self._run, self._line
-        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-        if self._journal is None:
-            self._journal = await self._open_journal()
-
-        async def halt() -> str:
-            return self._notice().halted
-
-        opened = open_workbench(
-            replace(run.setting, time_limit=left, objects=self._objects),
-            share_limits(run.settings, workers),
-            Salted(self._journal, run.salt),
-            Limits() if run.limits is None else AskedBudget(run.limits, line),
-            lambda event: _tell(line, event),
-            halt=halt,
-        )
-        return await self._stack.enter_async_context(opened)
-
-    async def _open_journal(self) -> Journal:
-        location = self._run.settings.store
-        if not isinstance(location, StoreAddress):
-            return AskedJournal(self._line)
-        store = await asyncio.to_thread(open_store, location, patient=True)
-        await self._stack.enter_async_context(store)
-        return store.journal(self._run.run_id)
+async def _open_journal(run: SpreadRun, line: ray.DriverLine, stack: AsyncExitStack) -> Journal:
+    location = run.settings.store
+    if not isinstance(location, StoreAddress):
+        return AskedJournal(line)
+    store = await asyncio.to_thread(open_store, location, patient=True)
+    await stack.enter_async_context(store)
+    return store.journal(run.run_id)
 
 
 def _tell(line: ray.DriverLine, event: Event) -> None:
@@ -167,14 +102,6 @@ def _tell(line: ray.DriverLine, event: Event) -> None:
         line.tell(replace(event, cause=None))
     elif isinstance(event, CallRetried | CallHeld | RecordsExpected):
         line.tell(event)
-
-
-def _paced(settings: Settings) -> bool:
-    members = [one for pool in settings.pools.values() for one in pool.members]
-    return any(
-        one.requests_per_minute or one.tokens_per_minute
-        for one in (*settings.providers.values(), *members)
-    )
 
 
 def share_limits(settings: Settings, workers: int) -> Settings:
@@ -193,6 +120,15 @@ def share_limits(settings: Settings, workers: int) -> Settings:
     return settings.model_copy(update={"providers": providers, "pools": pools})
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The news that a call has ended for which something was set aside."""
+
+    claim: Claim
+    usage: Usage
+    model: str
+
+
 class AskedJournal:
     """The journal of the driver, which writes for all: an answer is durable when `append` ends."""
 
@@ -200,10 +136,10 @@ class AskedJournal:
         self._line = line
 
     async def find(self, key: str) -> Response | None:
-        return await self._line.ask(Find(key))
+        return await self._line.ask(("find", key))
 
     async def append(self, entry: JournalEntry) -> None:
-        await self._line.ask(Append(entry))
+        await self._line.ask(("append", entry))
 
 
 class AskedBudget(Budget):
@@ -214,7 +150,7 @@ class AskedBudget(Budget):
         self._line = line
 
     async def claim(self, claim: Claim) -> None:
-        await self._line.ask(Claimed(claim))
+        await self._line.ask(("claim", claim))
 
     def settle(self, claim: Claim, usage: Usage, model: str) -> None:
         self._line.tell(Settled(claim, usage, model))

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, cast
 
@@ -80,29 +80,6 @@ SHARE = 0.9
 FIGURES = ("calls", "tokens", "prompt_tokens", "completion_tokens", "cost")
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """A median with the ends of its range."""
-
-    median: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class UsageRange:
-    """The least and the most that the cases may use; a cost is None where a price is unknown.
-    `parts`: further facts, each with its heading. `expected`: what the cases probably use, by
-    figure; empty where made-up answers lead a study nowhere, and without a cost where a price is
-    unknown."""
-
-    cases: int
-    least: Usage
-    most: Usage
-    parts: Mapping[str, str] = field(default_factory=dict[str, str])
-    expected: Mapping[str, Spread] = field(default_factory=dict[str, Spread])
-
-
 @dataclass(frozen=True)
 class Manner:
     """How the model of a rehearsal answers: at its shortest, at its longest, or (`draw`) in lengths
@@ -137,64 +114,58 @@ class Rehearsed:
 
 async def forecast(
     study: AnyStudy, stored: StoredSpec, cases: Sequence[Case], settings: Settings
-) -> UsageRange:
-    """The range of calls, tokens and money for a study over these cases, and its expected use.
+) -> dict[str, Any]:
+    """Estimate the calls, tokens and money of a study over these cases, as JSON-ready data.
+
+    `least` and `most` are bounds, `expected` has a median and the ends of a range for each figure;
+    a cost is null, and not expected, where a price is unknown, and nothing is expected where
+    made-up answers lead a study nowhere. `parts` are further facts, each with its heading.
 
     Tokens are counted as characters / 3 to characters / 5, so they bound what tokenisers make of
     ordinary prose; code, and languages without spaces, can lie above. Of a call that is asked twice
     in the same words, the second is the journal's, which costs nothing.
     """
     models = models_asked(study.asks(read_spec(study, stored)), stored)
+    batches: dict[str, str] = {}
     if settings.batch:
-        settings = _at_batch_prices(settings, models)
-    chosen = cases if study.whole else _spread(cases, MOST_CASES)
-    shortest = await rehearse(study, stored, chosen, settings, Manner())
-    longest = await rehearse(study, stored, chosen, settings, Manner(longest=True))
-    share = len(cases) / len(chosen) if chosen else 1.0
-    least, most = _scale(shortest.usage, share), _scale(longest.usage, share)
-    most = _within(most, longest.outlook)
+        settings, batches = _at_batch_prices(settings, models), describe_batches(settings, models)
+
+    async def scaled(manner: Manner, most_cases: int) -> Rehearsed:
+        """The use of all cases, of which at most so many are rehearsed, evenly spread."""
+        step = 1 if study.whole else max(1, -(-len(cases) // most_cases))
+        rehearsed = await rehearse(study, stored, cases[::step], settings, manner)
+        share = len(cases) / len(cases[::step]) if cases else 1.0
+        return replace(rehearsed, usage=_scale(rehearsed.usage, share))
+
+    shortest = await scaled(Manner(), MOST_CASES)
+    longest = await scaled(Manner(longest=True), MOST_CASES)
+    least, most = shortest.usage, _within(longest.usage, longest.outlook)
     parts = {**longest.outlook.parts, **_describe_images(cases)}
-    if len(chosen) < len(cases):
-        parts["rehearsed"] = f"{len(chosen)} cases, evenly spread; the figures are scaled to all"
-    if settings.batch:
-        parts |= describe_batches(settings, models)
-    draws = await _draw_usages(study, stored, cases, settings)
-    expected = summarise_draws(draws, least, most) if any(one.calls for one in draws) else {}
-    return UsageRange(len(cases), least, most, parts, expected)
-
-
-def estimate_data(found: UsageRange, stored: StoredSpec) -> dict[str, Any]:
-    """A range as JSON-ready data: `least` and `most` are bounds; `expected` has for each figure a
-    median and the ends of a range."""
-    ends = {"least": found.least, "most": found.most}
-    data: dict[str, Any] = {"cases": found.cases, "model": stored.model}
-    data |= {n: {name: getattr(end, name) for name in FIGURES} for n, end in ends.items()}
-    if found.expected:
-        figures = {name: asdict(spread) for name, spread in found.expected.items()}
-        data["expected"] = {"share": SHARE, **figures}
-    if stored.prices:
-        data["costs"] = "; ".join(stored.prices)
-    return data | ({"parts": dict(found.parts)} if found.parts else {})
-
-
-async def _draw_usages(
-    study: AnyStudy, stored: StoredSpec, cases: Sequence[Case], settings: Settings
-) -> list[Usage]:
-    """The use of all cases, as several rehearsals with answers of typical lengths have it."""
-    drawn = cases if study.whole else _spread(cases, CASES_DRAWN)
-    usages: list[Usage] = []
+    rehearsed = len(cases[:: max(1, -(-len(cases) // MOST_CASES))])
+    if rehearsed < len(cases) and not study.whole:
+        parts["rehearsed"] = f"{rehearsed} cases, evenly spread; the figures are scaled to all"
+    draws: list[Usage] = []
     try:
         for draw in range(DRAWS_OF_WHOLE if study.whole else DRAWS):
-            rehearsed = await rehearse(study, stored, drawn, settings, Manner(draw=draw))
-            usages.append(_scale(rehearsed.usage, len(cases) / len(drawn) if drawn else 1.0))
+            draws.append((await scaled(Manner(draw=draw), CASES_DRAWN)).usage)
     except (TextEvolveError, ValueError):  # made-up answers lead this study nowhere
-        return []
-    return usages
+        draws = []
+    ends = {"least": least, "most": most}
+    data: dict[str, Any] = {"cases": len(cases), "model": stored.model}
+    data |= {n: {name: getattr(end, name) for name in FIGURES} for n, end in ends.items()}
+    if any(usage.calls for usage in draws):
+        data["expected"] = {"share": SHARE, **summarise_draws(draws, least, most)}
+    if stored.prices:
+        data["costs"] = "; ".join(stored.prices)
+    parts |= batches
+    return data | ({"parts": parts} if parts else {})
 
 
-def summarise_draws(draws: Sequence[Usage], least: Usage, most: Usage) -> dict[str, Spread]:
-    """The middle and the range of several rehearsals, within the bounds."""
-    figures: dict[str, Spread] = {}
+def summarise_draws(
+    draws: Sequence[Usage], least: Usage, most: Usage
+) -> dict[str, dict[str, float]]:
+    """Return the middle and the ends of several rehearsals by figure, within the bounds."""
+    figures: dict[str, dict[str, float]] = {}
     for name in FIGURES:
         values = [getattr(usage, name) for usage in draws]
         if None in values:
@@ -202,13 +173,8 @@ def summarise_draws(draws: Sequence[Usage], least: Usage, most: Usage) -> dict[s
         low, middle, high = np.quantile(values, [(1 - SHARE) / 2, 0.5, (1 + SHARE) / 2])
         low = min(middle, max(low, getattr(least, name)))
         high = max(middle, min(high, getattr(most, name)))
-        figures[name] = Spread(float(middle), float(low), float(high))
+        figures[name] = {"median": float(middle), "low": float(low), "high": float(high)}
     return figures
-
-
-def _spread(cases: Sequence[Case], most: int) -> Sequence[Case]:
-    """At most so many of the cases, evenly spread."""
-    return cases[:: max(1, -(-len(cases) // most))]
 
 
 def _within(most: Usage, outlook: Outlook) -> Usage:
@@ -240,22 +206,17 @@ def _at_batch_prices(settings: Settings, models: Sequence[str]) -> Settings:
 
 def describe_batches(settings: Settings, models: Sequence[str]) -> dict[str, str]:
     """How long batch jobs take, and at what price."""
-    hours = count(settings.batches.window, "hour")
     prices: list[str] = []
     for name in models:
         end = resolve(name, settings, asks=False)
         if not takes_batches(end):
             prices.append(f"{name}: takes no batch jobs, asked at once at full price")
         elif not is_free(end):
-            prices.append(f"{name}: {_describe_discount(end.batch_discount)}")
-    said = f"in waves, one for each call that a case makes after another, each of up to {hours}"
-    return {"batch jobs": said} | ({"their price": "; ".join(prices)} if prices else {})
-
-
-def _describe_discount(discount: float | None) -> str:
-    if discount is None:
-        return "what is taken off for batch jobs is not known, so the cost is not"
-    return "half the price" if discount == 0.5 else f"{discount:.0%} off the price"
+            off = end.batch_discount
+            prices.append(f"{name}: {'discount unknown' if off is None else f'{off:.0%} off'}")
+    said = "in waves, one for each call that a case makes after another, each of up to"
+    parts = {"batch jobs": f"{said} {count(settings.batches.window, 'hour')}"}
+    return parts | ({"their price": "; ".join(prices)} if prices else {})
 
 
 async def rehearse(
@@ -351,11 +312,10 @@ class _Actor:
         return replace(response, usage=usage, finish_reason="stop")
 
     def _answer(self, request: Request, most: int) -> Response:
-        longest, draw = self.manner.longest, self.manner.draw
-        varied = longest or draw is not None
+        manner = self.manner
+        varied = manner.mode != "shortest"
         seed = int(request_key(self.name, request)[:12], 16) if varied else 0
-        if draw is not None:
-            seed = hash((seed, draw))
+        seed = seed if manner.draw is None else hash((seed, manner.draw))
         rng = Random(seed)
         answer = Answer(yes=rng.random() if varied else 0.9)
         if request.embeds:
@@ -363,34 +323,39 @@ class _Actor:
             dimension = (entry and entry.dimension) or DIMENSION
             vector = drawn_embedding(request.messages[-1].text, dimension)
             answer = Answer(text=dump_vector(vector))
-        if request.questions is not None:
+        elif request.questions is not None:
             wire = None if varied else "decisions"
             answer = Answer(text=_decided(request.questions, answer.yes or 0.0, wire))
-        if request.schema is not None:
+        elif request.schema is not None:
             repairs = any(m.role == "assistant" and m.text == SPOILED for m in request.messages)
-            spoils = longest or (draw is not None and rng.random() < SELDOM)
+            spoils = manner.longest or (manner.draw is not None and rng.random() < SELDOM)
             spoiled = spoils and not repairs and _is_open(request.schema)
             answer = Answer(text=SPOILED if spoiled else self._structured(request, seed, most))
-        elif varied and most > 1 and not (request.embeds or request.forced or request.questions):
-            length = 3 * most if longest else min(4 * most, self.manner.stretch(TEXT_WRITTEN, rng))
-            answer = Answer(text=_prose(length, seed))
+        elif varied and most > 1 and not request.forced:
+            typical = min(4 * most, manner.stretch(TEXT_WRITTEN, rng))
+            answer = Answer(text=_prose(3 * most if manner.longest else typical, seed))
         body = chat_body(self.name, request, "max_tokens")
         return as_response(CHAT.read(completion(body, seed, answer)), 0.0, None)
 
     def _structured(self, request: Request, seed: int, most: int) -> str:
         """An answer by the schema, with its freely drawn texts as long as the manner has them."""
-        schema, manner = json.loads(request.schema or "{}"), self.manner
-        rng = Random(seed)
+        schema, manner, rng = json.loads(request.schema or "{}"), self.manner, Random(seed)
+        texts: list[str] = []
+
+        def stretch(text: str) -> str:
+            return f"{_prose(manner.stretch(SENTENCE, rng), 0)} {text[-9:]}"
+
+        def lengthen(text: str) -> str:
+            length = 3 * most // max(1, len(texts))
+            return f"{TEXT} " * (max(0, length - len(text)) // (len(TEXT) + 1)) + text
+
         if manner.draw is not None:
-            value = instance(schema, rng)
-            return json.dumps(_change_texts(value, lambda text: _write(text, manner, rng)))
+            return json.dumps(_change_texts(instance(schema, rng), stretch))
         bounded = _bound_lists(schema, longest=manner.longest)
         value = instance(bounded, rng if manner.longest else _Even(0))
         if manner.longest:
-            texts: list[str] = []
             _change_texts(value, lambda text: texts.append(text) or text)
-            length = 3 * most // max(1, len(texts))
-            value = _change_texts(value, lambda text: _lengthen(text, length))
+            value = _change_texts(value, lengthen)
         return json.dumps(value)
 
 
@@ -470,16 +435,6 @@ def _change_texts(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, list):
         return [_change_texts(part, change) for part in cast("list[Any]", value)]
     return change(value) if isinstance(value, str) and value.endswith("].") else value
-
-
-def _write(text: str, manner: Manner, rng: Random) -> str:
-    """A text of a typical length."""
-    return f"{_prose(manner.stretch(SENTENCE, rng), 0)} {text[-9:]}"
-
-
-def _lengthen(text: str, length: int) -> str:
-    """A text of at least so many characters."""
-    return f"{TEXT} " * (max(0, length - len(text)) // (len(TEXT) + 1)) + text
 
 
 def _prose(length: int, seed: int) -> str:

@@ -12,11 +12,10 @@ does.
 """
 
 from textevolve.engine.ray.cluster import join_cluster, load, pickled, unpickled
-from textevolve.engine.ray.spreading import LOOK_SECONDS, Crew, spread
+from textevolve.engine.ray.spreading import Crew, spread
 from textevolve.engine.ray.worker import DriverLine, ItemWork
 
 __all__ = [
-    "LOOK_SECONDS",
     "Crew",
     "DriverLine",
     "ItemWork",

@@ -11,63 +11,73 @@ from typing import Any, TypeAlias
 
 from textevolve.engine.local import cancel
 from textevolve.engine.ray.cluster import pickled, unpickled
-from textevolve.errors import ClusterError, InputError
+from textevolve.errors import ClusterError
 
 GATHER_SECONDS = 0.005
 """How long letters are gathered."""
 
 Letter: TypeAlias = tuple[str, int, Any]
-"""What it is, of which item or question, and what it says. To a worker: "item", "answer",
-"refusal", "notice"; from it: "result", "failure", "question", "news"."""
+"""Its kind, the number of its item or question, and its content. To a worker: "item", "answer",
+"refusal", "notice"; from it: "result" (packed), "failure", "question", "news"."""
 
 
-class DriverLine:
-    """What work at a worker has of the driver. `notice`: what the driver notified of last."""
+class Outbox:
+    """Letters that wait to be sent, many at once."""
 
     def __init__(self) -> None:
-        self.notice: Any = None
         self._letters: list[Letter] = []
         self._written = asyncio.Event()
-        self._numbers = itertools.count()
-        self._asked: dict[int, asyncio.Future[Any]] = {}
 
-    async def ask(self, question: Any) -> Any:
-        """The driver's answer; an error that answering raised there is raised here."""
-        number = next(self._numbers)
-        self._asked[number] = asyncio.get_running_loop().create_future()
-        self.write(("question", number, question))
-        try:
-            return await self._asked[number]
-        finally:
-            del self._asked[number]
-
-    def tell(self, news: Any) -> None:
-        self.write(("news", 0, news))
-
-    def write(self, letter: Letter) -> None:
-        self._letters.append(letter)
+    def write(self, kind: str, number: int, content: Any) -> None:
+        self._letters.append((kind, number, content))
         self._written.set()
 
-    def take_answer(self, kind: str, number: int, said: Any) -> None:
-        asked = self._asked.get(number)
-        if asked is None or asked.done():  # whoever asked was cancelled
-            return
-        if kind == "refusal":
-            asked.set_exception(said)
-        else:
-            asked.set_result(said)
-
     def end(self) -> None:
-        """Nothing comes any more: who waits for letters need not."""
+        """Let whoever gathers go: no letter comes any more."""
         self._written.set()
 
     async def gather(self) -> list[Letter]:
-        """The letters that were written; waits for the first."""
+        """Return the letters that were written; waits for the first."""
         await self._written.wait()
         await asyncio.sleep(GATHER_SECONDS)
         self._written.clear()
         letters, self._letters = self._letters, []
         return letters
+
+
+class DriverLine:
+    """What work at a worker has of the driver. `notice`: the last that the driver sent."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.notice: Any = None
+        self._outbox = outbox
+        self._numbers = itertools.count()
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+
+    async def ask(self, question: Any) -> Any:
+        """Return the driver's answer; an error that answering raised there is raised here."""
+        number = next(self._numbers)
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        self._outbox.write("question", number, question)
+        try:
+            return await answer
+        finally:
+            del self._answers[number]
+
+    def tell(self, news: Any) -> None:
+        self._outbox.write("news", 0, news)
+
+    def take(self, kind: str, number: int, content: Any) -> None:
+        """Take a letter of the driver."""
+        answer = self._answers.get(number)
+        if kind == "notice":
+            self.notice = content
+        elif answer is None or answer.done():  # whoever asked was cancelled
+            return
+        elif kind == "refusal":
+            answer.set_exception(content)
+        else:
+            answer.set_result(content)
 
 
 ItemWork: TypeAlias = Callable[[Any], Awaitable[Any]]
@@ -83,12 +93,12 @@ class RayWorker:
         self._gate = asyncio.Semaphore(at_once)
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._work: ItemWork | None = None
 
     async def open(self) -> bytes:
-        """Opens what the work needs; gives an error that this raised, packed."""
+        """Open what the work needs; return an error that this raised, packed."""
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of what a killed driver leaves
-        self._line = DriverLine()
+        self._outbox = Outbox()
+        self._line = DriverLine(self._outbox)
         try:
             opening: Opening = unpickled(self._opening)
             self._work = await self._stack.enter_async_context(opening(self._line))
@@ -99,53 +109,34 @@ class RayWorker:
         return pickled(None)
 
     async def give(self, packed: bytes) -> None:
-        for kind, number, said in unpickled(packed):
+        for kind, number, content in unpickled(packed):
             if kind == "item":
-                task = asyncio.ensure_future(self._do(number, said))
+                task = asyncio.ensure_future(self._do(number, content))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-            elif kind == "notice":
-                self._line.notice = said
             else:
-                self._line.take_answer(kind, number, said)
+                self._line.take(kind, number, content)
 
     async def _do(self, number: int, item: Any) -> None:
-        assert self._work is not None
         async with self._gate:
             try:
-                letter: Letter = ("result", number, await self._work(item))
+                self._outbox.write("result", number, pickled(await self._work(item)))
             except Exception as error:  # noqa: BLE001  it is raised at the driver
-                letter = ("failure", number, portable(error))
-        self._line.write(letter)
+                self._outbox.write("failure", number, portable(error))
 
     async def fetch(self) -> bytes:
-        letters = await self._line.gather()
-        try:
-            return pickled(letters)
-        except InputError:
-            return pickled([_sendable(letter) for letter in letters])
+        return pickled(await self._outbox.gather())
 
     async def close(self) -> None:
-        self._line.end()
+        self._outbox.end()
         await cancel(self._tasks)
         await self._stack.aclose()
 
 
 def portable(error: Exception) -> Exception:
-    """The error itself where the driver can have it, else one that says the same."""
+    """Return the error itself if the driver can have it, else one that says the same."""
     try:
         unpickled(pickled(error))
     except Exception:  # noqa: BLE001  whatever goes wrong, it does not travel
         return ClusterError(" ".join(f"{type(error).__name__}: {error}".split()))
     return error
-
-
-def _sendable(letter: Letter) -> Letter:
-    kind, number, said = letter
-    try:
-        pickled(said)
-    except InputError as error:
-        if kind in ("news", "question"):
-            raise
-        return "failure", number, InputError(f"what was made of a case {error}")
-    return letter

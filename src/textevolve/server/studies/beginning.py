@@ -22,7 +22,7 @@ from textevolve.store import RunRecord
 from textevolve.store.served import ServedRun
 from textevolve.studies import driver
 from textevolve.studies.driver import Launch
-from textevolve.studies.rehearsal import estimate_data, forecast
+from textevolve.studies.rehearsal import forecast
 from textevolve.studies.stored import StoredSpec
 from textevolve.studies.study import AnyStudy, StudySpec
 from textevolve.studies.study_file import read_study
@@ -138,8 +138,7 @@ async def estimate(server: ServerState, asked: AskedStudy) -> dict[str, Any]:
             asked.study, asked.spec, asked.settings, {}, asks_models=False
         )
         cases = await asyncio.to_thread(lambda: list(_read_cases(server, asked)))
-        found = await forecast(asked.study, stored, cases, asked.settings)
-    return estimate_data(found, stored)
+        return await forecast(asked.study, stored, cases, asked.settings)
 
 
 def _read_cases(server: ServerState, asked: AskedStudy) -> Iterable[Case]:
