@@ -62,10 +62,18 @@ def describe_chains(names: tuple[str, ...], objects: Mapping[str, object]) -> di
     }
 
 
-def models_of_chains(described: Mapping[str, Any]) -> tuple[str, ...]:
-    """The models that chains name, which `describe_chains` described."""
-    chains: Mapping[str, Any] = described.get("chains", {})
-    return tuple(dict.fromkeys(model for one in chains.values() for model in one["models"]))
+def models_of_chains(chains: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the models that chains name, as `describe_chains` describes them."""
+    return tuple(dict.fromkeys(model for chain in chains.values() for model in chain["models"]))
+
+
+def asks_default(chains: Mapping[str, Any]) -> bool:
+    """Tell whether one of some described chains asks the run's own model."""
+    return any(chain["default"] for chain in chains.values())
+
+
+def may_ask(chains: Mapping[str, Any]) -> bool:
+    return any(chain["may_ask"] for chain in chains.values())
 
 
 def refuse_chain(study: AnyStudy, spec: StudySpec, asks: Asks) -> None:

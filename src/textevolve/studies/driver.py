@@ -15,7 +15,7 @@ import secrets
 import threading
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import aclosing, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,7 +33,13 @@ from textevolve.llm.wrappers import Salted, replay_models
 from textevolve.memory_snapshots import pin_collections
 from textevolve.reach import check_earlier
 from textevolve.settings import Settings, StoreLocation, today
-from textevolve.studies.chained import describe_chains, models_of_chains, refuse_chain
+from textevolve.studies.chained import (
+    asks_default,
+    describe_chains,
+    may_ask,
+    models_of_chains,
+    refuse_chain,
+)
 from textevolve.studies.distributed import check_spread, is_spread, spread_cases, spread_run
 from textevolve.studies.kinds import find_study
 from textevolve.studies.labelling import read_from_labels
@@ -48,7 +54,16 @@ from textevolve.studies.stored import (
 )
 from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
 from textevolve.studies.tracing import trace_loops
-from textevolve.wiring import Halt, Limits, Setting, choose_model, never, open_workbench
+from textevolve.wiring import (
+    Halt,
+    Limits,
+    Mode,
+    Setting,
+    Workbench,
+    choose_model,
+    never,
+    open_workbench,
+)
 
 if TYPE_CHECKING:
     from textevolve.store.repository import Store
@@ -94,9 +109,9 @@ async def specify(
     *,
     asks_models: bool = True,
 ) -> StoredSpec:
-    """The specification with all that it leaves open: the model that is asked, the files behind
-    the judges, the date. `objects`: those of `Launch`, of which a study may open more.
-    `asks_models`: False where it is only estimated, which needs no keys.
+    """Complete a specification with all that it leaves open: the model that is asked, the files
+    behind the judges, the date. `objects`: those of `Launch`, of which a study may open more.
+    `asks_models`: False if it is only estimated, which needs no keys.
 
     Raises:
         InputError: a judge cannot be used. SettingsError: no model can be had as asked.
@@ -105,64 +120,58 @@ async def specify(
     spec = study.complete(spec, settings)
     asks = study.asks(spec)
     objects = {} if objects is None else objects
-    refuse_chain(study, spec, asks)
-    chains = describe_chains(asks.chains, objects)
-    named_model = spec.plain_model or next(iter(models_of_chains({"chains": chains})), None)
     if len(set(asks.judges)) < len(asks.judges):
         raise InputError("a judge is named twice; to compare a judge with itself give it two seeds")
-    named = [model for judge in asks.judges for model in judge_models(judge, named_model)]
-    own = next((model for model in (*named, *asks.models) if model), None)
-    wanted = asks.writes or None in named or any(one["default"] for one in chains.values())
+    refuse_chain(study, spec, asks)
+    chains = describe_chains(asks.chains, objects)
+    of_chains = models_of_chains(chains)
+    named = spec.plain_model or next(iter(of_chains), None)
+    of_judges = [model for judge in asks.judges for model in judge_models(judge, named)]
+    own = next((model for model in (*of_judges, *asks.models) if model), None)
+    needs_own = asks.writes or None in of_judges or asks_default(chains)
     model, why = "", ""
-    may_ask = any(one["may_ask"] for one in chains.values()) and (named_model or settings.model)
-    if wanted or own or may_ask:
-        model, why = await choose_model(
-            settings, named_model or (None if wanted else own), asks=asks_models
-        )
-    for further in (*asks.models, *models_of_chains({"chains": chains})):
+    if needs_own:
+        model, why = await choose_model(settings, named, asks=asks_models)
+    elif own or (may_ask(chains) and (named or settings.model)):
+        model, why = await choose_model(settings, named or own, asks=asks_models)
+    for further in (*asks.models, *of_chains):
         await choose_model(settings, further, asks=asks_models)
+    described = dict(await study.describe(spec, settings, objects)) if study.describe else {}
+    if collections := _collections(asks):
+        pinned = await pin_collections(collections, settings)
+        described["collections"] = {**described.get("collections", {}), **pinned}
+    if chains:
+        described["chains"] = chains
     stored = StoredSpec(
         kind=study.kind,
         spec=spec.model_dump(mode="json", exclude_defaults=True),
         model=model,
         why=why,
         today=today(),
-        judges=_describe(asks),
-        prompts=_prompts(asks),
-        described={
-            **await _describe_world(study, spec, settings, objects),
-            **({"chains": chains} if chains else {}),
-        },
+        described=described,
+        **_read_asked(asks),
     )
     models = models_asked(asks, stored)
     for missing in () if asks_models else filter(None, map(find_missing_package, models)):
         logging.getLogger("textevolve").warning(missing)
     if settings.batch:
         refuse_unbatched(models, settings)
-    check_spread(study, spec, settings, models, stored.described)
-    prices = sources_of_prices(models, settings)
-    return stored.model_copy(update={"prices": prices})
-
-
-async def _describe_world(
-    study: Study[S, R, T], spec: S, settings: Settings, objects: dict[str, object]
-) -> dict[str, Any]:
-    """What the study found of the world, and which versions of memories its debaters recall."""
-    found = dict(await study.describe(spec, settings, objects)) if study.describe else {}
-    if named := _collections(study.asks(spec)):
-        pinned = await pin_collections(named, settings)
-        found["collections"] = {**found.get("collections", {}), **pinned}
-    return found
+    check_spread(study, spec, settings, models, described)
+    return stored.model_copy(update={"prices": sources_of_prices(models, settings)})
 
 
 def _collections(asks: Asks) -> tuple[str, ...]:
-    judged = (name for judge in asks.judges for name in collections_of(judge))
-    return tuple(dict.fromkeys([*asks.collections, *judged]))
+    """Return the collections of memories that debaters recall from."""
+    of_judges = (name for judge in asks.judges for name in collections_of(judge))
+    return tuple(dict.fromkeys([*asks.collections, *of_judges]))
 
 
-def _prompts(asks: Asks) -> dict[str, str]:
-    """The versions of all prompts, with those that show memories where any are recalled."""
-    return {**asks.prompts, **(memory_prompts() if _collections(asks) else {})}
+def _read_asked(asks: Asks) -> dict[str, Any]:
+    """Return the files behind the judges, and the versions of all prompts, with those that show
+    memories if any are recalled."""
+    recalling = memory_prompts() if _collections(asks) else {}
+    judges = {judge: file for judge in asks.judges if (file := describe_judge(judge))}
+    return {"judges": judges, "prompts": {**asks.prompts, **recalling}}
 
 
 def read_cases(
@@ -199,13 +208,12 @@ def _read_again(
 
 
 def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:
-    """Every model that a run may ask, each once; its own first."""
-    found = [model for judge in asks.judges for model in judge_models(judge, stored.model) if model]
+    """Return every model that a run may ask, each once; its own first."""
     chains: Mapping[str, Any] = stored.described.get("chains", {})
-    asked = asks.writes or any(one["default"] for one in chains.values())
-    own = [stored.model] if asked else []
-    of_chains = models_of_chains(stored.described)
-    return tuple(dict.fromkeys([*own, *found, *asks.models, *of_chains]))
+    own = [stored.model] if asks.writes or asks_default(chains) else []
+    of_judges = [model for judge in asks.judges for model in judge_models(judge, stored.model)]
+    every = [*own, *filter(None, of_judges), *asks.models, *models_of_chains(chains)]
+    return tuple(dict.fromkeys(every))
 
 
 def register_run(
@@ -278,23 +286,37 @@ def refuse_changed(
     objects: Mapping[str, object],
     what: str = "resumed",
 ) -> None:
-    """Raises MismatchError, naming what differs, where the prompts that there are, the chains, or
-    the files behind its judges, are not those that a run was begun with."""
+    """
+    Raises:
+        MismatchError: the prompts, the chains, or the files behind the judges are not those that
+            the run was begun with; names what differs.
+    """
     asks = study.asks(read_spec(study, stored))
-    kept = {"prompts": dict(stored.prompts), "judges": dict(stored.judges)}
-    found: dict[str, Any] = {"prompts": _prompts(asks), "judges": _describe(asks)}
+    before = {"prompts": dict(stored.prompts), "judges": dict(stored.judges)}
+    now = _read_asked(asks)
     if asks.chains:
-        kept["chains"] = stored.described.get("chains", {})
-        found["chains"] = describe_chains(asks.chains, objects)
-    refuse_differences(run.id, kept, found, what)
+        before["chains"] = stored.described.get("chains", {})
+        now["chains"] = describe_chains(asks.chains, objects)
+    refuse_differences(run.id, before, now, what)
 
 
-def _check_there(run: RunRecord, stored: StoredSpec, objects: Mapping[str, object]) -> None:
+def _check_node(run: RunRecord, stored: StoredSpec, objects: Mapping[str, object]) -> None:
     refuse_changed(run, find_study(stored.kind), stored, objects, "worked on at a node")
 
 
-def _describe(asks: Asks) -> dict[str, Any]:
-    return {judge: found for judge in asks.judges if (found := describe_judge(judge))}
+def _make_setting(stored: StoredSpec, run: RunRecord, launch: Launch, mode: Mode) -> Setting:
+    study = find_study(stored.kind)
+    return Setting(
+        default_model=stored.model,
+        models=models_asked(study.asks(read_spec(study, stored)), stored),
+        today=stored.today,
+        objects=launch.objects,
+        time_limit=launch.time_limit,
+        run=f"{run.id}-{run.fingerprint[:8]}",
+        described=stored.world,
+        mode=mode,
+        ordered=launch.ordered,
+    )
 
 
 async def perform(
@@ -313,30 +335,74 @@ async def perform(
         refuse_changed(run, study, stored, launch.objects)
         keeper, answers = RecordKeeper(study, store, run.id), Usage()
 
-        def count(event: Event) -> None:
+        def hear(event: Event) -> None:
             nonlocal answers  # those of the journal count too: a resumed run hears of all
             if isinstance(event, CallFinished) and (event.usage.estimated or event.usage.models):
                 answers += event.usage
             launch.listener(event)
 
-        counted = launch.heard_by(count)
-        try:
-            async with aclosing(_work(study, stored, store, run, settings, counted)) as found:
-                async for record in found:
-                    await keeper.add(record)
-                    yield record
-        finally:
-            await keeper.flush()
-            parts = {"estimated": answers.estimated, "models": dict(answers.models)}
-            if (noted := {name: value for name, value in parts.items() if value}) != stored.answers:
-                store.respecify(run.id, {"answers": noted})
+        with trace_loops(study, run.id, settings, hear) as (listener, trace):
+            work = _work(study, stored, store, run, settings, launch.heard_by(listener))
+            try:
+                async with aclosing(work) as records:
+                    async for record in records:
+                        trace(record)
+                        await keeper.add(record)
+                        yield record
+            finally:
+                await keeper.flush()
+                parts = {"estimated": answers.estimated, "models": dict(answers.models)}
+                noted = {name: value for name, value in parts.items() if value}
+                if noted != stored.answers:
+                    store.respecify(run.id, {"answers": noted})
         store.finish_run(run.id, "interrupted" if keeper.skipped else "finished")
+
+
+def _work(
+    study: AnyStudy,
+    stored: StoredSpec,
+    store: Store,
+    run: RunRecord,
+    settings: Settings,
+    launch: Launch,
+) -> AsyncGenerator[Any]:
+    """Return the records of a run, made here or on a cluster."""
+    spec, setting = read_spec(study, stored), _make_setting(stored, run, launch, "live")
+    journal, batches = store.journal(run.id), store.batches(run.id)
+    salt = study.salt(spec, stored.described) + stored.fresh
+    if settings.batch:
+        refuse_unbatched(setting.models, settings)
+    if is_spread(study, spec, settings):
+        check = partial(_check_node, run, stored)
+        told = spread_run(spec, run, setting, settings, launch, salt=salt, check=check)
+        return spread_cases(told, store.iterate_cases(run.id), journal, launch)
+    opened = open_workbench(
+        setting,
+        settings,
+        Salted(journal, salt),
+        launch.limits,
+        launch.listener,
+        halt=launch.halt,
+        batches=batches if settings.batch or batches.all_open() else None,
+    )
+    return _run_at(opened, study, spec, store.iterate_cases(run.id))
+
+
+async def _run_at(
+    opened: AbstractAsyncContextManager[Workbench],
+    study: AnyStudy,
+    spec: StudySpec,
+    cases: Iterable[Case],
+) -> AsyncGenerator[Any]:
+    async with opened as bench, aclosing(study.run(spec, cases, bench)) as records:
+        async for record in records:
+            yield record
 
 
 async def replay(
     store: Store, run: RunRecord, settings: Settings, launch: Launch = Launch()
 ) -> AsyncGenerator[Any]:
-    """The records of a run, made anew from the journal without a model call.
+    """Make the records of a run anew from the journal, without a model call.
 
     Raises:
         MismatchError: other prompts would be asked here, so nothing would be found.
@@ -344,77 +410,25 @@ async def replay(
     stored = read_stored(run)
     study = find_study(stored.kind)
     refuse_changed(run, study, stored, launch.objects, "shown")
-    async with aclosing(_work(study, stored, store, run, settings, launch, offline=True)) as found:
-        async for record in found:
+    spec, kept = read_spec(study, stored), store.journal(run.id)
+    journal = Salted(kept, study.salt(spec, stored.described) + stored.fresh)
+    opened = open_workbench(
+        _make_setting(stored, run, launch, "replay"),
+        settings,
+        journal,
+        launch.limits,
+        launch.listener,
+        models=replay_models(journal, kept.errors),
+    )
+    async with aclosing(_run_at(opened, study, spec, store.iterate_cases(run.id))) as records:
+        async for record in records:
             yield record
 
 
-async def _work(
-    study: AnyStudy,
-    stored: StoredSpec,
-    store: Store,
-    run: RunRecord,
-    settings: Settings,
-    launch: Launch,
-    *,
-    offline: bool = False,
-) -> AsyncGenerator[Any]:
-    spec = read_spec(study, stored)
-    setting = Setting(
-        default_model=stored.model,
-        models=models_asked(study.asks(spec), stored),
-        today=stored.today,
-        objects=launch.objects,
-        time_limit=launch.time_limit,
-        run=f"{run.id}-{run.fingerprint[:8]}",
-        described=stored.world,
-        mode="replay" if offline else "live",
-        ordered=launch.ordered,
-    )
-    kept, ledger = store.journal(run.id), store.batches(run.id)
-    if settings.batch and not offline:
-        refuse_unbatched(setting.models, settings)
-    batched = not offline and (settings.batch or bool(ledger.all_open()))
-    salt = study.salt(spec, stored.described) + stored.fresh
-    journal = Salted(kept, salt)
-    models = replay_models(journal, kept.errors) if offline else None
-    traced = (
-        nullcontext((launch.listener, _ignore))
-        if offline
-        else trace_loops(study, run.id, settings, launch.listener)
-    )
-    with traced as (listener, keep):
-        if not offline and is_spread(study, spec, settings):
-            check = partial(_check_there, run, stored)
-            told = spread_run(spec, run, setting, settings, launch, salt=salt, check=check)
-            source = spread_cases(told, store.iterate_cases(run.id), kept, launch)
-            async with aclosing(source) as records:
-                async for record in records:
-                    yield record
-            return
-        opened = open_workbench(
-            setting,
-            settings,
-            journal,
-            launch.limits,
-            listener,
-            models=models,
-            halt=launch.halt,
-            batches=ledger if batched else None,
-        )
-        async with (
-            opened as bench,
-            aclosing(study.run(spec, store.iterate_cases(run.id), bench)) as records,
-        ):
-            async for record in records:
-                keep(record)
-                yield record
-
-
 async def restore_records(store: Store, run: RunRecord, settings: Settings) -> str:
-    """Make a run's records anew from its journal, where it was stopped before all were kept, or
-    where they were lost. Those of a run that is in work are left alone. Records that cannot be
-    made anew, as with other prompts, stay as they were kept; returned is why.
+    """Make a run's records anew from its journal, if it was stopped before all were kept, or if
+    they were lost. Those of a run that is in work are left alone. Records that cannot be made
+    anew, as with other prompts, stay as they were kept; returns the reason.
 
     Raises:
         MismatchError, InputError: they cannot be made anew, and none were kept.
@@ -425,19 +439,20 @@ async def restore_records(store: Store, run: RunRecord, settings: Settings) -> s
         return ""
     if kept and store.has_erased(run.id):
         return f"run {run.id}: some of its answers were erased"
-    keeper = RecordKeeper(find_study(read_stored(run).kind), store, run.id)
-    async with aclosing(replay(store, run, settings)) as records:
-        try:
-            first = await anext(records, None)
-        except (InputError, MismatchError) as error:
-            if not kept:
-                raise
-            return str(error)
+    keeper, dropped = RecordKeeper(find_study(read_stored(run).kind), store, run.id), False
+    try:
+        async with aclosing(replay(store, run, settings)) as records:
+            async for record in records:
+                if not dropped:
+                    store.drop_records(run.id)
+                    dropped = True
+                await keeper.add(record)
+    except (InputError, MismatchError) as error:
+        if dropped or not kept:
+            raise
+        return str(error)
+    if not dropped:
         store.drop_records(run.id)
-        if first is not None:
-            await keeper.add(first)
-        async for record in records:
-            await keeper.add(record)
     await keeper.flush()
     return ""
 
@@ -477,7 +492,3 @@ async def hold(store: Store, run_id: str, *, ends: bool = True) -> AsyncGenerato
             if _turns.get(key) is mine:
                 del _turns[key]
         mine.done.set_result(None)
-
-
-def _ignore(_record: Any) -> None:
-    """What hears of records that nobody traces."""
