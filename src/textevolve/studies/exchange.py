@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from textevolve.agents.resources import AgentSpec, SpecVersion
 from textevolve.errors import InputError
 from textevolve.evaluation import check_text
-from textevolve.memory.record import Collection, MemoryRecord
+from textevolve.memory.record import MemoryRecord
 from textevolve.rows import parse_row, read_lines
 from textevolve.spec import explain
 from textevolve.store import exchange, kinds
@@ -140,23 +140,17 @@ def _check_memories(path: str, collection: Exported) -> None:
         InputError: a memory stands twice, or was superseded by one that did not come when it went:
             so there is no circle of memories that supersede each other.
     """
-    name, by_id = collection.spec.name, {each.id: each for each in collection.memories}
+    name, by_id = collection.spec.name, {memory.id: memory for memory in collection.memories}
     if len(by_id) < len(collection.memories):
         raise InputError(f"{path}: collection '{name}': a memory stands there twice")
     for memory in collection.memories:
-        fault = _find_fault(memory, by_id.get(memory.superseded_by or ""), collection.stored)
-        if fault:
-            raise InputError(f"{path}: memory {memory.id}: {fault}")
-
-
-def _find_fault(memory: MemoryRecord, by: MemoryRecord | None, collection: Collection) -> str:
-    if memory.closed is not None and memory.closed <= memory.added:
-        return "was closed before it was added"
-    if max(memory.added, memory.closed or 0) > collection.version:
-        return f"is of a version that '{collection.name}' has not had"
-    if memory.superseded_by is not None and (by is None or by.added != memory.closed):
-        return f"cannot have been superseded by {memory.superseded_by}"
-    return ""
+        later = by_id.get(memory.superseded_by or "")
+        came = later is not None and later.added == memory.closed
+        closed = memory.closed is None or memory.added < memory.closed <= collection.stored.version
+        if not closed or (memory.superseded_by is not None and not came):
+            raise InputError(
+                f"{path}: memory {memory.id}: its versions do not fit those of '{name}'"
+            )
 
 
 async def import_content(
