@@ -54,31 +54,6 @@ def test_only_parts_that_both_have_are_compared():
     assert (found.parts, found.failed, found.reasons) == (1, 1, ("no answer",))
 
 
-def test_judgements_are_compared_by_log_odds_and_by_verdict():
-    odds = {"o": [(2.0, 1.0), (-1.0, 3.0), (0.5, 0.0)], "q": [(1.0, 1.5), (-1.0, 2.0), (1.0, 0.5)]}
-    records = [
-        measured(model, "judgement", f"row {n}", odds=pair, human=(1.0, 0.0))
-        for model, pairs in odds.items()
-        for n, pair in enumerate(pairs)
-    ]
-    original, quant = summarise_quants(["o", "q"], records).models
-    assert quant.moved.value == pytest.approx((0.75 + 0.5 + 0.5) / 3)
-    assert quant.same_verdict.value == pytest.approx(2 / 3)
-    assert (original.right.value, quant.right.value) == pytest.approx((2 / 3, 1 / 3))
-    assert quant.right_more.value == pytest.approx(-1 / 3)
-    assert math.isnan(original.right_more.value)
-
-
-def test_a_single_candidate_has_a_verdict_by_even_odds_and_cannot_be_right():
-    records = [
-        measured(model, "judgement", "row", odds=(odds,), human=(1.0,))
-        for model, odds in (("o", 0.1), ("q", -0.1))
-    ]
-    _, quant = summarise_quants(["o", "q"], records).models
-    assert quant.same_verdict.value == 0.0
-    assert math.isnan(quant.right.value)
-
-
 def test_speeds_are_geometric_means_and_ratios_repeat_by_repeat():
     records = [
         measured(model, "writing", f"speed {n}", tokens=10, seconds=seconds * slow)
@@ -90,12 +65,12 @@ def test_speeds_are_geometric_means_and_ratios_repeat_by_repeat():
     assert original.writing.value == pytest.approx(2.5)
     assert quant.writing_times.value == pytest.approx(2.0)
     assert math.isnan(quant.reading_times.value)
-    report = report_quants(found, "probe")
+    report = report_quants(found)
     assert "2.00 times the speed of writing" in report.sentence
 
 
 def test_a_report_of_nothing_says_so():
-    report = report_quants(summarise_quants(["o", "q"], []), "probe")
+    report = report_quants(summarise_quants(["o", "q"], []))
     assert report.sentence.startswith("Nothing was measured")
 
 
@@ -121,11 +96,9 @@ def test_a_text_that_is_too_short_is_refused():
 # The specification
 
 
-def test_models_are_named_once_and_judges_without_a_model():
+def test_models_are_named_once():
     with pytest.raises(InputError, match="named twice"):
         CompareQuantsSpec(original="a", quants=("b", "a"))
-    with pytest.raises(InputError, match="leave out its @MODEL"):
-        CompareQuantsSpec(original="a", quants=("b",), judge="probe@openai/x")
     assert models_of(CompareQuantsSpec(original="a", quants="b")) == ("a", "b")
 
 
@@ -135,18 +108,13 @@ def test_models_are_named_once_and_judges_without_a_model():
 @pytest.fixture
 def world(home):
     (home / "text.txt").write_text(WORDS)
-    rows = [
-        {"id": str(n), "input": f"Add {n}.", "candidates": [f"{n}", f"{n}!"], "scores": [1, 0]}
-        for n in range(5)
-    ]
-    (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with ScriptedServer(tokenizes=True) as server:
         yield home, server
 
 
 def command(server, *more):
     models = (f"{server.url}#original", f"{server.url}#quant")
-    given = ("--text", "text.txt", "--data", "rows.jsonl", "--words", "10", "--chunks", "4")
+    given = ("--text", "text.txt", "--words", "10", "--chunks", "4")
     return ("models", "compare-quants", *models, *given, "--repeats", "2", *more)
 
 
@@ -158,12 +126,11 @@ def test_all_is_measured_shown_and_written(cli, world):
     original, quant = found["result"]["models"] if "result" in found else found["models"]
     assert original["perplexity"]["value"] > 1
     assert quant["times"]["value"] > 0
-    assert quant["same_verdict"]["value"] is not None
     assert quant["writing"]["value"] > 0
     assert quant["bytes"] is None  # an endpoint's file is not known
     assert "perplexity" in done.out
     rows = (home / "out.csv").read_text().splitlines()
-    assert len(rows) == 1 + 2 * (1 + 2 * 2 + 4 + 5)
+    assert len(rows) == 1 + 2 * (1 + 2 * 2 + 4)
 
 
 def test_the_same_again_asks_nothing(cli, world):
@@ -178,7 +145,7 @@ def test_the_same_again_asks_nothing(cli, world):
 @pytest.mark.slow
 def test_a_run_that_a_limit_stops_goes_on(cli, world):
     _, server = world
-    stopped = cli(*command(server, "--max-calls", "20"))
+    stopped = cli(*command(server, "--max-calls", "12"))
     assert stopped.code == 3
     asked = len(server.requests)
     done = cli("runs", "resume", "last")
@@ -234,11 +201,11 @@ def test_from_python(world):
         chunks=3,
         repeats=0,
     )
-    assert (found.parts, found.rows, found.repeats) == (3, 0, 0)
+    assert (found.parts, found.repeats) == (3, 0)
     assert found.models[1].times.value > 0
 
 
 def test_rows_are_labelled_by_the_names_of_the_files():
     files = ["local//a/qwen2.5-coder-0.5b-f16.gguf", "local//a/qwen2.5-coder-0.5b-q8_0.gguf"]
-    (table,) = report_quants(summarise_quants(files, []), "probe").blocks
+    (table,) = report_quants(summarise_quants(files, [])).blocks
     assert [row[0] for row in table.rows] == ["qwen2.5-coder-0.5b-f16", "qwen2.5-coder-0.5b-q8_0"]

@@ -1,8 +1,8 @@
 """Compare quants: what a quantised model loses against its original, and what it gains.
 
-Each model is asked the same: to write given texts, for the log-probabilities of their tokens; to
-judge rows; and, with nothing else in flight, to read and to write against the clock. All
-figures are paired, by the part of the text, the row or the repeat.
+Each model is asked the same: to write given texts, for the log-probabilities of their tokens, and,
+with nothing else in flight, to read and to write against the clock. All figures are paired, by the
+part of the text or the repeat.
 """
 
 from __future__ import annotations
@@ -13,22 +13,17 @@ import itertools
 import json
 import math
 import re
-from collections.abc import (
-    AsyncGenerator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import model_validator
 
-from textevolve.bench.items import read_items
 from textevolve.engine.local import stream
 from textevolve.errors import (
     AnswerError,
@@ -36,11 +31,9 @@ from textevolve.errors import (
     CapabilityError,
     InputError,
 )
-from textevolve.evaluation import Case, Evaluator, Failure, attempt
+from textevolve.evaluation import Case, Failure, attempt
 from textevolve.events import RecordsExpected
-from textevolve.judges.judged import has_log_odds, ranks_of
 from textevolve.llm.catalogue import PROVIDER, locate
-from textevolve.llm.choice_logprobs import log_odds
 from textevolve.llm.hardware import describe_machine
 from textevolve.llm.model import Message, Model, Request, Response, text_hash
 from textevolve.llm.providers import known_providers, resolve
@@ -51,25 +44,182 @@ from textevolve.report.data import plain
 from textevolve.rows import read_text
 from textevolve.settings import Settings
 from textevolve.spec import Several, option
-from textevolve.studies import labelled_items
+from textevolve.statistics.clusters import cluster_mean
+from textevolve.statistics.intervals import Interval, Statistic, bootstrap_interval, ratio
+from textevolve.statistics.resampling import Array
 from textevolve.studies.cells import estimate
 from textevolve.studies.evaluate import TIME_IS_UP
-from textevolve.studies.quant_figures import (
-    Measurement,
-    QuantComparison,
-    summarise_quants,
-)
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
+
+Measure = Literal["file", "reading", "writing", "perplexity"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One thing that was measured of one model. `case`: the repeat, the part of the text.
+
+    Of a file `bytes`, `sha256` and the `machine`. Of speeds `tokens` in `seconds`. Of a part of the
+    text the nats that its `tokens` surprise by, and what the model held likeliest in the place of
+    each (`choices`), as far as the endpoint reports it.
+    """
+
+    position: int
+    model: str
+    measure: Measure
+    case: str
+    bytes: int | None = None
+    sha256: str = ""
+    machine: str = ""
+    tokens: int = 0
+    seconds: float | None = None
+    surprise: float | None = None
+    choices: tuple[str, ...] = ()
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuantSummary:
+    """The figures of one model, with 95 % intervals; those beside the original are NaN of itself.
+
+    `perplexity`: for each token; `times`: it divided by the original's; `same_token`: how often it
+    holds the same token likeliest.
+    `reading` and `writing`: tokens a second; the `..._times`: divided by the original's.
+    """
+
+    model: str
+    bytes: int | None
+    sha256: str
+    perplexity: Statistic
+    times: Statistic
+    same_token: Statistic
+    reading: Statistic
+    writing: Statistic
+    reading_times: Statistic
+    writing_times: Statistic
+
+
+@dataclass(frozen=True, slots=True)
+class QuantComparison:
+    """All models, the original first. `parts`, `tokens` and `repeats`: how many were
+    measured of the original; `failed`: how many measurements are missing, `reasons` why, the most
+    common first."""
+
+    models: tuple[QuantSummary, ...]
+    parts: int
+    tokens: int
+    repeats: int
+    machine: str
+    failed: int
+    reasons: tuple[str, ...]
+
+
+_Found = dict[str, Measurement]
+"""Measurements of one kind, by their cases."""
+
+
+def summarise_quants(
+    models: Sequence[str], records: Iterable[Measurement], *, seed: int = 0
+) -> QuantComparison:
+    """`models`: the original first."""
+    found: dict[tuple[str, str], _Found] = {}
+    failures = Counter[str]()
+    for one in records:
+        if one.failure is not None:
+            failures[one.failure.reason] += 1
+            continue
+        found.setdefault((one.model, one.measure), {})[one.case] = one
+    first = models[0]
+    read = found.get((first, "perplexity"), {})
+    machines = [one.machine for one in found.get((first, "file"), {}).values()]
+    return QuantComparison(
+        models=tuple(_summarise(model, first, found, seed) for model in models),
+        parts=len(read),
+        tokens=sum(one.tokens for one in read.values()),
+        repeats=len(found.get((first, "writing"), {})),
+        machine="".join(machines[:1]),
+        failed=failures.total(),
+        reasons=tuple(reason for reason, _ in failures.most_common(5)),
+    )
+
+
+def _summarise(
+    model: str, original: str, found: Mapping[tuple[str, str], _Found], seed: int
+) -> QuantSummary:
+    def of(measure: Measure) -> tuple[_Found, list[tuple[Measurement, Measurement]]]:
+        own, first = found.get((model, measure), {}), found.get((original, measure), {})
+        pairs = [] if model == original else [(own[c], first[c]) for c in own if c in first]
+        return own, pairs
+
+    file = next(iter(of("file")[0].values()), None)
+    parts, part_pairs = of("perplexity")
+    reading, reading_pairs = of("reading")
+    writing, writing_pairs = of("writing")
+    return QuantSummary(
+        model=model,
+        bytes=file.bytes if file else None,
+        sha256=file.sha256 if file else "",
+        perplexity=_perplexity([(p.surprise or 0.0, p.tokens) for p in parts.values()], seed),
+        times=_perplexity(
+            [((a.surprise or 0.0) - (b.surprise or 0.0), a.tokens) for a, b in part_pairs], seed
+        ),
+        same_token=_share_same(part_pairs, seed),
+        reading=_speed(reading),
+        writing=_speed(writing),
+        reading_times=_speed_times(reading_pairs),
+        writing_times=_speed_times(writing_pairs),
+    )
+
+
+def _of_sums(
+    rows: Sequence[Sequence[float]], figure: Callable[[Array], Array], seed: int
+) -> Statistic:
+    """A figure of sums over what was drawn, with its bootstrap interval; `rows`: what each adds."""
+    if not rows:
+        return Statistic()
+    features = np.asarray(rows, dtype=np.float64)
+    value = float(figure(features.sum(axis=0)))
+    return Statistic(value, bootstrap_interval(features, figure, seed=seed))
+
+
+def _perplexity(rows: Sequence[tuple[float, int]], seed: int) -> Statistic:
+    """exp(nats / tokens); of differences of nats it is the ratio of two perplexities."""
+    return _of_sums(rows, lambda sums: np.exp(ratio(sums[..., 0], sums[..., 1])), seed)
+
+
+def _share_same(pairs: Sequence[tuple[Measurement, Measurement]], seed: int) -> Statistic:
+    rows = [
+        (sum(x == y for x, y in zip(a.choices, b.choices, strict=True)), len(b.choices))
+        for a, b in pairs
+        if len(a.choices) == len(b.choices) > 0
+    ]
+    return _of_sums(rows, lambda sums: ratio(sums[..., 0], sums[..., 1]), seed)
+
+
+def _rate(one: Measurement) -> float:
+    return one.tokens / one.seconds if one.seconds and one.tokens else math.nan
+
+
+def _speed(found: _Found) -> Statistic:
+    return _geometric([math.log(_rate(one)) for one in found.values()])
+
+
+def _speed_times(pairs: Sequence[tuple[Measurement, Measurement]]) -> Statistic:
+    return _geometric([math.log(_rate(a)) - math.log(_rate(b)) for a, b in pairs])
+
+
+def _geometric(logarithms: Sequence[float]) -> Statistic:
+    """The geometric mean, with Student's interval of the logarithms; NaN counts as missing."""
+    found = cluster_mean(logarithms)
+    ends = found.interval
+    grown = Interval(math.exp(ends.low), math.exp(ends.high), ends.reason)
+    return Statistic(math.exp(found.value), grown)
+
 
 COLUMNS = (
     ("perplexity", Column("perplexity", "number", 2)),
     ("times", Column("perplexity, times", "number", 3)),
     ("same_token", Column("same likeliest token", "percent", 1)),
-    ("moved", Column("log-odds moved", "number", 2)),
-    ("same_verdict", Column("same verdict", "percent", 0)),
-    ("right", Column("right", "percent", 0)),
-    ("right_more", Column("right, difference", "percent", 0)),
     ("reading", Column("reads, tokens/s", "number", 1)),
     ("reading_times", Column("reads, times", "number", 2)),
     ("writing", Column("writes, tokens/s", "number", 1)),
@@ -83,7 +233,7 @@ def short_name(model: str) -> str:
     return model.rpartition("/")[2].removesuffix(".gguf")
 
 
-def report_quants(result: QuantComparison, judge: str) -> Report:
+def report_quants(result: QuantComparison) -> Report:
     shown = [
         (name, column)
         for name, column in COLUMNS
@@ -99,8 +249,8 @@ def report_quants(result: QuantComparison, judge: str) -> Report:
     ]
     columns = [Column("model"), Column("MB", "number", 0), *(column for _, column in shown)]
     note = (
-        "Intervals of 95 %: resampled parts of the text and rows, Wilson's of shares,"
-        " Student's of speeds. Comparisons with the original are paired."
+        "Intervals of 95 %: resampled parts of the text, Student's of speeds. Comparisons with the"
+        " original are paired."
     )
     blocks: list[Table | Note] = [Table("", columns, rows, note=note)]
     if result.failed:
@@ -111,8 +261,6 @@ def report_quants(result: QuantComparison, judge: str) -> Report:
     if result.parts:
         parts, tokens = wording.count(result.parts, "part"), wording.count(result.tokens, "token")
         facts["Text"] = f"{parts}, {tokens}, each part written as the answer of a chat"
-    if result.rows:
-        facts["Judged"] = f"{wording.count(result.rows, 'row')} by {judge}"
     if result.repeats:
         facts["Speed"] = f"{wording.count(result.repeats, 'repeat')}, one call at a time"
     hashes = {short_name(one.model): one.sha256 for one in result.models if one.sha256}
@@ -128,7 +276,6 @@ def _sentence(result: QuantComparison) -> str:
         "{:.0%} of the size": (smallest.bytes or math.nan) / (first.bytes or math.nan),
         "{:.2f} times the speed of writing": smallest.writing_times.value,
         "{:.3f} times the perplexity": smallest.times.value,
-        "the same verdict on {:.0%} of the rows": smallest.same_verdict.value,
     }
     known = [text.format(value) for text, value in clauses.items() if math.isfinite(value)]
     if not known:
@@ -163,8 +310,6 @@ def flatten(one: Measurement) -> Iterator[dict[str, Any]]:
         "tokens": one.tokens,
         "seconds": one.seconds,
         "surprise": one.surprise,
-        "log_odds": list(one.odds),
-        "human": list(one.human),
         "reason": one.failure.reason if one.failure else None,
     }
 
@@ -173,14 +318,14 @@ CONTINUE = "Continue this text. Write what comes next in it, word for word.\n\n"
 TELL = "Part {number} of a log. Read it, then tell a long story about what is in it.\n\n"
 LINE = "Line {number}: the ferry to the outer islands left at {hour}, with {seats} seats taken. "
 AT_ONCE = 2
-"""For each call in flight, so many parts or rows are asked of one model before the next one's turn:
+"""For each call in flight, so many parts are asked of one model before the next one's turn:
 one at a time has the machine, and what is stopped early has measured all models alike."""
 LINES = 8
 """Of the text that a model reads against the clock; of about 20 tokens each."""
 
 
 class CompareQuantsSpec(StudySpec):
-    """Measure what quantisation costs: perplexity, agreement of judgements, speed and size.
+    """Measure what quantisation costs: perplexity, speed and size.
 
     The first model is the original, such as a file of f16; the others are compared with it. All are
     held in memory together. Speeds are measured first, one model at a time, and are those of this
@@ -203,19 +348,6 @@ class CompareQuantsSpec(StudySpec):
         identity=False,
         reads=True,
     )
-    data: Several = option(
-        (),
-        "Rows to judge, labelled by people or not, as JSONL, JSON, CSV or Parquet. Repeatable.",
-        group="Data",
-        identity=False,
-        reads=True,
-    )
-    judge: str = option(
-        "probe", "The judge whose judgements are compared.", short="-j", group="Judging"
-    )
-    limit: int | None = option(
-        None, "Judge only the first so many rows.", group="Data", identity=False, ge=1
-    )
     chunks: int = option(
         24, "How many parts of the text are measured.", group="Data", identity=False, ge=2
     )
@@ -235,8 +367,6 @@ class CompareQuantsSpec(StudySpec):
         names = models_of(self)
         if len(set(names)) < len(names):
             raise InputError("a model is named twice; name the original once, then its quants")
-        if "@" in self.judge:
-            raise InputError("the judge asks the models that are compared: leave out its @MODEL")
         return self
 
 
@@ -244,14 +374,10 @@ def models_of(spec: CompareQuantsSpec) -> tuple[str, ...]:
     return (spec.original, *spec.quants)
 
 
-def judge_with(spec: CompareQuantsSpec, model: str) -> str:
-    return f"{spec.judge}@{model}"
-
-
 def complete(spec: CompareQuantsSpec, settings: Settings) -> CompareQuantsSpec:
     """Files and names of local models as models are named everywhere."""
-    if not (spec.text or spec.data or spec.repeats):
-        raise InputError("nothing is to be measured: give --text, --data or --repeats")
+    if not (spec.text or spec.repeats):
+        raise InputError("nothing is to be measured: give --text or --repeats")
     full = partial(_full_name, settings=settings)
     return spec.model_copy(
         update={"original": full(spec.original), "quants": tuple(map(full, spec.quants))}
@@ -300,33 +426,26 @@ def salt(spec: CompareQuantsSpec, described: Mapping[str, Any]) -> str:
 
 
 def ask(spec: CompareQuantsSpec) -> Asks:
-    models = models_of(spec)
-    judges = tuple(judge_with(spec, model) for model in models) if spec.data else ()
-    asked = {"continue": CONTINUE, "tell": TELL, "line": LINE}
-    prompts = {name: text_hash(text)[:12] for name, text in asked.items()}
-    return Asks(judges, models, prompts=prompts)
+    texts = {"continue": CONTINUE, "tell": TELL, "line": LINE}
+    prompts = {name: text_hash(text)[:12] for name, text in texts.items()}
+    return Asks((), models_of(spec), prompts=prompts)
 
 
 def read_cases(spec: CompareQuantsSpec) -> Iterator[Case]:
-    """Each repeat of the clock, each part of the text, each row."""
+    """Each repeat of the clock, each part of the text."""
     for number in range(spec.repeats + 1 if spec.repeats else 0):
         yield Case("", (), f"speed {number}", {"measure": "speed", "number": number})
     if spec.text is not None:
         parts = cut_parts(read_text(spec.text), spec.words, spec.chunks)
         for number, (before, part) in enumerate(parts, 1):
             yield Case(before, (part,), f"part {number}", {"measure": "perplexity"})
-    if spec.data:
-        for item in read_items(spec.data, limit=spec.limit, unlabelled=True):
-            case = labelled_items.as_case(item)
-            yield replace(case, parameters={"measure": "judgement", **case.parameters})
 
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """A model that is compared, by its name, with its judge and a measurement to be filled in."""
+    """A model that is compared, with a measurement to be filled in."""
 
     model: Model
-    judge: Evaluator | None
     blank: Measurement
 
 
@@ -337,7 +456,7 @@ async def run(
     every = list(cases)
     timed = [case for case in every if case.parameters["measure"] == "speed"]
     rest = [case for case in every if case.parameters["measure"] != "speed"]
-    models = [_open(spec, bench, name) for name in models_of(spec)]
+    models = [_open(bench, name) for name in models_of(spec)]
     per_model = 1 + 2 * max(0, len(timed) - 1) + len(rest)
     bench.listener(RecordsExpected(per_model * len(models)))
     async with aclosing(_measure_all(spec, bench, models, timed, rest)) as measurements:
@@ -347,12 +466,11 @@ async def run(
             position += 1
 
 
-def _open(spec: CompareQuantsSpec, bench: Workbench, name: str) -> _Model:
+def _open(bench: Workbench, name: str) -> _Model:
     facts: Mapping[str, Any] = bench.described.get("files", {}).get(name, {})
     machine = bench.described.get("machine", "")
     blank = Measurement(0, name, "file", "file", **facts, machine=machine)
-    judge = bench.whole_judge_of(judge_with(spec, name)) if spec.data else None
-    return _Model(bench.model_of(name), judge, blank)
+    return _Model(bench.model_of(name), blank)
 
 
 async def _measure_all(
@@ -415,12 +533,10 @@ def _log(number: int) -> str:
 
 
 async def _measure(bench: Workbench, one: _Model, case: Case) -> Measurement:
-    judged = case.parameters["measure"] == "judgement"
-    measure = _judge if judged else _read_surprise
-    blank = replace(one.blank, case=case.id, measure="judgement" if judged else "perplexity")
+    blank = replace(one.blank, case=case.id, measure="perplexity")
     if bench.seconds_left == 0:
         return replace(blank, failure=Failure("skipped", TIME_IS_UP))
-    measured = await attempt(measure(one, case, blank))
+    measured = await attempt(_read_surprise(one, case, blank))
     return replace(blank, failure=measured) if isinstance(measured, Failure) else measured
 
 
@@ -453,22 +569,6 @@ async def _read_surprise(one: _Model, case: Case, blank: Measurement) -> Measure
     )
 
 
-async def _judge(one: _Model, case: Case, blank: Measurement) -> Measurement:
-    """The log-odds of each candidate, or of its score where the judge has none."""
-    assert one.judge is not None
-    about = {name: value for name, value in case.parameters.items() if name != "measure"}
-    item = labelled_items.item_of(replace(case, parameters=about))
-    shown = Case(item.input, item.candidates, item.id, {}, item.reference, item.context)
-    results = (await one.judge(shown)).result
-    failed = next((found for found in results if isinstance(found, Failure)), None)
-    if failed is not None:
-        return replace(blank, failure=failed)
-    ranks = [rank for rank in ranks_of(results) if rank is not None]
-    odds = ranks if has_log_odds(results) else [log_odds(rank) for rank in ranks]
-    human = item.human if item.labelled else ()
-    return replace(blank, odds=tuple(odds), human=human)
-
-
 def summarise(spec: CompareQuantsSpec, records: Iterable[Measurement]) -> QuantComparison:
     return summarise_quants(models_of(spec), records, seed=spec.seed)
 
@@ -484,7 +584,7 @@ STUDY = Study(
     encode=encode,
     decode=decode,
     summarise=summarise,
-    report=lambda spec, found: report_quants(found, spec.judge),
+    report=lambda _spec, found: report_quants(found),
     data=data,
     flat=flatten,
     complete=complete,
