@@ -496,9 +496,6 @@ class AsyncClient(MemoryVerbs):
         quants: Iterable[str | Path],
         *,
         text: str | None = None,
-        data: str | Iterable[str] = (),
-        judge: str | None = None,
-        limit: int | None = None,
         chunks: int | None = None,
         words: int | None = None,
         repeats: int | None = None,
@@ -506,19 +503,16 @@ class AsyncClient(MemoryVerbs):
         seed: int | None = None,
         name: str = "",
     ) -> QuantComparison:
-        """Compare quantised models with their original: perplexity, judgements, speed and size.
+        """Compare quantised models with their original: perplexity, speed and size.
 
         quants = client.compare_quants("m-f16.gguf", ["m-q8_0.gguf"], text="text.md")
-        quants.models[1].times, quants.models[1].same_verdict
+        quants.models[1].times, quants.models[1].writing_times
         """
         spec = specify(
             "compare-quants",
             original=str(original),
             quants=tuple(str(quant) for quant in quants),
             text=text,
-            data=data,
-            judge=judge,
-            limit=limit,
             chunks=chunks,
             words=words,
             repeats=repeats,
