@@ -1,8 +1,6 @@
 """Waiting for async code from plain code, where a loop runs already, and when it is interrupted."""
 
 import asyncio
-import gc
-import inspect
 import signal
 import threading
 
@@ -140,47 +138,6 @@ def test_an_interrupt_cancels_the_work_and_waits_for_its_clean_end():
     assert threads() == []
 
 
-def test_an_interrupt_before_the_work_is_known_here_cancels_it_too(monkeypatch):
-    ended, begin = [], sync.BackgroundLoop.submit
-
-    async def work():
-        try:
-            await asyncio.sleep(60)
-        finally:
-            await asyncio.sleep(0.01)
-            ended.append("cleanly")
-
-    coroutine = work()
-
-    def submit(loop, asked):
-        future = begin(loop, asked)
-        if asked is coroutine:
-            begin(loop, asyncio.sleep(0.01)).result()  # it has begun, and nobody has its future
-            raise KeyboardInterrupt
-        return future
-
-    monkeypatch.setattr(sync.BackgroundLoop, "submit", submit)
-    with pytest.raises(KeyboardInterrupt):
-        sync.run(coroutine)
-    assert ended == ["cleanly"]
-    assert threads() == []
-
-
-def test_an_interrupt_before_the_work_is_begun_leaves_nothing_to_await(monkeypatch):
-    begin, coroutine = sync.BackgroundLoop.submit, double(1)
-
-    def submit(loop, asked):
-        if asked is coroutine:
-            raise KeyboardInterrupt
-        return begin(loop, asked)
-
-    monkeypatch.setattr(sync.BackgroundLoop, "submit", submit)
-    with pytest.raises(KeyboardInterrupt):
-        sync.run(coroutine)
-    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
-    assert threads() == []
-
-
 def test_what_the_work_leaves_behind_is_cancelled():
     ended, left = [], []
 
@@ -275,28 +232,3 @@ def test_a_task_that_nobody_awaits_does_not_take_the_loop_with_it_in_silence():
     assert len(closed) == 1
     assert closed[0].exception().code == 3
     assert threads() == []
-
-
-@pytest.mark.filterwarnings("ignore:coroutine")
-def test_a_loop_that_is_broken_is_waited_for_no_longer(kind):
-    """Its selector cannot be asked any more, so nothing can be closed either."""
-    if kind == "uvloop":
-        pytest.skip("it has no selector that could break")
-
-    async def work():
-        def fail(_timeout):
-            raise OSError("Bad file descriptor")
-
-        asyncio.get_running_loop()._selector.select = fail
-        await asyncio.sleep(60)
-
-    with pytest.raises(OSError, match="Bad file"):
-        sync.run(work())
-    with sync.BackgroundLoop() as loop:
-        with pytest.raises(OSError, match="Bad file"):
-            loop.wait(work())
-        with pytest.raises(OSError, match="Bad file"):
-            loop.wait(double(1))
-    assert threads() == []
-    del loop
-    gc.collect()  # asyncio complains of the tasks that were left, here and not in a later test

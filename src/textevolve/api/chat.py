@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from textevolve.agents.chat import AgentChat, ChatAnswer, ChatEvent, Learned
 from textevolve.agents.session import SessionMessage
-from textevolve.engine.kept_open import KeptOpen, StaysOpen
+from textevolve.engine.sync import KeptOpen, StaysOpen
 from textevolve.memory.recall import Memory, Recalled
 
 OpenRun: TypeAlias = Callable[[], AbstractAsyncContextManager[AgentChat]]
@@ -66,7 +66,7 @@ class OpenChat(StaysOpen):
     def stop(self) -> None:
         """End the answer that is being written; also from a signal's handler."""
         if self.kept.current is not None:
-            self.kept.notify(self.kept.current.stop)
+            self.kept.call_soon(self.kept.current.stop)
 
     def forget(self, memory: Memory) -> None:
         """Close a memory that was recalled.

@@ -25,8 +25,7 @@ from textevolve.agents.resources import (
 )
 from textevolve.api.memories import AsyncMemories
 from textevolve.api.resources import AsyncCollections, AsyncResources
-from textevolve.engine.kept_open import KeptOpen, StaysOpen, SyncView
-from textevolve.engine.sync import waited
+from textevolve.engine.sync import KeptOpen, StaysOpen, SyncView, waited
 from textevolve.memory.record import MemoryRecord
 from textevolve.store import kinds
 from textevolve.store.erasure import Losses

@@ -18,7 +18,7 @@ from textevolve.api.chat import OpenChat
 from textevolve.api.namespaces import AsyncNamespace, Namespace
 from textevolve.api.opener import Opener
 from textevolve.engine import sync
-from textevolve.engine.kept_open import KeptOpen, StaysOpen
+from textevolve.engine.sync import KeptOpen, StaysOpen
 from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.judge_specs import check_absolute, describe_judge, judge_models
 from textevolve.judges.fitted_file import check_name as check_name

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables import Runnable
 
     from textevolve.api.opened import OpenChain, OpenJudge
-    from textevolve.engine.kept_open import KeptOpen
+    from textevolve.engine.sync import KeptOpen
     from textevolve.llm.chains.chain import Chain
     from textevolve.loops.metrics import Metric, Pick
     from textevolve.studies.study import StudySpec

@@ -1,25 +1,34 @@
 """Waiting for async code from plain code, also where an event loop already runs (notebooks).
 
-Async code runs on one event loop in a background thread. An interrupt in the waiting thread cancels
+Async code runs on an event loop in a background thread. An interrupt in the waiting thread cancels
 the work and waits for its clean end before it is raised again. What ends the loop itself, such as a
-SystemExit in a task, is raised where the work is waited for: nobody waits for a loop that is gone.
+SystemExit in a task, is raised where the work is waited for.
+
+`run` and `iterate` have such a loop for one piece of work. `KeptOpen` has one for something that
+stays open between calls from anywhere: other threads, other event loops, no loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import functools
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from textevolve.errors import InputError
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
+A = TypeVar("A")
 
 _END: Any = object()
 
@@ -41,106 +50,63 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 class BackgroundLoop:
-    """An event loop in a thread of its own, for as long as the `with` block."""
+    """An event loop in a thread of its own, until the end of the `with` block, or `close`."""
 
-    def __enter__(self) -> BackgroundLoop:
-        self._loop = new_loop()
+    def __init__(self) -> None:
+        self.loop = new_loop()
         self._failure: BaseException | None = None
-        self._guard = threading.Lock()
-        self._waiting: set[Future[Any]] = set()
         self._thread = threading.Thread(target=self._run, name="textevolve", daemon=True)
         self._thread.start()
-        return self
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
+        asyncio.set_event_loop(self.loop)
         while True:
             try:
-                self._loop.run_forever()
-                return
+                return self.loop.run_forever()
             except (SystemExit, KeyboardInterrupt) as error:
                 # Asyncio lets these end the loop. It goes on, so that what is open can be closed.
                 self._failure = error
-                for task in asyncio.all_tasks(self._loop):
+                for task in asyncio.all_tasks(self.loop):
                     task.cancel()
-            except BaseException as error:  # noqa: BLE001  raised where it is waited for
-                self._break(error)
-                return
-
-    def _break(self, error: BaseException) -> None:
-        """The loop can do nothing more: tell all who wait."""
-        with self._guard:
-            self._failure = error
-            self._loop.close()
-            waiting = list(self._waiting)
-        for future in waiting:
-            if not future.done():
-                future.set_exception(error)
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin the work; its result is to come."""
-        with self._guard:
-            if self._loop.is_closed():
-                work.close()
-                raise self._failure or RuntimeError("the event loop is closed")
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-            self._waiting.add(future)
-        future.add_done_callback(self._waiting.discard)
-        return future
-
-    def call_soon(self, function: Callable[[], object]) -> None:
-        self._loop.call_soon_threadsafe(function)
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of the work; an interrupt of who waits cancels it."""
+        return self.wait_for(self.submit(work))
+
+    def wait_for(self, begun: Future[T]) -> T:
         with _block_this():
-            return self._wait(work)
+            try:
+                return begun.result()
+            except CancelledError as error:
+                raise self._failure or error from None
+            except BaseException:
+                begun.cancel()
+                raise
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            return self.submit(work).result()
-        except BaseException as error:
-            self._settle(work)
-            if isinstance(error, CancelledError) and self._failure is not None:
-                raise self._failure from None
-            raise
+    def __enter__(self) -> Self:
+        return self
 
-    def _settle(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Cancel the work, if it is not done, and let it and what it began reach their end.
+    def __exit__(self, *_raised: object) -> None:
+        self.close()
 
-        Its task is looked up on the loop: an interrupt may have come before `submit` returned, or
-        before it did anything.
-        """
-
-        if self._loop.is_closed():
-            work.close()
-            return
-
-        async def settle() -> None:
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            if its := next((task for task in others if task.get_coro() is work), None):
-                its.cancel()
-                await asyncio.gather(*others, return_exceptions=True)
-            work.close()
-
-        self.submit(settle()).result()
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End all work that is under way, and the loop."""
         if sys.is_finalizing():  # Python is ending, and its threads have stopped already
             return
-        if self._loop.is_closed():
-            self._thread.join()
-            return
 
-        async def close() -> None:
+        async def end() -> None:
             await cancel_others()
-            loop = asyncio.get_running_loop()
-            await loop.shutdown_asyncgens()
-            await loop.shutdown_default_executor()
+            await self.loop.shutdown_asyncgens()
+            await self.loop.shutdown_default_executor()
 
-        asyncio.run_coroutine_threadsafe(close(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self.submit(end()).result()
+        self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
-        self._loop.close()
+        self.loop.close()
 
 
 @contextmanager
@@ -162,7 +128,8 @@ async def cancel_others() -> None:
     """Cancel every other task of this event loop, and wait for their ends."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
-        task.cancel()
+        if not task.cancelling():  # else it comes to its end, which must not be interrupted
+            task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
 
 
@@ -174,17 +141,32 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def iterate(source: AsyncGenerator[T]) -> Generator[T]:
     """The items of `source` as they come; leaving the loop early closes it cleanly."""
+    with BackgroundLoop() as loop:
+        yield from _take_items(source, lambda step: loop.wait(step()), lambda: False)
+
+
+def _take_items(
+    source: AsyncGenerator[T],
+    wait: Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any],
+    is_closed: Callable[[], bool],
+) -> Generator[T]:
+    """The items of a generator, each step of which `wait` waits for."""
+    stepping = asyncio.Lock()
 
     async def step() -> T:
-        return await anext(source, _END)
+        async with stepping:
+            return await anext(source, _END)
 
-    with BackgroundLoop() as loop:
-        try:
-            while (item := loop.wait(step())) is not _END:
-                yield item
-        finally:
-            if not sys.is_finalizing():
-                loop.wait(source.aclose())
+    async def end() -> None:
+        async with stepping:  # a step that was interrupted comes to its end first
+            await source.aclose()
+
+    try:
+        while (item := wait(step)) is not _END:
+            yield item
+    finally:
+        if not (sys.is_finalizing() or is_closed()):
+            wait(end)
 
 
 class SyncMethod(Generic[P, T]):
@@ -216,3 +198,126 @@ def iterated(
 ) -> SyncMethod[P, Generator[T]]:
     """The method whose items are waited for, one by one."""
     return SyncMethod(method)
+
+
+class KeptOpen(Generic[T]):
+    """What `open` gives, until `close`, which the end of the program calls too.
+
+    It is opened once, with the first work that needs it and the stack that is unwound at the end.
+    `refusal`: what is said to who comes after that.
+    """
+
+    def __init__(self, open: Callable[[AsyncExitStack], Awaitable[T]], refusal: str) -> None:
+        self._open, self._refusal = open, refusal
+        self._guard, self._opening = threading.Lock(), asyncio.Lock()
+        self._loop: BackgroundLoop | None = None
+        self._closed = False
+        self._stack = AsyncExitStack()
+        self.current: T | None = None
+        # Not when it is opened: that may be while the program ends, which is too late.
+        atexit.register(self.close)
+
+    async def do(self, work: Callable[[T], Coroutine[Any, Any, R]]) -> R:
+        """The result of the work, which is done on the loop that all of it shares.
+
+        Raises:
+            InputError: it is closed, also meanwhile.
+        """
+        begun = self._begin(work)[1]
+        try:
+            return await asyncio.wrap_future(begun)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self._closed or (task is not None and task.cancelling()):
+                raise
+            raise InputError(self._refusal) from None
+
+    def wait(self, work: Callable[[T], Coroutine[Any, Any, R]]) -> R:
+        """`do` for plain code; an interrupt ends the work.
+
+        Raises:
+            InputError: it is closed.
+        """
+        loop, begun = self._begin(work)
+        return loop.wait_for(begun)
+
+    def iterate(self, start: Callable[[T], AsyncGenerator[R]]) -> Generator[R]:
+        """The items of a generator as they come; leaving early closes it.
+
+        Raises:
+            InputError: it is closed.
+        """
+
+        async def get(opened: T) -> T:
+            return opened
+
+        source = start(self.wait(get))
+        yield from _take_items(
+            source, lambda step: self.wait(lambda _: step()), lambda: self._closed
+        )
+
+    def _begin(
+        self, work: Callable[[T], Coroutine[Any, Any, R]]
+    ) -> tuple[BackgroundLoop, Future[R]]:
+        with self._guard:
+            if self._closed:
+                raise InputError(self._refusal)
+            self._loop = self._loop or BackgroundLoop()
+            return self._loop, self._loop.submit(self._do(work))
+
+    async def _do(self, work: Callable[[T], Coroutine[Any, Any, R]]) -> R:
+        async with self._opening:
+            if self.current is None:
+                async with AsyncExitStack() as stack:
+                    self.current = await self._open(stack)
+                    self._stack = stack.pop_all()
+        return await work(self.current)
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Call a function on the loop, where it is open; also from a signal's handler."""
+        if self._loop is not None:
+            self._loop.loop.call_soon_threadsafe(function)
+
+    def close(self) -> None:
+        """Close what is open; work that is under way is ended. Twice is once."""
+        with self._guard:
+            loop, self._loop, self._closed = self._loop, None, True
+        atexit.unregister(self.close)
+        if loop is not None:
+            with loop:
+                loop.wait(self._let_go())
+
+    async def _let_go(self) -> None:
+        await cancel_others()
+        await self._stack.aclose()
+
+
+class StaysOpen:
+    """Something that stays open until `close`, or the end of its block."""
+
+    kept: KeptOpen[Any]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close models and store; what is asked meanwhile is ended. Twice is once."""
+        self.kept.close()
+
+
+class SyncView(Generic[A]):
+    """A part of what is open, whose async methods are waited for. `pick` finds the part."""
+
+    def __init__(self, kept: KeptOpen[Any], pick: Callable[[Any], A]) -> None:
+        self.kept, self._pick = kept, pick
+
+    def call_sync(self, method: Callable[..., Coroutine[Any, Any, R]], *args: Any, **kw: Any) -> R:
+        return self.kept.wait(lambda opened: method(self._pick(opened), *args, **kw))

@@ -2,7 +2,7 @@
 make them; a record for each.
 
 A session of tests keeps its run itself, since nobody knows its cases before they come
-(`api.assertions`); what is here judges one, shows what was found, and goes on with such a run. A
+(`testing.judging`); what is here judges one, shows what was found, and goes on with such a run. A
 case's parameters are the `Demand`.
 """
 
@@ -22,7 +22,7 @@ from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, failur
 from textevolve.judge_specs import check_absolute, with_model
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Entry, Matrix, MatrixRow, Report, Texts
+from textevolve.report.blocks import Entry, Matrix, MatrixRow, Report, Texts
 from textevolve.spec import option
 from textevolve.studies.aggregates import Aggregates, say_mean
 from textevolve.studies.case_rows import read_cases
@@ -85,6 +85,11 @@ class Assertion:
         return self.result.passed if least is None else self.result.score >= least
 
     @property
+    def counted(self) -> bool | None:
+        """Whether it passed, where that was asserted."""
+        return self.passed if self.demand.asserted else None
+
+    @property
     def score(self) -> float | None:
         return None if isinstance(self.result, Failure) else self.result.score
 
@@ -117,6 +122,8 @@ async def judge_case(case: Case, demand: Demand, bench: Workbench) -> Assertion:
 
 
 _DEMAND = TypeAdapter(Demand)
+VERDICTS = ("not judged", "failed", "passed", "judged")
+"""Those first that somebody has to look at."""
 
 
 def read_demand(case: Case) -> Demand:
@@ -171,16 +178,14 @@ async def run(
 
 def find_row(one: Assertion) -> Row:
     id, place = one.case.id, one.demand.position
-    if isinstance(one.result, Failure):
-        return Row(id, place, id, status=one.result.kind, reason=one.result.reason)
-    passed = one.passed if one.demand.asserted else None
-    return Row(id, place, id, one.result.score, reason=one.result.feedback, passed=passed)
+    status = one.result.kind if isinstance(one.result, Failure) else "scored"
+    return Row(id, place, id, one.score, status, one.reason, passed=one.counted)
 
 
 @dataclass
 class Assertions:
-    """What a session asserted. `counts`: by verdict; those that are only `judged` ask nothing.
-    `figures`: the mean of all scores there are, and the share that passed of what was asserted."""
+    """The assertions of a session. `figures`: the mean of all scores there are, and the share that
+    passed of what was asserted."""
 
     made: list[Assertion] = field(default_factory=list[Assertion])
     figures: Aggregates = field(default_factory=Aggregates)
@@ -188,8 +193,9 @@ class Assertions:
 
     @property
     def counts(self) -> dict[str, int]:
+        """How many there are by verdict; those that are only `judged` assert nothing."""
         verdicts = [one.verdict for one in self.made]
-        return {name: verdicts.count(name) for name in ("passed", "failed", "not judged", "judged")}
+        return {name: verdicts.count(name) for name in VERDICTS}
 
     @property
     def asserted(self) -> int:
@@ -197,84 +203,77 @@ class Assertions:
 
 
 def summarise(_spec: AssertionsSpec, records: Iterable[Assertion]) -> Assertions:
-    found = Assertions()
+    summary = Assertions()
     for one in records:
-        found.made.append(one)
-        found.figures.add(find_row(one))
-        found.usage += one.usage
-    return found
+        summary.made.append(one)
+        summary.figures.add(find_row(one))
+        summary.usage += one.usage
+    return summary
 
 
-def say_counts(found: Assertions) -> str:
+def describe_counts(summary: Assertions) -> str:
     """In one line: how many there are, how they ended, the mean score."""
-    counts = found.counts
-    said = [wording.count(found.asserted, "assertion")] if found.asserted else []
-    said += [f"{counts[name]:,} {name}" for name in ("passed", "failed") if counts[name]]
-    said += [f"{counts['not judged']:,} could not be judged"] if counts["not judged"] else []
-    said += [f"{wording.count(counts['judged'], 'text')} only judged"] if counts["judged"] else []
-    mean = say_mean(found.figures.mean)
-    return ", ".join([*said, mean] if mean else said) or "no assertions"
-
-
-def report(_spec: AssertionsSpec, found: Assertions) -> Report:
-    facts = {
-        "Judges": ", ".join(sorted({one.demand.judge for one in found.made})),
-        "Used": f"{wording.count(found.usage.calls, 'call')}, {wording.spent(found.usage)}",
+    counts = summary.counts
+    parts = {
+        wording.count(summary.asserted, "assertion"): summary.asserted,
+        f"{counts['passed']:,} passed": counts["passed"],
+        f"{counts['failed']:,} failed": counts["failed"],
+        f"{counts['not judged']:,} could not be judged": counts["not judged"],
+        f"{wording.count(counts['judged'], 'text')} only judged": counts["judged"],
+        say_mean(summary.figures.mean): summary.figures.mean.value is not None,
     }
-    return Report("Assertions of a session", say_counts(found), _show(found), facts)
+    return ", ".join(part for part, shown in parts.items() if shown) or "no assertions"
 
 
-def _show(found: Assertions) -> Iterator[Block]:
+def report(_spec: AssertionsSpec, summary: Assertions) -> Report:
     """The tests as the rows of a matrix, those first that somebody has to look at."""
-    order = ("not judged", "failed", "passed", "judged")
-    made = sorted(found.made, key=lambda one: order.index(one.verdict))
-    yield Matrix("Tests", ("output",), (_row(one) for one in made))
+    facts = {
+        "Judges": ", ".join(sorted({one.demand.judge for one in summary.made})),
+        "Used": _describe_usage(summary.usage),
+    }
+    ordered = sorted(summary.made, key=lambda one: VERDICTS.index(one.verdict))
+    matrix = Matrix("Tests", ("output",), map(make_row, ordered))
+    return Report("Assertions of a session", describe_counts(summary), [matrix], facts)
 
 
-def _row(one: Assertion) -> MatrixRow:
-    case, demand = one.case, one.demand
-    texts = (("Context", case.context), ("Rubric", demand.rubric))
-    told = [(name, text) for name, text in texts if text]
+def _describe_usage(usage: Usage) -> str:
+    return f"{wording.count(usage.calls, 'call')}, {wording.spent(usage)}"
+
+
+def make_row(one: Assertion) -> MatrixRow:
+    """The score has the same name for every judge, so that tests can be sorted by it."""
+    case, demand, scored = one.case, one.demand, one.score is not None
+    entry = Entry(
+        case.candidates[0],
+        {"score": one.score} if scored else {},
+        one.counted,
+        {demand.judge: one.reason} if scored and one.reason else {},
+        "" if scored else one.reason,
+        {"used": _describe_usage(one.usage)},
+    )
+    least = "" if demand.min_score is None else f"{demand.min_score:g}"
+    facts = {"at least": least, "judge": demand.judge, "model": demand.model}
+    texts = [
+        (n, text) for n, text in (("Context", case.context), ("Rubric", demand.rubric)) if text
+    ]
     return MatrixRow(
         id=case.id,
         input=case.input,
-        entries=(_entry(one),),
+        entries=(entry,),
         reference=case.reference or "",
-        facts={name: said for name, said in _facts(one).items() if said},
-        details=(Texts("", told),) if told else (),
+        facts={name: value for name, value in facts.items() if value},
+        details=(Texts("", texts),) if texts else (),
     )
 
 
-def _entry(one: Assertion) -> Entry:
-    """The score is called so whoever judges, that tests of several judges can be sorted by it."""
-    text = one.case.candidates[0]
-    used = {"used": f"{wording.count(one.usage.calls, 'call')}, {wording.spent(one.usage)}"}
-    if isinstance(one.result, Failure):
-        return Entry(text, failure=one.reason, facts=used)
-    reasons = {one.demand.judge: one.reason} if one.reason else {}
-    passed = one.passed if one.demand.asserted else None
-    return Entry(text, {"score": one.score}, passed, reasons, facts=used)
-
-
-def _facts(one: Assertion) -> dict[str, str]:
-    least = one.demand.min_score
-    own = "what the judge lets pass" if one.demand.asserted else ""
+def data(_spec: AssertionsSpec, summary: Assertions) -> Mapping[str, Any]:
     return {
-        "at least": own if least is None else f"{least:g}",
-        "judge": one.demand.judge,
-        "model": one.demand.model,
-    }
-
-
-def data(_spec: AssertionsSpec, found: Assertions) -> Mapping[str, Any]:
-    counts = {name.replace(" ", "_"): number for name, number in found.counts.items()}
-    return {
-        "assertions": found.asserted,
-        **counts,
-        "mean": found.figures.mean,
-        "pass_rate": found.figures.pass_rate,
-        "usage": found.usage,
-        "tests": [row for one in found.made for row in flatten(one)],
+        "assertions": summary.asserted,
+        **{name.replace(" ", "_"): number for name, number in summary.counts.items()},
+        "mean": summary.figures.mean,
+        "pass_rate": summary.figures.pass_rate,
+        "usage": summary.usage,
+        "tests": [row for one in summary.made for row in flatten(one)],
     }
 
 
@@ -312,5 +311,5 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    rows=lambda found, _variants: map(_row, found),
+    rows=lambda records, _variants: map(make_row, records),
 )

@@ -1,23 +1,27 @@
-"""The assertions that tests make, plain and async, and what becomes of them."""
+"""The assertions that tests make, async and plain, and what becomes of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
+from textevolve.engine import sync
 from textevolve.errors import InputError, TextEvolveError, UnjudgedError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, check_case
 from textevolve.rows import read_argument
 from textevolve.testing.session import JudgingSession, find_session
 
 if TYPE_CHECKING:
-    from textevolve.api.assertions import Asked
-    from textevolve.studies.assertions import Assertion
+    from textevolve.studies.assertions import Demand
 
-Judge: TypeAlias = str | Evaluator | None
-GivenText: TypeAlias = tuple[str, str] | Mapping[str, Any]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Judge: TypeAlias = str | Evaluator | Callable[[Case], object] | None
+TextLike: TypeAlias = tuple[str, str] | Mapping[str, Any]
 
 __tracebackhide__ = True  # pytest shows no frames of this file
 
@@ -26,8 +30,8 @@ __tracebackhide__ = True  # pytest shows no frames of this file
 class TextToJudge:
     """A text with what is demanded of it: the arguments of `assert_text`."""
 
-    input: str
-    output: str
+    input: str = ""
+    output: str = ""
     judge: Judge = None
     min_score: float | None = None
     rubric: str = ""
@@ -36,7 +40,7 @@ class TextToJudge:
     model: str | None = None
 
 
-def judge_text(
+async def ajudge_text(
     input: str,
     output: str,
     *,
@@ -57,10 +61,10 @@ def judge_text(
         UnjudgedError: no score came. InputError: a text or the judge cannot be used.
     """
     text = TextToJudge(input, output, judge, None, rubric, reference, context, model)
-    return _wait([text], asserted=False)[0]
+    return (await _judge([text], asserted=False))[0]
 
 
-def assert_text(
+async def aassert_text(
     input: str,
     output: str,
     *,
@@ -80,101 +84,94 @@ def assert_text(
         InputError: a text, the judge or the score cannot be used.
     """
     text = TextToJudge(input, output, judge, min_score, rubric, reference, context, model)
-    return _wait([text])[0]
-
-
-def assert_texts(
-    texts: Iterable[GivenText],
-    *,
-    judge: Judge = None,
-    min_score: float | None = None,
-    rubric: str = "",
-    model: str | None = None,
-) -> list[EvaluationResult]:
-    """The same of many texts, which are judged at once: pairs (input, output), or mappings with
-    what else `assert_text` takes, which wins over what is said for all. All are judged before the
-    test fails.
-    """
-    return _wait(_read_texts(texts, TextToJudge("", "", judge, min_score, rubric, model=model)))
-
-
-async def ajudge_text(
-    input: str,
-    output: str,
-    *,
-    judge: Judge = None,
-    rubric: str = "",
-    reference: str | None = None,
-    context: str | None = None,
-    model: str | None = None,
-) -> EvaluationResult:
-    """`judge_text` for async tests."""
-    text = TextToJudge(input, output, judge, None, rubric, reference, context, model)
-    return (await _await([text], asserted=False))[0]
-
-
-async def aassert_text(
-    input: str,
-    output: str,
-    *,
-    judge: Judge = None,
-    min_score: float | None = None,
-    rubric: str = "",
-    reference: str | None = None,
-    context: str | None = None,
-    model: str | None = None,
-) -> EvaluationResult:
-    """`assert_text` for async tests; several may be awaited at once."""
-    text = TextToJudge(input, output, judge, min_score, rubric, reference, context, model)
-    return (await _await([text]))[0]
+    return (await _judge([text]))[0]
 
 
 async def aassert_texts(
-    texts: Iterable[GivenText],
+    texts: Iterable[TextLike],
     *,
     judge: Judge = None,
     min_score: float | None = None,
     rubric: str = "",
     model: str | None = None,
 ) -> list[EvaluationResult]:
-    """`assert_texts` for async tests."""
-    shared = TextToJudge("", "", judge, min_score, rubric, model=model)
-    return await _await(_read_texts(texts, shared))
+    """Assert many texts, which are judged at once: pairs (input, output), or mappings with what
+    else `assert_text` takes, which wins over what is said for all. All are judged before the test
+    fails.
+    """
+    shared = TextToJudge(judge=judge, min_score=min_score, rubric=rubric, model=model)
+    return await _judge([_read_text(shared, text, n) for n, text in enumerate(texts, 1)])
 
 
-def _read_texts(texts: Iterable[GivenText], shared: TextToJudge) -> list[TextToJudge]:
-    if isinstance(texts, str | Mapping):
-        raise InputError("texts must be a list of pairs (input, output), or of mappings")
-    read: list[TextToJudge] = []
-    for number, text in enumerate(texts, 1):
+def _waiting(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """The assertion for plain tests."""
+
+    @wraps(verb)
+    def wait(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            if isinstance(text, Mapping):
-                read.append(replace(shared, **{"input": None, "output": None, **text}))
-            else:
-                input, output = text
-                read.append(replace(shared, input=input, output=output))
-        except (TypeError, ValueError):
-            names = ", ".join(asdict(shared))
-            raise InputError(f"text {number}: give a pair, or a mapping with {names}") from None
-    return read
+            return sync.run(verb(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001  a judge of the test's own may raise anything
+            raise _hide_frames(error) from error.__cause__
+
+    wait.__name__ = wait.__qualname__ = verb.__name__.removeprefix("a")
+    return wait
 
 
-def _wait(texts: list[TextToJudge], *, asserted: bool = True) -> list[EvaluationResult]:
-    session = find_session()
+judge_text = _waiting(ajudge_text)
+assert_text = _waiting(aassert_text)
+assert_texts = _waiting(aassert_texts)
+
+
+def _read_text(shared: TextToJudge, text: TextLike, number: int) -> TextToJudge:
     try:
-        made = session.open().wait([_ask(session, text, asserted) for text in texts])
+        if isinstance(text, Mapping):
+            return replace(shared, **{"input": None, "output": None, **text})
+        input, output = text
+    except (TypeError, ValueError):
+        names = ", ".join(TextToJudge.__annotations__)
+        raise InputError(f"text {number}: give a pair, or a mapping with {names}") from None
+    return replace(shared, input=input, output=output)
+
+
+async def _judge(texts: list[TextToJudge], *, asserted: bool = True) -> list[EvaluationResult]:
+    """The results, where all texts have one and are good enough."""
+    session = find_session()
+    run = session.open()
+    try:
+        demands = [_demand(session, text, asserted) for text in texts]
+        assertions = await run.judge(demands)
     except Exception as error:  # noqa: BLE001  a judge of the test's own may raise anything
         raise _hide_frames(error) from error.__cause__
-    return _settle(session, made)
+    results = [one.result for one in assertions if isinstance(one.result, EvaluationResult)]
+    failed = any(one.demand.asserted and one.passed is False for one in assertions)
+    if not failed and len(results) == len(assertions):
+        return results
+    from textevolve.testing.messages import describe
+
+    message = describe(assertions, run.id)
+    raise AssertionError(message) if failed else UnjudgedError(message)
 
 
-async def _await(texts: list[TextToJudge], *, asserted: bool = True) -> list[EvaluationResult]:
-    session = find_session()
+def _demand(session: JudgingSession, text: TextToJudge, asserted: bool) -> tuple[Case, Demand]:
+    """The case that a text is, and what is demanded of it."""
+    name, place = session.name_next()
+    context = text.context
+    case = Case(text.input, (text.output,), name, reference=text.reference, context=context)
     try:
-        made = await session.open().judge([_ask(session, text, asserted) for text in texts])
-    except Exception as error:  # noqa: BLE001  a judge of the test's own may raise anything
-        raise _hide_frames(error) from error.__cause__
-    return _settle(session, made)
+        check_case(case)
+    except InputError as error:
+        raise InputError(str(error).replace("candidate 1", "the output")) from None
+    least = text.min_score
+    demand = session.open().demand(
+        text.judge,
+        case,
+        model=text.model or "",
+        rubric=read_argument(text.rubric) if text.rubric else "",
+        min_score=session.options.min_score if least is None and asserted else least,
+        asserted=asserted,
+        position=place,
+    )
+    return case, demand
 
 
 def _hide_frames(error: Exception) -> Exception:
@@ -188,40 +185,3 @@ def _hide_frames(error: Exception) -> Exception:
             break
         trace = trace.tb_next
     return error.with_traceback(trace)
-
-
-def _ask(session: JudgingSession, text: TextToJudge, asserted: bool) -> Asked:
-    """The case that a text is, and what is asked of it."""
-    name, place = session.name_next()
-    reference, context, least = text.reference, text.context, text.min_score
-    case = Case(text.input, (text.output,), name, reference=reference, context=context)
-    try:
-        check_case(case)
-    except InputError as error:
-        raise InputError(str(error).replace("candidate 1", "the output")) from None
-    demand = session.open().demand(
-        text.judge,
-        text.model,
-        rubric=read_argument(text.rubric) if text.rubric else "",
-        min_score=session.options.min_score if least is None and asserted else least,
-        asserted=asserted,
-        reference=reference is not None,
-        context=context is not None,
-    )
-    return case, replace(demand, position=place)
-
-
-def _settle(session: JudgingSession, made: list[Assertion]) -> list[EvaluationResult]:
-    """The results, where all texts have one and are good enough."""
-    from textevolve.testing.messages import describe
-
-    if any(one.demand.asserted and one.passed is False for one in made):
-        raise AssertionError(describe(made, session.open().id))
-    if all(isinstance(one.result, EvaluationResult) for one in made):
-        return [cast(EvaluationResult, one.result) for one in made]
-    message = describe(made, session.open().id)
-    if session.options.unjudged == "skip":
-        import pytest
-
-        pytest.skip(message.splitlines()[0])
-    raise UnjudgedError(message)

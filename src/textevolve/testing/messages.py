@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from textevolve.api.assertions import open_ended
 from textevolve.cli.results import write_outputs
 from textevolve.report import wording
-from textevolve.studies.assertions import STUDY, Assertion, AssertionsSpec, say_counts
+from textevolve.store.repository import open_store
+from textevolve.studies.assertions import STUDY, Assertion, AssertionsSpec, describe_counts
 from textevolve.studies.stored import read_records
 from textevolve.testing.session import JudgingSession
 
@@ -19,35 +19,38 @@ INPUT, OUTPUT = 200, 600
 
 
 def end_session(session: JudgingSession, reports: Sequence[str]) -> list[str]:
-    """Write the reports; gives the lines that are printed about the session.
+    """Finish the run of a session that has ended in all its processes, and write the reports;
+    return the lines that are printed about it.
 
     Raises:
         StoreError: the run cannot be read. InputError: a report cannot be written.
     """
-    with open_ended(session.read_settings(), session.run_id) as (store, run):
+    with open_store(session.read_settings().store) as store:
+        if not store.count_records(session.run_id).get("skipped"):
+            store.finish_run(session.run_id, "finished")
+        run = store.get_run(session.run_id)
         records = read_records(store, run)
-        found = STUDY.summarise(AssertionsSpec(), records())
         totals = store.run_totals(run.id)
         write_outputs(STUDY, store, run, records, reports)
+        counts = describe_counts(STUDY.summarise(AssertionsSpec(), records()))
     asked = totals.spent.calls + totals.failed
     return [
-        say_counts(found),
+        counts,
         f"{wording.count(asked, 'call')} asked, {totals.reused.calls:,} from the journal;"
         f" {wording.count(totals.spent.tokens, 'token')}, {wording.money(totals.spent.cost)}",
         f"run {run.id} (textevolve runs show {run.id})",
     ]
 
 
-def describe(made: Sequence[Assertion], run: str) -> str:
+def describe(assertions: Sequence[Assertion], run: str) -> str:
     """Each text that is not good enough, or has no score; the first line says the most."""
-    wrong = [one for one in made if one.passed is not True]
+    wrong = [one for one in assertions if one.passed is not True]
     lines: list[str] = []
-    if len(made) > 1:
+    if len(assertions) > 1:
         below = sum(one.passed is False for one in wrong)
-        parts = [f"{below} of {len(made)} texts are not good enough"] if below else []
-        if unjudged := [one for one in wrong if one.passed is None]:
-            reason = wording.shorten(unjudged[0].reason, OUTPUT)
-            parts.append(f"{len(unjudged)} of {len(made)} could not be judged: {reason}")
+        unjudged = len(wrong) - below
+        parts = [f"{below} of {len(assertions)} texts are not good enough"] * bool(below)
+        parts += [f"{unjudged} of {len(assertions)} could not be judged"] * bool(unjudged)
         lines.append(", and ".join(parts))
     for one in wrong[:SHOWN]:
         lines += _describe_text(one)
@@ -66,8 +69,7 @@ def _describe_text(one: Assertion) -> Iterator[str]:
         yield f"score {one.score:.3f} is below {least:g}"
     yield f"  input:  {wording.shorten(one.case.input, INPUT)}"
     yield f"  output: {wording.shorten(one.case.candidates[0], OUTPUT)}"
-    if one.score is not None:
-        for number, line in enumerate(one.reason.splitlines()):
-            yield f"  {'' if number else 'said:':<7} {wording.shorten(line, INPUT)}"
+    for number, line in enumerate(one.reason.splitlines() if one.score is not None else ()):
+        yield f"  {'' if number else 'said:':<7} {wording.shorten(line, INPUT)}"
     model = f" ({one.demand.model})" if one.demand.model else ""
     yield f"  judge:  {one.demand.judge}{model}"

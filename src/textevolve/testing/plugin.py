@@ -26,13 +26,11 @@ OPTIONS = {
     "min-score": "From which score a text passes where a test does not say it, from 0 to 1.",
     "max-cost": "Most US dollars that the judges of the session may spend.",
     "store": "The file, or the postgresql:// address, that keeps what was asked and answered.",
-    "unjudged": "What becomes of a test whose text could not be judged: error or skip.",
 }
 
 _SESSION = pytest.StashKey[JudgingSession]()
 _PLACES = pytest.StashKey[dict[str, int]]()
-_SUMMARY = pytest.StashKey[tuple[list[str], str]]()
-"""The lines at the end of the session, and what went wrong."""
+_SUMMARY = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,9 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="Write what was judged to this file, by its ending: "
-        + ", ".join(ENDINGS)
-        + ". Repeatable.",
+        help=f"Write what was judged to this file: {', '.join(ENDINGS)}. Repeatable.",
     )
     group.addoption(
         "--textevolve-no-network",
@@ -83,36 +79,27 @@ def _read_options(config: pytest.Config, workers: int) -> SessionOptions:
         or None
         for name in OPTIONS
     }
-    cost, store, unjudged = _read_number(read, "max-cost"), read["store"], read["unjudged"]
-    if unjudged not in (None, "error", "skip"):
-        raise pytest.UsageError(f"textevolve: unjudged must be error or skip, not '{unjudged}'")
+    cost, store = _read_number("max-cost", read["max-cost"], float("inf")), read["store"]
     start = config.invocation_params.dir
     base = start if config.getoption("--textevolve-store") else config.rootpath
     return SessionOptions(
         start=start,
         judge=read["judge"],
         model=read["model"],
-        min_score=_read_number(read, "min-score", 1.0),
+        min_score=_read_number("min-score", read["min-score"], 1.0),
         max_cost=None if cost is None else cost / workers,
         store=store if store is None or "://" in store else str(base / Path(store).expanduser()),
         offline=bool(config.getoption("--textevolve-no-network")),
-        unjudged=unjudged or "error",
     )
 
 
-def _read_number(
-    options: dict[str, str | None], name: str, most: float = float("inf")
-) -> float | None:
-    text = options[name]
-    if text is None:
-        return None
+def _read_number(name: str, text: str | None, most: float) -> float | None:
     try:
-        value = float(text)
+        value = None if text is None else float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value <= most or value == float("inf"):
-        expected = "0 or more" if most > 1 else "from 0 to 1"
-        raise pytest.UsageError(f"textevolve: {name} must be a number, {expected}, not '{text}'")
+    if value is not None and not (0 <= value <= most and value < float("inf")):
+        raise pytest.UsageError(f"textevolve: {name} must be from 0 to {most:g}, not '{text}'")
     return value
 
 
@@ -154,31 +141,26 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(config, "workerinput"):
         return
     reports = [str(path) for path in _reports(config)]
-    lines, failure = [f"{name}: not written, for no text was judged" for name in reports], ""
+    lines = [f"{name}: not written, for no text was judged" for name in reports]
     if judging.find_run():
         from textevolve.testing.messages import end_session
 
         try:
             lines = end_session(judging, reports)
         except TextEvolveError as error:
-            lines, failure = [], str(error)
+            lines = [f"error: {error}"]
             if session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
-    config.stash[_SUMMARY] = lines, failure
+    config.stash[_SUMMARY] = lines
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    if _SUMMARY not in config.stash:
-        return
-    lines, failure = config.stash[_SUMMARY]
-    if lines or failure:
+    if lines := config.stash.get(_SUMMARY, []):
         terminalreporter.write_sep("=", "texts judged (textevolve)")
     for line in lines:
-        terminalreporter.write_line(line)
-    if failure:
-        terminalreporter.write_line(f"error: {failure}", red=True)
+        terminalreporter.write_line(line, red=line.startswith("error: "))
 
 
 def _make_fixture(name: str) -> Any:
@@ -189,9 +171,4 @@ def _make_fixture(name: str) -> Any:
     return pytest.fixture(scope="session", name=name)(function)
 
 
-_judge_text = _make_fixture("judge_text")
-_assert_text = _make_fixture("assert_text")
-_assert_texts = _make_fixture("assert_texts")
-_ajudge_text = _make_fixture("ajudge_text")
-_aassert_text = _make_fixture("aassert_text")
-_aassert_texts = _make_fixture("aassert_texts")
+globals().update({f"_{name}": _make_fixture(name) for name in testing.__all__})

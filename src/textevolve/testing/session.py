@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from textevolve.errors import InputError
 
 if TYPE_CHECKING:
-    from textevolve.api.assertions import AssertionRun
     from textevolve.settings import Settings
+    from textevolve.testing.judging import AssertionRun
 
 IN_ONE_TEST = 100_000
 """More judgements than one test makes: places in the run go by the test, then by its judgements."""
@@ -23,8 +23,7 @@ IN_ONE_TEST = 100_000
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """The options of a session. `unjudged`: what becomes of a test whose text could not be judged,
-    "error" or "skip". `start`: the folder that the session was started in."""
+    """The options of a session. `start`: the folder that it was started in."""
 
     start: Path
     judge: str | None = None
@@ -33,7 +32,6 @@ class SessionOptions:
     max_cost: float | None = None
     store: str | None = None
     offline: bool = False
-    unjudged: str = "error"
 
 
 class JudgingSession:
@@ -68,8 +66,7 @@ class JudgingSession:
         from textevolve.settings import read_settings
 
         with contextlib.chdir(self.options.start):  # a test may be in another folder by now
-            given = {"model": self.options.model, "store": self.options.store}
-            settings, _ = read_settings(given)
+            settings, _ = read_settings({"model": self.options.model, "store": self.options.store})
             if isinstance(settings.store, Path):
                 store = settings.store.expanduser().absolute()
                 settings = settings.model_copy(update={"store": store})
@@ -77,17 +74,13 @@ class JudgingSession:
 
     def open(self) -> AssertionRun:
         """The session's run, which opens models and store with its first text."""
-        from textevolve.api.assertions import AssertionRun
-        from textevolve.wiring import Limits
+        from textevolve.testing.judging import AssertionRun, Limits
 
         with self._guard:
             if self._run is None:
+                options, limits = self.options, Limits(cost=self.options.max_cost)
                 self._run = AssertionRun(
-                    self._key,
-                    self.read_settings(),
-                    judge=self.options.judge,
-                    limits=Limits(cost=self.options.max_cost),
-                    offline=self.options.offline,
+                    self._key, self.read_settings(), options.judge, limits, offline=options.offline
                 )
             return self._run
 
@@ -97,10 +90,9 @@ class JudgingSession:
         return self.run_id
 
     def close(self) -> None:
-        """Let go of models and store; the run stays in the store."""
-        with self._guard:
-            if self._run is not None:
-                self._run.close()
+        """Close models and store; the run stays in the store."""
+        if self._run is not None:
+            self._run.kept.close()
 
 
 sessions: list[JudgingSession] = []

@@ -1,0 +1,194 @@
+"""The run of a session of tests: open from its first text to its end, in one process or many.
+
+Texts come one by one, so the run is no study that begins with all of them. Each is kept with its
+record, in one transaction, as soon as it is judged. The process that registers the run holds its
+lease; others of the same session, which know it by its key, write into it too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from textevolve.api.objects import Objects
+from textevolve.engine.local import gather_bounded
+from textevolve.engine.sync import KeptOpen
+from textevolve.errors import BudgetError, InputError, ModelError, SettingsError, StoreError
+from textevolve.evaluation import Case, EvaluationResult, failure_of
+from textevolve.judge_specs import (
+    METRIC,
+    OPTIONS,
+    check_absolute,
+    judge_models,
+    parse_evaluator,
+    split_rules,
+)
+from textevolve.llm.providers import resolve
+from textevolve.llm.wrappers import replay_models
+from textevolve.settings import Settings, today
+from textevolve.store.repository import Store, open_store
+from textevolve.store.runs import RunRecord
+from textevolve.studies.assertions import (
+    STUDY,
+    Assertion,
+    AssertionsSpec,
+    Demand,
+    find_row,
+    judge_case,
+    write_demand,
+)
+from textevolve.studies.stored import StoredSpec, keep_record
+from textevolve.user_code import OWN, UserCodeError
+from textevolve.wiring import Limits, Setting, Workbench, choose_model, open_workbench
+
+JUDGE = "probe+rules"
+"""The judge where none is named."""
+
+OFFLINE = "the journal has no answer to this, and asking a model is forbidden"
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    store: Store
+    run: RunRecord
+    bench: Workbench
+
+
+class AssertionRun:
+    """Judges texts for the tests of one session, which `key` names in all its processes.
+
+    `judge`: serves where a test names none. `offline`: ask no model, but read the journal. `id`: of
+    the run, empty until something is judged.
+    """
+
+    def __init__(
+        self, key: str, settings: Settings, judge: str | None, limits: Limits, *, offline: bool
+    ) -> None:
+        self._key, self._settings, self._limits = key, settings, limits
+        self._judge, self._offline = judge or JUDGE, offline
+        self._objects = Objects()
+        self._choosing, self._models = asyncio.Lock(), dict[str, str]()
+        self.kept = KeptOpen(self._open, "the session of tests has ended")
+        self.id = ""
+
+    def demand(self, judge: object, case: Case, **demanded: Any) -> Demand:
+        """The demand on a case, with a judge that fits it.
+
+        Raises:
+            InputError: the judge, or the score, cannot be used.
+        """
+        name = self._objects.name(judge) or self._judge
+        check_absolute(name)
+        demand = Demand(_fit_judge(name, case, named=judge is not None), **demanded)
+        if demand.min_score is not None and not 0 <= demand.min_score <= 1:
+            raise InputError(f"min_score must be from 0 to 1, not {demand.min_score!r:.40}")
+        return demand
+
+    async def judge(self, texts: Sequence[tuple[Case, Demand]]) -> list[Assertion]:
+        """Judge cases, in their order, and keep each in the store as it comes; a failure where no
+        answer came.
+
+        Raises:
+            InputError: a case or a judge cannot be used. StoreError: it cannot be kept.
+        """
+
+        async def judge_all(opened: OpenedRun) -> list[Assertion]:
+            work = [lambda text=text: self._judge_one(*text, opened) for text in texts]
+            return await gather_bounded(work, opened.bench.concurrency)
+
+        return await self.kept.do(judge_all)
+
+    async def _open(self, stack: AsyncExitStack) -> OpenedRun:
+        store = stack.enter_context(open_store(self._settings.store))
+        run = self._register(store, stack)
+        self.id = run.id
+        journal = store.journal(run.id)
+        models = replay_models(journal, dict) if self._offline else None
+        setting = Setting("", (self._settings.model or "",), today(), self._objects.by_name)
+        opened = open_workbench(setting, self._settings, journal, self._limits, models=models)
+        return OpenedRun(store, run, await stack.enter_async_context(opened))
+
+    def _register(self, store: Store, stack: AsyncExitStack) -> RunRecord:
+        """The session's run, which the first of its processes makes."""
+        key = f"{STUDY.kind}-{self._key}"
+        if (run := store.find_run(key)) is not None:
+            return run
+        prompts = STUDY.asks(AssertionsSpec()).prompts
+        stored = StoredSpec(kind=STUDY.kind, spec={}, model="", today=today(), prompts=prompts)
+        try:
+            run = store.create_run(stored.model_dump(mode="json"), key, "", "pytest")
+        except StoreError:
+            if (run := store.find_run(key)) is None:
+                raise
+            return run  # another process was first
+        stack.enter_context(store.lease(run.id))
+        return run
+
+    async def _judge_one(self, case: Case, demand: Demand, opened: OpenedRun) -> Assertion:
+        try:
+            if None in judge_models(demand.judge, None):
+                demand = replace(demand, model=await self._find_model(demand.model))
+            assertion = await judge_case(case, demand, opened.bench)
+        except (ModelError, BudgetError, SettingsError) as error:
+            cause = error.__cause__ if isinstance(error, UserCodeError) else None
+            if isinstance(cause, Exception):  # the test shows where in the user's code
+                raise cause from None
+            assertion = Assertion(case, demand, failure_of(error))
+        if self._offline and find_row(assertion).status == "skipped":
+            assertion = replace(assertion, result=failure_of(BudgetError(OFFLINE)))
+        own = demand.judge.startswith(OWN) and isinstance(assertion.result, EvaluationResult)
+        # No journal has the answers of the program's own evaluators.
+        parameters = write_demand(replace(demand, given=assertion.result if own else None))
+        kept = replace(case, parameters=parameters)
+        record = keep_record(STUDY, assertion, find_row(assertion))
+        await asyncio.shield(asyncio.to_thread(opened.store.append, opened.run.id, kept, record))
+        return assertion
+
+    async def _find_model(self, name: str) -> str:
+        """The full name of a model, or of the session's own."""
+        async with self._choosing:
+            if name not in self._models:
+                self._models[name] = await self._choose_model(name or self._settings.model or "")
+        return self._models[name]
+
+    async def _choose_model(self, name: str) -> str:
+        if not self._offline:
+            return (await choose_model(self._settings, name or None))[0]
+        if not name:
+            raise SettingsError("name the model whose answers the journal has; none is looked for")
+        with suppress(SettingsError):  # a provider that is not known here may be so elsewhere
+            return resolve(name, self._settings, asks=False).spec
+        return name
+
+
+def _fit_judge(judge: str, case: Case, *, named: bool) -> str:
+    """The judge, which looks at the reference and the context that the case has. One that nobody
+    `named` is made to look at the reference.
+
+    Raises:
+        InputError: it does not look at one of them.
+    """
+    _, model_judge = split_rules(judge)
+    if model_judge is None:  # rules, or an evaluator of the user's own
+        return judge
+    parsed = parse_evaluator(model_judge)
+    options = OPTIONS.get(parsed.name)
+    if options is None and parsed.name != METRIC:  # a judge of another package
+        return judge
+    if case.context is not None and "context" not in parsed.needs:
+        raise InputError(
+            f"judge '{judge}' does not look at the context: take one that does, such as"
+            " faithfulness"
+        )
+    if case.reference is None or parsed.reads_reference:
+        return judge
+    if named or "reference" not in (options or ()):
+        raise InputError(
+            f"judge '{judge}' does not look at the reference: take one that does, such as"
+            " probe+rules+reference"
+        )
+    name, at, model = judge.partition("@")
+    return f"{name}+reference{at}{model}"
