@@ -17,9 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Self
-
-from aiohttp import web
+from http.client import responses
+from typing import Any, Self, cast
 
 from textevolve.llm.decisions import Wire
 from textevolve.llm.testing.answers import (
@@ -90,9 +89,9 @@ class ScriptedServer:
         self.calls = 0
         self.in_flight = 0
         self.most_in_flight = 0
+        self.connections: set[Connection] = set()
         self.seen: dict[int, int] = {}
         self._port = port
-        self._web: web.Server | None = None
         self._server: asyncio.Server | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -112,27 +111,19 @@ class ScriptedServer:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._web = web.Server(self._handle, handler_cancellation=True, access_log=None)
         self._server = await self._loop.create_server(
-            self._web, "127.0.0.1", self._port, backlog=2048
+            lambda: Connection(self), "127.0.0.1", self._port, backlog=2048
         )
         self._port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(self, *_raised: object) -> None:
         assert self._server is not None
-        assert self._web is not None
         self._server.close()
-        for connection in self._web.connections:
-            if connection.transport is not None:
-                connection.transport.abort()
-        await self._web.shutdown(0.01)
+        for connection in self.connections:
+            connection.transport.abort()
         await self._server.wait_closed()
-
-    @property
-    def connections(self) -> Sequence[object]:
-        """The connections that are open."""
-        return self._web.connections if self._web is not None else []
+        await asyncio.sleep(0)  # aborted connections are lost in the next turn of the loop
 
     def __enter__(self) -> Self:
         started = threading.Event()
@@ -156,23 +147,7 @@ class ScriptedServer:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
 
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        body = await request.content.read()
-        counted = request.path.endswith(ASKED)
-        self.in_flight += counted
-        self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        try:
-            headers = {name.lower(): value for name, value in request.headers.items()}
-            answer = self.answer(request.method, request.path_qs, headers, body)
-            if wait := self.latency + answer.delay:
-                await asyncio.sleep(wait)
-            if answer.transport == "hang":  # counted until the other side closes
-                await asyncio.Event().wait()
-        finally:
-            self.in_flight -= counted
-        return await _send(request, answer)
-
-    def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
         """Answer one request; `body` of the answer is set, ready to be sent."""
         if self.key is not None and headers.get("authorization") != f"Bearer {self.key}":
             return misbehave(Fault.UNAUTHORISED)
@@ -215,7 +190,7 @@ class ScriptedServer:
     def _answer(
         self,
         asked: dict[str, Any],
-        headers: Mapping[str, str],
+        headers: dict[str, str],
         body: bytes,
         make: Callable[[dict[str, Any], int, Answer], bytes],
     ) -> Answer:
@@ -224,7 +199,7 @@ class ScriptedServer:
         self.calls += 1
         self.seen[seed] = self.seen.get(seed, 0) + 1
         self.requests.append(asked)
-        self.headers.append(dict(headers))
+        self.headers.append(headers)
         if self.capacity is not None and self.in_flight > self.capacity:
             return misbehave(Fault.RATE_LIMIT)
         said = self.script(asked, self.calls) if self.script is not None else None
@@ -253,41 +228,104 @@ def _embeddings(asked: Mapping[str, Any], dimension: int) -> Answer:
     return Answer(body=json.dumps(made).encode())
 
 
-async def _send(request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
-    """Send an answer as its transport says; a response that is sent already is not sent again."""
-    headers, body = {**answer.headers}, answer.body or b""
-    if isinstance(answer, Streamed):
-        headers |= {"Content-Type": "text/event-stream"}
-        response = web.StreamResponse(headers=headers)
-        response.enable_chunked_encoding()
-        packets = answer.sent()
-    else:
-        headers |= {"Content-Type": "application/json"}
-        if answer.transport == "whole":
-            return web.Response(status=answer.status, headers=headers, body=body)
-        response = web.StreamResponse(status=answer.status, headers=headers)
-        if answer.transport == "endless":
-            response.force_close()
-            packets = [body, FILLING]
+class Connection(asyncio.Protocol):
+    """Answers the requests of one HTTP/1.1 connection, one after the other.
+
+    An answer that is sent whole and at once needs no task; each further cost of a request would be
+    paid by every test and benchmark.
+    """
+
+    transport: asyncio.Transport
+
+    def __init__(self, server: ScriptedServer) -> None:
+        self._server = server
+        self._buffer = bytearray()
+        self._counted = False
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self._server.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.connections.discard(self)
+        self._leave()
+        if self._task is not None:
+            self._task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if self._task is None:
+            self._answer_next()
+
+    def _answer_next(self) -> None:
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        first, *lines = self._buffer[:end].decode("latin-1").split("\r\n")
+        parts = [line.partition(":") for line in lines]
+        headers = {name.lower(): value.strip() for name, _, value in parts}
+        size = end + 4 + int(headers.get("content-length", 0))
+        if len(self._buffer) < size:
+            return
+        body = bytes(self._buffer[end + 4 : size])
+        del self._buffer[:size]
+        method, path, _version = first.split(" ", 2)
+        server = self._server
+        self._counted = path.endswith(ASKED)
+        server.in_flight += self._counted
+        server.most_in_flight = max(server.most_in_flight, server.in_flight)
+        answer = server.answer(method, path, headers, body)
+        wait = server.latency + answer.delay
+        if wait or answer.transport != "whole" or isinstance(answer, Streamed):
+            self._task = asyncio.create_task(self._answer_slowly(answer, wait))
         else:
-            response.content_length = len(body)
-            packets = [body[: len(body) // 2]]
-    await response.prepare(request)
-    for packet in packets:
-        await response.write(packet)
-        await asyncio.sleep(answer.pace)
-    while answer.transport == "endless":
-        await response.write(packets[-1])
-        await asyncio.sleep(0.001)
-    transport = request.transport
-    if answer.transport == "reset" and transport is not None:
-        raw = transport.get_extra_info("socket")
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        transport.abort()
-    if answer.transport == "cut" and transport is not None:
-        transport.close()
-    if answer.transport == "stall":
-        await asyncio.Event().wait()
-    if answer.transport == "whole":
-        await response.write_eof()
-    return response
+            self._leave()
+            self.transport.write(b"".join(_packets(answer)))
+            self._answer_next()
+
+    def _leave(self) -> None:
+        self._server.in_flight -= self._counted
+        self._counted = False
+
+    async def _answer_slowly(self, answer: Answer, wait: float) -> None:
+        await asyncio.sleep(wait)
+        if answer.transport == "hang":  # counted until the other side closes
+            await asyncio.Event().wait()
+        self._leave()
+        head, *packets = _packets(answer)
+        self.transport.write(head)
+        for packet in packets:
+            self.transport.write(packet)
+            await asyncio.sleep(answer.pace)
+        while answer.transport == "endless":
+            if self.transport.get_write_buffer_size() < len(FILLING):
+                self.transport.write(packets[-1])
+            await asyncio.sleep(0.001)
+        if answer.transport == "reset":
+            raw = self.transport.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.transport.abort()
+        elif answer.transport == "cut":
+            self.transport.close()
+        elif answer.transport == "whole":
+            self._task = None
+            self._answer_next()
+
+
+def _packets(answer: Answer) -> list[bytes]:
+    """Return what is sent for an answer, the head first; of what ends badly the first half."""
+    body, kind = answer.body or b"", "application/json"
+    if isinstance(answer, Streamed):
+        kind, length = "text/event-stream", "Transfer-Encoding: chunked"
+        packets = [b"%x\r\n%s\r\n" % (len(packet), packet) for packet in answer.sent()]
+        packets += [b"0\r\n\r\n"] if answer.transport == "whole" else []
+    elif answer.transport == "endless":
+        length, packets = "Connection: close", [body, FILLING]
+    else:
+        length = f"Content-Length: {len(body)}"
+        packets = [body if answer.transport == "whole" else body[: len(body) // 2]]
+    more = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
+    status = f"{answer.status} {responses.get(answer.status, '')}"
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{length}\r\n{more}\r\n"
+    return [head.encode(), *packets]
