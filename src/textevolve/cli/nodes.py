@@ -35,7 +35,6 @@ from textevolve.studies.nodes import (
     READ,
     STUDY,
     NodesSpec,
-    earlier_run,
     note,
     recorded,
     report,
@@ -108,7 +107,7 @@ def open_source(
     """
     reading = Reading()
     spec = NodesSpec(trace=source, instruction=tuple(instruction or ()), logs=tuple(logs or ()))
-    which = earlier_run(spec)
+    which = spec.earlier_run
     if which is None:
         if "-" in (source, *spec.logs):  # cannot be read twice
             held = list(recorded(spec, reading))

@@ -71,7 +71,7 @@ def _read_here(study: AnyStudy, spec: StudySpec, *, reads_cases: bool) -> None:
         if chain.lower().endswith(ENDINGS):
             load_chain(chain)
     elsewhere = any(one.startswith(PREFIX) or one == SPOOLED for one in files_read(spec))
-    if reads_cases and not elsewhere and study.earlier(spec) is None:
+    if reads_cases and not elsewhere and spec.earlier_run is None:
         for _ in study.cases(spec):
             pass
 

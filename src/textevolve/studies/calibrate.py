@@ -84,6 +84,7 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
     """
 
     kind: ClassVar[str] = "calibrate"
+    whole: ClassVar[bool] = True
 
     template: str = option(
         "",
@@ -510,7 +511,6 @@ STUDY = Study(
     data=data,
     flat=flatten,
     aggregates=False,
-    whole=True,
     note=note,
     steps=LoopSteps({STAGE: "generate", "outputs": "evaluate", "judge": "evaluate"}, round=ROUND),
     text_endings=(".txt", ".yaml", ".yml"),

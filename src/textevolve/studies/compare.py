@@ -218,7 +218,6 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    earlier=lambda spec: spec.outputs_of,
     independent=lambda spec: spec.outputs_of is None,
     again=take_again,
     variants=lambda spec, _model: [variant.name for variant in variants_of(spec)],

@@ -362,6 +362,10 @@ class CompareQuantsSpec(StudySpec):
     )
     seed: int = option(0, "Seed of the bootstrap.", group="Statistics", ge=0)
 
+    def salt(self, described: Mapping[str, Any]) -> str:
+        """What was measured of other files, or in another company, is not what is wanted."""
+        return json.dumps([models_of(self), described], sort_keys=True)
+
     @model_validator(mode="after")
     def _usable(self) -> CompareQuantsSpec:
         names = models_of(self)
@@ -418,11 +422,6 @@ def _hash(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-
-
-def salt(spec: CompareQuantsSpec, described: Mapping[str, Any]) -> str:
-    """What was measured of other files, or in another company, is not what is wanted."""
-    return json.dumps([models_of(spec), described], sort_keys=True)
 
 
 def ask(spec: CompareQuantsSpec) -> Asks:
@@ -589,7 +588,6 @@ STUDY = Study(
     flat=flatten,
     complete=complete,
     describe=describe,
-    salt=salt,
     variants=lambda spec, _model: models_of(spec),
     aggregates=False,
 )

@@ -274,6 +274,10 @@ class CompareSpec(ImagesSpec):
     def _take_prompts(cls, given: Any) -> Any:
         return take_prompts(given)
 
+    @property
+    def earlier_run(self) -> str | None:
+        return self.outputs_of
+
     @model_validator(mode="after")
     def _usable(self) -> CompareSpec:
         if self.outputs_of is not None and (self.prompts or self.outputs or self.data):

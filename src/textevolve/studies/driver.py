@@ -183,7 +183,7 @@ def read_cases(
     Raises:
         InputError: the specification names nothing that can be read.
     """
-    which = study.earlier(spec)
+    which = spec.earlier_run
     if which is not None:
         return _read_again(study, which, store, settings)
     labelled = read_from_labels(study, spec, settings)
@@ -369,7 +369,7 @@ def _work(
     """Return the records of a run, made here or on a cluster."""
     spec, setting = read_spec(study, stored), _make_setting(stored, run, launch, "live")
     journal, batches = store.journal(run.id), store.batches(run.id)
-    salt = study.salt(spec, stored.described) + stored.fresh
+    salt = spec.salt(stored.described) + stored.fresh
     if settings.batch:
         refuse_unbatched(setting.models, settings)
     if is_spread(study, spec, settings):
@@ -411,7 +411,7 @@ async def replay(
     study = find_study(stored.kind)
     refuse_changed(run, study, stored, launch.objects, "shown")
     spec, kept = read_spec(study, stored), store.journal(run.id)
-    journal = Salted(kept, study.salt(spec, stored.described) + stored.fresh)
+    journal = Salted(kept, spec.salt(stored.described) + stored.fresh)
     opened = open_workbench(
         _make_setting(stored, run, launch, "replay"),
         settings,

@@ -144,6 +144,9 @@ class MemoryEvaluationSpec(StudySpec):
         "", "Any text. Another text asks and feeds everything anew, in a run of its own."
     )
 
+    def salt(self, described: Mapping[str, Any]) -> str:
+        return self.fresh
+
     @field_validator("system")
     @classmethod
     def _named(cls, system: str) -> str:
@@ -555,6 +558,5 @@ STUDY = Study(
     flat=flatten,
     aggregates=False,
     describe=describe,
-    salt=lambda spec, _: spec.fresh,
     compare=compare,
 )

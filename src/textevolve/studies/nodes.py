@@ -105,6 +105,21 @@ class NodesSpec(NodeChecks, StudySpec):
         reads=True,
     )
 
+    @property
+    def earlier_run(self) -> str | None:
+        """The run that is named in place of a trace.
+
+        Raises:
+            InputError: something is named, too, that belongs to traces alone.
+        """
+        if not self.trace or is_trace(self.trace):
+            return None
+        if self.instruction:
+            raise InputError("instruction: a run keeps the types that its nodes were judged with")
+        if self.logs:
+            raise InputError("logs: a run keeps the messages that its nodes were judged with")
+        return self.trace
+
     @model_validator(mode="after")
     def _usable(self) -> NodesSpec:
         for judge in self.judge:
@@ -132,21 +147,6 @@ def is_trace(source: str) -> bool:
     """Whether a name is that of a file, and not of a run."""
     path = Path(source)
     return source == "-" or os.sep in source or path.suffix.lower() in TRACES or is_file(path)
-
-
-def earlier_run(spec: NodesSpec) -> str | None:
-    """The run that is named in place of a trace.
-
-    Raises:
-        InputError: something is named, too, that belongs to traces alone.
-    """
-    if not spec.trace or is_trace(spec.trace):
-        return None
-    if spec.instruction:
-        raise InputError("instruction: a run keeps the types that its nodes were judged with")
-    if spec.logs:
-        raise InputError("logs: a run keeps the messages that its nodes were judged with")
-    return spec.trace
 
 
 def read_cases(spec: NodesSpec) -> Iterator[Case]:
@@ -324,6 +324,5 @@ STUDY = Study(
     flat=flatten,
     note=note,
     streams=True,
-    earlier=earlier_run,
     again=as_case,
 )

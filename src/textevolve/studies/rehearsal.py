@@ -125,14 +125,15 @@ async def forecast(
     ordinary prose; code, and languages without spaces, can lie above. Of a call that is asked twice
     in the same words, the second is the journal's, which costs nothing.
     """
-    models = models_asked(study.asks(read_spec(study, stored)), stored)
+    spec = read_spec(study, stored)
+    models = models_asked(study.asks(spec), stored)
     batches: dict[str, str] = {}
     if settings.batch:
         settings, batches = _at_batch_prices(settings, models), describe_batches(settings, models)
 
     async def scaled(manner: Manner, most_cases: int) -> Rehearsed:
         """The use of all cases, of which at most so many are rehearsed, evenly spread."""
-        step = 1 if study.whole else max(1, -(-len(cases) // most_cases))
+        step = 1 if spec.whole else max(1, -(-len(cases) // most_cases))
         rehearsed = await rehearse(study, stored, cases[::step], settings, manner)
         share = len(cases) / len(cases[::step]) if cases else 1.0
         return replace(rehearsed, usage=_scale(rehearsed.usage, share))
@@ -142,11 +143,11 @@ async def forecast(
     least, most = shortest.usage, _within(longest.usage, longest.outlook)
     parts = {**longest.outlook.parts, **_describe_images(cases)}
     rehearsed = len(cases[:: max(1, -(-len(cases) // MOST_CASES))])
-    if rehearsed < len(cases) and not study.whole:
+    if rehearsed < len(cases) and not spec.whole:
         parts["rehearsed"] = f"{rehearsed} cases, evenly spread; the figures are scaled to all"
     draws: list[Usage] = []
     try:
-        for draw in range(DRAWS_OF_WHOLE if study.whole else DRAWS):
+        for draw in range(DRAWS_OF_WHOLE if spec.whole else DRAWS):
             draws.append((await scaled(Manner(draw=draw), CASES_DRAWN)).usage)
     except (TextEvolveError, ValueError):  # made-up answers lead this study nowhere
         draws = []

@@ -32,6 +32,8 @@ class StudySpec(Frozen):
     """What all specifications have. `kind` is the name of the study everywhere."""
 
     kind: ClassVar[str]
+    whole: ClassVar[bool] = False
+    """All cases are one piece of work, of which a part tells nothing."""
 
     model: str | None = option(
         None,
@@ -45,6 +47,15 @@ class StudySpec(Frozen):
     def takes_items(self) -> bool:
         """Whether its files are of labelled items: candidates for an input, and people's choice."""
         return False
+
+    @property
+    def earlier_run(self) -> str | None:
+        """The run of the same kind that it names in place of a file."""
+        return None
+
+    def salt(self, described: Mapping[str, Any]) -> str:
+        """A text with which the same is asked anew. `described`: by `Study.describe`."""
+        return ""
 
     @property
     def plain_model(self) -> str | None:
@@ -183,26 +194,23 @@ class DescribeWorld(Protocol[S_contra]):
 class Study(Generic[S, R, T]):
     """One kind of study.
 
-    `cases`: read lazily from what the specification names. `earlier`: the run of the same kind that
-    it names in place of a file, if it does; `again`: a record of that as a case, None where it is
-    none. `row`: how a record is found.
+    `cases`: read lazily from what the specification names. `again`: a record of an earlier run as a
+    case, None where it is none. `row`: how a record is found.
     `encode` and `decode`: JSON of a record, and back. `summarise`: what was found, from records
     alone, which may come from the store. `report`: what a person is shown of that; `data`: the same
     for programs, as JSON-ready figures. `flat`: the rows that a record has in a table. `note`: a
     line to show for an event of the work. `texts`: what of the result is worth a file of its own,
     such as a template to use, by the file's ending, all of which `text_endings` names; one that
     there is not is left out. `streams`:
-    records are results by themselves, to be shown as they come. `whole`: all cases are one piece of
-    work, of which a part tells nothing. `independent`: whether, by the specification, each case
-    can be worked on alone, by a `run` over nothing else whose place is `Workbench.first`, so that
-    cases may be spread over machines; their steps are not heard of then.
+    records are results by themselves, to be shown as they come. `independent`: whether, by the
+    specification, each case can be worked on alone, by a `run` over nothing else whose place is
+    `Workbench.first`, so that cases may be spread over machines; their steps are not heard of then.
 
     Where a study has them: `complete`: the specification with what it leaves open to files and
     settings; a run is kept with that, so that it is gone on with as it was begun. `line`: a record
     as a line of JSON for others, in .jsonl files and on standard output; else its rows, or its
     encoding, stand there. `turns`: the rows of its single turns. `rescore`: a record anew under
-    other parameters, without asking. `describe`: what else makes a run what it is. `salt`: a text
-    with which the same is asked anew, from the specification and what was described. `compare`:
+    other parameters, without asking. `describe`: what else makes a run what it is. `compare`:
     what its own figures say of two results. `variants`: the names that rows may have as their
     `variant`, from the specification and the model. `steps`: of a loop, what a trace shows of it.
     `aggregates`: whether mean, pass rate and
@@ -231,14 +239,11 @@ class Study(Generic[S, R, T]):
     line: Callable[[R], str] | None = None
     turns: Callable[[R], Iterable[Mapping[str, Any]]] | None = None
     rescore: Callable[[R, Mapping[str, Any]], R] | None = None
-    earlier: Callable[[S], str | None] = lambda _spec: None
     again: Callable[[R], Case | None] | None = None
     describe: DescribeWorld[S] | None = None
-    salt: Callable[[S, Mapping[str, Any]], str] = lambda _spec, _described: ""
     compare: Callable[[S, T, T, tuple[str, str]], Beside] | None = None
     variants: Callable[[S, str], Sequence[str]] = lambda _spec, _model: ()
     aggregates: bool = True
-    whole: bool = False
     independent: Callable[[S], bool] = lambda _spec: False
     steps: LoopSteps | None = None
     take: Callable[[S, Any, Mapping[str, object]], Iterable[Case]] | None = None

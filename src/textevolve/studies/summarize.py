@@ -40,6 +40,7 @@ class SummarizeSpec(StudySpec):
     """
 
     kind: ClassVar[str] = "summarize"
+    whole: ClassVar[bool] = True
 
     files: Several = option(
         (),
@@ -232,7 +233,6 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    whole=True,
     text_endings=(".txt",),
     texts=write_texts,
     aggregates=False,
