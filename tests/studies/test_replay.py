@@ -58,9 +58,10 @@ KINDS = [
 async def test_a_run_reads_back_as_it_was(server, model, settings, kind):
     first = await judge(model, settings, rounds=3, **kind)
     calls = server.calls
-    assert await again(settings) == first
+    read = await again(settings)
+    assert read == first
     assert server.calls == calls
-    assert [r.best for r in await again(settings)] == [r.best for r in first]
+    assert [r.best for r in read] == [r.best for r in first]
 
 
 async def test_a_failed_turn_reads_back_as_failed_and_the_debate_goes_on(server, model, settings):
