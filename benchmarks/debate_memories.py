@@ -6,7 +6,7 @@
 Each case is judged three times by the same agents: with memories among which is the fact that it
 needs (30 facts in each collection), with memories of other places alone, and without any. Shown is
 the share of cases whose better candidate is the right one, with Wilson intervals at 95 %, and pairs
-of conditions by McNemar's exact test. `found`: the needed fact was among those recalled. Every call
+of conditions by a sign-flip test. `found`: the needed fact was among those recalled. Every call
 is journaled in --store. Only scores are asked for unless --argue is given.
 """
 
@@ -32,7 +32,7 @@ from memory_facts import (
 )
 from textevolve import DebateResult, Settings
 from textevolve.memory.record import Origin
-from textevolve.statistics.comparisons import mcnemar_test
+from textevolve.statistics.comparisons import sign_flip_test
 
 GROUP = 30
 MOST = 5 * GROUP
@@ -79,8 +79,8 @@ def tell(facts: Sequence[Fact], results: dict[str, list[DebateResult]], seconds:
         both = [(float(a), float(b)) for a, b in pairs if a is not None and b is not None]
         if not both:
             continue
-        test = mcnemar_test([a for a, _ in both], [b for _, b in both])
-        print(f"needed against {other}: McNemar p = {test.p:.2g} over {len(both)} cases")
+        test = sign_flip_test([a for a, _ in both], [b for _, b in both])
+        print(f"needed against {other}: sign-flip p = {test.p:.2g} over {len(both)} cases")
     recalled = [
         any(fact.text == memory.text for turn in one.turns for memory in turn.memories)
         for fact, one in zip(facts, results["needed"], strict=True)

@@ -45,7 +45,7 @@ from textevolve.loops.optimization import (
     optimize_text,
 )
 from textevolve.settings import Settings, read_settings
-from textevolve.statistics.comparisons import difference_interval, mcnemar_test
+from textevolve.statistics.comparisons import difference_interval, sign_flip_test
 from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import Store, open_store
 from textevolve.studies.optimize import DEFAULT_JUDGE
@@ -272,8 +272,8 @@ def _share(passed: Sequence[float]) -> str:
 
 
 def compare(first: Sequence[float], second: Sequence[float]) -> str:
-    """The paired difference in points, with a bootstrap interval and McNemar's exact test."""
-    test, interval = mcnemar_test(first, second), difference_interval(first, second)
+    """The paired difference in points, with a bootstrap interval and a sign-flip test."""
+    test, interval = sign_flip_test(first, second), difference_interval(first, second)
     mean = 100 * (sum(first) - sum(second)) / len(first)
     ends = f"{100 * interval.low:+.0f} to {100 * interval.high:+.0f}"
     return (

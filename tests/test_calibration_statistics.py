@@ -12,22 +12,31 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from textevolve.errors import InputError
 from textevolve.statistics.calibration import (
     SUREST,
+    Calibration,
     bins_for,
-    brier,
-    expected_calibration_error,
-    log_loss,
     measure_calibration,
-    reliability_curve,
 )
 
 probabilities = st.one_of(
     st.sampled_from([0.0, 0.25, 0.5, 1.0]),
     st.floats(0, 1, allow_nan=False).map(lambda p: round(p, 6)),
 )
+
+
+def measured(
+    said: Sequence[float] | NDArray[np.float64],
+    came: Sequence[float] | NDArray[np.float64],
+    bins: int | None = None,
+) -> Calibration:
+    """The figures alone, with hardly a draw for their intervals."""
+    return measure_calibration(said, came, bins=bins, draws=1)
+
+
 forecasts = st.lists(st.tuples(probabilities, st.booleans()), min_size=1, max_size=80)
 
 
@@ -44,10 +53,10 @@ def slow_bins(said: Sequence[float], bins: int) -> list[list[int]]:
 @given(forecasts)
 def test_brier_and_log_loss_are_their_definitions(pairs: list[tuple[float, bool]]):
     said, came = [p for p, _ in pairs], [float(o) for _, o in pairs]
-    assert brier(said, came) == pytest.approx(fmean((p - o) ** 2 for p, o in pairs))
+    assert measured(said, came).brier.value == pytest.approx(fmean((p - o) ** 2 for p, o in pairs))
     bounded = [min(max(p, SUREST), 1 - SUREST) for p in said]
     expected = fmean(-math.log(p if o else 1 - p) for p, (_, o) in zip(bounded, pairs, strict=True))
-    assert log_loss(said, came) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert measured(said, came).log_loss.value == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 @given(forecasts, st.integers(1, 12))
@@ -57,9 +66,9 @@ def test_the_error_and_the_curve_are_those_of_bins_counted_one_by_one(
     said, came = [p for p, _ in pairs], [float(o) for _, o in pairs]
     slow = slow_bins(said, bins)
     gaps = [abs(sum(said[i] - came[i] for i in inside)) for inside in slow]
-    error = expected_calibration_error(said, came, bins)
+    error = measured(said, came, bins).ece.value
     assert error == pytest.approx(sum(gaps) / len(said), abs=1e-12)
-    curve = reliability_curve(said, came, bins)
+    curve = measured(said, came, bins).curve
     assert [one.count for one in curve] == [len(inside) for inside in slow]
     for one, inside in zip(curve, slow, strict=True):
         assert one.probability == pytest.approx(fmean(said[i] for i in inside))
@@ -73,8 +82,7 @@ def test_the_order_of_the_pairs_changes_nothing(pairs: list[tuple[float, bool]],
     turned = pairs[:]
     random.shuffle(turned)
     first, second = (
-        expected_calibration_error([p for p, _ in of], [float(o) for _, o in of])
-        for of in (pairs, turned)
+        measured([p for p, _ in of], [float(o) for _, o in of]).ece.value for of in (pairs, turned)
     )
     assert first == pytest.approx(second, abs=1e-12)
 
@@ -82,8 +90,12 @@ def test_the_order_of_the_pairs_changes_nothing(pairs: list[tuple[float, bool]],
 @given(forecasts)
 def test_naming_the_other_class_gives_the_same_score(pairs: list[tuple[float, bool]]):
     said, came = np.array([p for p, _ in pairs]), np.array([float(o) for _, o in pairs])
-    assert brier(said, came) == pytest.approx(brier(1 - said, 1 - came))
-    assert log_loss(said, came) == pytest.approx(log_loss(1 - said, 1 - came))
+    assert measured(said, came).brier.value == pytest.approx(
+        measured(1 - said, 1 - came).brier.value
+    )
+    assert measured(said, came).log_loss.value == pytest.approx(
+        measured(1 - said, 1 - came).log_loss.value
+    )
 
 
 @given(forecasts)
@@ -92,18 +104,18 @@ def test_equal_bins_split_the_brier_score_no_further_than_its_calibration(
 ):
     """Murphy: the Brier score is at least the squared calibration error of any bins."""
     said, came = [p for p, _ in pairs], [float(o) for _, o in pairs]
-    assert expected_calibration_error(said, came) ** 2 <= brier(said, came) + 1e-12
+    assert measured(said, came).ece.value ** 2 <= measured(said, came).brier.value + 1e-12
 
 
 def test_masses_of_bins_are_equal_where_nothing_ties():
     said = np.linspace(0.01, 0.99, 100)
-    curve = reliability_curve(said, np.zeros(100), 10)
+    curve = measured(said, np.zeros(100), 10).curve
     assert [one.count for one in curve] == [10] * 10
     assert [bins_for(n) for n in (0, 5, 39, 40, 99, 100, 5000)] == [2, 2, 3, 4, 9, 10, 10]
 
 
 def test_two_probabilities_are_two_bins():
-    curve = reliability_curve([0.1] * 7 + [0.9] * 5, [0] * 7 + [1] * 5, 2)
+    curve = measured([0.1] * 7 + [0.9] * 5, [0] * 7 + [1] * 5, 2).curve
     assert [(one.probability, one.count) for one in curve] == [
         (pytest.approx(0.1), 7),
         (pytest.approx(0.9), 5),
@@ -116,7 +128,7 @@ def test_a_right_forecaster_errs_as_much_as_chance_makes_him():
     said = random.uniform(size=200)
     for _ in range(200):
         came = (random.uniform(size=200) < said).astype(float)
-        found.append(expected_calibration_error(said, came))
+        found.append(measured(said, came).ece.value)
     chance = measure_calibration(said, np.zeros(200)).ece_by_chance
     assert chance == pytest.approx(fmean(found), rel=0.06)
 
@@ -170,10 +182,8 @@ def test_what_is_missing_is_left_out_and_nothing_is_no_figure():
 def test_what_is_no_probability_is_refused(said: list[float], came: list[float], told: str):
     with pytest.raises(InputError, match=told):
         measure_calibration(said, came)
-    with pytest.raises(InputError, match=told):
-        brier(said, came)
 
 
 def test_a_bin_is_needed():
     with pytest.raises(InputError, match="at least one bin"):
-        expected_calibration_error([0.5], [1], 0)
+        measured([0.5], [1], 0)

@@ -14,12 +14,10 @@ from textevolve.report.blocks import (
     Estimate,
     Format,
     IntervalChart,
-    LineChart,
 )
 from textevolve.report.cells import cell_text, shade
 from textevolve.report.charts import (
     draw_intervals,
-    draw_lines,
     find_ticks,
     place,
 )
@@ -101,13 +99,6 @@ def test_an_axis_without_an_end_reaches_to_the_greatest_value() -> None:
     drawn = draw_intervals(IntervalChart("", rows, high=None, limit=1.0))
     assert [mark.middle for mark in drawn.rows] == [100, 50, None]
     assert (drawn.limit, drawn.limit_label) == (25, "1.00")
-
-
-def test_points_without_a_place_are_left_out_of_lines() -> None:
-    chart = LineChart("", {"a": [(1, 2), (0, 1), (2, math.nan)], "none": []})
-    drawn = draw_lines(chart)
-    assert [len(line.marks) for line in drawn.lines] == [2, 0]
-    assert [mark.x for mark in drawn.lines[0].marks] == [0, 100]
 
 
 @given(hostile, hostile)

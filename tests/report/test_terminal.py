@@ -16,7 +16,6 @@ from textevolve.report.blocks import (
     Entry,
     Estimate,
     IntervalChart,
-    LineChart,
     Matrix,
     MatrixRow,
     Note,
@@ -127,20 +126,10 @@ def test_a_terminal_of_ascii_draws_charts_in_ascii() -> None:
         IntervalChart("", [("a", Estimate(0.5, 0.2, 0.8))]),
         Table("", [Column("a")], [["b"]]),
     ]
-    blocks.append(LineChart("", {"l": [(n, n) for n in range(50)]}))
     blocks.append(Tree("", [Branch("r", children=[Branch("s")])]))
     print_report(Report("t", "", [Section("s", blocks)]), Console(file=file, width=60))
     file.seek(0)
     assert "---o---" in file.read()
-
-
-def test_lines_are_tables_of_a_few_points() -> None:
-    few = drawn(LineChart("", {"a": [(0, 0.25), (1, 0.75)], "b": [(1, 0.5)]}))
-    assert "0.25" in few
-    assert "–" in few
-    many = drawn(LineChart("", {"a": [(n, n * n) for n in range(50)]}))
-    assert "2,025.00" in many
-    assert "One point of 5 is shown here." in many
 
 
 def test_differences_are_told_without_colour() -> None:

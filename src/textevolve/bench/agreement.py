@@ -18,7 +18,6 @@ import numpy as np
 from textevolve.bench.credit import (
     TIED,
     credit_place,
-    pair_accuracy,
     share_winners,
     top_credit,
     winner_of,
@@ -33,13 +32,12 @@ from textevolve.bench.verdicts import (
 )
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage
-from textevolve.statistics.agreement import ac1_of, kappa_of, kendall_tau
+from textevolve.statistics.agreement import kappa_of
 from textevolve.statistics.calibration import Calibration, measure_calibration
 from textevolve.statistics.comparisons import (
     holm,
     holm_interval,
     items_needed,
-    mcnemar_test,
     sign_flip_test,
 )
 from textevolve.statistics.intervals import (
@@ -74,27 +72,14 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranking:
-    """Over `items` of more than two candidates: mean Kendall tau-b with people's scores, and the
-    share of pairs of candidates in people's order, a judge's tie half, theirs left out."""
-
-    items: int
-    tau: Statistic
-    pairs: Statistic
-
-
-@dataclass(frozen=True, slots=True)
 class SummaryPart:
-    """A subset: the judge's accuracy, with Wilson's interval, beside answers that read nothing."""
+    """A subset: the judge's accuracy, with Wilson's interval, and its consistency."""
 
     name: str
     items: int
     covered: int
     accuracy: Statistic
     consistency: float
-    always_first: float
-    always_shorter: float
-    always_longer: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +99,9 @@ class JudgeSummary:
 
     `accuracy`: of the choice by both orders' mean score, ties half, with its interval drawn by
     group; `wilson` takes the items as independent. `single`: the same for one presentation alone,
-    averaged. `kappa` and `ac1` are on the winners' places, a tie being shared among its places.
-    `ties`: share of choices that are none. `position` is None where only one order was asked,
-    `ranking` where all items are pairs. `failures`: reasons of missing verdicts and how many there
+    averaged. `kappa` is on the winners' places, a tie being shared among its places.
+    `ties`: share of choices that are none. `position` is None where only one order was asked.
+    `failures`: reasons of missing verdicts and how many there
     are of each, the most frequent first.
     """
 
@@ -128,10 +113,8 @@ class JudgeSummary:
     wilson: Interval
     single: Statistic
     kappa: Statistic
-    ac1: Statistic
     ties: float
     position: Position | None
-    ranking: Ranking | None
     parts: tuple[SummaryPart, ...]
     usage: Usage
     per_item: Spending
@@ -143,9 +126,9 @@ class JudgeSummary:
 class JudgeComparison:
     """Two judges on the `items` that both covered and people labelled: `difference` is the first's
     accuracy less the second's. `better` and `worse` count items. `same`: share of items, labelled
-    or not, on which both choose the same. p-values are two-sided: exact McNemar, and sign
-    flips by group; the `_holm` ones are adjusted for all pairs of judges. `items_needed`: to find a
-    difference of this size with a power of 80 % at 5 %; NaN where there is none."""
+    or not, on which both choose the same. `permutation`: the two-sided p-value of
+    sign flips by group, `permutation_holm` adjusted for all pairs of judges. `items_needed`: to
+    find a difference of this size with a power of 80 % at 5 %; NaN where there is none."""
 
     first: str
     second: str
@@ -154,8 +137,6 @@ class JudgeComparison:
     difference: Statistic
     better: int
     worse: int
-    mcnemar: float
-    mcnemar_holm: float
     permutation: float
     permutation_holm: float
     items_needed: float
@@ -326,10 +307,8 @@ class _Measure:
             wilson=_wilson(credits),
             single=self.mean([o.single for o in self.outcomes]),
             kappa=self.agreement(kappa_of),
-            ac1=self.agreement(ac1_of),
             ties=mean_present([float(o.winner == TIED) for o in covered]),
             position=self.position() if len({v.order for v in self.verdicts}) == 2 else None,
-            ranking=self.ranking(),
             parts=self.parts(),
             usage=usage,
             per_item=self.spending(usage),
@@ -380,20 +359,6 @@ class _Measure:
             first=mean_present(first),
         )
 
-    def ranking(self) -> Ranking | None:
-        beside = list(zip(self.items, self.outcomes, strict=True))
-        if all(len(item.candidates) == 2 for item in self.items):
-            return None
-        tau, pairs = (
-            [
-                m(o.scores, i.human) if i.labelled and len(o.scores) > 2 else math.nan
-                for i, o in beside
-            ]
-            for m in (kendall_tau, pair_accuracy)
-        )
-        judged = sum(item.labelled and len(outcome.scores) > 2 for item, outcome in beside)
-        return Ranking(judged, self.mean(tau, (-1, 1)), self.mean(pairs))
-
     def parts(self) -> tuple[SummaryPart, ...]:
         """A part for each subset, where there is more than one."""
         names = dict.fromkeys(item.subset for item in self.items)
@@ -402,7 +367,6 @@ class _Measure:
     def part(self, name: str) -> SummaryPart:
         inside = [n for n, item in enumerate(self.items) if item.subset == name]
         credits = [self.outcomes[n].credit for n in inside]
-        labelled = [self.items[n] for n in inside if self.items[n].labelled]
         both = [self.outcomes[n] for n in inside if len(self.outcomes[n].winners) == 2]
         return SummaryPart(
             name=name,
@@ -410,9 +374,6 @@ class _Measure:
             covered=sum(not math.isnan(c) for c in credits),
             accuracy=Statistic(mean_present(credits), _wilson(credits)),
             consistency=mean_present([_consistency(o) for o in both]),
-            always_first=_constant(labelled, 0),
-            always_shorter=_by_length(labelled, -1),
-            always_longer=_by_length(labelled, 1),
         )
 
     def spending(self, usage: Usage) -> Spending:
@@ -445,14 +406,13 @@ def _compare_all(
 ) -> tuple[JudgeComparison, ...]:
     credits = {name: [o.credit for o in of.values()] for name, of in outcomes.items()}
     pairs = list(combinations(credits, 2))
-    exact = [mcnemar_test(credits[a], credits[b]) for a, b in pairs]
     flips = [sign_flip_test(credits[a], credits[b], groups, seed=seed) for a, b in pairs]
-    adjusted = [holm([test.p for test in tests]) for tests in (exact, flips)]
+    adjusted = holm([test.p for test in flips])
     return tuple(
         JudgeComparison(
             first=a,
             second=b,
-            items=exact[n].items,
+            items=flips[n].items,
             same=_same(outcomes[a], outcomes[b]),
             difference=Statistic(
                 mean_present(np.subtract(credits[a], credits[b])),
@@ -461,16 +421,14 @@ def _compare_all(
                     credits[b],
                     groups,
                     p=flips[n].p,
-                    corrected=adjusted[1][n],
+                    corrected=float(adjusted[n]),
                     seed=seed,
                 ),
             ),
-            better=exact[n].first,
-            worse=exact[n].second,
-            mcnemar=exact[n].p,
-            mcnemar_holm=float(adjusted[0][n]),
+            better=flips[n].first,
+            worse=flips[n].second,
             permutation=flips[n].p,
-            permutation_holm=float(adjusted[1][n]),
+            permutation_holm=float(adjusted[n]),
             items_needed=items_needed(credits[a], credits[b], tests=len(pairs)),
         )
         for n, (a, b) in enumerate(pairs)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from textevolve.statistics.intervals import TIE, Array, Numbers, mean_present, paired
+from textevolve.statistics.intervals import TIE, Array, Numbers, paired
 
 TIED = -1
 
@@ -57,14 +57,3 @@ def share_winners(scores: Sequence[float], human: Sequence[float], places: int) 
     rest = 1 - same.sum()
     table = np.diag(same)
     return table + np.outer(ours - same, theirs - same) / rest if rest > TIE else table
-
-
-def pair_accuracy(judged: Numbers, human: Numbers) -> float:
-    """Share of pairs of candidates that the judge puts into people's order, its ties half.
-
-    NaN where people set no candidate above another.
-    """
-    ours, theirs = (np.asarray(v, dtype=np.float64) for v in (judged, human))
-    above = theirs[:, None] - theirs[None, :] > TIE
-    gaps = (ours[:, None] - ours[None, :])[above]
-    return mean_present(np.where(np.abs(gaps) <= TIE, 0.5, (gaps > 0).astype(np.float64)))

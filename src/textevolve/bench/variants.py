@@ -14,10 +14,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from textevolve.judges.ranking import bradley_terry, strength_errors
 from textevolve.statistics.clusters import clip_interval, cluster_mean, cluster_share
 from textevolve.statistics.comparisons import ALPHA, PairedDifference, compare_pairs
-from textevolve.statistics.intervals import TIE, Interval, Statistic, t_quantile
+from textevolve.statistics.intervals import TIE, Statistic
 
 LEVEL = 0.95
 
@@ -86,22 +85,6 @@ def win_rates(outcomes: VariantOutcomes) -> list[Statistic]:
         shares = np.where(met, own, 0.0)[counted].sum(axis=1) / met[counted].sum(axis=1)
         found.append(clip_interval(cluster_mean(shares, level=LEVEL)))
     return found
-
-
-def strengths(outcomes: VariantOutcomes) -> list[Statistic]:
-    """The Bradley-Terry log-strength of each variant, their mean being 0, with a t interval from
-    errors clustered by row. A difference of 1.1 between two is a win in three of four."""
-    met = outcomes[(~np.isnan(outcomes)).any(axis=(1, 2))]
-    size = outcomes.shape[1]
-    if not len(met) or size < 2:
-        return [Statistic() for _ in range(size)]
-    logs = bradley_terry(np.nansum(met, axis=0))
-    errors = strength_errors(met, logs)
-    halves = t_quantile(LEVEL, max(1, len(met) - 1)) * errors
-    return [
-        Statistic(float(at), Interval(float(at - half), float(at + half)))
-        for at, half in zip(logs, halves, strict=True)
-    ]
 
 
 def say_differences(differences: Mapping[str, PairedDifference], baseline: str) -> str:

@@ -48,32 +48,6 @@ def bradley_terry(wins: Sequence[Sequence[float]] | Array, prior: float = PRIOR)
     return logs - logs.mean() if logs.size else logs
 
 
-def strength_errors(tables: Array, strengths: Array, prior: float = PRIOR) -> Array:
-    """Standard error of each log-strength (less their mean) that `bradley_terry` finds in the sum
-    of the tables (rows, k, k), rows being what is independent.
-
-    The sandwich of Liang and Zeger (1986) with G / (G - 1), since outcomes within a row belong
-    together and ties are halves. NaN for fewer than two rows, where nothing varies, and for a
-    candidate that won all or lost all: its strength has no upper or lower end.
-    """
-    counts: Array = np.where(np.isnan(tables), 0.0, tables)
-    rows, size = len(counts), len(strengths)
-    if rows < 2:
-        return np.full(size, np.nan, dtype=np.float64)
-    wins = counts.sum(axis=0)
-    chance = logistic(strengths[:, None] - strengths[None, :])
-    games = counts + np.swapaxes(counts, 1, 2)
-    scores = counts.sum(axis=2) - (games * chance).sum(axis=2)
-    bread = np.linalg.inv(_slopes(strengths, wins, prior)[1])
-    centred = np.eye(size) - 1 / size
-    meat = rows / (rows - 1) * scores.T @ scores
-    spread = centred @ bread @ meat @ bread @ centred.T
-    decided = (wins.sum(axis=1) <= _TIE) | (wins.sum(axis=0) <= _TIE)
-    errors: Array = np.sqrt(np.maximum(np.diag(spread), 0.0))
-    errors[decided | (errors <= _TIE)] = np.nan
-    return errors
-
-
 def _slopes(logs: Array, wins: Array, prior: float) -> tuple[Array, Array]:
     """Gradient (k,) of the log-likelihood and its negative second derivative (k, k)."""
     games = wins + wins.T

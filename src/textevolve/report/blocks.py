@@ -73,16 +73,6 @@ class IntervalChart:
 
 
 @dataclass(frozen=True, slots=True)
-class LineChart:
-    """Lines over numbers, each a name with its points (x, y)."""
-
-    title: str
-    lines: Mapping[str, Sequence[tuple[float, float]]]
-    x_label: str = ""
-    y_label: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Branch:
     """One node of a tree: what it is called, what is noted beside it, and what grows from it."""
 
@@ -204,9 +194,8 @@ class Matrix:
     rows: Iterable[MatrixRow]
 
 
-Chart: TypeAlias = IntervalChart | LineChart
 Block: TypeAlias = (
-    Table | Matrix | Chart | Tree | Diff | Transcript | Texts | Images | Note | Section
+    Table | Matrix | IntervalChart | Tree | Diff | Transcript | Texts | Images | Note | Section
 )
 
 

@@ -10,11 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from textevolve.report.blocks import Column, IntervalChart, LineChart, Table
+from textevolve.report.blocks import IntervalChart
 from textevolve.report.cells import cell_parts
-
-MARKED = 60
-"""A line of no more points than these has a mark at each."""
 
 COLOURS = 6
 
@@ -33,13 +30,13 @@ def place(value: float | None, low: float, high: float) -> float | None:
     return round(100 * min(1.0, max(0.0, share)), 2)
 
 
-def find_ends(values: Iterable[float | None]) -> tuple[float, float]:
-    """The least and the greatest value, some way apart; 0 and 1 where there is none."""
+def find_greatest(values: Iterable[float | None]) -> float:
+    """The greatest value, above the least; 1 where there is none."""
     known = [v for v in values if v is not None and math.isfinite(v)]
     if not known:
-        return 0.0, 1.0
+        return 1.0
     low, high = min(known), max(known)
-    return (low, high) if high > low else (low - (abs(low) or 1.0), high + (abs(high) or 1.0))
+    return high if high > low else high + (abs(high) or 1.0)
 
 
 def find_ticks(low: float, high: float, number: int = 4) -> list[float]:
@@ -89,7 +86,7 @@ class Intervals:
 
 def draw_intervals(chart: IntervalChart) -> Intervals:
     values = [chart.limit, *(estimate.value for _, estimate in chart.rows)]
-    low, high = chart.low, find_ends(values)[1] if chart.high is None else chart.high
+    low, high = chart.low, find_greatest(values) if chart.high is None else chart.high
     rows: list[IntervalMark] = []
     for label, estimate in chart.rows:
         said, ends = cell_parts(estimate, chart.format)
@@ -101,64 +98,3 @@ def draw_intervals(chart: IntervalChart) -> Intervals:
     label = "" if chart.limit is None else cell_parts(chart.limit, chart.format)[0]
     limit = place(chart.limit, low, high)
     return Intervals(rows, draw_ticks(low, high, chart.format), limit, chart.limit_label or label)
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    x: float
-    y: float
-    hint: str
-
-
-@dataclass(frozen=True, slots=True)
-class ChartLine:
-    """`path`: the points of a polyline in a box of 100 by 100, y downwards."""
-
-    name: str
-    colour: int
-    path: str
-    marks: Sequence[Mark]
-
-
-@dataclass(frozen=True, slots=True)
-class ChartLines:
-    lines: Sequence[ChartLine]
-    x_ticks: Sequence[Tick]
-    y_ticks: Sequence[Tick]
-    x_label: str
-    y_label: str
-
-
-def draw_lines(chart: LineChart) -> ChartLines:
-    known = {name: finite_points(points) for name, points in chart.lines.items()}
-    left, right = find_ends(x for points in known.values() for x, _ in points)
-    low, high = find_ends(y for points in known.values() for _, y in points)
-    room = (high - low) * 0.06
-    low, high = low - room, high + room
-    lines: list[ChartLine] = []
-    for number, (name, points) in enumerate(known.items()):
-        spots = [
-            Mark(place(x, left, right) or 0.0, 100 - (place(y, low, high) or 0.0), f"{x:g}: {y:g}")
-            for x, y in points
-        ]
-        path = " ".join(f"{spot.x:g},{spot.y:g}" for spot in spots)
-        lines.append(ChartLine(name, number % COLOURS, path, spots if len(spots) <= MARKED else ()))
-    y_ticks = [Tick(100 - tick.at, tick.label) for tick in draw_ticks(low, high)]
-    return ChartLines(lines, draw_ticks(left, right), y_ticks, chart.x_label, chart.y_label)
-
-
-def finite_points(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points of a line that have a place, in the order of x."""
-    return sorted((x, y) for x, y in points if math.isfinite(x) and math.isfinite(y))
-
-
-def tabulate_lines(chart: LineChart, most: int) -> Table:
-    """The points of all lines as a table of at most so many places, evenly thinned."""
-    lines = [dict(finite_points(points)) for points in chart.lines.values()]
-    places = sorted({x for points in lines for x in points})
-    step = max(1, math.ceil(len(places) / most))
-    columns = [Column(chart.x_label), *(Column(name, "number") for name in chart.lines)]
-    rows = [[f"{x:g}", *(points.get(x) for points in lines)] for x in places[::step]]
-    notes = [f"Values: {chart.y_label}"] if chart.y_label else []
-    notes += [f"One point of {step} is shown here."] if step > 1 else []
-    return Table("", columns, rows, note="\n".join(notes))

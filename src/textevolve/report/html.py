@@ -24,7 +24,6 @@ from textevolve.report.blocks import (
     Diff,
     Images,
     IntervalChart,
-    LineChart,
     Matrix,
     Note,
     Report,
@@ -122,8 +121,6 @@ def _draw(block: Block, level: int) -> Markup:
             return _macro("show_table", block, level)
         case IntervalChart():
             return _macro("show_intervals", block, charts.draw_intervals(block), of="charts.html")
-        case LineChart():
-            return _macro("show_lines", block, charts.draw_lines(block), of="charts.html")
         case Tree():
             return _macro("show_tree", block, _events(block), level)
         case Diff():

@@ -18,7 +18,6 @@ from textevolve.report.differences import find_changed_lines
 TEXT_SHOWN = 20_000
 CELL_SHOWN = 1000
 LINES_SHOWN = 2000
-POINTS_SHOWN = 200
 MATRIX_ROWS = 200
 OUTPUT_SHOWN = 160
 IN_MEMORY = 4_000_000
@@ -117,8 +116,6 @@ def _draw(block: Block) -> Iterator[str]:
             label = charts.draw_intervals(block).limit_label
             note = f"Limit: {label}" if label else ""
             yield from _draw_table(blocks.Table("", columns, block.rows, note=note))
-        case blocks.LineChart():
-            yield from _draw_table(charts.tabulate_lines(block, POINTS_SHOWN))
         case blocks.Tree():
             yield _draw_tree(block)
         case blocks.Diff():

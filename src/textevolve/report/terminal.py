@@ -19,7 +19,6 @@ from rich.tree import Tree as Branches
 
 from textevolve.report import blocks, images, wording
 from textevolve.report.blocks import Block, Report, Section, Tone, walk
-from textevolve.report.charts import tabulate_lines
 from textevolve.report.differences import DiffLine, find_changed_lines
 from textevolve.report.terminal_tables import (
     CELL_SHOWN,
@@ -31,7 +30,6 @@ from textevolve.report.terminal_tables import (
 
 SECTIONS = 20
 LINES_SHOWN = 120
-POINTS_SHOWN = 12
 
 AGENT_STYLES = ("cyan", "magenta", "blue", "yellow", "green", "red")
 TONES: Mapping[Tone, str] = {
@@ -117,8 +115,6 @@ def _draw(block: Block, console: Console) -> Iterator[RenderableType]:
             yield from draw_matrix(block, console)
         case blocks.IntervalChart():
             yield from draw_intervals(block, console.width)
-        case blocks.LineChart():
-            yield from draw_table(tabulate_lines(block, POINTS_SHOWN), console)
         case blocks.Tree():
             yield from _draw_tree(block)
         case blocks.Diff():

@@ -70,64 +70,6 @@ class Calibration:
     curve: tuple[ReliabilityBin, ...]
 
 
-def brier(probabilities: Numbers, outcomes: Numbers) -> float:
-    """Mean squared distance of probability and outcome, 0 the best and 0.25 that of always saying
-    one half; Brier (1950), "Verification of forecasts expressed in terms of probability", for one
-    class of two.
-
-    Raises:
-        InputError: a number lies outside [0, 1], or there is not one outcome for each probability.
-    """
-    return mean_present(_squares(*_pairs(probabilities, outcomes)))
-
-
-def log_loss(probabilities: Numbers, outcomes: Numbers) -> float:
-    """Mean negative log-likelihood of the outcomes in nats, 0 the best and ln 2 that of always
-    saying one half; Good (1952), "Rational decisions". Probabilities are kept `SUREST` away from 0
-    and 1.
-
-    Raises:
-        InputError: as `brier`.
-    """
-    return mean_present(_losses(*_pairs(probabilities, outcomes)))
-
-
-def expected_calibration_error(
-    probabilities: Numbers, outcomes: Numbers, bins: int | None = None
-) -> float:
-    """Mean distance of what was said and what came true over bins of equal mass, weighted by count.
-
-    Naeini et al. (2015), "Obtaining well calibrated probabilities using Bayesian binning", with the
-    bins of Nixon et al. (2019), "Measuring calibration in deep learning": each has about as many
-    pairs; equal probabilities share a bin. `bins`: as many as `bins_for` says, unless given.
-
-    Raises:
-        InputError: as `brier`, or there is not one bin.
-    """
-    said, came = _pairs(probabilities, outcomes)
-    return float(_error_of(_gaps(said, came, _numbers_of_bins(said, bins)).sum(axis=0)))
-
-
-def reliability_curve(
-    probabilities: Numbers,
-    outcomes: Numbers,
-    bins: int | None = None,
-    groups: Groups | None = None,
-) -> tuple[ReliabilityBin, ...]:
-    """What came true of what was said, bin by bin, the lowest probabilities first.
-
-    Raises:
-        InputError: as `expected_calibration_error`.
-    """
-    said, came = _pairs(probabilities, outcomes)
-    clusters = _clusters(probabilities, outcomes, groups)
-    numbers = _numbers_of_bins(said, bins)
-    return tuple(
-        _bin(said[inside], came[inside], clusters[inside])
-        for inside in (numbers == number for number in np.unique(numbers))
-    )
-
-
 def measure_calibration(
     probabilities: Numbers,
     outcomes: Numbers,
@@ -139,25 +81,35 @@ def measure_calibration(
 ) -> Calibration:
     """All figures with their intervals; items of one group are not independent.
 
+    Brier (1950), "Verification of forecasts expressed in terms of probability", for one class of
+    two. The log loss is in nats: Good (1952), "Rational decisions"; probabilities are kept `SUREST`
+    away from 0 and 1. The calibration error is that of Naeini et al. (2015), "Obtaining well
+    calibrated probabilities using Bayesian binning", with the bins of equal mass of Nixon et al.
+    (2019), "Measuring calibration in deep learning"; equal probabilities share a bin. `bins`: as
+    many as `bins_for` says, unless given.
+
     Raises:
-        InputError: as `expected_calibration_error`.
+        InputError: a number lies outside [0, 1], there is not one outcome for each probability, or
+            not one bin.
     """
     said, came = _pairs(probabilities, outcomes)
-    clusters = _clusters(probabilities, outcomes, groups).tolist()
+    clusters = _clusters(probabilities, outcomes, groups)
     numbers = _numbers_of_bins(said, bins)
+    bin_masks = [numbers == number for number in np.unique(numbers)]
+    names = clusters.tolist()
     gaps, base = _gaps(said, came, numbers), mean_present(came)
-    ends = bootstrap_interval(gaps, _error_of, clusters, draws=draws, seed=seed, bounds=UNIT)
+    ends = bootstrap_interval(gaps, _error_of, names, draws=draws, seed=seed, bounds=UNIT)
     always = np.full(came.shape, base)
     return Calibration(
         items=int(said.size),
-        brier=_mean(_squares(said, came), clusters, draws, seed, UNIT),
-        log_loss=_mean(_losses(said, came), clusters, draws, seed),
+        brier=_mean(_squares(said, came), names, draws, seed, UNIT),
+        log_loss=_mean(_losses(said, came), names, draws, seed),
         ece=Statistic(float(_error_of(gaps.sum(axis=0))), ends),
         ece_by_chance=_error_by_chance(said, numbers),
         base_rate=base,
         base_brier=mean_present(_squares(always, came)),
         base_log_loss=mean_present(_losses(always, came)),
-        curve=reliability_curve(said, came, bins, clusters),
+        curve=tuple(_bin(said[b], came[b], clusters[b]) for b in bin_masks),
     )
 
 

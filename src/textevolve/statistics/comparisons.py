@@ -66,30 +66,6 @@ class Slope:
     items: int
 
 
-def mcnemar_test(first: Numbers, second: Numbers) -> PairedTest:
-    """Exact two-sided McNemar test of two judges' credits.
-
-    McNemar (1947), exact as in Agresti (2013), "Categorical Data Analysis", section 11.1: if
-    neither is better, each wins half of the items on which they differ, so with the smaller count
-    c of d differing p = 2 P(X <= c), X binomial(d, 1/2), at most 1. With half credits it is the
-    exact sign test. p is 1 where the judges never differ and NaN where there is no item.
-    """
-    difference = _differences(first, second)
-    better, worse = int((difference > TIE).sum()), int((difference < -TIE).sum())
-    p = binomial_p(better, worse) if difference.size else float("nan")
-    return PairedTest(p, int(difference.size), better, worse)
-
-
-def binomial_p(wins: int, losses: int) -> float:
-    """Two-sided exact p of so uneven a split of wins + losses throws of a fair coin."""
-    throws, fewer = wins + losses, min(wins, losses)
-    ways = term = 1
-    for k in range(1, fewer + 1):
-        term = term * (throws - k + 1) // k
-        ways += term
-    return min(1.0, 2 * ways / (1 << throws))
-
-
 def sign_flip_test(
     first: Numbers,
     second: Numbers,

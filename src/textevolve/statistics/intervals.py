@@ -331,9 +331,3 @@ def paired(first: Numbers, second: Numbers) -> tuple[Array, Array]:
     if ours.size != theirs.size:
         raise InputError(f"{ours.size} and {theirs.size} verdicts cannot be compared item by item")
     return ours, theirs
-
-
-def whole_pairs(first: Numbers, second: Numbers) -> tuple[Array, Array]:
-    ours, theirs = paired(first, second)
-    present = ~(np.isnan(ours) | np.isnan(theirs))
-    return ours[present], theirs[present]

@@ -126,15 +126,14 @@ def _draw_accuracy(summary: AgreementSummary) -> Table:
         Column("judge"),
         Column("accuracy", "percent", 1),
         Column("kappa", "number"),
-        Column("AC1", "number"),
         Column("ties", "percent", 1),
         Column("covered", "percent", 0),
     )
     rows: list[tuple[Cell, ...]] = [
-        (j.name, accuracy_of(j), *map(finite, (j.kappa.value, j.ac1.value, j.ties)), j.coverage)
+        (j.name, accuracy_of(j), *map(finite, (j.kappa.value, j.ties)), j.coverage)
         for j in summary.judges
     ]
-    rows += [(name, finite(share), "", "", "", "") for name, share in blind_answers(summary)]
+    rows += [(name, finite(share), "", "", "") for name, share in blind_answers(summary)]
     note = (
         "Brackets: 95 % intervals, drawn by question. The last four are answers that read nothing:"
         " a judge that scores no more has shown nothing."
@@ -219,8 +218,6 @@ def _draw_parts(summary: AgreementSummary) -> Table:
         Column("items", "count"),
         Column("accuracy", "percent", 1),
         Column("same winner", "percent", 1),
-        Column("always the first", "percent", 1),
-        Column("always the shorter", "percent", 1),
     )
     rows = [
         (
@@ -229,8 +226,6 @@ def _draw_parts(summary: AgreementSummary) -> Table:
             part.covered,
             estimate(part.accuracy),
             finite(part.consistency),
-            finite(part.always_first),
-            finite(part.always_shorter),
         )
         for judge in summary.judges
         for part in judge.parts
@@ -244,14 +239,13 @@ def _draw_comparisons(summary: AgreementSummary) -> Table:
     if summary.labelled:
         columns += [
             Column("difference", "percent", 1),
-            Column("p (McNemar)", "p_value"),
-            Column("p (permutation)", "p_value"),
+            Column("p", "p_value"),
             Column("items needed", "count"),
         ]
         notes.append(
-            "Difference: of the accuracies, in points of 100. Both p-values are corrected for the"
-            " number of pairs (Holm). Items needed: to find a difference of this size with a power"
-            " of 80 % at 5 %."
+            "Difference: of the accuracies, in points of 100. p: of sign flips by question,"
+            " corrected for the number of pairs (Holm). Items needed: to find a difference of this"
+            " size with a power of 80 % at 5 %."
         )
     rows = [_compare(pair)[: len(columns)] for pair in summary.comparisons]
     return Table("Between judges", columns, rows, note=" ".join(notes))
@@ -262,7 +256,6 @@ def _compare(pair: JudgeComparison) -> tuple[Cell, ...]:
         f"{pair.first} − {pair.second}",
         finite(pair.same.value),
         estimate(pair.difference),
-        finite(pair.mcnemar_holm),
         finite(pair.permutation_holm),
         finite(pair.items_needed),
     )

@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Cell, Column, LineChart, Section, Table
+from textevolve.report.blocks import Block, Cell, Column, IntervalChart, Section, Table
 from textevolve.statistics.calibration import Calibration
 from textevolve.studies.cells import estimate, finite
-
-EXACT = "exact"
-"""The line on which what was said comes true as often as it was said."""
 
 
 def draw_calibrations(
@@ -23,7 +20,7 @@ def draw_calibrations(
     what the probabilities are of; `missing`: who has none, and why, as a sentence."""
     if found:
         yield _draw_figures(found, event, missing)
-        yield Section("Reliability", [_draw_curve(found, event), _draw_bins(found)], folded=True)
+        yield Section("Reliability", [*_draw_curves(found, event), _draw_bins(found)], folded=True)
 
 
 def _draw_figures(found: Mapping[str, Calibration], event: str, missing: str) -> Table:
@@ -60,17 +57,11 @@ def _say_bins(found: Mapping[str, Calibration]) -> str:
     return wording.count(most, "bin") if least == most else f"{least} to {most} bins"
 
 
-def _draw_curve(found: Mapping[str, Calibration], event: str) -> LineChart:
-    lines = {
-        name: [(one.probability, one.observed.value) for one in found.curve]
-        for name, found in found.items()
-    }
-    return LineChart(
-        f"How often it was so that {event}, by the probability that was said",
-        {**lines, EXACT: [(0.0, 0.0), (1.0, 1.0)]},
-        "said",
-        "came true",
-    )
+def _draw_curves(found: Mapping[str, Calibration], event: str) -> Iterator[IntervalChart]:
+    for name, one in found.items():
+        rows = [(wording.percent(b.probability), estimate(b.observed)) for b in one.curve]
+        title = f"{name}: how often it was so that {event}, by the probability that was said"
+        yield IntervalChart(title, rows, format="percent")
 
 
 def _draw_bins(found: Mapping[str, Calibration]) -> Table:

@@ -24,7 +24,6 @@ from textevolve.bench.variants import (
     outcomes_of,
     pass_rate,
     say_differences,
-    strengths,
     win_rates,
 )
 from textevolve.debate.result import DebateResult
@@ -62,10 +61,10 @@ LISTED = 5
 
 @dataclass(frozen=True, slots=True)
 class VariantSummary:
-    """What is known of one variant: `mean` score and `pass_rate` of its `scored` outputs, its
-    `win_rate` against the others and its Bradley-Terry `strength`, with 95 % intervals clustered by
-    row. `scorers`: the mean of each metric and judge; `missing`: how many outputs each has no score
-    of. `usage`: of the outputs, without judging; `seconds`: the median of the model's time."""
+    """What is known of one variant: `mean` score and `pass_rate` of its `scored` outputs, and its
+    `win_rate` against the others, with 95 % intervals clustered by row. `scorers`: the mean of each
+    metric and judge; `missing`: how many outputs each has no score of. `usage`: of the outputs,
+    without judging; `seconds`: the median of the model's time."""
 
     variant: str
     outputs: int
@@ -74,7 +73,6 @@ class VariantSummary:
     mean: Statistic
     pass_rate: Statistic
     win_rate: Statistic
-    strength: Statistic
     scorers: Mapping[str, Statistic]
     missing: Mapping[str, int]
     usage: Usage
@@ -143,9 +141,7 @@ class _Tally:
             self.scores.setdefault(output.row, []).append(output.score)
             self.passes.setdefault(output.row, []).append(bool(output.passed))
 
-    def summarise(
-        self, variant: str, scorers: tuple[str, ...], win: Statistic, strength: Statistic
-    ) -> VariantSummary:
+    def summarise(self, variant: str, scorers: tuple[str, ...], win: Statistic) -> VariantSummary:
         counts = {n: sum(map(len, self.grades.get(n, {}).values())) for n in scorers}
         return VariantSummary(
             variant=variant,
@@ -155,7 +151,6 @@ class _Tally:
             mean=mean_score(self.scores),
             pass_rate=pass_rate(self.passes),
             win_rate=win,
-            strength=strength,
             scorers={name: mean_score(self.grades.get(name, {})) for name in scorers},
             missing={name: self.outputs - count for name, count in counts.items()},
             usage=self.usage,
@@ -189,7 +184,6 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
     names = list(tallies)
     scored = [one.scores for one in tallies.values()]
     found = _read_wins(wins, list(rows), names) if wins else outcomes_of(scored)
-    figures = zip(win_rates(found), strengths(found), strict=True)
     baseline = baseline_of(spec, named or [Variant(name) for name in names])
     first = baseline.name if baseline else ""
     return Comparison(
@@ -197,8 +191,8 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
         decides=decides(spec),
         rows=len(rows),
         variants=tuple(
-            tally.summarise(name, tuple(scorers), win, strength)
-            for (name, tally), (win, strength) in zip(tallies.items(), figures, strict=True)
+            tally.summarise(name, tuple(scorers), win)
+            for (name, tally), win in zip(tallies.items(), win_rates(found), strict=True)
         ),
         differences=compare_variants(_scores(tallies), first, seed=spec.seed),
         worst=tuple(output for _, _, output in sorted(worst, key=lambda one: one[:2])[::-1]),
@@ -266,21 +260,18 @@ def _variants(found: Comparison) -> Table:
         Column("variant"),
         Column("mean score", "number", 3),
         Column("passed", "percent", 1),
-        *([Column("wins", "percent", 1), Column("strength", "number", 2)] if several else []),
+        *([Column("wins", "percent", 1)] if several else []),
         Column("scored", "count"),
     ]
     rows: list[list[Cell]] = []
     for one in found.variants:
-        wins: list[Cell] = [estimate(one.win_rate), estimate(one.strength)] if several else []
+        wins: list[Cell] = [estimate(one.win_rate)] if several else []
         rows.append([one.variant, estimate(one.mean), estimate(one.pass_rate), *wins, one.scored])
     means = [one.mean.value for one in found.variants if one.scored]
     best = {n for n, v in enumerate(found.variants) if v.scored and v.mean.value == max(means)}
     note = "95 % intervals, clustered by row."
     if several:
-        note += (
-            " Wins: the share of comparisons with other variants on the same row, a tie half."
-            " Strength: Bradley-Terry, as log-odds, 0 in the mean."
-        )
+        note += " Wins: the share of comparisons with other variants on the same row, a tie half."
     marked = best if len(best) < len(found.variants) else ()
     return Table("Variants", columns, rows, frozenset(marked), note)
 
@@ -484,7 +475,7 @@ def data(_spec: CompareSpec, found: Comparison) -> Mapping[str, Any]:
     }
 
 
-_FIGURES = ("mean", "pass_rate", "win_rate", "strength")
+_FIGURES = ("mean", "pass_rate", "win_rate")
 
 
 def _draw(found: Comparison) -> str:

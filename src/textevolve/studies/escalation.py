@@ -37,7 +37,7 @@ from textevolve.evaluation import Case, Usage
 from textevolve.events import RecordsExpected
 from textevolve.judge_specs import judges_in
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Cell, Column, Format, LineChart, Report, Table
+from textevolve.report.blocks import Block, Cell, Column, Format, Report, Table
 from textevolve.report.data import plain
 from textevolve.spec import option
 from textevolve.studies.cells import estimate, finite
@@ -133,17 +133,6 @@ def _draw(found: Escalated, names: Names) -> Iterator[Block]:
         return
     yield _draw_alone(found, names)
     yield _draw_curve(found.curve, names)
-    yield LineChart(
-        "Wrong of those decided at once, by how many these are",
-        {"risk": _line(found.curve, "share", "error")},
-        "decided at once",
-        "wrong of these",
-    )
-
-
-def _line(curve: Iterable[Point], x: str, y: str) -> list[tuple[float, float]]:
-    points = [(getattr(p, x).value, getattr(p, y).value) for p in curve]
-    return [(a, b) for a, b in points if math.isfinite(a) and math.isfinite(b)]
 
 
 def _draw_alone(found: Escalated, names: Names) -> Table:
@@ -173,7 +162,7 @@ def _draw_alone(found: Escalated, names: Names) -> Table:
 
 
 def _draw_curve(curve: Sequence[Point], names: Names) -> Table:
-    spent = [name for name in SPENT if _line(curve, "share", name)]
+    spent = [n for n in SPENT if any(math.isfinite(getattr(p, n).value) for p in curve)]
     columns = (
         Column("below", "number", 6),
         Column("at once", "percent", 0),
