@@ -297,7 +297,6 @@ def test_side_by_side_a_row_is_one_comparison(cli, files, server, model):
     found = json.loads(ended.out)
     careful = found["variants"][1]
     assert careful["win_rate"]["value"] == pytest.approx((25 + 14 / 2) / 39)
-    assert careful["strength"]["value"] > 0 > found["variants"][0]["strength"]["value"]
     judged = [body for body in server.requests if body.get("max_tokens") == 1]
     assert len(judged) % 2 == 0  # both orders
 

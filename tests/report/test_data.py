@@ -229,7 +229,6 @@ def test_a_report_is_json_with_the_kind_of_each_block(blocks: MakeBlocks) -> Non
             "matrix",
             "interval_chart",
             "interval_chart",
-            "line_chart",
             "tree",
         ),
         *("diff", "transcript", "texts", "note", "section", "section"),
