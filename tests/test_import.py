@@ -1,6 +1,7 @@
 """What importing the package costs, and that its names are those it promises."""
 
 import ast
+import inspect
 import json
 import subprocess
 import sys
@@ -105,3 +106,9 @@ def test_the_names_for_type_checkers_are_the_names_that_are_loaded():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="'textevolve' has no attribute 'evalute'"):
         textevolve.evalute  # noqa: B018
+
+
+def test_there_are_few_names_and_verbs_have_few_parameters():
+    assert len(textevolve.__all__) <= 65
+    verbs = [getattr(textevolve.Client, name) for name in dir(textevolve.Client) if name[0] != "_"]
+    assert max(len(inspect.signature(verb).parameters) for verb in verbs) <= 1 + 16

@@ -37,6 +37,8 @@ from typing import NamedTuple
 FILE_LINES = 800
 FUNCTION_LINES = 120
 PARAMETERS = 8
+VERB_PARAMETERS = 16
+VERBS = re.compile(r"textevolve\.(api\.|testing\.assertions)")
 LONGEST_SHOWN = 10
 
 
@@ -120,6 +122,11 @@ class FoundFunction:
     @property
     def place(self) -> str:
         return f"{self.module}:{self.line} {self.name}"
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it has too many parameters; a verb of Python may have more, each by its name."""
+        return self.parameters > (VERB_PARAMETERS if VERBS.match(self.module) else PARAMETERS)
 
 
 @dataclass
@@ -403,7 +410,7 @@ def measure(house: House) -> dict[str, int]:
         sum(module.packed_calls for module in house.modules),
         sum(module.lines > FILE_LINES for module in house.modules),
         sum(one.lines > FUNCTION_LINES for one in functions),
-        sum(one.parameters > PARAMETERS for one in functions),
+        sum(one.is_wide for one in functions),
         sum(module.hidden_statements for module in house.modules),
         sum(map(len, house.circles(hidden=False))),
         sum(map(len, house.circles(hidden=True))),
@@ -421,7 +428,7 @@ def describe_house(house: House) -> Iterator[str]:
     number = max(LONGEST_SHOWN, sum(one.lines > FUNCTION_LINES for one in functions))
     longest = [(one.place, one.lines) for one in functions[:number]]
     yield from table("longest functions", ("lines",), longest)
-    many = Counter({f.place: f.parameters for f in functions if f.parameters > PARAMETERS})
+    many = Counter({f.place: f.parameters for f in functions if f.is_wide})
     title = f"functions with more than {PARAMETERS} parameters"
     yield from table(title, ("count",), many.most_common())
     hidden = Counter({m.name: m.hidden_statements for m in house.modules if m.hidden_statements})

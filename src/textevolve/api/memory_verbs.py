@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textevolve.api.objects import Objects
-from textevolve.api.opener import Judge, Opener, specify, split_rows
+from textevolve.api.opener import AnyJudge, Opener, specify, split_rows
 from textevolve.evaluation import EvaluationResult
 from textevolve.report.data import write_rows
 from textevolve.report.files import open_target
@@ -33,7 +33,7 @@ class MemoryVerbs(Opener):
         data: str | Path,
         system: str | object,
         *,
-        judge: Judge | None = None,
+        judge: AnyJudge | None = None,
         decider: str | None = None,
         answer_model: str | None = None,
         users: int | None = None,
@@ -80,14 +80,14 @@ class MemoryVerbs(Opener):
         task: Task,
         texts: TextsToJudge,
         *,
-        judge: Judge | None = None,
+        judge: AnyJudge | None = None,
         decider: str | None = None,
         model: str | None = None,
         max_tokens: int | None = None,
         seed: int | None = None,
         name: str = "",
     ) -> EvaluationResult:
-        """Judge one memory, update or answer of a memory system.
+        """AnyJudge one memory, update or answer of a memory system.
 
             client.judge_memory("update", {"expected": "Ann lives in Oslo.", "memories": kept,
                                            "original": "Ann lives in Rome."})

@@ -10,13 +10,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from textevolve.agents.chat import AgentChat
 from textevolve.api.chat import OpenChat
 from textevolve.api.namespaces import AsyncNamespace, Namespace
-from textevolve.api.opener import Opener
+from textevolve.api.options import ClientOptions
 from textevolve.engine import sync
 from textevolve.engine.sync import KeptOpen, StaysOpen
 from textevolve.evaluation import Case, Evaluation, Evaluator
@@ -35,13 +35,9 @@ from textevolve.studies.memory_desk import open_desk
 from textevolve.studies.standing import StandingKind, open_standing_run
 from textevolve.wiring import Setting, Workbench, choose_model, take_limits
 
-if TYPE_CHECKING:
-    from langchain_core.language_models import BaseChatModel
-    from langchain_core.runnables import Runnable
-
 
 def keep_bench(
-    client: Opener,
+    client: ClientOptions,
     kind: StandingKind,
     name: str,
     described: Mapping[str, Any],
@@ -76,7 +72,7 @@ def keep_bench(
 class OpenJudge(StaysOpen):
     """An evaluator by its spec, until `close`, which the end of the program calls too."""
 
-    def __init__(self, client: Opener, judge: str, model: str | None) -> None:
+    def __init__(self, client: ClientOptions, judge: str, model: str | None) -> None:
         self.judge = judge
         check_absolute(judge)
         describe_judge(judge)  # its files are read, so that what is wrong with them is said now
@@ -102,7 +98,9 @@ def make_metric(
     return Metric(as_evaluator(judge), input, output, threshold, missing, release)
 
 
-def keep_models(client: Opener, chain: Chain | None, model: str | None) -> KeptOpen[Workbench]:
+def keep_models(
+    client: ClientOptions, chain: Chain | None, model: str | None
+) -> KeptOpen[Workbench]:
     """The models of a chain; without one, the model alone."""
     if chain is None:
         return keep_bench(client, "chains", model or "", {}, [None], model)
@@ -142,7 +140,7 @@ class OpenChain(StaysOpen):
     the caller's event loop.
     """
 
-    def __init__(self, client: Opener, chain: object, model: str | None) -> None:
+    def __init__(self, client: ClientOptions, chain: object, model: str | None) -> None:
         self.chain = find_chain(chain)
         self.kept = keep_models(client, self.chain, model)
 
@@ -186,41 +184,20 @@ async def _call_chain(chain: Chain, values: Values) -> dict[str, Any]:
     if (outputs := await run_within(chain, values)) is not None:
         return outputs
     if chain not in _opened:
-        _opened[chain] = OpenChain(Opener(), chain, None)
+        _opened[chain] = OpenChain(ClientOptions(), chain, None)
     return await _opened[chain].acall(**values)
 
 
 call_by(_call_chain)
 
 
-def make_runnable(chain: OpenChain) -> Runnable[Any, Any]:
-    from textevolve.llm.chains.langchain_runnables import ChainRunnable
-
-    return ChainRunnable(chain)
-
-
-def make_chat_model(client: Opener, model: str | None, options: Mapping[str, Any]) -> BaseChatModel:
-    from textevolve.llm.chains.langchain_runnables import JournaledChatModel
-
-    return JournaledChatModel(door=OpenModel(keep_models(client, None, model), model), **options)
-
-
-def make_dspy_module(chain: OpenChain) -> Any:
-    from textevolve.llm.chains.dspy_modules import ChainModule
-
-    return ChainModule(chain)
-
-
-def make_dspy_lm(client: Opener, model: str | None, options: Mapping[str, Any]) -> Any:
-    from textevolve.llm.chains.dspy_modules import make_lm
-
-    given = {name: value for name, value in options.items() if value is not None}
-    return make_lm(OpenModel(keep_models(client, None, model), model), **given)
+def open_model(client: ClientOptions, model: str | None) -> OpenModel:
+    return OpenModel(keep_models(client, None, model), model)
 
 
 @asynccontextmanager
 async def open_chat(
-    client: Opener, agent: str, options: Mapping[str, Any]
+    client: ClientOptions, agent: str, options: Mapping[str, Any]
 ) -> AsyncGenerator[AgentChat]:
     """A chat with an agent, whose calls are a run of the store."""
     settings = client.read_settings()
@@ -238,7 +215,7 @@ async def open_chat(
         yield chat
 
 
-def keep_chat(client: Opener, agent: str, options: Mapping[str, Any]) -> OpenChat:
+def keep_chat(client: ClientOptions, agent: str, options: Mapping[str, Any]) -> OpenChat:
     chat = OpenChat(partial(open_chat, client, agent, options))
     client.keep(chat.kept)
     return chat
@@ -246,7 +223,7 @@ def keep_chat(client: Opener, agent: str, options: Mapping[str, Any]) -> OpenCha
 
 @asynccontextmanager
 async def open_namespace(
-    client: Opener, name: str | None = None, *, create: bool = False, source: str = "Python"
+    client: ClientOptions, name: str | None = None, *, create: bool = False, source: str = "Python"
 ) -> AsyncGenerator[AsyncNamespace]:
     """A namespace, that of the settings unless another one is named. `source`: who works there, as
     `runs list` shows it."""
@@ -263,7 +240,7 @@ async def open_namespace(
 
 
 def keep_namespace(
-    client: Opener, name: str | None = None, *, create: bool = False, source: str = "Python"
+    client: ClientOptions, name: str | None = None, *, create: bool = False, source: str = "Python"
 ) -> Namespace:
     named = name or client.read_settings().namespace
     opened = partial(open_namespace, client, named, create=create, source=source)

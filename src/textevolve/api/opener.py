@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from textevolve.api.objects import JudgeOptions, Objects
+from textevolve.api.options import ClientOptions
 from textevolve.evaluation import Evaluator
-from textevolve.events import Listener, silence
-from textevolve.settings import Settings, override_settings, read_settings
 from textevolve.studies.kinds import find_study
 
 if TYPE_CHECKING:
@@ -19,15 +17,11 @@ if TYPE_CHECKING:
     from langchain_core.runnables import Runnable
 
     from textevolve.api.opened import OpenChain, OpenJudge
-    from textevolve.engine.sync import KeptOpen
     from textevolve.llm.chains.chain import Chain
     from textevolve.loops.metrics import Metric, Pick
     from textevolve.studies.study import StudySpec
-    from textevolve.wiring import Limits
 
-T = TypeVar("T")
-
-Judge: TypeAlias = str | Evaluator | JudgeOptions
+AnyJudge: TypeAlias = str | Evaluator | JudgeOptions
 """A judge's name, such as "probe+rules", an evaluator, or an object such as `Debate(rounds=2)`."""
 
 Rows: TypeAlias = str | Path | Iterable[Mapping[str, Any]]
@@ -44,55 +38,9 @@ def load_opened():
     return opened
 
 
-class Opener:
+class Opener(ClientOptions):
     """Opens what outlives a call: judges, chains, models of other frameworks. `Client` and
-    `AsyncClient` add the verbs.
-
-    `model`: for verbs that name none. `settings`: without them files and environment are read when
-    a verb begins. `limits`: of money, tokens and calls, for each run. `time_limit`: in seconds, for
-    each run. `concurrency`: calls in flight. `batch`: ask in batch jobs, each of which may take a
-    day. `on`: the Ray cluster that cases are spread over, "ray" or ray://HOST:PORT; "none": this
-    process. `server`: the address of a server that runs the studies; "none": this machine does,
-    whatever the settings say. `listener`: hears each call, retry and step.
-    """
-
-    def __init__(
-        self,
-        model: str | None = None,
-        *,
-        store: str | Path | None = None,
-        settings: Settings | None = None,
-        limits: Limits | None = None,
-        concurrency: int | None = None,
-        batch: bool | None = None,
-        on: str | None = None,
-        listener: Listener = silence,
-        server: str | None = None,
-        time_limit: float | None = None,
-    ) -> None:
-        values = {"store": store, "concurrency": concurrency, "batch": batch, "on": on}
-        self.model, self.limits, self.time_limit = model, limits, time_limit
-        self.server, self.listener = server, listener
-        self._settings = settings
-        self._overrides = {name: value for name, value in values.items() if value is not None}
-        self._open: WeakSet[KeptOpen[Any]] = WeakSet()
-
-    def read_settings(self, model: str | None = None) -> Settings:
-        """The settings in force, with what the client was given laid over them.
-
-        Raises:
-            SettingsError: a file or a value cannot be used.
-        """
-        named = model or self.model
-        overrides = {**self._overrides, **({"model": named} if named else {})}
-        if self._settings is None:
-            return read_settings(overrides)[0]
-        return override_settings(self._settings, overrides) if overrides else self._settings
-
-    def keep(self, opened: KeptOpen[T]) -> KeptOpen[T]:
-        """Have something closed with the client."""
-        self._open.add(opened)
-        return opened
+    `AsyncClient` add the verbs."""
 
     def judge(self, spec: str | JudgeOptions, *, model: str | None = None) -> OpenJudge:
         """An evaluator by its spec, such as "probe+rules", that can be awaited on any thread and
@@ -105,7 +53,7 @@ class Opener:
 
     def as_metric(
         self,
-        judge: Judge,
+        judge: AnyJudge,
         *,
         input: Pick = None,
         output: Pick = None,
@@ -136,7 +84,9 @@ class Opener:
 
     def as_runnable(self, chain: object, *, model: str | None = None) -> Runnable[Any, Any]:
         """A chain as a LangChain Runnable: a mapping of inputs in, of outputs out."""
-        return load_opened().make_runnable(self.open_chain(chain, model=model))
+        from textevolve.llm.chains.langchain_runnables import ChainRunnable
+
+        return ChainRunnable(self.open_chain(chain, model=model))
 
     def as_chat_model(
         self,
@@ -148,28 +98,23 @@ class Opener:
     ) -> BaseChatModel:
         """A model of ours as a LangChain chat model, whose calls are journaled and limited. Within
         a step of a chain it is that chain's model, and its calls count with the step."""
-        options = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
-        return load_opened().make_chat_model(self, model, options)
+        from textevolve.llm.chains.langchain_runnables import JournaledChatModel
+
+        door = load_opened().open_model(self, model)
+        options: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
+        return JournaledChatModel(door=door, seed=seed, **options)
 
     def as_dspy_module(self, chain: object, *, model: str | None = None) -> Any:
         """A chain as a DSPy module, which gives a prediction with the chain's outputs."""
-        return load_opened().make_dspy_module(self.open_chain(chain, model=model))
+        from textevolve.llm.chains.dspy_modules import ChainModule
 
-    def as_dspy_lm(
-        self,
-        model: str | None = None,
-        *,
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-    ) -> Any:
-        """A model of ours as `dspy.LM`, as `as_chat_model`."""
-        options = {"temperature": temperature, "max_tokens": max_tokens}
-        return load_opened().make_dspy_lm(self, model, options)
+        return ChainModule(self.open_chain(chain, model=model))
 
-    def close(self) -> None:
-        """Close what is open; what is asked meanwhile is ended."""
-        for opened in list(self._open):
-            opened.close()
+    def as_dspy_lm(self, model: str | None = None, **options: Any) -> Any:
+        """A model of ours as `dspy.LM`, as `as_chat_model`. `options`: temperature, max_tokens."""
+        from textevolve.llm.chains.dspy_modules import make_lm
+
+        return make_lm(load_opened().open_model(self, model), **options)
 
     async def _run(
         self,

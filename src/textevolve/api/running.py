@@ -19,12 +19,12 @@ from textevolve.studies.study import StudySpec
 from textevolve.wiring import take_limits
 
 if TYPE_CHECKING:
-    from textevolve.api.client import Opener
+    from textevolve.api.options import ClientOptions
     from textevolve.remote.runs import RemoteServer
 
 
 async def run_study(
-    client: Opener,
+    client: ClientOptions,
     spec: StudySpec,
     cases: Iterable[Any] | None,
     objects: dict[str, object],

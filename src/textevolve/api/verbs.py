@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from textevolve.api.memory_verbs import MemoryVerbs
 from textevolve.api.objects import JudgeOptions, Objects
-from textevolve.api.opener import AskedModel, Judge, Rows, load_opened, specify, split_rows
+from textevolve.api.opener import AnyJudge, AskedModel, Rows, load_opened, specify, split_rows
 from textevolve.api.results import CaseResult
 from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, Case, check_case
@@ -82,7 +82,7 @@ class AsyncClient(MemoryVerbs):
         input: str,
         candidates: str | Iterable[str],
         *,
-        judge: Judge | None = None,
+        judge: AnyJudge | None = None,
         profile: str | Path | Profile | None = None,
         rubric: str | None = None,
         rounds: int | None = None,
@@ -95,7 +95,7 @@ class AsyncClient(MemoryVerbs):
         seed: int | None = None,
         name: str = "",
     ) -> CaseResult:
-        """Judge candidates by a debate, or by another `judge`, and return scores and feedback.
+        """AnyJudge candidates by a debate, or by another `judge`, and return scores and feedback.
 
         `profile`: who debates, about what and how; `rounds`, `weights` and `threshold` are laid
         over it, and `judge=Debate(...)` takes its other parameters. `images`: those of the input,
@@ -126,7 +126,7 @@ class AsyncClient(MemoryVerbs):
         self,
         cases: Iterable[CaseLike],
         *,
-        judge: Judge | None = None,
+        judge: AnyJudge | None = None,
         profile: str | Path | Profile | None = None,
         rubric: str | None = None,
         rounds: int | None = None,
@@ -140,7 +140,7 @@ class AsyncClient(MemoryVerbs):
         seed: int | None = None,
         name: str = "",
     ) -> AsyncGenerator[CaseResult]:
-        """Judge many cases; results come as they finish (`result.index` is the case's place), or
+        """AnyJudge many cases; results come as they finish (`result.index` is the case's place), or
         `ordered`.
 
         Cases are read lazily, once. One that cannot be judged fails alone, and its result says why.
@@ -165,7 +165,7 @@ class AsyncClient(MemoryVerbs):
         *,
         models: AskedModel | Iterable[AskedModel] = (),
         metric: str | LabelMetric | Iterable[str | LabelMetric] = (),
-        judge: Judge | Iterable[Judge] = (),
+        judge: AnyJudge | Iterable[AnyJudge] = (),
         label: str | None = None,
         input: str | None = None,
         outputs: str | Iterable[str] | None = None,
@@ -218,9 +218,9 @@ class AsyncClient(MemoryVerbs):
         data: Rows = (),
         *,
         templates: Mapping[str, str] | None = None,
-        judge: Judge | None = None,
+        judge: AnyJudge | None = None,
         metric: str | LabelMetric | None = None,
-        second_judge: Judge | None = None,
+        second_judge: AnyJudge | None = None,
         label: str | None = None,
         step: str | None = None,
         answer: str | None = None,
@@ -275,8 +275,8 @@ class AsyncClient(MemoryVerbs):
         self,
         task: str,
         *,
-        judge: Judge | None = None,
-        second_judge: Judge | None = None,
+        judge: AnyJudge | None = None,
+        second_judge: AnyJudge | None = None,
         judge_model: str | None = None,
         generator: str | Generator | None = None,
         threshold: float | None = None,
@@ -320,7 +320,7 @@ class AsyncClient(MemoryVerbs):
     async def innovate(
         self,
         input: str,
-        judge: Judge = "debate",
+        judge: AnyJudge = "debate",
         *,
         judge_model: str | None = None,
         outputs: int | None = None,
@@ -362,7 +362,7 @@ class AsyncClient(MemoryVerbs):
         candidates: Iterable[str] = (),
         profile: str | Path | Profile | None = None,
         debate: Mapping[str, Any] | None = None,
-        judge: Judge | None = None,
+        judge: AnyJudge | None = None,
         judge_model: str | None = None,
         recall: str | Recall = nothing,
         proposals: int | None = None,
@@ -605,7 +605,7 @@ class AsyncClient(MemoryVerbs):
 
 def _specify_evaluation(
     objects: Objects,
-    judge: Judge | None,
+    judge: AnyJudge | None,
     profile: str | Path | Profile | None,
     recall: Recall,
     fields: Mapping[str, Any],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
@@ -20,31 +19,19 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Judge: TypeAlias = str | Evaluator | Callable[[Case], object] | None
+JudgeLike: TypeAlias = str | Evaluator | Callable[[Case], object] | None
 TextLike: TypeAlias = tuple[str, str] | Mapping[str, Any]
 
+NAMES = (*("input", "output", "judge", "min_score", "rubric", "reference", "context", "model"),)
+
 __tracebackhide__ = True  # pytest shows no frames of this file
-
-
-@dataclass(frozen=True)
-class TextToJudge:
-    """A text with what is demanded of it: the arguments of `assert_text`."""
-
-    input: str = ""
-    output: str = ""
-    judge: Judge = None
-    min_score: float | None = None
-    rubric: str = ""
-    reference: str | None = None
-    context: str | None = None
-    model: str | None = None
 
 
 async def ajudge_text(
     input: str,
     output: str,
     *,
-    judge: Judge = None,
+    judge: JudgeLike = None,
     rubric: str = "",
     reference: str | None = None,
     context: str | None = None,
@@ -60,15 +47,16 @@ async def ajudge_text(
     Raises:
         UnjudgedError: no score came. InputError: a text or the judge cannot be used.
     """
-    text = TextToJudge(input, output, judge, None, rubric, reference, context, model)
-    return (await _judge([text], asserted=False))[0]
+    texts = {"reference": reference, "context": context, "rubric": rubric}
+    demand = {"input": input, "output": output, "judge": judge, "model": model, **texts}
+    return (await _judge([demand], asserted=False))[0]
 
 
 async def aassert_text(
     input: str,
     output: str,
     *,
-    judge: Judge = None,
+    judge: JudgeLike = None,
     min_score: float | None = None,
     rubric: str = "",
     reference: str | None = None,
@@ -83,14 +71,15 @@ async def aassert_text(
         UnjudgedError: no score came, which is never counted as 0.
         InputError: a text, the judge or the score cannot be used.
     """
-    text = TextToJudge(input, output, judge, min_score, rubric, reference, context, model)
-    return (await _judge([text]))[0]
+    texts = {"reference": reference, "context": context, "rubric": rubric}
+    demand = {"input": input, "output": output, "judge": judge, "model": model, **texts}
+    return (await _judge([{**demand, "min_score": min_score}]))[0]
 
 
 async def aassert_texts(
     texts: Iterable[TextLike],
     *,
-    judge: Judge = None,
+    judge: JudgeLike = None,
     min_score: float | None = None,
     rubric: str = "",
     model: str | None = None,
@@ -99,8 +88,8 @@ async def aassert_texts(
     else `assert_text` takes, which wins over what is said for all. All are judged before the test
     fails.
     """
-    shared = TextToJudge(judge=judge, min_score=min_score, rubric=rubric, model=model)
-    return await _judge([_read_text(shared, text, n) for n, text in enumerate(texts, 1)])
+    shared = {"judge": judge, "min_score": min_score, "rubric": rubric, "model": model}
+    return await _judge([{**shared, **_read_text(t, n)} for n, t in enumerate(texts, 1)])
 
 
 def _waiting(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
@@ -122,18 +111,19 @@ assert_text = _waiting(aassert_text)
 assert_texts = _waiting(aassert_texts)
 
 
-def _read_text(shared: TextToJudge, text: TextLike, number: int) -> TextToJudge:
+def _read_text(text: TextLike, number: int) -> Mapping[str, Any]:
     try:
-        if isinstance(text, Mapping):
-            return replace(shared, **{"input": None, "output": None, **text})
-        input, output = text
+        if not isinstance(text, Mapping):
+            input, output = text
+            return {"input": input, "output": output}
     except (TypeError, ValueError):
-        names = ", ".join(TextToJudge.__annotations__)
-        raise InputError(f"text {number}: give a pair, or a mapping with {names}") from None
-    return replace(shared, input=input, output=output)
+        text = {"": None}
+    if not set(text) <= set(NAMES):
+        raise InputError(f"text {number}: give a pair, or a mapping with {', '.join(NAMES)}")
+    return text
 
 
-async def _judge(texts: list[TextToJudge], *, asserted: bool = True) -> list[EvaluationResult]:
+async def _judge(texts: list[dict[str, Any]], *, asserted: bool = True) -> list[EvaluationResult]:
     """The results, where all texts have one and are good enough."""
     session = find_session()
     run = session.open()
@@ -146,27 +136,29 @@ async def _judge(texts: list[TextToJudge], *, asserted: bool = True) -> list[Eva
     failed = any(one.demand.asserted and one.passed is False for one in assertions)
     if not failed and len(results) == len(assertions):
         return results
-    from textevolve.testing.messages import describe
+    from textevolve.testing.messages import describe_failures
 
-    message = describe(assertions, run.id)
+    message = describe_failures(assertions, run.id)
     raise AssertionError(message) if failed else UnjudgedError(message)
 
 
-def _demand(session: JudgingSession, text: TextToJudge, asserted: bool) -> tuple[Case, Demand]:
+def _demand(
+    session: JudgingSession, text: Mapping[str, Any], asserted: bool
+) -> tuple[Case, Demand]:
     """The case that a text is, and what is demanded of it."""
     name, place = session.name_next()
-    context = text.context
-    case = Case(text.input, (text.output,), name, reference=text.reference, context=context)
+    given = text.get("reference"), text.get("context")
+    case = Case(text.get("input"), (text.get("output"),), name, {}, *given)  # pyright: ignore[reportArgumentType]  checked next
     try:
         check_case(case)
     except InputError as error:
         raise InputError(str(error).replace("candidate 1", "the output")) from None
-    least = text.min_score
+    rubric, least = text.get("rubric") or "", text.get("min_score")
     demand = session.open().demand(
-        text.judge,
+        text.get("judge"),
         case,
-        model=text.model or "",
-        rubric=read_argument(text.rubric) if text.rubric else "",
+        model=text.get("model") or "",
+        rubric=read_argument(rubric) if rubric else "",
         min_score=session.options.min_score if least is None and asserted else least,
         asserted=asserted,
         position=place,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from textevolve.api.objects import Objects
@@ -26,7 +27,6 @@ from textevolve.judge_specs import (
     parse_evaluator,
     split_rules,
 )
-from textevolve.llm.providers import resolve
 from textevolve.llm.wrappers import replay_models
 from textevolve.settings import Settings, today
 from textevolve.store.repository import Store, open_store
@@ -36,7 +36,6 @@ from textevolve.studies.assertions import (
     Assertion,
     AssertionsSpec,
     Demand,
-    find_row,
     judge_case,
     write_demand,
 )
@@ -51,7 +50,7 @@ OFFLINE = "the journal has no answer to this, and asking a model is forbidden"
 
 
 @dataclass(frozen=True)
-class OpenedRun:
+class SessionRun:
     store: Store
     run: RunRecord
     bench: Workbench
@@ -95,13 +94,13 @@ class AssertionRun:
             InputError: a case or a judge cannot be used. StoreError: it cannot be kept.
         """
 
-        async def judge_all(opened: OpenedRun) -> list[Assertion]:
-            work = [lambda text=text: self._judge_one(*text, opened) for text in texts]
+        async def judge_all(opened: SessionRun) -> list[Assertion]:
+            work = [partial(self._judge_one, case, demand, opened) for case, demand in texts]
             return await gather_bounded(work, opened.bench.concurrency)
 
         return await self.kept.do(judge_all)
 
-    async def _open(self, stack: AsyncExitStack) -> OpenedRun:
+    async def _open(self, stack: AsyncExitStack) -> SessionRun:
         store = stack.enter_context(open_store(self._settings.store))
         run = self._register(store, stack)
         self.id = run.id
@@ -109,7 +108,7 @@ class AssertionRun:
         models = replay_models(journal, dict) if self._offline else None
         setting = Setting("", (self._settings.model or "",), today(), self._objects.by_name)
         opened = open_workbench(setting, self._settings, journal, self._limits, models=models)
-        return OpenedRun(store, run, await stack.enter_async_context(opened))
+        return SessionRun(store, run, await stack.enter_async_context(opened))
 
     def _register(self, store: Store, stack: AsyncExitStack) -> RunRecord:
         """The session's run, which the first of its processes makes."""
@@ -127,7 +126,7 @@ class AssertionRun:
         stack.enter_context(store.lease(run.id))
         return run
 
-    async def _judge_one(self, case: Case, demand: Demand, opened: OpenedRun) -> Assertion:
+    async def _judge_one(self, case: Case, demand: Demand, opened: SessionRun) -> Assertion:
         try:
             if None in judge_models(demand.judge, None):
                 demand = replace(demand, model=await self._find_model(demand.model))
@@ -137,13 +136,13 @@ class AssertionRun:
             if isinstance(cause, Exception):  # the test shows where in the user's code
                 raise cause from None
             assertion = Assertion(case, demand, failure_of(error))
-        if self._offline and find_row(assertion).status == "skipped":
+        if self._offline and STUDY.row(assertion).status == "skipped":
             assertion = replace(assertion, result=failure_of(BudgetError(OFFLINE)))
         own = demand.judge.startswith(OWN) and isinstance(assertion.result, EvaluationResult)
         # No journal has the answers of the program's own evaluators.
         parameters = write_demand(replace(demand, given=assertion.result if own else None))
         kept = replace(case, parameters=parameters)
-        record = keep_record(STUDY, assertion, find_row(assertion))
+        record = keep_record(STUDY, assertion, STUDY.row(assertion))
         await asyncio.shield(asyncio.to_thread(opened.store.append, opened.run.id, kept, record))
         return assertion
 
@@ -155,13 +154,9 @@ class AssertionRun:
         return self._models[name]
 
     async def _choose_model(self, name: str) -> str:
-        if not self._offline:
-            return (await choose_model(self._settings, name or None))[0]
-        if not name:
+        if self._offline and not name:
             raise SettingsError("name the model whose answers the journal has; none is looked for")
-        with suppress(SettingsError):  # a provider that is not known here may be so elsewhere
-            return resolve(name, self._settings, asks=False).spec
-        return name
+        return (await choose_model(self._settings, name or None, asks=not self._offline))[0]
 
 
 def _fit_judge(judge: str, case: Case, *, named: bool) -> str:
@@ -172,23 +167,19 @@ def _fit_judge(judge: str, case: Case, *, named: bool) -> str:
         InputError: it does not look at one of them.
     """
     _, model_judge = split_rules(judge)
-    if model_judge is None:  # rules, or an evaluator of the user's own
-        return judge
-    parsed = parse_evaluator(model_judge)
-    options = OPTIONS.get(parsed.name)
-    if options is None and parsed.name != METRIC:  # a judge of another package
-        return judge
+    parsed = None if model_judge is None else parse_evaluator(model_judge)
+    if parsed is None or (parsed.name not in OPTIONS and parsed.name != METRIC):
+        return judge  # rules, an evaluator of the user's own, a judge of another package
+    missing = other = ""
     if case.context is not None and "context" not in parsed.needs:
+        missing, other = "context", "faithfulness"
+    elif case.reference is not None and not parsed.reads_reference:
+        if not named and "reference" in OPTIONS.get(parsed.name, ()):
+            name, at, model = judge.partition("@")
+            return f"{name}+reference{at}{model}"
+        missing, other = "reference", "probe+rules+reference"
+    if other:
         raise InputError(
-            f"judge '{judge}' does not look at the context: take one that does, such as"
-            " faithfulness"
+            f"judge '{judge}' does not look at the {missing}: take one that does, such as {other}"
         )
-    if case.reference is None or parsed.reads_reference:
-        return judge
-    if named or "reference" not in (options or ()):
-        raise InputError(
-            f"judge '{judge}' does not look at the reference: take one that does, such as"
-            " probe+rules+reference"
-        )
-    name, at, model = judge.partition("@")
-    return f"{name}+reference{at}{model}"
+    return judge

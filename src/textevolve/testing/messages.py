@@ -42,7 +42,7 @@ def end_session(session: JudgingSession, reports: Sequence[str]) -> list[str]:
     ]
 
 
-def describe(assertions: Sequence[Assertion], run: str) -> str:
+def describe_failures(assertions: Sequence[Assertion], run: str) -> str:
     """Each text that is not good enough, or has no score; the first line says the most."""
     wrong = [one for one in assertions if one.passed is not True]
     lines: list[str] = []

@@ -157,7 +157,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    if lines := config.stash.get(_SUMMARY, []):
+    lines = config.stash.get(_SUMMARY, list[str]())
+    if lines:
         terminalreporter.write_sep("=", "texts judged (textevolve)")
     for line in lines:
         terminalreporter.write_line(line, red=line.startswith("error: "))
