@@ -115,7 +115,8 @@ class RateReport:
     """`raw`: the mean of the judge's verdicts on the unlabelled texts; its interval knows nothing
     of the judge's errors. `missing`: texts, and labelled ones, without a verdict of the judge.
     `moved`: texts of the large file that are among the labelled ones. `field`: where the judge's
-    verdicts stand. `is_rate`: all verdicts are yes or no.
+    verdicts stand. `is_rate`: all verdicts are yes or no. `powered` is None in a record of an
+    earlier version, which computed it with a package that was missing.
     """
 
     field: str
@@ -126,7 +127,7 @@ class RateReport:
     missing: int
     missing_labelled: int
     moved: int
-    powered: PoweredMean
+    powered: PoweredMean | None = None
     is_rate: bool = False
 
 
@@ -152,12 +153,13 @@ def report_rate(field: str, judged: Array, ours: Array, people: Array, moved: in
 
 def explain_rate(report: RateReport) -> Iterator[str]:
     """The meaning of the figures; the first sentence is the finding."""
-    mean, interval = report.powered.value, report.powered.interval
-    if math.isnan(interval.low):
+    powered = report.powered
+    interval = powered.interval if powered else Interval(math.nan, math.nan, "no mean is kept")
+    if powered is None or math.isnan(interval.low):
         yield f"The {'rate' if report.is_rate else 'mean'} cannot be corrected: {interval.reason}."
     else:
         ends = f"with 95 % confidence {interval.low:.3f} to {interval.high:.3f}"
-        yield f"People would give {mean:.3f} on average, {ends}."
+        yield f"People would give {powered.value:.3f} on average, {ends}."
         if interval.low <= report.raw <= interval.high:
             yield "The raw figure lies within that, so the labels do not show it to be wrong."
         else:

@@ -194,8 +194,9 @@ def report(_spec: RatesSpec, rate: RateReport) -> Report:
 
 def _rows(rate: RateReport) -> Iterator[tuple[str, Estimate]]:
     yield "as judged", with_ends(rate.raw, rate.raw_interval)
-    yield "prediction-powered mean", with_ends(rate.powered.value, rate.powered.interval)
-    yield "people's labels alone", with_ends(rate.powered.human, rate.powered.human_interval)
+    if rate.powered is not None:
+        yield "prediction-powered mean", with_ends(rate.powered.value, rate.powered.interval)
+        yield "people's labels alone", with_ends(rate.powered.human, rate.powered.human_interval)
 
 
 def data(_spec: RatesSpec, rate: RateReport) -> Mapping[str, Any]:
