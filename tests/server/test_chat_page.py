@@ -160,20 +160,6 @@ def begun_to_count(url, **fields):
         yield told, response
 
 
-def test_an_answer_is_stopped_and_what_was_written_is_kept(browser_of, world):
-    session = dict(say(browser_of, "Hello."))["begun"]["session"]
-    with begun_to_count(browser_of.url, session=session) as (told, rest):
-        busy = dict(say(browser_of, "Me, too.", session=session))
-        assert "an answer is being written" in busy["failed"]["message"]
-        assert browser_of.post(f"{CHAT}/stop", CHAT, session=session)[0] == 200
-        events = read_events((told + rest.read()).decode())
-    assert "Stopped" in dict(events)["answer"]["html"]
-    last = world.resources.sessions("acme").messages(session)[-1]
-    assert last.details.interrupted
-    assert not last.text.endswith("1999")
-    assert browser_of.post(f"{CHAT}/stop", CHAT, session="se_none")[0] == 404
-
-
 def test_who_leaves_stops_the_answer(browser_of, world):
     with begun_to_count(browser_of.url):
         pass

@@ -119,21 +119,6 @@ class Learner:
             learned.cancel()
 
 
-class StandAside:
-    """A model whose calls wait while somebody waits for an answer."""
-
-    def __init__(self, model: Model, quiet: Quiet) -> None:
-        self.model, self._quiet = model, quiet
-
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    async def __call__(self, request: Request, /) -> Response:
-        await self._quiet.wait()
-        return await self.model(request)
-
-
 MESSAGE_TOKENS = 8
 """What a message takes beside its text."""
 
@@ -292,9 +277,8 @@ class ChatParts:
 
     Attributes:
         context: Tokens that the prompt and the answer may have together.
-        max_tokens: Tokens that the answer may have.
-        schema: The JSON schema that the answer is to keep to.
-        tools: Functions that may be called; `tools` and `tool_choice` are as `Request` has them.
+        asking: What each request has beside its messages: the schema of the answer, its tokens,
+            tools.
         exchange: Calls of tools and their results since the last message.
         recall: Returns what is remembered; None for an agent without memories.
         use: Notes which memories were shown.
@@ -309,11 +293,7 @@ class ChatParts:
     keeper: SessionKeeper
     today: str
     context: int
-    max_tokens: int
-    temperature: float | None = None
-    schema: str | None = None
-    tools: str | None = None
-    tool_choice: str | None = None
+    asking: Request
     exchange: tuple[Message, ...] = ()
     recall: RecallFor | None = None
     use: Callable[[Sequence[str], float], Awaitable[None]] | None = None
@@ -472,7 +452,8 @@ class AgentChat:
     async def _lay_out(self, share: float) -> tuple[ChatPrompt, HistoryShortened | None]:
         """The prompt whose earlier messages have so large a share of their room: of the half of the
         context that persona, memories and the message do not need."""
-        room = int((self.parts.context - self.parts.max_tokens) // 2 * share)
+        answer = self.parts.asking.max_tokens or 0
+        room = int((self.parts.context - answer) // 2 * share)
         left_out = [one.details.summary.until for one in self.messages if one.details.summary]
         first = max([first_shown(size_of(self.messages), room), *left_out])
         if not share:
@@ -516,15 +497,7 @@ class AgentChat:
         after the model had answered, the answer is found there."""
         key = f"{self.session}:{self.messages[-1].position}"
         sample = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big")
-        return Request(
-            messages=prompt.messages(),
-            schema=self.parts.schema,
-            temperature=self.parts.temperature,
-            max_tokens=self.parts.max_tokens,
-            sample=sample,
-            tools=self.parts.tools,
-            tool_choice=self.parts.tool_choice,
-        )
+        return replace(self.parts.asking, messages=prompt.messages(), sample=sample)
 
     async def _interrupt(self) -> ChatAnswer:
         """Store what was written, if anything was."""
@@ -534,7 +507,7 @@ class AgentChat:
         return ChatAnswer(self._written, len(self.messages), True, memories=memories)
 
     async def _finish(self, response: Response) -> ChatAnswer:
-        calls = response.tool_calls if self.parts.tools is not None else ()
+        calls = response.tool_calls if self.parts.asking.tools is not None else ()
         unwanted = not calls and not response.text.strip()
         if unwanted and (response.tool_calls or response.reasoning):
             raise AnswerError(f"{self.parts.model.name}: {why_without_text(response)}")

@@ -24,14 +24,13 @@ from textevolve.agents.chat import (
     Learner,
     Persona,
     Quiet,
-    StandAside,
 )
 from textevolve.agents.resources import StoredAgent, split_name
 from textevolve.agents.session import FinishedTurn, SessionKeeper, SessionMessage
 from textevolve.errors import AnswerError, InputError
 from textevolve.events import Listener, silence
 from textevolve.llm.mapreduce import SMALLEST_BUDGET, compress
-from textevolve.llm.model import Message
+from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.providers import CONTEXT, context_of
 from textevolve.memory.creation import Start, create_memories, keep_points
 from textevolve.memory.extraction import CreationSettings, extract_points
@@ -231,10 +230,6 @@ async def open_chat_run(
 class Chats:
     """The chats of a workbench: one of a command, or all of a server. Close it at the end; what is
     then still to be learned of stored sessions is learned another time.
-
-    Attributes:
-        answering: The chats whose turns pages follow, by their sessions.
-        noticed: Agents of which a client was told that its chat names no user.
     """
 
     def __init__(self, bench: Workbench, *, shared: bool = False) -> None:
@@ -244,8 +239,6 @@ class Chats:
         self._learners: dict[tuple[str, ...], Learner] = {}
         self._unkept: dict[str, _UnkeptKeeper] = {}
         self._quiet = Quiet()
-        self.answering: dict[str, AgentChat] = {}
-        self.noticed: set[str] = set()
 
     async def plan(self, request: ChatRequest) -> ChatPlan:
         """Plan a chat of the workbench's store; agents that name no model speak by its first one.
@@ -281,11 +274,14 @@ class Chats:
             keeper=keeper,
             today=today(),
             context=_context_of(plan, bench.settings),
-            max_tokens=request.options.answer_tokens,
-            temperature=request.options.temperature,
-            schema=request.schema,
-            tools=request.tools,
-            tool_choice=request.tool_choice,
+            asking=Request(
+                messages=(),
+                schema=request.schema,
+                temperature=request.options.temperature,
+                max_tokens=request.options.answer_tokens,
+                tools=request.tools,
+                tool_choice=request.tool_choice,
+            ),
             exchange=request.exchange,
             recall=partial(_recall, bench, plan) if plan.collections else None,
             use=store.use,
@@ -309,7 +305,7 @@ class Chats:
     async def _learn(self, plan: ChatPlan, collection: str, turn: FinishedTurn) -> tuple[str, ...]:
         """Make memories of a turn. They come from its session up to there: what was learned of it
         before is not read again, and helps to understand."""
-        model = StandAside(self._bench.model_of(plan.model), self._quiet_for(plan))
+        model = self._bench.model_of(plan.model)
         name = split_name(collection, plan.agent.namespace)[1]
         unkept = self._unkept.pop(turn.session, None)
         if unkept is not None:
@@ -336,7 +332,7 @@ class Chats:
     async def _learn_unkept(
         self,
         plan: ChatPlan,
-        model: StandAside,
+        model: Model,
         collection: str,
         unkept: _UnkeptKeeper,
         turn: FinishedTurn,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
@@ -31,12 +30,10 @@ from textevolve.server.state import ServerState
 from textevolve.store import kinds
 from textevolve.studies.chats import ChatOptions, ChatRequest, MemoryUse
 
-log = logging.getLogger("textevolve.server")
-SESSION, MEMORY, RECALL, NOTICE = "session", "memory", "memory.", "notice"
+SESSION, MEMORY, RECALL = "session", "memory", "memory."
 """Names in the metadata of a request, and of an answer."""
 NEW = "new"
 """In place of a session's id: one is begun, and its id is told."""
-UNNAMED = "no user and no metadata came; behind a gateway put both into a field extra_body"
 USES: Mapping[str, MemoryUse] = {"on": "on", "recall": "recall", "off": "off"}
 
 
@@ -60,20 +57,16 @@ async def answer_as_agent(
         ApiError: the request cannot be used.
     """
     request, chat = read_chat_request(name, asked), None
+    session = request.options.session
     try:
         chat = await server.chats.open(await server.chats.plan(request))
     except InputError:
-        if request.options.session is None:
+        if session is None:
             raise
-    if chat is None or request.options.session not in (None, chat.session):
-        said = f"there is no session '{request.options.session}'; give its whole id"
+    if chat is None or session not in (None, chat.session):
+        said = f"there is no session '{session}'; give its whole id"
         raise ApiError(404, "not_found", said, param="metadata.session")
-    notice = dict[str, str]()
-    if not (asked.user or asked.metadata or name in server.chats.noticed):
-        server.chats.noticed.add(name)
-        notice = {NOTICE: UNNAMED}
-        log.warning("a chat with %s: %s", name, UNNAMED)
-    return _answer(server, chat, request.text, note, notice)
+    return _answer(server, chat, request.text, note)
 
 
 def read_chat_request(name: str, asked: OwnRequest) -> ChatRequest:
@@ -177,7 +170,7 @@ def _read_recall(given: Mapping[str, str]) -> dict[str, str]:
 
 
 async def _answer(
-    server: ServerState, chat: AgentChat, text: str, note: NoteTokens, notice: Mapping[str, str]
+    server: ServerState, chat: AgentChat, text: str, note: NoteTokens
 ) -> AsyncGenerator[str | AnswerEnd]:
     """The pieces of the answer. What a client has read cannot be taken back: an answer that is
     written anew goes on where the first one ended, or fails where it goes another way."""
@@ -195,6 +188,6 @@ async def _answer(
                         sent = now
                 elif isinstance(event, ChatAnswer):
                     kept = not chat.session.startswith("unkept")
-                    session = {SESSION: chat.session} if kept else {}
+                    session = {SESSION: chat.session} if kept else dict[str, str]()
                     reason, calls = event.finish_reason or "stop", event.tool_calls
-                    yield AnswerEnd(reason, event.usage, {**notice, **session}, calls)
+                    yield AnswerEnd(reason, event.usage, session, calls)

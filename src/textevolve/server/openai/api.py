@@ -27,11 +27,12 @@ from textevolve.server.openai.requests import (
     read_own_request,
     read_shape,
 )
-from textevolve.server.openai.response_writing import write_events, write_response
 from textevolve.server.openai.responses import (
     ResponsesRequest,
     as_chat,
     read_responses,
+    write_events,
+    write_response,
 )
 from textevolve.server.openai.streams import DONE, EventResponse, WhileConnected, begun, event_of
 from textevolve.server.state import ServerState, server_of

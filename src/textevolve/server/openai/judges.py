@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
 from textevolve.server.decisions.deciders import DecidingJudge
@@ -15,15 +17,13 @@ from textevolve.server.decisions.states import (
     ReadState,
     parse_json,
     read_state,
-    state_text,
 )
 from textevolve.server.errors import INVALID, ApiError
 from textevolve.server.openai.completions import AnswerEnd, NoteTokens
 from textevolve.server.openai.requests import OwnRequest, text_of
 
 CANDIDATES = "candidates"
-FIELDS = ("score", "passed", "feedback", "best", "results")
-"""Of a result, as clients read it."""
+_TEXTS = TypeAdapter(Annotated[tuple[str, ...], Field(min_length=1)])
 
 
 def read_case(asked: OwnRequest, judge: DecidingJudge) -> tuple[Case, str]:
@@ -37,12 +37,8 @@ def read_case(asked: OwnRequest, judge: DecidingJudge) -> tuple[Case, str]:
         {"role": one.role, "content": text} for one, text in zip(asked.messages, texts, strict=True)
     ]
     rubric = (asked.metadata or {}).get("rubric", "")
-    given = parse_json((asked.metadata or {}).get(CANDIDATES))
     last = parse_json(texts[-1]) if turns[-1]["role"] == "user" else None
-    if given is not None:
-        told = state_text(Conversation(tuple(turns)))
-        case = Case(told, _read_candidates(given, "metadata.candidates"))
-    elif isinstance(last, Mapping):
+    if isinstance(last, Mapping):
         case = _read_object(cast("Mapping[str, Any]", last))
     else:
         case, asks = _read_exchange(turns)
@@ -58,22 +54,16 @@ def read_case(asked: OwnRequest, judge: DecidingJudge) -> tuple[Case, str]:
     return case, rubric
 
 
-def _read_candidates(given: object, where: str) -> tuple[str, ...]:
-    if not isinstance(given, list):
-        raise ApiError(400, INVALID, "candidates must be a JSON list of texts", param=where)
-    found = cast("list[object]", given)
-    texts = [one for one in found if isinstance(one, str)]
-    if len(texts) < len(found) or not texts:
-        raise ApiError(400, INVALID, "candidates must be a list of texts", param=where)
-    return tuple(texts)
-
-
-def _read_object(given: Mapping[str, Any]) -> Case:
+def _read_object(fields: Mapping[str, Any]) -> Case:
     """The case in a message that is a JSON object."""
-    rest = {name: value for name, value in given.items() if name != CANDIDATES}
-    if CANDIDATES not in given:
-        return _as_case(read_state(given))
-    candidates = _read_candidates(given[CANDIDATES], "messages")
+    if CANDIDATES not in fields:
+        return _as_case(read_state(fields))
+    rest = {name: value for name, value in fields.items() if name != CANDIDATES}
+    try:
+        candidates = _TEXTS.validate_python(fields[CANDIDATES])
+    except ValidationError:
+        message = "candidates must be a list of texts"
+        raise ApiError(400, INVALID, message, param="messages") from None
     # A state has one output; the candidates take its place.
     read = read_state({**rest, "output": candidates[0]})
     return Case(read.input or "", candidates, reference=read.reference, context=read.context)
@@ -103,15 +93,13 @@ async def answer_as_judge(
     Raises:
         ApiError: the request cannot be used, or nothing could be judged.
     """
-    fields = _read_fields(asked)
     case, rubric = read_case(asked, judge)
     with serving.place(), spending(note) as spent:
         results = (await judge.open(rubric)(case)).result
         failures = [one for one in results if isinstance(one, Failure)]
         if len(failures) == len(results):
             raise failure_error(failures[0], spent)
-        said = _write_results(results)
-        yield json.dumps({name: said[name] for name in fields}, ensure_ascii=False)
+        yield json.dumps(_write_results(results), ensure_ascii=False)
         yield AnswerEnd(usage=spent.usage)
 
 
@@ -127,21 +115,3 @@ def _write_result(one: EvaluationResult | Failure) -> dict[str, Any]:
     if isinstance(one, Failure):
         return {"score": None, "passed": None, "feedback": None, "error": one.reason}
     return {"score": one.score, "passed": one.passed, "feedback": one.feedback}
-
-
-def _read_fields(asked: OwnRequest) -> Sequence[str]:
-    """Those of the result that the client's schema has; all where it has none.
-
-    Raises:
-        ApiError: it needs others.
-    """
-    schema = asked.response_format and asked.response_format.asked
-    properties = schema.get("properties") if schema else None
-    if not isinstance(properties, Mapping):
-        return FIELDS
-    required: Any = (schema or {}).get("required")
-    for name in cast("list[object]", required) if isinstance(required, list) else []:
-        if name not in FIELDS:
-            said = f"a judge's result has {', '.join(FIELDS)}, and no '{name}'"
-            raise ApiError(400, INVALID, said, param="response_format")
-    return [name for name in FIELDS if name in properties]

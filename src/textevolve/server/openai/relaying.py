@@ -35,7 +35,7 @@ from textevolve.wiring import allow_calls
 
 log = logging.getLogger("textevolve.server")
 
-PASSED_ON = (400, 404, 409, 413, 422, 429)
+PASSED_ON = (400, 404, 409, 413, 422)
 """Refusals that are about the request, which the client is told with their status."""
 CHATS = "/chat/completions"
 
@@ -140,17 +140,16 @@ def _entry(
 def as_refusal(refused: Refused) -> ApiError:
     """What a client is told of a refusal: its own faults as they are; that our key or address will
     not do is not the client's."""
-    status, said = refused.status, refused.refusal
+    status, said, wait = refused.status, refused.refusal, refused.retry_after
     if is_too_long(status, said):
         return ApiError(400, TOO_LONG, said.message)
     if status == 429 and "insufficient_quota" in said.code:
         return ApiError(429, "insufficient_quota", said.message)
     if status == 429:
-        return ApiError(429, "rate_limit_exceeded", said.message, retry_after=refused.retry_after)
+        return ApiError(429, "rate_limit_exceeded", said.message, retry_after=wait)
     if status in PASSED_ON:
         return ApiError(status, INVALID, said.message, param=said.param or None)
     if status in (408, 425) or status >= 500:
-        wait = refused.retry_after
         return ApiError(503, "upstream_unavailable", said.message, retry_after=wait)
     return ApiError(502, "upstream_error", f"the model's endpoint refuses: {said.message}")
 
@@ -170,8 +169,7 @@ class RelayedAnswer:
             parts = self._parts()
             kind = (await anext(parts)).decode("latin-1")  # the endpoint has taken the request
             return EventResponse(parts, self.relays.serving, kind)
-        raw = await self._raw()
-        return Response(raw, media_type="application/json")
+        return Response(await self._raw(), media_type="application/json")
 
     async def _raw(self) -> bytes:
         async with (

@@ -1,45 +1,51 @@
-"""Requests of OpenAI's Responses, made into chats: what answers chats answers them.
+"""OpenAI's Responses: requests are made into chats, and chat completions into responses.
 
 So endpoints without this API answer them too. What would need a memory of earlier responses is
-refused: agents keep sessions, and clients their conversations. How the answer is written is in
-`response_writing`.
+refused: agents keep sessions, and clients their conversations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, cast
+import secrets
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
+from itertools import chain
+from typing import Any, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from textevolve.evaluation import Usage
+from textevolve.llm.prices import ReportedUsage, usage_of
+from textevolve.llm.wire import CompletionChunk, SentToolCall
 from textevolve.server.errors import INVALID, ApiError
-from textevolve.server.openai.completions import JsonObject
+from textevolve.server.openai.completions import Answering, JsonObject
 from textevolve.server.openai.requests import read_shape
+from textevolve.server.openai.streams import event_of
 
 STATEFUL = ("previous_response_id", "conversation", "background", "prompt", "context_management")
-SAME = ("model", "user", "metadata", "temperature", "top_p", "parallel_tool_calls", "stream")
+SAME = ("user", "metadata", "temperature", "top_p")
 """Fields that chats have by the same names."""
 _PARTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
+_CUTS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
 class ResponsesRequest(BaseModel):
-    """What is read of a request; other fields are passed over."""
+    """The fields that are read; others are passed over, but for `SAME`."""
+
+    model_config = ConfigDict(extra="allow")
 
     model: str
     input: str | list[dict[str, Any]]
     instructions: str | None = None
     stream: bool | None = None
     max_output_tokens: int | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] = []
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    text: dict[str, Any] | None = None
+    text: dict[str, Any] = {}
     reasoning: dict[str, Any] | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    user: str | None = None
-    metadata: dict[str, str] | None = None
-    truncation: Literal["auto", "disabled"] | None = None
 
 
 def read_responses(body: Mapping[str, Any]) -> ResponsesRequest:
@@ -49,10 +55,10 @@ def read_responses(body: Mapping[str, Any]) -> ResponsesRequest:
     """
     for field in STATEFUL:
         if body.get(field):
-            said = f"'{field}' needs responses that are kept, and none are kept here; send the"
-            said += " whole conversation as input, or an agent's session in the metadata"
-            raise ApiError(400, "unsupported_parameter", said, param=field)
-    return read_shape(ResponsesRequest, body)
+            message = f"'{field}' needs responses that are kept, and none are kept here; send the"
+            message += " whole conversation as input, or an agent's session in the metadata"
+            raise ApiError(400, "unsupported_parameter", message, param=field)
+    return read_shape(ResponsesRequest, {n: v for n, v in body.items() if v is not None})
 
 
 def as_chat(asked: ResponsesRequest) -> JsonObject:
@@ -61,28 +67,28 @@ def as_chat(asked: ResponsesRequest) -> JsonObject:
     Raises:
         ApiError: there is an item, a part or a tool that chats do not have.
     """
-    messages = list(_read_input(asked))
-    if asked.instructions:
-        messages.insert(0, {"role": "system", "content": asked.instructions})
-    body: JsonObject = {name: getattr(asked, name) for name in SAME} | {"messages": messages}
+    extra, choice = asked.model_extra or {}, asked.tool_choice
+    body: JsonObject = {name: extra.get(name) for name in SAME}
+    body |= {"model": asked.model, "messages": list(_read_input(asked)), "stream": asked.stream}
     body["max_completion_tokens"] = asked.max_output_tokens
-    body["tools"] = [_read_tool(tool, n) for n, tool in enumerate(asked.tools or [])] or None
-    body["tool_choice"] = _read_choice(asked.tool_choice) if body["tools"] else None
-    body["response_format"] = _read_format(asked.text or {})
+    body["response_format"] = _read_format(asked.text.get("format"))
     body["reasoning_effort"] = (asked.reasoning or {}).get("effort")
-    if asked.stream:
-        body["stream_options"] = {"include_usage": True}
-    if not body["tools"]:
-        body["parallel_tool_calls"] = None
+    body["stream_options"] = {"include_usage": True} if asked.stream else None
+    if asked.tools:
+        body["tools"] = [_read_tool(tool, n) for n, tool in enumerate(asked.tools)]
+        body["parallel_tool_calls"] = asked.parallel_tool_calls
+        if isinstance(choice, dict):
+            choice = {"type": "function", "function": {"name": choice.get("name")}}
+        body["tool_choice"] = choice
     return {name: value for name, value in body.items() if value is not None}
 
 
 def _read_input(asked: ResponsesRequest) -> Iterator[JsonObject]:
-    if isinstance(asked.input, str):
-        yield {"role": "user", "content": asked.input}
-        return
+    if asked.instructions:
+        yield {"role": "system", "content": asked.instructions}
+    items = [{"content": asked.input}] if isinstance(asked.input, str) else asked.input
     calls: list[JsonObject] = []
-    for n, item in enumerate(asked.input):
+    for n, item in enumerate([*items, {"type": "end"}]):
         kind, where = item.get("type", "message"), f"input.{n}"
         if kind == "function_call":
             called = {"name": item.get("name"), "arguments": item.get("arguments")}
@@ -95,12 +101,10 @@ def _read_input(asked: ResponsesRequest) -> Iterator[JsonObject]:
             content = _read_content(item.get("content"), f"{where}.content")
             yield {"role": item.get("role", "user"), "content": content}
         elif kind == "function_call_output":
-            said = _read_content(item.get("output"), f"{where}.output")
-            yield {"role": "tool", "tool_call_id": item.get("call_id"), "content": said}
-        elif kind != "reasoning":  # thoughts of an earlier answer, which chats do without
+            output = _read_content(item.get("output"), f"{where}.output")
+            yield {"role": "tool", "tool_call_id": item.get("call_id"), "content": output}
+        elif kind not in ("reasoning", "end"):  # chats do without thoughts of an earlier answer
             raise _no_such(f"items of the type '{kind}'", where)
-    if calls:
-        yield {"role": "assistant", "content": None, "tool_calls": calls}
 
 
 def _read_content(content: object, where: str) -> str | list[JsonObject]:
@@ -115,12 +119,12 @@ def _read_content(content: object, where: str) -> str | list[JsonObject]:
 
 
 def _read_part(part: object, where: str) -> JsonObject:
-    found = cast("JsonObject", part) if isinstance(part, dict) else {}
-    kind = str(found.get("type"))
-    if kind in _PARTS and isinstance(text := found.get(_PARTS[kind]), str):
+    fields = cast("JsonObject", part) if isinstance(part, dict) else {}
+    kind = str(fields.get("type"))
+    if kind in _PARTS and isinstance(text := fields.get(_PARTS[kind]), str):
         return {"type": "text", "text": text}
-    if kind == "input_image" and found.get("image_url"):
-        image = {"url": found["image_url"], "detail": found.get("detail") or "auto"}
+    if kind == "input_image" and fields.get("image_url"):
+        image = {"url": fields["image_url"], "detail": fields.get("detail") or "auto"}
         return {"type": "image_url", "image_url": image}
     raise _no_such(f"parts of the type '{kind}'", where)
 
@@ -133,24 +137,177 @@ def _read_tool(tool: Mapping[str, Any], n: int) -> JsonObject:
     return {"type": "function", "function": named}
 
 
-def _read_choice(choice: str | Mapping[str, Any] | None) -> object:
-    if isinstance(choice, Mapping):
-        return {"type": "function", "function": {"name": choice.get("name")}}
-    return choice
-
-
-def _read_format(text: Mapping[str, Any]) -> JsonObject | None:
-    given = text.get("format")
-    if not isinstance(given, dict):
+def _read_format(shape: object) -> JsonObject | None:
+    if not isinstance(shape, dict):
         return None
-    found = cast("JsonObject", given)
-    if found.get("type") != "json_schema":
-        return {"type": found.get("type")}
-    return {
-        "type": "json_schema",
-        "json_schema": {name: value for name, value in found.items() if name != "type"},
-    }
+    fields = dict(cast("JsonObject", shape))
+    kind = fields.pop("type", None)
+    return {"type": kind} | ({"json_schema": fields} if kind == "json_schema" else {})
 
 
 def _no_such(what: str, where: str) -> ApiError:
     return ApiError(400, INVALID, f"{what} are not answered here", param=where)
+
+
+class ResponseWriter:
+    """A response, and its events as they are streamed. Its items, a text and calls of tools, come
+    one after the other; the last one is open."""
+
+    def __init__(self, asked: ResponsesRequest) -> None:
+        self.response: JsonObject = {
+            "id": f"resp_{secrets.token_hex(16)}",
+            "object": "response",
+            "created_at": int(time.time()),
+            "status": "in_progress",
+            "model": asked.model,
+            "output": [],
+            "error": None,
+            "incomplete_details": None,
+            "instructions": asked.instructions,
+            "max_output_tokens": asked.max_output_tokens,
+            **{name: (asked.model_extra or {}).get(name) for name in SAME},
+            "parallel_tool_calls": asked.parallel_tool_calls is not False,
+            "previous_response_id": None,
+            "store": False,
+            "text": asked.text or {"format": {"type": "text"}},
+            "tool_choice": asked.tool_choice or "auto",
+            "tools": asked.tools,
+            "truncation": "disabled",
+            "usage": None,
+        }
+        self.response["metadata"] = self.response["metadata"] or {}
+        self._output: list[JsonObject] = self.response["output"]
+        self._calls: dict[int, JsonObject] = {}
+        self._number = 0
+        self._open = False
+        self._reason: str | None = None
+        self._usage: ReportedUsage | None = None
+
+    def take(self, completion: JsonObject) -> Iterator[bytes]:
+        """Add a chat completion, or a chunk of one.
+
+        Raises:
+            ApiError: it is none.
+        """
+        try:
+            read = CompletionChunk.model_validate(completion)
+        except ValidationError:
+            message = "the model's endpoint answered what it should not"
+            raise ApiError(502, "upstream_error", message) from None
+        if not self._number:
+            yield self._event("created", response=self.response)
+            yield self._event("in_progress", response=self.response)
+        self._usage = read.usage or self._usage
+        self.response["metadata"] |= completion.get("metadata") or {}
+        for choice in read.choices[:1]:
+            self._reason = choice.finish_reason or self._reason
+            if choice.delta is None:
+                continue
+            if text := read.text or choice.delta.refusal:
+                yield from self._add_text(text)
+            for n, call in enumerate(choice.delta.tool_calls or ()):
+                yield from self._add_call(call, n if call.index is None else call.index)
+
+    def end(self) -> Iterator[bytes]:
+        if not self._output:
+            yield from self._add_text("")
+        yield from self._close()
+        cut = _CUTS.get(self._reason or "")
+        self.response["status"] = "incomplete" if cut else "completed"
+        self.response["incomplete_details"] = {"reason": cut} if cut else None
+        self.response["usage"] = self._usage and _write_usage(usage_of(self._usage, None))
+        yield self._event(self.response["status"], response=self.response)
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        self._number += 1
+        name = f"response.{kind}"
+        return event_of({"type": name, "sequence_number": self._number - 1, **fields}, name)
+
+    def _begin(self, prefix: str, **fields: Any) -> Iterator[bytes]:
+        yield from self._close()
+        id = f"{prefix}_{secrets.token_hex(16)}"
+        self._output.append({"id": id, "status": "in_progress", **fields})
+        self._open, place = True, len(self._output) - 1
+        yield self._event("output_item.added", item=self._output[-1], output_index=place)
+
+    def _at(self, item: JsonObject) -> JsonObject:
+        where = {"item_id": item["id"], "output_index": self._output.index(item)}
+        return {**where, "content_index": 0} if item["type"] == "message" else where
+
+    def _add_text(self, delta: str) -> Iterator[bytes]:
+        if not self._output or self._output[-1]["type"] != "message":
+            yield from self._begin("msg", type="message", role="assistant", content=[])
+            part: JsonObject = {
+                "type": "output_text",
+                "text": "",
+                "annotations": [],
+                "logprobs": [],
+            }
+            self._output[-1]["content"].append(part)
+            yield self._event("content_part.added", part=part, **self._at(self._output[-1]))
+        item = self._output[-1]
+        item["content"][0]["text"] += delta
+        yield self._event("output_text.delta", delta=delta, logprobs=[], **self._at(item))
+
+    def _add_call(self, call: SentToolCall, place: int) -> Iterator[bytes]:
+        if place not in self._calls:
+            id = call.id or f"call_{secrets.token_hex(12)}"
+            fields = {"type": "function_call", "call_id": id, "arguments": ""}
+            yield from self._begin("fc", name=call.function.name, **fields)
+            self._calls[place] = self._output[-1]
+        if arguments := call.function.arguments:
+            item = self._calls[place]
+            item["arguments"] += arguments
+            yield self._event("function_call_arguments.delta", delta=arguments, **self._at(item))
+
+    def _close(self) -> Iterator[bytes]:
+        """End the item that is open."""
+        if not self._open:
+            return
+        item, self._open = self._output[-1], False
+        item["status"], where = "completed", self._at(item)
+        if item["type"] == "message":
+            part = item["content"][0]
+            yield self._event("output_text.done", text=part["text"], logprobs=[], **where)
+            yield self._event("content_part.done", part=part, **where)
+        else:
+            done = {"arguments": item["arguments"], "name": item["name"]}
+            yield self._event("function_call_arguments.done", **done, **where)
+        yield self._event("output_item.done", item=item, output_index=where["output_index"])
+
+
+def _write_usage(usage: Usage) -> JsonObject:
+    details = {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0}
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": details,
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.tokens,
+    }
+
+
+def write_response(asked: ResponsesRequest, completion: JsonObject) -> JsonObject:
+    """Return the response that a chat completion makes.
+
+    Raises:
+        ApiError: it is none.
+    """
+    writer = ResponseWriter(asked)
+    deque(chain(writer.take(completion), writer.end()), maxlen=0)
+    return writer.response
+
+
+async def write_events(asked: ResponsesRequest, answer: Answering) -> AsyncGenerator[bytes]:
+    """The events of a response that is streamed.
+
+    Raises:
+        ApiError: what comes is no stream of a chat completion.
+    """
+    writer = ResponseWriter(asked)
+    async with aclosing(answer.chunks()) as chunks:
+        async for chunk in chunks:
+            for event in writer.take(chunk):
+                yield event
+    for event in writer.end():
+        yield event

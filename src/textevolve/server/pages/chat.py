@@ -17,12 +17,11 @@ from fastapi import APIRouter, Request, Response
 
 from textevolve.agents.chat import ChatAnswer, ChatEvent, HistoryShortened
 from textevolve.agents.session import SessionMessage
-from textevolve.errors import InputError
 from textevolve.llm.streaming import AnswerPiece
 from textevolve.memory.recall import Recalled
 from textevolve.server.access import Caller, check_namespace
 from textevolve.server.decisions.spending import spending
-from textevolve.server.errors import ApiError, as_api_error, respond
+from textevolve.server.errors import as_api_error
 from textevolve.server.openai.streams import EventResponse, WhileConnected, event_of
 from textevolve.server.pages.agents import read_rows
 from textevolve.server.pages.drawing import draw, read_form
@@ -99,20 +98,14 @@ async def _follow(
             place.enter_context(server.limits.stream_place(caller))
             await server.limits.check_tokens(caller, namespace)
             plan = await server.chats.plan(ChatRequest(options=options))
-            if plan.session in server.chats.answering:
-                raise InputError("an answer is being written; wait for it, or stop it")
             chat = await server.chats.open(plan)
             if text is not None:
                 await chat.begin(text)
-            server.chats.answering[chat.session] = chat
-            try:
-                yield event_of({"session": chat.session}, "begun")
-                turn = chat.answer() if text is None else chat.say(text)
-                async with aclosing(turn) as events:
-                    async for event in events:
-                        yield _write(request, namespace, event)
-            finally:
-                server.chats.answering.pop(chat.session, None)
+            yield event_of({"session": chat.session}, "begun")
+            turn = chat.answer() if text is None else chat.say(text)
+            async with aclosing(turn) as events:
+                async for event in events:
+                    yield _write(request, namespace, event)
             place.close()  # what is learned holds up nothing
             await chat.finish()
             store = server.resources.memories(namespace)
@@ -127,18 +120,6 @@ async def _follow(
         if failure.status == 500:
             log.error("a chat with %s failed", options.agent, exc_info=error)
         yield event_of({"message": failure.message}, "failed")
-
-
-@router.post("/chat/{namespace}/{name}/stop")
-async def stop(request: Request, caller: Asker, namespace: str, name: str) -> Response:
-    """Ends the answer that is being written in a session."""
-    check_namespace(caller, namespace)
-    session = (await read_form(request)).get("session", "")
-    chat = server_of(request).chats.answering.get(session)
-    if chat is None or chat.parts.persona.agent != f"{namespace}/{name}":
-        raise ApiError(404, "not_found", f"no answer is being written in '{session[:60]}'")
-    chat.stop()
-    return respond({"stopped": session})
 
 
 def _draw(request: Request, namespace: str, **values: Any) -> str:

@@ -144,7 +144,13 @@
       }
       if (!whole && !failure.textContent) failed("The answer broke off; load the page anew to see what was kept.");
     } catch (error) {
-      if (!whole) failed(error.name === "AbortError" ? "Stopped." : "The server cannot be reached.");
+      if (whole) return;
+      if (error.name === "AbortError" && body.textContent.trim()) {
+        const note = answer.appendChild(document.createElement("p"));
+        note.className = "note";
+        note.textContent = "Stopped; what was written is kept.";
+        tell(state, "stopped");
+      } else failed(error.name === "AbortError" ? "Stopped." : "The server cannot be reached.");
     } finally {
       if (!whole) finish();
     }
@@ -159,13 +165,7 @@
     box.focus();
   };
 
-  const end = () => {
-    const mine = reading;
-    if (!mine) return;
-    tell(state, "stopping");
-    if (session.value) post("/stop", {}).catch(() => mine.abort());
-    else mine.abort();
-  };
+  const end = () => reading?.abort();
 
   form.addEventListener("submit", (event) => {
     event.preventDefault();
