@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("apscheduler")
 
 from textevolve.errors import InputError
-from textevolve.jobs.job_spec import JobSpec, write_duration
+from textevolve.jobs.job_spec import JobSpec
 from textevolve.jobs.schedules import check_schedule, describe_schedule, find_next, next_due
 from textevolve.store.jobs import StoredJob
 
@@ -111,11 +111,6 @@ def test_a_job_is_checked_when_it_is_described():
 )
 def test_durations(text, seconds):
     assert job(every=text).every == seconds
-
-
-@given(st.integers(1, 10**8))
-def test_a_duration_is_read_as_it_is_written(seconds):
-    assert job(every=write_duration(seconds)).every == seconds
 
 
 def test_intervals_are_of_real_time_from_the_start_on():

@@ -98,7 +98,7 @@ def test_it_is_paused_resumed_changed_and_removed(cli, nightly, study):
     assert refused.code == 2
     assert "textevolve jobs add --replace default/nightly" in refused.err
     assert cli("jobs", "add", "--replace", "nightly", study, "--every", "1d12h").code == 0
-    assert "every 1d12h" in cli("jobs", "show", "nightly").out
+    assert "every 36 h 00 min" in cli("jobs", "show", "nightly").out
     assert cli("jobs", "remove", "nightly", stdin=b"n\n").code == 1
     assert cli("jobs", "remove", "nightly", "--yes").code == 0
     missing = cli("jobs", "show", "nightly")

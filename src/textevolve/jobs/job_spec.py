@@ -44,16 +44,6 @@ def _read_duration(text: Any) -> Any:
     return seconds
 
 
-def write_duration(seconds: float) -> str:
-    """Write a duration as `Duration` reads it."""
-    text = ""
-    for unit, size in reversed(_UNITS.items()):
-        number = seconds // size if unit != "s" else seconds
-        seconds -= number * size
-        text += f"{number:.15g}{unit}" if number or (unit == "s" and not text) else ""
-    return text
-
-
 Duration: TypeAlias = Annotated[
     float, BeforeValidator(_read_duration), WithJsonSchema({"type": ["string", "number"]})
 ]

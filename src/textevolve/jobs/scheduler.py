@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
-from collections.abc import Callable, Generator, Iterable
-from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from textevolve.errors import BusyError, StoreError, TextEvolveError, public_message
@@ -76,28 +75,22 @@ class JobOutcome:
 
 async def work_on_jobs(desk: JobDesk, at_once: int = AT_ONCE) -> None:
     """Run jobs until this is cancelled; current jobs are then given back, to be resumed."""
-    running, ended = set[asyncio.Task[JobOutcome | None]](), asyncio.Event()
-
-    def note_end(task: asyncio.Task[JobOutcome | None]) -> None:
-        running.discard(task)
-        ended.set()
-
+    running = set[asyncio.Task[JobOutcome | None]]()
     try:
         while True:
-            ended.clear()
             wait = LOOK_SECONDS
             try:
                 while len(running) < at_once and (claim := await _claim(desk)) is not None:
-                    task = asyncio.create_task(perform_claim(desk, claim))
-                    running.add(task)
-                    task.add_done_callback(note_end)
+                    running.add(asyncio.create_task(perform_claim(desk, claim)))
                 due = await asyncio.to_thread(desk.resources.read, stored_jobs.seconds_to_next)
                 if due is not None and len(running) < at_once:
                     wait = min(max(due, 0.05), LOOK_SECONDS)
             except StoreError as error:
                 log.warning("no jobs can be looked for: %s", error)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), wait)
+            pause = asyncio.create_task(asyncio.sleep(wait))
+            await asyncio.wait((pause, *running), return_when=asyncio.FIRST_COMPLETED)
+            pause.cancel()
+            running = {task for task in running if not task.done()}
     finally:
         for task in running:
             task.cancel()
@@ -121,62 +114,44 @@ async def _claim(desk: JobDesk) -> JobClaim | None:
 async def perform_claim(desk: JobDesk, claim: JobClaim) -> JobOutcome | None:
     """Run a job and note its outcome; errors of the run are an outcome too. Return None if the
     lease was lost; if this is cancelled, the job is given back."""
-    name, loop = f"{claim.job.namespace}/{claim.job.name}", asyncio.get_running_loop()
-    lost = threading.Event()
+    name = f"{claim.job.namespace}/{claim.job.name}"
     work = asyncio.create_task(_attempt(desk, claim))
-
-    def lose() -> None:
-        lost.set()
-        loop.call_soon_threadsafe(work.cancel)
-
+    lease = asyncio.create_task(_keep_lease(desk, claim))
     desk.announce(f"job {name}: begins")
     try:
-        with _keep_lease(desk, claim, lose):
-            outcome = await work
-            await asyncio.to_thread(_end_claim, desk, claim, outcome)
+        await asyncio.wait((work, lease), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            desk.announce(f"job {name}: is not ours any more; stopped")
+            return None
+        outcome = work.result()
+        await asyncio.to_thread(_end_claim, desk, claim, outcome)
         desk.announce(f"job {name}: {outcome.status}{outcome.detail and f': {outcome.detail}'}")
         return outcome
     except asyncio.CancelledError:
-        if not lost.is_set():
-            desk.announce(f"job {name}: is given back; the next scheduler goes on with it")
-            raise
-        desk.announce(f"job {name}: is not ours any more; stopped")
+        desk.announce(f"job {name}: is given back; the next scheduler goes on with it")
+        raise
     except StoreError as error:  # the lease is another's, or the database is away
         desk.announce(f"job {name}: its end could not be noted: {error}")
+        return None
     finally:
+        for task in (work, lease):
+            task.cancel()
+        await asyncio.gather(work, lease, return_exceptions=True)
         await asyncio.shield(asyncio.to_thread(_release, desk, claim))
-    return None
 
 
-@contextmanager
-def _keep_lease(desk: JobDesk, claim: JobClaim, lose: Callable[[], None]) -> Generator[None]:
-    """Renew the lease of a job from a thread of its own. Another one calls `lose` when the lease
-    ends, since a database may not answer for a long time."""
-    seconds, ended = desk.lease_seconds, threading.Event()
+async def _keep_lease(desk: JobDesk, claim: JobClaim) -> None:
+    """Renew the lease of a job; return when it is lost, also since the database does not answer."""
+    seconds = desk.lease_seconds
     until = time.monotonic() + seconds
-
-    def renew() -> None:
-        nonlocal until
-        while not ended.wait(seconds / RENEWALS):
-            now = time.monotonic()
-            with suppress(StoreError):  # the database may answer again before the lease ends
-                renewed = desk.resources.write(stored_jobs.renew_claim, claim, seconds)
-                until = now + seconds if renewed else now
-
-    def watch() -> None:
-        while not ended.wait(seconds / RENEWALS / 4):
-            if time.monotonic() >= until:
-                lose()
-                return
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    threading.Thread(target=renew, daemon=True).start()
-    try:
-        yield
-    finally:
-        ended.set()
-        watcher.join()
+    while (now := time.monotonic()) < until:
+        await asyncio.sleep(seconds / RENEWALS)
+        with suppress(StoreError, TimeoutError):  # it may answer again before the lease ends
+            async with asyncio.timeout(until - now):
+                write = desk.resources.write
+                if not await asyncio.to_thread(write, stored_jobs.renew_claim, claim, seconds):
+                    return
+            until = now + seconds
 
 
 def _release(desk: JobDesk, claim: JobClaim) -> None:
@@ -212,14 +187,10 @@ def served_of(job: StoredJob, run_id: str = "") -> ServedRun:
     return ServedRun(run_id, job.namespace, sent.key, time.time(), "limited", launch)
 
 
-def _confine(desk: JobDesk, job: StoredJob) -> AbstractContextManager[None]:
-    """Within the block a job that a client added reaches no more than that client may."""
-    return confine(desk.reach_of(served_of(job)) if read_job(job).sent else None)
-
-
 async def _attempt(desk: JobDesk, claim: JobClaim) -> JobOutcome:
+    """Run a job; one that a client added reaches no more than that client may."""
     try:
-        with _confine(desk, claim.job):
+        with confine(desk.reach_of(served_of(claim.job)) if read_job(claim.job).sent else None):
             return await _perform(desk, claim, await _begin_run(desk, claim))
     except TextEvolveError as error:
         log.warning("job %s failed: %s", claim.job.name, error)

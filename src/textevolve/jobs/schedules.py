@@ -14,7 +14,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from textevolve.errors import InputError, SettingsError
-from textevolve.jobs.job_spec import JobSpec, read_job, write_duration
+from textevolve.jobs.job_spec import JobSpec, read_job
+from textevolve.report import wording
 from textevolve.store.jobs import StoredJob
 
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -98,7 +99,7 @@ def check_schedule(spec: JobSpec, now: float) -> None:
 
 def describe_schedule(spec: JobSpec) -> str:
     """Return the schedule in words."""
-    every = f"every {write_duration(spec.every)}" if spec.every is not None else ""
+    every = f"every {wording.duration(spec.every)}" if spec.every is not None else ""
     start = f", from {spec.start.isoformat()}" if spec.start else ""
     end = f", until {spec.end.isoformat()}" if spec.end else ""
     return (every or f"cron {spec.cron} ({spec.zone})") + start + end

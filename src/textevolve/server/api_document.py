@@ -12,15 +12,29 @@ from typing import Any, cast
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel, ConfigDict
 
-from textevolve.server.errors import SYSTEM_ONE
 from textevolve.studies.study_file import OURS
 
 DESCRIPTION = """Judges, models, agents with memories, and studies, for other programs.
 
 Where the server asks for a key, send it with every request: `Authorization: Bearer KEY`. A key has
 scopes: `read`, `run` (what costs money), `label` and `admin`; and it may be for some namespaces
-alone: what belongs to others is not found. Times are in UTC."""
+alone: what belongs to others is not found. Times are in UTC.
+
+Errors:
+
+- 400: Something that was sent cannot be used; the message says what it may be.
+- 401: A key is needed, or the one that was sent is none, or no longer.
+- 403: The key does not reach so far.
+- 404: There is nothing of this name, or the caller does not see it.
+- 409: The name is taken, or somebody else changed meanwhile what was to be changed.
+- 413: The body is too large.
+- 415: The body has another type than those that are taken.
+- 429: Too much at once, or a limit is reached; `Retry-After` says when to ask again.
+- 500: The server failed; its log says why.
+- 502: A model gave no usable answer.
+- 503: Something that is needed cannot be reached or used now."""
 TAGS: Mapping[str, str] = {
     "openai": "The OpenAI protocol: agents, judges and models.",
     "decisions": "Typed questions, answered with probabilities: TypeSafe's System One, and OpenAI's"
@@ -34,28 +48,33 @@ TAGS: Mapping[str, str] = {
     "jobs": "Studies by the clock.",
 }
 """The groups of paths, in this order; those without paths are left out."""
-ERRORS: Mapping[str, str] = {
-    "400": "Something that was sent cannot be used; the message says what it may be.",
-    "401": "A key is needed, or the one that was sent is none, or no longer.",
-    "403": "The key does not reach so far.",
-    "404": "There is nothing of this name, or the caller does not see it.",
-    "409": "The name is taken, or somebody else changed meanwhile what was to be changed.",
-    "413": "The body is too large.",
-    "415": "The body has another type than those that are taken.",
-    "429": "Too much at once, or a limit is reached; `Retry-After` says when to ask again.",
-    "500": "The server failed; its log says why.",
-    "502": "A model gave no usable answer.",
-    "503": "Something that is needed cannot be reached or used now.",
+
+
+class ErrorBody(BaseModel):
+    """What went wrong, in the shapes of both APIs."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "detail": {"error_type": "not_found", "message": "no namespace 'acme'"},
+                "error": {
+                    "message": "no namespace 'acme'",
+                    "type": "invalid_request_error",
+                    "param": None,
+                    "code": "not_found",
+                },
+            }
+        }
+    )
+
+    detail: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+
+
+RESPONSES: Mapping[int | str, dict[str, Any]] = {
+    "default": {"description": "An error, as its status says.", "model": ErrorBody}
 }
-ERROR_EXAMPLE = {
-    "detail": {"error_type": "not_found", "message": "no namespace 'acme'"},
-    "error": {
-        "message": "no namespace 'acme'",
-        "type": "invalid_request_error",
-        "param": None,
-        "code": "not_found",
-    },
-}
+"""What any path may answer with, beside its own."""
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "/v1/systemone": {
         "model": "judge/probe+rules",
@@ -110,43 +129,18 @@ def document_api(app: FastAPI) -> None:
     app.openapi = openapi  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def complete_document(found: dict[str, Any]) -> dict[str, Any]:
-    """A document as FastAPI makes it, with what all paths have in common."""
-    schemas = cast(dict[str, Any], found["components"]["schemas"])
+def complete_document(document: dict[str, Any]) -> dict[str, Any]:
+    """Complete a document that FastAPI made with what all paths have in common."""
     used = set[str]()
-    for path, operations in found["paths"].items():
+    for path, operations in document["paths"].items():
         for operation in operations.values():
             used |= set(operation.get("tags", ()))
-            _tell_errors(path, operation)
             if path in EXAMPLES and "requestBody" in operation:
                 operation["requestBody"]["content"]["application/json"]["example"] = EXAMPLES[path]
-    found["tags"] = [{"name": n, "description": d} for n, d in TAGS.items() if n in used]
-    error = {"description": "What went wrong, in the shapes of both APIs.", "type": "object"}
-    schemas["Error"] = {**error, "example": ERROR_EXAMPLE}
-    schemas.pop("HTTPValidationError", None)
-    schemas.pop("ValidationError", None)
-    found["components"]["responses"] = {
-        f"Error{status}": {
-            "description": said,
-            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-        }
-        for status, said in ERRORS.items()
-    }
-    found["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-    found["security"] = [{"key": []}, {}]
-    return cast(dict[str, Any], _without_ours(found))
-
-
-def _tell_errors(path: str, operation: dict[str, Any]) -> None:
-    told = operation["responses"]
-    told.pop("422", None)
-    invalid: dict[str, Any] = {
-        "description": "The body cannot be used.",
-        "content": {"application/json": {}},
-    }
-    told |= {"422": invalid} if path == SYSTEM_ONE else {}
-    own = {status: {"$ref": f"#/components/responses/Error{status}"} for status in ERRORS}
-    operation["responses"] = {**own, **told}
+    document["tags"] = [{"name": n, "description": d} for n, d in TAGS.items() if n in used]
+    document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"key": []}, {}]
+    return cast(dict[str, Any], _without_ours(document))
 
 
 def _without_ours(data: Any) -> Any:

@@ -15,7 +15,7 @@ from starlette.staticfiles import StaticFiles
 import textevolve
 from textevolve.errors import SettingsError, TextEvolveError
 from textevolve.server import memories_api, resources_api
-from textevolve.server.api_document import document_api
+from textevolve.server.api_document import RESPONSES, document_api
 from textevolve.server.decisions import api as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import ApiError, as_api_error, respond
@@ -69,6 +69,7 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        responses=dict(RESPONSES),
     )
     app.include_router(decisions_api.router, tags=["decisions"])
     app.include_router(studies_api.router)

@@ -22,14 +22,9 @@ from textevolve.server.resource_shapes import (
     MEMORY_LINES,
     NEW_MEMORY,
     SEARCH,
-    FoundMemories,
-    MemoryHistory,
     MemorySearch,
-    TakenIn,
-    ToldMemory,
     example_body,
     lines_body,
-    page_of,
 )
 from textevolve.server.resources_api import PageLimit, read_body_lines, stream_lines
 from textevolve.studies.memory_files import read_memory, recalled_data
@@ -72,7 +67,7 @@ _Id: TypeAlias = Annotated[str, Path(description="The memory's id.")]
 _Erase: TypeAlias = Annotated[bool, Query(description="Delete the text, too; needs admin.")]
 
 
-@router.get("", response_model=page_of(ToldMemory))
+@router.get("")
 async def list_memories(
     memories: _Read,
     limit: PageLimit = 100,
@@ -86,14 +81,14 @@ async def list_memories(
     return respond({"data": data, "next": data[-1]["id"] if len(found) > limit else None})
 
 
-@router.post("", status_code=201, response_model=ToldMemory)
+@router.post("", status_code=201)
 async def add_memory(memories: _Write, spec: _NewMemory) -> Response:
     """Keep a memory."""
     kept = await memories.add(**spec.model_dump(exclude_unset=True))
     return respond(memory_data(kept), 201)
 
 
-@router.post("/search", response_model=FoundMemories)
+@router.post("/search")
 async def search_memories(
     memories: _Read,
     asked: _Search,
@@ -104,7 +99,7 @@ async def search_memories(
     return respond({"data": [recalled_data(one) for one in found.memories], **told})
 
 
-@router.post("/import", response_model=TakenIn, openapi_extra=lines_body("Memories.", MEMORY_LINES))
+@router.post("/import", openapi_extra=lines_body("Memories.", MEMORY_LINES))
 async def import_memories(memories: _Write, request: Request) -> Response:
     """Keep the memories of JSON lines; what is there already is left out, so that the same again
     adds nothing. Where a line is none, nothing is kept."""
@@ -128,14 +123,14 @@ async def export_memories(
     return stream_lines(told())
 
 
-@router.get("/{id}", response_model=ToldMemory)
+@router.get("/{id}")
 async def show_memory(memories: _Read, id: _Id) -> Response:
     """One memory: where it is from, and what became of it."""
     (found,) = await memories.get(id)
     return respond(memory_data(found))
 
 
-@router.get("/{id}/history", response_model=MemoryHistory)
+@router.get("/{id}/history")
 async def show_history(memories: _Read, id: _Id) -> Response:
     """A memory with what it took the place of, and what took its own, oldest first."""
     return respond({"data": [memory_data(one) for one in await memories.history(id)]})

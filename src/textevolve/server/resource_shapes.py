@@ -8,22 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Any, ClassVar, cast, get_type_hints
+from typing import Any, ClassVar, cast
 
 from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from textevolve.agents.resources import SpecVersion
-from textevolve.memory.cue import Memory
 from textevolve.memory.memory_spec import Time
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.record import MemoryRecord, Origin
 from textevolve.spec import Frozen, option
-from textevolve.store.kinds import COLLECTIONS, Kind
-
-DATES = ("created", "updated", "changed", "last_used", "valid_from", "valid_to", "superseded_at")
-"""Fields that are dates with times in JSON, and seconds where they are kept."""
-
+from textevolve.store.kinds import Kind
 
 LINES = "application/x-ndjson"
 """Lines of JSON."""
@@ -62,39 +55,9 @@ def open_fields(spec: type[BaseModel], name: str, without: Sequence[str] = ()) -
     return made
 
 
-def told_shape(name: str, stored: type[Any], **more: Any) -> type[BaseModel]:
-    """What is stored, as it is told: specifications and origins in it beside the other fields."""
-    fields: dict[str, Any] = {}
-    for own, kind in get_type_hints(stored, include_extras=True).items():
-        if isinstance(kind, type) and issubclass(kind, Frozen):
-            held = {
-                n: (f.annotation, Field(description=f.description))
-                for n, f in kind.model_fields.items()
-            }
-            fields |= held
-        elif kind is Origin:
-            fields |= {n: (each, ...) for n, each in get_type_hints(Origin).items()}
-        elif own in DATES:
-            fields[own] = (str if kind is float else str | None, ...)
-        else:
-            fields[own] = (kind, ...)
-    return _make(name, fields | {n: (kind, None) for n, kind in more.items()})
-
-
 def _make(name: str, fields: Mapping[str, Any], **config: Any) -> type[BaseModel]:
     make = cast(Callable[..., type[BaseModel]], create_model)
     return make(name, __config__=ConfigDict(**config), **fields)  # pyright: ignore[reportArgumentType]
-
-
-def _list_of(shape: type[BaseModel]) -> tuple[Any, Any]:
-    return cast(Any, list)[shape], ...
-
-
-def page_of(shape: type[BaseModel]) -> type[BaseModel]:
-    """A part of a list."""
-    told = Field(description="Give it as `cursor` for the next page; null at the end.")
-    fields = {"data": _list_of(shape), "next": (str | None, told)}
-    return _make(f"{shape.__name__}Page", fields)
 
 
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
@@ -111,18 +74,9 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
 """Of each kind, a body that makes one."""
 
 
-def shape_of(kind: Kind[Any, Any]) -> type[BaseModel]:
-    """The JSON of a stored resource."""
-    counted = {"memories": int} if kind is COLLECTIONS else {}
-    return told_shape(kind.noun.capitalize(), kind.stored, **counted)
-
-
 def changes_of(kind: Kind[Any, Any]) -> type[BaseModel]:
     """The body of a change."""
     return open_fields(kind.spec, f"{kind.noun.capitalize()}Changes", kind.fixed)
-
-
-Versions = _make("Versions", {"data": _list_of(told_shape("Version", SpecVersion))})
 
 
 class Revert(Frozen):
@@ -131,8 +85,6 @@ class Revert(Frozen):
     version: int = Field(ge=1, description="As `versions` numbers them.")
 
 
-ToldMemory = told_shape("Memory", MemoryRecord, relations=list[tuple[str, str, str]])
-MemoryHistory = _make("MemoryHistory", {"data": _list_of(ToldMemory)})
 NEW_MEMORY = {
     "text": "Ann drinks green tea.",
     "importance": 0.7,
@@ -158,22 +110,3 @@ class MemorySearch(RecallSettings):
 
     query: str = option(description="A text; what bears on it is found.", min_length=1)
     as_of: Time | None = option(None, "What held at that time; now, unless given.")
-
-
-FoundMemories = _make(
-    "FoundMemories",
-    {
-        "data": _list_of(told_shape("FoundMemory", Memory)),
-        "considered": (int, Field(description="How many were found.")),
-        "below": (int, Field(description="How many of them had too low a score.")),
-        "over_limit": (int, Field(description="How many were left out for their number.")),
-        "over_budget": (int, Field(description="How many were left out for their tokens.")),
-    },
-)
-
-
-class TakenIn(BaseModel):
-    """How many memories of a file were kept, and how many were there before."""
-
-    added: int
-    known: int

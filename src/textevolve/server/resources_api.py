@@ -12,7 +12,6 @@ from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel
 
 from textevolve.api.namespaces import AsyncNamespace
 from textevolve.api.resources import AsyncResources
@@ -25,12 +24,9 @@ from textevolve.server.resource_shapes import (
     EXPORTED,
     LINES,
     Revert,
-    Versions,
     changes_of,
     example_body,
     lines_body,
-    page_of,
-    shape_of,
 )
 from textevolve.server.state import server_of
 from textevolve.store.kinds import COLLECTIONS, KINDS, Kind
@@ -63,7 +59,6 @@ def routes_of(kind: Kind[Any, Any], router: APIRouter) -> Route:
         scope: KeyScope = "read",
         *,
         status: int = 200,
-        model: type[BaseModel] | None = None,
         body: Any = None,
         extra: dict[str, Any] | None = None,
     ) -> Callable[[Callable[..., Any]], None]:
@@ -79,7 +74,6 @@ def routes_of(kind: Kind[Any, Any], router: APIRouter) -> Route:
                 handle,
                 methods=[method],
                 status_code=status,
-                response_model=model,
                 description=text,
                 openapi_extra=extra,
             )
@@ -92,7 +86,7 @@ def routes_of(kind: Kind[Any, Any], router: APIRouter) -> Route:
 def make_router(kind: Kind[Any, Any]) -> APIRouter:
     """Make the paths of a kind of resource."""
     router = APIRouter(tags=[kind.command])
-    shape, example = shape_of(kind), EXAMPLES[kind.command]
+    example = EXAMPLES[kind.command]
     changed = {n: v for n, v in example.items() if n not in (*kind.fixed, "memories")}
 
     route = routes_of(kind, router)
@@ -108,7 +102,7 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
         counts = await space.collections.count() if kind is COLLECTIONS else None
         return [describe(each, counts=counts) for each in stored]
 
-    @route("GET", model=page_of(shape))
+    @route("GET")
     async def list_all(
         request: Request, space: Any, limit: PageLimit = 100, cursor: _Cursor = ""
     ) -> Response:
@@ -125,7 +119,6 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
         "POST",
         scope="admin",
         status=201,
-        model=shape,
         body=Annotated[kind.spec, example_body(example)],
     )
     async def create(request: Request, space: Any, body: Any) -> Response:
@@ -153,7 +146,7 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
         await import_content(desk, resources, name=name, progress=lambda _done, _all: None)
         return Response(status_code=204)
 
-    @route("GET", "/{name}", model=shape)
+    @route("GET", "/{name}")
     async def show(space: Any, name: _Name) -> Response:
         """One {noun}."""
         (data,) = await describe_all(space, [await group_of(space).get(name)])
@@ -163,7 +156,6 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
         "PATCH",
         "/{name}",
         "admin",
-        model=shape,
         body=Annotated[changes_of(kind), example_body(changed)],
     )
     async def update(request: Request, space: Any, name: _Name, body: Any) -> Response:
@@ -186,7 +178,7 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
         desk = desk_of(server_of(request), space.name)
         return stream_lines(export_lines(desk, kind, name))
 
-    @route("GET", "/{name}/versions", model=Versions)
+    @route("GET", "/{name}/versions")
     async def list_versions(space: Any, name: _Name) -> Response:
         """All versions of the {noun}, the oldest first."""
         return respond({"data": describe_versions(await group_of(space).versions(name))})
@@ -195,7 +187,6 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
         "POST",
         "/{name}/revert",
         "admin",
-        model=shape,
         body=Annotated[Revert, example_body({"version": 1})],
     )
     async def revert(space: Any, name: _Name, body: Any) -> Response:

@@ -28,7 +28,7 @@ async def _answer(
     return answered
 
 
-@router.post(SYSTEM_ONE)
+@router.post(SYSTEM_ONE, responses={422: {"description": "The body cannot be used."}})
 async def answer_system_one(asked: SystemOneRequest, request: Request, caller: Asking) -> Response:
     """Answer typed questions about a state, as TypeSafe's System One does."""
     answered = await _answer(request, caller, asked.model, asked.state, asked.read())
