@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import pytest
 from rich.console import Console
 
-from textevolve.cli.display import BatchProgress, LiveDebate
+from textevolve.cli.display import Progress
 from textevolve.cli.pace import Pace
 from textevolve.cli.run_tables import report_runs, run_data
 from textevolve.debate.candidate_order import draw_labels, place_candidates
@@ -31,6 +31,7 @@ from textevolve.store.runs import RunRecord, RunTotals
 from textevolve.studies.debate_words import round_text, turn_labels
 from textevolve.studies.evaluate import find_row
 from textevolve.studies.evaluation_report import Evaluations, report_evaluations
+from textevolve.studies.live_debate import LiveDebate
 
 HOSTILE = (
     "\x1b[2J\x1b]0;owned\x07 [red]not red[/red] [link=http://x]y[/link] \u202eback \x9b31m \ud800"
@@ -88,7 +89,8 @@ def drawn(console: Console) -> str:
 
 
 def play(result: DebateResult, console: Console) -> str:
-    with LiveDebate(result.case, result.profile, console=console) as live:
+    with Progress(note=LiveDebate(), console=console) as live:
+        live(StepStarted("case 1", "debate", {"case": result.case, "profile": result.profile}))
         for turn in result.turns:
             agent = result.agents[turn.agent]
             where = {"round": turn.round, "agent": agent, "model": "local/m"}
@@ -134,7 +136,7 @@ def test_hostile_text_is_written_out_and_never_obeyed(width: int, terminal: bool
 def test_everything_of_a_debate_is_shown() -> None:
     text = play(a_result(), a_console(120))
     for part in (
-        *("Critic, round 1", "Neutral Observer, round 2", "An argument.", "local/m"),
+        *("Critic  round 1", "Neutral Observer  round 2", "An argument.", "local/m"),
         *("confidence", "timeliness", "Response 2", "CV 0.300 > 0.05: the debate goes on"),
         *("s_norm", "softmax", "round 1", "± agents", "A, 3.00 points ahead of B"),
         *("0 of 3 agents changed their winner", "100 % (6 of 6 turns)", "run 1", "12 calls"),
@@ -152,7 +154,7 @@ def test_an_escalation_says_how_certain_its_first_round_was() -> None:
     ):
         result = a_result(profile=profile, turns=turns, convergence=(0.3,), stopped=stopped)
         text = " ".join(play(result, a_console(160)).split())
-        assert "Round 1 CV 0.300, certainty 1.000 ≥ 0.9: no debate is needed" in text
+        assert "Round 1: CV 0.300, certainty 1.000 ≥ 0.9: no debate is needed" in text
         assert f"1 round, {why} (certainty 1.000 ≥ 0.9 after round 1)" in text
     assert round_text(profile, 0, 0.3, 0.7, last=False, voters=3) == (
         "CV 0.300, certainty 0.700 < 0.9: the debate goes on"
@@ -228,37 +230,39 @@ def test_no_color_draws_without_colours(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_retry_is_one_line() -> None:
     console = a_console(80)
-    with LiveDebate(a_result().case, load_profile("general"), console=console) as live:
+    with Progress(note=LiveDebate(), console=console) as live:
         live(CallRetried("local/m", "429: too many\nrequests", 1, 1.5))
     assert "local/m: 429: too many requests; attempt 2 in 1.5 s" in drawn(console)
 
 
 @pytest.mark.parametrize("load", [4.0, 1.0, None])
 def test_what_keeps_a_local_model_is_said(load: float | None) -> None:
-    console, now = a_console(100, terminal=True), [100.0]
-    clock, case = (lambda: now[0]), a_result().case
-    with LiveDebate(case, load_profile("general"), console=console, clock=clock) as live:
+    now = [100.0]
+    console = a_console(terminal=True)
+    with Progress(note=LiveDebate(), console=console, clock=lambda: now[0]) as live:
         live(CallSlow("local/m", 12.0, 0, None, load))
-        first = a_console(100)
-        first.print(live._moving())  # pyright: ignore[reportPrivateUsage]
-        live(StepStarted("1", "turn", {"round": 0, "agent": "Critic", "model": "m"}))
+        first = moving_part(live)
         live(StepStarted("1", "probe", {"round": 0, "agent": "Critic", "done": 3, "total": 45}))
         live(CallSlow("local/m", 12.0, 4, 12.0, load))
-        then = a_console(100)
-        then.print(live._moving())  # pyright: ignore[reportPrivateUsage]
+        then = moving_part(live)
         now[0] += 60  # nothing was said of it since
-        at_last = a_console(100)
-        at_last.print(live._moving())  # pyright: ignore[reportPrivateUsage]
+        at_last = moving_part(live)
     what = "the machine is busy" if load == 4.0 else "the local model takes its time"
-    assert f"{what}: the first answer is 12 s under way" in drawn(first)
-    assert f"{what}: 3 of 45 answers, 12 s each" in drawn(then)
-    assert what not in drawn(at_last)
+    assert f"{what}: the first answer is 12 s under way" in first
+    assert "Critic is scoring (3 of 45)" in then
+    assert f"{what}: 4 answers so far, 12 s each" in then
+    assert what not in at_last
+
+
+def moving_part(display: Progress) -> str:
+    console = a_console(200)
+    console.print(display._moving())  # pyright: ignore[reportPrivateUsage]
+    return drawn(console)
 
 
 def test_what_keeps_a_local_model_is_a_line_now_and_then_without_a_terminal() -> None:
     console, now = a_console(100), [100.0]
-    clock, case = (lambda: now[0]), a_result().case
-    with LiveDebate(case, load_profile("general"), console=console, clock=clock) as live:
+    with Progress(note=LiveDebate(), console=console, clock=lambda: now[0]) as live:
         for _ in range(26):
             live(CallSlow("local/m", 12.0, 2, 12.0, 4.0))
             now[0] += 5
@@ -267,7 +271,7 @@ def test_what_keeps_a_local_model_is_a_line_now_and_then_without_a_terminal() ->
 
 def test_a_wait_for_a_rate_limit_is_said_until_it_is_over() -> None:
     now, console = [0.0], a_console(200)
-    with BatchProgress(3, console=console, clock=lambda: now[0]) as progress:
+    with Progress(3, console=console, clock=lambda: now[0]) as progress:
         progress(CallHeld("openai/m", 12.0, "openai's limit of tokens a minute"))
         assert "waiting 12 s for openai's limit of tokens a minute" in progress.line()
         now[0] = 8.0
@@ -278,7 +282,7 @@ def test_a_wait_for_a_rate_limit_is_said_until_it_is_over() -> None:
 
 def test_what_caching_saved_stands_in_the_last_line() -> None:
     console = a_console(200)
-    with BatchProgress(1, console=console) as progress:
+    with Progress(1, console=console) as progress:
         usage = Usage(1, 1000, 900, 10, 0.5, saved=0.25)
         progress(CallFinished("m", usage, 1.0, replayed=False))
     assert "$0.50 ($0.25 saved by prompt caching)" in drawn(console)
@@ -286,7 +290,7 @@ def test_what_caching_saved_stands_in_the_last_line() -> None:
 
 def test_a_batch_says_what_keeps_its_local_model() -> None:
     now, console = [0.0], a_console(200)
-    with BatchProgress(10, console=console, clock=lambda: now[0], every=10) as progress:
+    with Progress(10, console=console, clock=lambda: now[0], every=10) as progress:
         for _ in range(4):
             now[0] += 5
             progress(CallSlow("local/m", 12.0, 2, 12.0, 4.0))
@@ -300,27 +304,12 @@ def test_a_batch_says_what_keeps_its_local_model() -> None:
     ]
 
 
-def test_turns_side_by_side_are_all_in_the_live_part() -> None:
-    console = a_console(100, terminal=True)
-    with LiveDebate(a_result().case, load_profile("general"), console=console) as live:
-        for agent in ("Critic", "Supporter"):
-            live(StepStarted("1", "turn", {"round": 0, "agent": agent, "model": "m"}))
-        live(StepStarted("1", "probe", {"round": 0, "agent": "Critic", "done": 4, "total": 10}))
-        shown = a_console(100)
-        shown.print(live._moving())  # pyright: ignore[reportPrivateUsage]
-    assert "Critic is scoring (4 of 10)" in drawn(shown)
-    assert "Supporter is arguing" in drawn(shown)
-
-
-def test_a_summary_under_way_is_shown_until_the_next_turn() -> None:
-    with LiveDebate(a_result().case, load_profile("general"), console=a_console()) as live:
+def test_the_step_under_way_is_in_the_moving_part() -> None:
+    with Progress(note=LiveDebate(), console=a_console(terminal=True)) as live:
         live(StepStarted("1", "summary", {"round": 1}))
-        before, after = a_console(), a_console()
-        before.print(live._moving())  # pyright: ignore[reportPrivateUsage]
+        assert "summed up" in moving_part(live)
         live(StepStarted("1", "turn", {"round": 1, "agent": "Critic", "model": "m"}))
-        after.print(live._moving())  # pyright: ignore[reportPrivateUsage]
-    assert "summed up" in drawn(before)
-    assert "summed up" not in drawn(after)
+        assert "Critic is arguing" in moving_part(live)
 
 
 @pytest.mark.parametrize("order", ["balanced", "fixed", "swap"])
@@ -358,7 +347,7 @@ def test_many_results_are_cut_and_summed() -> None:
 def test_batch_progress_counts_without_a_terminal() -> None:
     now = [0.0]
     console = a_console(100)
-    with BatchProgress(10, console=console, clock=lambda: now[0], every=10) as progress:
+    with Progress(10, console=console, clock=lambda: now[0], every=10) as progress:
         for step in range(5):
             now[0] += 6
             usage = Usage(1, 90, 0, 10, None if step == 3 else 0.5)
@@ -389,7 +378,7 @@ def test_pace_follows_the_present() -> None:
 def test_what_is_printed_beside_the_bar_of_a_terminal_goes_where_it_is_to_go(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with BatchProgress(1, console=(console := a_console(terminal=True))):
+    with Progress(1, console=(console := a_console(terminal=True))):
         print("a result")
     assert capsys.readouterr().out == "a result\n"
     assert "a result" not in drawn(console)
@@ -397,28 +386,28 @@ def test_what_is_printed_beside_the_bar_of_a_terminal_goes_where_it_is_to_go(
 
 def test_time_left_comes_from_the_pace() -> None:
     now = [0.0]
-    progress = BatchProgress(100, console=a_console(), clock=lambda: now[0])
-    assert progress.seconds_left() is None
+    progress = Progress(100, console=a_console(), clock=lambda: now[0])
+    assert progress.seconds_left is None
     for _ in range(20):
         now[0] += 1
         progress.count("scored")
-    left = progress.seconds_left()
+    left = progress.seconds_left
     assert left is not None
     assert left == pytest.approx(80, rel=0.1)
 
 
 def test_cases_that_the_journal_answers_do_not_count_for_the_time_left() -> None:
     now, usage = [0.0], Usage(1, 90, 0, 10, 0.5)
-    progress = BatchProgress(100, console=a_console(), clock=lambda: now[0])
+    progress = Progress(100, console=a_console(), clock=lambda: now[0])
     for _ in range(50):
         progress(CallFinished("m", usage, 0.1, replayed=True))
         progress.count("scored")
-    assert progress.seconds_left() is None
+    assert progress.seconds_left is None
     for _ in range(10):
         now[0] += 5
         progress(CallFinished("m", usage, 5.0, replayed=False))
         progress.count("scored")
-    assert progress.seconds_left() == pytest.approx(200, rel=0.1)
+    assert progress.seconds_left == pytest.approx(200, rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from textevolve.report.data import report_data
 from textevolve.report.html import html_fragment, write_html
 from textevolve.report.images import put_images
 from textevolve.report.markdown import write_markdown
-from textevolve.report.terminal import draw_block
+from textevolve.report.terminal import print_report
 
 ONE, OTHER = image_url(png(64, 48)), image_url(png(colour=(0, 0, 255)))
 HOSTILE = '"><script>alert(1)</script>'
@@ -70,7 +70,7 @@ def test_what_is_no_page_says_what_they_are(url):
     block = Images("Seen", [("Input, image 1", url)])
     said = f"png, 64 x 48, {image_facts(ONE).size} bytes"
     console = Console(file=io.StringIO(), width=100)
-    console.print(draw_block(block, console, 100))
+    print_report(Report("", "", [block]), console)
     assert f"[Input, image 1: {said}]" in console.file.getvalue()
     target = io.BytesIO()
     write_markdown(Report("t", "s", [block]), target)

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from textevolve.cli import process
 from textevolve.report import wording
-from textevolve.report.terminal import AGENT_STYLES
 
 
 class _Console(Console):
@@ -36,7 +35,3 @@ def safe(text: str, style: str = "") -> Text:
     """A text from outside, all of it, with control characters written out, so that neither markup
     nor escape sequences in it are obeyed."""
     return Text(wording.visible(text), style)
-
-
-def agent_style(agent: int) -> str:
-    return AGENT_STYLES[agent % len(AGENT_STYLES)]

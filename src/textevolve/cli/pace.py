@@ -1,4 +1,4 @@
-"""What a run's calls have used so far, and how fast it goes. Nothing here draws."""
+"""The usage of a run's calls so far, how fast it goes, and what it waits for. Nothing is drawn."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from textevolve.report import wording
 
 @dataclass
 class Spent:
-    """What calls have used so far; calls that the journal answered are counted apart."""
+    """The usage of calls so far; calls that the journal answered are counted apart."""
 
     usage: Usage = field(default_factory=Usage)
     known_cost: float = 0.0
     replayed: int = 0
-    failed: int = 0
     retries: int = 0
 
     def add(self, call: CallFinished) -> None:
         if call.replayed:
             self.replayed += max(1, call.usage.calls)
             return
-        self.failed += call.error is not None
         self.usage += call.usage
         self.known_cost += call.usage.cost or 0.0
 
@@ -39,51 +37,42 @@ class Spent:
 
 BUSY = 1.5
 """Threads that want to run for each core, above which a machine has more to do than its model."""
-SLOW_SHOWN, SLOW_LINE_EVERY = 15.0, 60.0
-"""Seconds for which a slow call is shown after it was announced, and between two lines about it."""
+SLOW_SHOWN = 15.0
+"""Seconds for which a slow call is shown after it was announced."""
 
 
-def slow_text(event: CallSlow, done: int = 0, total: int = 0) -> str:
-    """Why nothing seems to happen; `done` and `total`: answers of the step, where that is known."""
+def slow_text(event: CallSlow) -> str:
+    """Say why nothing seems to happen."""
     busy = event.load is not None and event.load > BUSY
     what = "the machine is busy" if busy else "the local model takes its time"
-    if total:
-        what += f": {done} of {total} answers"
-    elif event.answered:
-        what += f": {wording.count(event.answered, 'answer')} so far"
-    else:
+    if not event.answered:
         return f"{what}: the first answer is {wording.duration(event.waited)} under way"
+    what += f": {wording.count(event.answered, 'answer')} so far"
     return what if event.each is None else f"{what}, {wording.duration(event.each)} each"
 
 
 class Slowness:
-    """What there is to say about slow calls, for a while after each was announced, about calls that
-    wait for a rate limit, until they go on, and about batch jobs, until they end."""
+    """The reason why calls take long: a slow local model, a rate limit, or open batch jobs."""
 
     def __init__(self) -> None:
         self._event: CallSlow | CallHeld | None = None
         self._jobs: dict[str, BatchPolled] = {}
-        self._heard = self._polled = self._printed = -math.inf
+        self._heard = self._polled = -math.inf
 
-    def note(self, event: CallSlow | CallHeld | BatchPolled, now: float) -> bool:
-        """Whether a line is due where nothing is drawn anew."""
-        if isinstance(event, BatchPolled):
-            self._jobs.pop(event.batch, None)
-            if event.status:
-                self._jobs[event.batch], self._polled = event, now
-        else:
+    def note(self, event: CallSlow | CallHeld | BatchPolled, now: float) -> None:
+        if not isinstance(event, BatchPolled):
             self._event, self._heard = event, now
-        due = now - self._printed >= SLOW_LINE_EVERY
-        self._printed = now if due else self._printed
-        return due
+        elif event.status:
+            self._jobs[event.batch], self._polled = event, now
+        else:
+            self._jobs.pop(event.batch, None)
 
-    def text(self, now: float, done: int = 0, total: int = 0) -> str:
+    def text(self, now: float) -> str:
         event, passed = self._event, now - self._heard
         if isinstance(event, CallHeld) and passed <= event.wait:
-            left = wording.duration(max(0.0, event.wait - passed))
-            return f"waiting {left} for {event.reason}"
+            return f"waiting {wording.duration(event.wait - passed)} for {event.reason}"
         if isinstance(event, CallSlow) and passed <= SLOW_SHOWN:
-            return slow_text(event, done, total)
+            return slow_text(event)
         if not self._jobs:
             return ""
         done = sum(job.done for job in self._jobs.values())
@@ -95,10 +84,9 @@ class Slowness:
 
 
 class Pace:
-    """A rate that follows the present: events a second, older ones weighing less and less.
+    """A rate that follows the present: an event of `memory` seconds ago weighs 1/e.
 
-    An event of `memory` seconds ago weighs 1/e. From the start on it is unbiased, since the time
-    that has passed is weighed likewise.
+    From the start on it is unbiased, since the time that has passed is weighed likewise.
     """
 
     def __init__(self, now: float, memory: float = 60.0) -> None:
@@ -106,18 +94,15 @@ class Pace:
         self._last = now
         self._amount = self._time = 0.0
 
-    def note(self, now: float, amount: float = 1.0) -> None:
-        self._pass(now)
-        self._amount += amount
+    def note(self, now: float) -> None:
+        self.rate(now)
+        self._amount += 1
 
     def rate(self, now: float) -> float:
         """Events a second; 0 as long as there was none."""
-        self._pass(now)
-        return self._amount / self._time if self._time > 0 else 0.0
-
-    def _pass(self, now: float) -> None:
         passed = max(0.0, now - self._last)
-        kept = math.exp(-passed / self.memory)
-        self._amount *= kept
-        self._time = self._time * kept + self.memory * (1 - kept)
+        decay = math.exp(-passed / self.memory)
+        self._amount *= decay
+        self._time = self._time * decay + self.memory * (1 - decay)
         self._last = max(now, self._last)
+        return self._amount / self._time if self._time > 0 else 0.0

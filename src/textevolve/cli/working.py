@@ -141,11 +141,10 @@ def _draw(
 ) -> Iterator[Any]:
     """The records of a run as they come, while a display shows how far it is."""
     with ExitStack() as stack:
-        listener, bar = open_progress(stack, study, run, quiet=quiet)
-        work = doing(launch.heard_by(listener))
+        progress = open_progress(stack, study, run, quiet=quiet)
+        work = doing(launch.heard_by(progress))
         for record in stack.enter_context(closing(sync.iterate(work))):
-            if bar is not None:
-                bar.count(study.row(record).status)
+            progress.count(study.row(record).status)
             yield record
 
 

@@ -7,10 +7,9 @@ neither markup nor escape sequences in it are obeyed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from copy import copy
 from dataclasses import dataclass
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table as Grid
@@ -90,13 +89,6 @@ def _print_blocks(found: Iterable[Block], console: Console, left: _Left) -> None
         console.print()
         said = f"{wording.count(counted, 'more section')} not shown here; a page in HTML has them."
         _print(console, Text(said, "dim"))
-
-
-def draw_block(block: Block, console: Console, width: int) -> Group:
-    """One block that is so wide at most, for a display of its own."""
-    narrow = copy(console)
-    narrow.width = width
-    return Group(*_draw(block, narrow))
 
 
 def _print_block(block: Block, console: Console) -> None:
