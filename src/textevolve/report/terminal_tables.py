@@ -22,13 +22,16 @@ from textevolve.report.charts import IntervalMark
 
 
 def plot_mark(mark: IntervalMark, limit: float | None, width: int) -> str:
-    """`  |--o--|  ` on an axis of so many characters, with `:` at a limit."""
+    """`  |--o--|  ` on an axis of so many characters, with `:` at a limit; without an interval a
+    bar, `=====o`."""
 
     def cell(percentage: float) -> int:
         return min(width - 1, max(0, round(percentage / 100 * (width - 1))))
 
     line = [" "] * width
     if mark.middle is not None:
+        if mark.low is None and mark.high is None:
+            line[: cell(mark.middle)] = "=" * cell(mark.middle)
         ends = [mark.middle if end is None else end for end in (mark.low, mark.high)]
         low, high = (cell(end) for end in ends)
         line[low : high + 1] = "-" * (high + 1 - low)
