@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any, ClassVar, cast
 
@@ -33,9 +33,9 @@ from textevolve.memory.creation import (
 from textevolve.memory.extraction import CreationSettings, DialoguePoint, extract_points
 from textevolve.memory.index import MemoryMatch, MemoryQuery, MemoryStore
 from textevolve.memory.reconciliation import Action, Ground, PointDecision
-from textevolve.memory.record import Applied, ChangeSource, Collection, MemoryRecord
+from textevolve.memory.record import ChangeSource, MemoryRecord
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Column, Diff, Note, Report, Section, Table
+from textevolve.report.blocks import Block, Column, Note, Report, Table
 from textevolve.settings import Settings
 from textevolve.spec import option
 from textevolve.store import Store
@@ -212,7 +212,7 @@ def data(spec: CreateMemoriesSpec, found: Creation) -> Mapping[str, Any]:
         "memories": found.memories,
         "usage": asdict(found.usage),
         "seconds": found.seconds,
-        "failures": [{"reason": why, "number": n} for why, n in found.failures],
+        "failures": [{"reason": why, "number": n} for why, n in found.failures.most_common()],
     }
 
 
@@ -222,12 +222,8 @@ ACTIONS: Mapping[Action, str] = {
     "update": "in the place of a memory",
     "drop": "dropped",
 }
-KEPT: Sequence[Action] = ("add", "merge", "update")
-CHANGED: Sequence[Action] = ("merge", "update")
-DECIDERS = {"rule": "by rule", "model": "by the model", "fallback": "no usable decision"}
 SHOWN = 200
-"""Memories and dropped points that a report lists; an export has all."""
-DIFFS_SHOWN = 30
+"""Decisions that a report lists; an export has all."""
 REASONS_SHOWN = 20
 
 
@@ -244,44 +240,35 @@ class DialogueRecord:
     seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass
 class Creation:
     """What became of all dialogues. `dialogues`: how many there were, by what became of them.
-    `memories`: how many were kept. `shown`: of each action the first decisions, each with the id of
-    its dialogue."""
+    `memories`: how many were kept. `shown`: the first decisions, each with the id of its dialogue.
+    """
 
-    dialogues: Mapping[str, int]
-    actions: Mapping[Action, int]
-    deciders: Mapping[str, int]
-    table: Mapping[tuple[Action, str], int]
-    memories: int
-    usage: Usage
-    seconds: float
-    failures: Sequence[tuple[str, int]]
-    shown: Mapping[Action, Sequence[tuple[str, PointDecision]]]
+    dialogues: Counter[str] = field(default_factory=Counter[str])
+    actions: Counter[Action] = field(default_factory=Counter[Action])
+    deciders: Counter[str] = field(default_factory=Counter[str])
+    memories: int = 0
+    usage: Usage = Usage()
+    seconds: float = 0.0
+    failures: Counter[str] = field(default_factory=Counter[str])
+    shown: list[tuple[str, PointDecision]] = field(default_factory=list[tuple[str, PointDecision]])
 
 
 def summarise(_spec: CreateMemoriesSpec, records: Iterable[DialogueRecord]) -> Creation:
-    dialogues, table, failures = Counter[str](), Counter[tuple[Action, str]](), Counter[str]()
-    shown: dict[Action, list[tuple[str, PointDecision]]] = {action: [] for action in ACTIONS}
-    usage, seconds, memories = Usage(), 0.0, 0
+    total = Creation()
     for record in records:
-        usage, seconds = usage + record.usage, seconds + record.seconds
-        dialogues[_fate(record)] += 1
+        total.usage, total.seconds = total.usage + record.usage, total.seconds + record.seconds
+        total.dialogues[_fate(record)] += 1
         if record.failure is not None:
-            failures[record.failure.reason] += 1
+            total.failures[record.failure.reason] += 1
         decisions = record.created.decisions if record.created is not None else ()
-        memories += len({one.id for one in decisions if one.id})
-        for one in decisions:
-            table[one.action, one.by] += 1
-            if len(shown[one.action]) < SHOWN:
-                shown[one.action].append((record.id, one))
-    actions, deciders = Counter[Action](), Counter[str]()
-    for (action, by), number in table.items():
-        actions[action] += number
-        deciders[by] += number
-    kept = (dialogues, actions, deciders, table, memories, usage, seconds)
-    return Creation(*kept, failures.most_common(), shown)
+        total.memories += len({one.id for one in decisions if one.id})
+        total.actions.update(one.action for one in decisions)
+        total.deciders.update(one.by for one in decisions)
+        total.shown += [(record.id, one) for one in decisions[: SHOWN - len(total.shown)]]
+    return total
 
 
 def _fate(record: DialogueRecord) -> str:
@@ -324,76 +311,36 @@ def _facts(spec: CreateMemoriesSpec, found: Creation) -> dict[str, str]:
 
 
 def _blocks(found: Creation) -> Iterator[Block]:
-    if found.actions:
-        yield _counts(found)
-    kept = [pair for action in KEPT for pair in found.shown[action]]
-    if kept:
-        number = sum(found.actions.values()) - found.actions.get("drop", 0)
-        yield _memories("Memories", kept, number)
-    changed = [pair for action in CHANGED for pair in found.shown[action]]
-    if changed:
-        shown = [_diff(dialogue, one) for dialogue, one in changed[:DIFFS_SHOWN]]
-        yield Section(f"What was changed: {len(changed):,}", shown, folded=True)
-    if found.shown["drop"]:
-        yield Section(
-            f"Dropped: {found.actions['drop']:,}",
-            [_memories("", found.shown["drop"], found.actions["drop"])],
-            folded=True,
-        )
+    if found.shown:
+        names = ("memory", "importance", "decision", "reason", "from")
+        rows = [
+            (
+                wording.shorten(one.text or one.point.text, 300),
+                one.point.importance,
+                one.action,
+                wording.shorten(one.reason, 200),
+                _place(dialogue, one),
+            )
+            for dialogue, one in found.shown
+        ]
+        left = sum(found.actions.values()) - len(rows)
+        note = f"{left:,} more: -o FILE.jsonl writes all of them." if left else ""
+        columns = [Column(n, "number", 1) if n == "importance" else Column(n) for n in names]
+        yield Table("Decisions", columns, rows, note=note)
     if found.failures:
-        rows = [(n, wording.shorten(why, 300)) for why, n in found.failures[:REASONS_SHOWN]]
+        reasons = found.failures.most_common(REASONS_SHOWN)
+        rows = [(number, wording.shorten(reason, 300)) for reason, number in reasons]
         columns = (Column("dialogues", "count"), Column("reason"))
         note = "Nothing of them was kept; the same command again reads them."
         yield Table("Why dialogues gave nothing", columns, rows, note=note)
-    if found.deciders.get("fallback"):
+    if found.deciders["fallback"]:
         number = wording.count(found.deciders["fallback"], "point")
         yield Note(f"{number} added as they are, since no usable decision came.", "warning")
-
-
-def _counts(found: Creation) -> Table:
-    columns = (
-        Column("points"),
-        *(Column(name, "count") for name in DECIDERS.values()),
-        Column("all", "count"),
-    )
-    rows = [
-        (name, *(found.table.get((action, by), 0) for by in DECIDERS), found.actions.get(action, 0))
-        for action, name in ACTIONS.items()
-    ]
-    return Table("Decisions", columns, rows)
-
-
-def _memories(title: str, shown: Sequence[tuple[str, PointDecision]], number: int) -> Table:
-    columns = (
-        Column("memory"),
-        Column("importance", "number", 1),
-        Column("decision"),
-        Column("reason"),
-        Column("from"),
-    )
-    rows = [
-        (
-            wording.shorten(one.text or one.point.text, 300),
-            one.point.importance,
-            one.action,
-            wording.shorten(one.reason, 200),
-            _place(dialogue, one),
-        )
-        for dialogue, one in shown
-    ]
-    left = number - len(shown)
-    note = f"{left:,} more: -o FILE.jsonl writes all of them." if left > 0 else ""
-    return Table(title, columns, rows, note=note)
 
 
 def _place(dialogue: str, one: PointDecision) -> str:
     turn = "" if one.point.turn is None else f", turn {one.point.turn}"
     return f"{wording.shorten(dialogue, 40)}{turn} ({one.point.author or 'nobody'})"
-
-
-def _diff(dialogue: str, one: PointDecision) -> Diff:
-    title = f"{one.action}: {wording.shorten(one.reason, 100)} ({_place(dialogue, one)})"
-    return Diff(title, "\n".join(one.before), one.text)
 
 
 def flatten(record: DialogueRecord) -> Iterator[Mapping[str, Any]]:
@@ -435,18 +382,8 @@ class RehearsedMemories:
     def __init__(self, real: MemoryStore, mode: Mode) -> None:
         self._real, self._mode = real, mode
 
-    @property
-    def namespace(self) -> str:
-        return self._real.namespace
-
-    async def collection(self, name: str) -> Collection:
-        return await self._real.collection(name)
-
-    async def applied(self, collection: str, key: str) -> Applied | None:
-        return await self._real.applied(collection, key)
-
-    async def get(self, ids: Sequence[str]) -> Sequence[MemoryRecord]:
-        return await self._real.get(ids)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
 
     async def search(self, query: MemoryQuery) -> Sequence[MemoryMatch]:
         rng = Random(query.text)

@@ -358,12 +358,6 @@ def report(spec: ReadCorpusSpec, found: Sequence[DocumentReading]) -> Report:
     ]
     blocks: list[Block] = [Table("Chunks of each document", columns, rows)]
     changed = [chunk for one in found for chunk in one.chunks if chunk.action != "close"]
-    if changed:
-        shown = [(one.source, one.position, one.text) for one in changed[:ROWS_SHOWN]]
-        more = len(changed) - len(shown)
-        note = f"{wording.count(more, 'more chunk')} not shown here." if more else ""
-        heads = (Column("source"), Column("place", "count"), Column("text"))
-        blocks.append(Table("What was read", heads, shown, note=note))
     untold = [chunk for chunk in changed if chunk.failure]
     if untold:
         rows = [(one.source, one.position, one.failure) for one in untold[:ROWS_SHOWN]]
