@@ -7,7 +7,7 @@ import time
 import pytest
 
 from parameter_sets import slow_but_first
-from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.llm.testing import Answer
 from textevolve.memory_eval.dataset import (
     DialogueTurn,
     MemoryPoint,
@@ -494,66 +494,3 @@ def test_a_system_that_cannot_be_reached_ends_the_run_and_says_why(
     assert server.calls == 0
     assert "cannot connect to 127.0.0.1:9: the first 8 calls all failed" in ended.err
     assert not (data / "out.jsonl").exists()
-
-
-DECIDED = """\
-[providers.other]
-base_url = "{url}"
-key_env = "OTHER_KEY"
-"""
-
-
-def test_a_decider_judges_in_place_of_the_model(cli, data, server, model, monkeypatch):
-    with ScriptedServer(key="secret") as other:
-        (data / "textevolve.toml").write_text(DECIDED.format(url=other.url))
-        whole = command(model, "--decider", "other/decider", "--users", 1, *WRITTEN)
-        refused = cli(*whole)
-        assert refused.code == 2
-        assert "OTHER_KEY" in refused.err
-        planned = cli(*whole, "--dry-run", "--json")
-        assert planned.code == 0, planned.err
-        assert server.calls == other.calls == 0
-        monkeypatch.setenv("OTHER_KEY", "secret")
-        cut = cli(*whole, "--max-calls", "20", "--concurrency", "1")
-        assert cut.code == 3
-        ended = cli(*whole)
-        assert ended.code == 0, ended.err
-        assert {body.get("max_tokens") for body in other.requests} == {1}
-        assert all(body.get("max_tokens") != 1 for body in server.requests)  # only answers
-        kept = records(data / "out.jsonl")
-        asked = [one for one in kept if not one["by_rule"]]
-        assert asked
-        for one in asked:
-            assert one["verdict"]["reason"].endswith("decided by other/decider, emulated"), one
-            assert one["usage"]["calls"] >= 2
-        assert read_json(data / "out.json")["parameters"]["decider"] == "other/decider"
-        assert "other/decider" in ended.out
-        calls = server.calls, other.calls
-        again = cli(*whole)
-        assert again.out == ended.out
-        assert (server.calls, other.calls) == calls
-        bounds = json.loads(planned.out)
-        used = calls[0] + calls[1]
-        assert bounds["least"]["calls"] <= used <= bounds["most"]["calls"]
-    both = cli(*command(model, "--decider", "other/decider", "--judge", "probe"))
-    assert both.code == 2
-    assert "judge and decider both say who judges" in both.err
-
-
-def test_on_a_wire_of_its_own_each_judgement_is_one_request(cli, data, server, model):
-    with ScriptedServer(wires=["systemone"]) as other:
-        keyless = DECIDED.replace('key_env = "OTHER_KEY"', "keyless = true")
-        (data / "textevolve.toml").write_text(keyless.format(url=other.url))
-        whole = command(model, "--decider", "other/decider", "--users", 1, *WRITTEN)
-        planned = json.loads(cli(*whole, "--dry-run", "--json").out)
-        assert server.calls == other.calls == 0
-        ended = cli(*whole)
-        assert ended.code == 0, ended.err
-        asked = [one for one in records(data / "out.jsonl") if not one["by_rule"]]
-        assert asked
-        for one in asked:
-            assert one["verdict"]["reason"].endswith("decided by other/decider"), one
-        answers = sum(one["task"] == "question" for one in asked)
-        assert sum(one["usage"]["calls"] for one in asked) == len(asked) + answers
-        used = read_json(data / "out.json")["usage"]["calls"]
-        assert planned["least"]["calls"] <= used <= planned["most"]["calls"]

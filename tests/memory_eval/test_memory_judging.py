@@ -19,7 +19,6 @@ from textevolve.memory_eval.judging import (
     OWN,
     SHARED,
     answer_question,
-    decisions_version,
     fence_texts,
     judge_subject,
     prompt,
@@ -270,7 +269,7 @@ def test_other_words_support_a_fact():
 def test_every_prompt_has_its_version():
     folder = resources.files("textevolve.memory_eval") / "prompts"
     files = {file.name.partition(".")[0] for file in folder.iterdir()}
-    assert set(prompts_version() | decisions_version()) == files
+    assert set(prompts_version()) == files
     assert set(ANSWERS) == set(TASKS)
 
 

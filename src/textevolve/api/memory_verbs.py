@@ -34,7 +34,6 @@ class MemoryVerbs(Opener):
         system: str | object,
         *,
         judge: AnyJudge | None = None,
-        decider: str | None = None,
         answer_model: str | None = None,
         users: int | None = None,
         sessions: int | None = None,
@@ -57,7 +56,6 @@ class MemoryVerbs(Opener):
             data=str(data),
             system=objects.name(system),
             judge=objects.name(judge),
-            decider=decider,
             answer_model=answer_model,
             users=users,
             sessions=sessions,
@@ -81,7 +79,6 @@ class MemoryVerbs(Opener):
         texts: TextsToJudge,
         *,
         judge: AnyJudge | None = None,
-        decider: str | None = None,
         model: str | None = None,
         max_tokens: int | None = None,
         seed: int | None = None,
@@ -100,8 +97,7 @@ class MemoryVerbs(Opener):
         | question | question, reference, answer, evidence | Correct, Hallucination or Omission |
 
         The score is half the number, or 1 for Correct. Where no memories were kept nothing is
-        asked. Without a `judge` the model gives a structured answer; a `decider` is a decision
-        model that is asked typed questions.
+        asked. Without a `judge` the model gives a structured answer.
 
         Raises:
             AnswerError: no verdict came; says why. BudgetError: a limit was reached.
@@ -112,13 +108,12 @@ class MemoryVerbs(Opener):
             task=task,
             texts=texts,
             judge=objects.name(judge),
-            decider=decider,
             model=model,
             max_tokens=max_tokens,
             seed=seed,
         )
         judged = spec.settle() or await self._run(spec, objects=objects.by_name, name=name)
-        return judged.as_result(spec.judge or (f"decide@{decider}" if decider else "structured"))
+        return judged.as_result(spec.judge or "structured")
 
     async def create_memories(
         self,

@@ -19,7 +19,6 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, ModelError
 from textevolve.evaluation import Case, Evaluator, Failure, Usage, check_results, mend_text
-from textevolve.llm.decisions import Answer, Decision, Question, choice, decide, predicate, score
 from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request, Response, text_hash
 from textevolve.llm.reasoning import why_without_text
@@ -27,7 +26,6 @@ from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory_eval.judgement import (
-    LABELS,
     TASKS,
     Label,
     MemoryJudgement,
@@ -37,8 +35,8 @@ from textevolve.memory_eval.judgement import (
 )
 
 MAX_TOKENS = 800
-VERDICTS, QUESTIONS = "verdicts.yaml", "decisions.yaml"
-"""The verdicts, written out for evaluators and decision models, and what these are asked."""
+VERDICTS = "verdicts.yaml"
+"""The verdicts, written out for evaluators."""
 
 SHARED: Mapping[Task, tuple[str, ...]] = {
     "integrity": ("memories",),
@@ -323,22 +321,12 @@ async def _choose_by_score(
         missing = f"{len(failures)} of {len(labels)} verdicts have no score"
         raise AnswerError(f"{missing}: {failures[0].reason}")
     scored = [one for one in results if not isinstance(one, Failure)]
-    best = _best_of(asked, labels, [one.score for one in scored], "score")
-    return labels[best], scored[best].feedback
-
-
-def _best_of(asked: str, labels: Sequence[Label], values: Sequence[float], noun: str) -> int:
-    """The place of the highest value.
-
-    Raises:
-        AnswerError: two labels share it.
-    """
-    highest = max(values)
-    best = [place for place, value in enumerate(values) if value >= highest - TIE]
+    highest = max(one.score for one in scored)
+    best = [place for place, one in enumerate(scored) if one.score >= highest - TIE]
     if len(best) > 1:
         tied = " and ".join(str(labels[place]) for place in best)
-        raise AnswerError(f"tied: {asked} {tied} share the highest {noun}, {highest:.3g}")
-    return best[0]
+        raise AnswerError(f"tied: {asked} {tied} share the highest score, {highest:.3g}")
+    return labels[best[0]], scored[best[0]].feedback
 
 
 def _write_input(subject: Subject, asked: str) -> str:
@@ -359,67 +347,3 @@ def _write_input(subject: Subject, asked: str) -> str:
 def read_statements(asked: str) -> Mapping[Label, str]:
     """The possible verdicts, each written out. `asked`: as of `case_of`."""
     return yaml.safe_load(_read_file(VERDICTS))[asked]
-
-
-async def judge_by_decider(model: Model, subject: Subject, *, seed: int = 0) -> MemoryJudgement:
-    """The verdict that a model finds most probable, or why there is none; then `usage` still says
-    what was paid. For accuracy the same request asks whether the memory is included.
-
-    Raises:
-        FatalModelError: no call can succeed. BudgetError: a limit was reached.
-    """
-    meter = UsageMeter(model)
-
-    async def ask() -> MemoryVerdict:
-        rules = (prompt(subject.task).render(), "\n", prompt("marks").render(), "\n")
-        state = (*rules, *fence_texts(subject, seed))
-        decision = await decide(meter, state, ask_about(subject), seed=seed)
-        return _read_verdict(subject, decision, model.name)
-
-    return await _judge(subject, meter, ask)
-
-
-def ask_about(subject: Subject) -> tuple[Question, ...]:
-    """Scores from 0 to 2 are levels, classes a choice, and `included` is a predicate."""
-    task, asked = subject.task, yaml.safe_load(_read_file(QUESTIONS))
-    said = read_statements(task)
-    if task in ("update", "question"):
-        return (choice(task, asked[task], {str(one): said[one] for one in LABELS[task]}),)
-    levels = score(task, asked[task], [said[one] for one in LABELS[task]])
-    if task != "accuracy":
-        return (levels,)
-    about = read_statements(INCLUDED)
-    return levels, predicate(INCLUDED, asked[INCLUDED], yes=about[True], no=about[False])
-
-
-def decisions_version() -> dict[str, str]:
-    """The version of the questions; a change of one makes another measurement."""
-    return {"decisions": text_hash(_read_file(QUESTIONS))[:12]}
-
-
-def _read_verdict(subject: Subject, decision: Decision, model: str) -> MemoryVerdict:
-    label, reason = _choose(decision, subject.task, LABELS[subject.task])
-    included = None
-    if subject.task == "accuracy":
-        found, why = _choose(decision, INCLUDED, (False, True))
-        included, reason = bool(found), f"{reason}; included: {why}"
-    reason += f"; decided by {model}" + (", emulated" if decision.emulated else "")
-    if decision.cut:
-        reason += f", {decision.cut:,} characters left out"
-    return MemoryVerdict(label, reason, included)
-
-
-def _choose(decision: Decision, name: str, labels: Sequence[Label]) -> tuple[Label, str]:
-    """The most probable label, and all probabilities in words.
-
-    Raises:
-        AnswerError: there is no answer, or two labels share the highest probability.
-    """
-    answer: Answer = decision.answer(name)
-    best = _best_of(name, labels, answer.probabilities, "probability")
-    shares = zip(labels, answer.probabilities, strict=True)
-    return labels[best], ", ".join(f"{_say(label)} {share:.0%}" for label, share in shares)
-
-
-def _say(label: Label) -> str:
-    return ("yes" if label else "no") if isinstance(label, bool) else str(label)

@@ -54,8 +54,6 @@ from textevolve.memory_eval.items_to_judge import (
 from textevolve.memory_eval.judgement import MemoryJudgement, Subject
 from textevolve.memory_eval.judging import (
     answer_question,
-    decisions_version,
-    judge_by_decider,
     judge_by_evaluator,
     judge_subject,
     prompts_version,
@@ -118,13 +116,6 @@ class MemoryEvaluationSpec(StudySpec):
         short="-j",
         group="Judging",
     )
-    decider: str | None = option(
-        None,
-        "The decision model that makes each judgement in their place, with one request of typed"
-        " questions, such as local/julia-1.",
-        group="Judging",
-        metavar="MODEL",
-    )
     answer_model: str | None = option(
         None,
         "The model that answers questions from the memories that were found, where it is not"
@@ -154,10 +145,10 @@ class MemoryEvaluationSpec(StudySpec):
             raise InputError("no memory system is named; there are: none, context, recorded, ...")
         return system
 
-    @model_validator(mode="after")
-    def _one_judge(self) -> MemoryEvaluationSpec:
-        check_judges(self.judge, self.decider)
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _older(cls, given: Any) -> Any:
+        return drop_decider(given)
 
     @property
     def system_name(self) -> str:
@@ -167,19 +158,22 @@ class MemoryEvaluationSpec(StudySpec):
 
 def ask(spec: MemoryEvaluationSpec) -> Asks:
     judges = () if spec.judge is None else (spec.judge,)
-    models = tuple(filter(None, (spec.answer_model, spec.decider)))
-    return Asks(judges, models, writes=True, prompts=name_prompts(spec.decider))
+    models = () if spec.answer_model is None else (spec.answer_model,)
+    return Asks(judges, models, writes=True, prompts=name_prompts())
 
 
-def check_judges(judge: str | None, decider: str | None) -> None:
-    if judge is not None and decider is not None:
-        raise InputError("judge and decider both say who judges: leave one of them out")
+def drop_decider(given: Any) -> Any:
+    """Drop a field of older runs, which could name a decision model; those without one are read."""
+    fields: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
+    if "decider" in fields and fields["decider"] is None:
+        del fields["decider"]
+        return fields
+    return given
 
 
-def name_prompts(decider: str | None) -> dict[str, str]:
+def name_prompts() -> dict[str, str]:
     """The versions of what is asked."""
-    versions = prompts_version() | ({} if decider is None else decisions_version())
-    return {f"memory_eval.{name}": version for name, version in versions.items()}
+    return {f"memory_eval.{name}": version for name, version in prompts_version().items()}
 
 
 async def describe(
@@ -188,9 +182,8 @@ async def describe(
     """The system's own name, which says more than the specification where it has a configuration,
     and what it can do."""
     found: dict[str, Any] = {}
-    for role, named in (("answer_model", spec.answer_model), ("decider", spec.decider)):
-        if named is not None:
-            found[role], _ = await choose_model(settings, named, asks=False)
+    if spec.answer_model is not None:
+        found["answer_model"], _ = await choose_model(settings, spec.answer_model, asks=False)
     if names_own(spec.system):
         plan = read_own(spec.system)
         if plan.model is not None:
@@ -270,7 +263,6 @@ async def run(
             stack.push_async_callback(_close_system, system)
         judge = spec.judge and bench.whole_judge_of(spec.judge)
         answering = bench.described.get("answer_model", bench.default_model)
-        decider = bench.described.get("decider")
         stages = Stages(
             bench=bench,
             survey=survey,
@@ -278,7 +270,6 @@ async def run(
             can=can,
             system=system,
             judge=judge or None,
-            decider=decider and bench.model_of(decider),
             answering=bench.model_of(answering),
             seed=spec.seed,
         )
@@ -442,7 +433,7 @@ async def _create(resources: Store, embedder: str, user: str, bench: Workbench) 
 class Stages:
     """What both stages share. `name`: what the system is named by. `can` is None where results were
     recorded. `system` is None there, in a replay, and where a made-up one is to be rehearsed.
-    `judge`, `decider`: neither where each judgement is one structured call. `expected`: how many
+    `judge`: None where each judgement is one structured call. `expected`: how many
     records are to come, as far as is known."""
 
     bench: Workbench
@@ -451,7 +442,6 @@ class Stages:
     can: Capabilities | None
     system: MemorySystem | None
     judge: Evaluator | None
-    decider: Model | None
     answering: Model
     seed: int
     health: Health = field(default_factory=Health)
@@ -533,8 +523,6 @@ class Stages:
             self._check_time()
             if self.judge is not None:
                 return await judge_by_evaluator(self.judge, subject)
-            if self.decider is not None:
-                return await judge_by_decider(self.decider, subject, seed=self.seed)
             return await judge_subject(self.bench.model, subject, seed=self.seed)
         except (BudgetError, InputError) as error:  # a limit; a text that it cannot be given
             return MemoryJudgement(subject, failure_of(error))

@@ -21,14 +21,13 @@ from textevolve.memory_eval.judging import (
     MAX_TOKENS,
     OWN,
     SHARED,
-    judge_by_decider,
     judge_by_evaluator,
     judge_subject,
     settle,
 )
 from textevolve.report.blocks import Report
 from textevolve.spec import explain, option
-from textevolve.studies.memory_eval import check_judges, find_row, flatten, name_prompts
+from textevolve.studies.memory_eval import drop_decider, find_row, flatten, name_prompts
 from textevolve.studies.memory_report import describe_verdict, show_texts
 from textevolve.studies.study import Asks, Study, StudySpec, json_codec, last_record
 from textevolve.wiring import Workbench
@@ -63,13 +62,7 @@ class MemoryJudgementSpec(StudySpec):
         short="-j",
         group="Judging",
     )
-    decider: str | None = option(
-        None,
-        "The decision model that judges in place of both, with one request of typed questions.",
-        group="Judging",
-        metavar="MODEL",
-    )
-    seed: int = option(0, "Seed of the structured call, or of the decision.", group="Judging")
+    seed: int = option(0, "Seed of the structured call.", group="Judging")
     max_tokens: int = option(
         MAX_TOKENS, "Most tokens of the structured call's answer.", group="Judging", ge=1
     )
@@ -78,6 +71,7 @@ class MemoryJudgementSpec(StudySpec):
     @classmethod
     def _write_texts(cls, fields: Any) -> Any:
         """Join lists of texts, write dialogues as texts, and fill in what may be left out."""
+        fields = drop_decider(fields)
         task, texts = fields.get("task"), fields.get("texts")
         if task not in SHARED or not isinstance(texts, Mapping):
             return fields
@@ -89,7 +83,6 @@ class MemoryJudgementSpec(StudySpec):
 
     @model_validator(mode="after")
     def _usable(self) -> MemoryJudgementSpec:
-        check_judges(self.judge, self.decider)
         if self.judge is not None:
             judges_in(self.judge)  # a wrong one is an error also where nothing is to be asked
         return self
@@ -125,8 +118,7 @@ def _write(name: str, value: object) -> str:
 
 def ask(spec: MemoryJudgementSpec) -> Asks:
     judges = () if spec.judge is None else (spec.judge,)
-    models = () if spec.decider is None else (spec.decider,)
-    return Asks(judges, models, writes=not (judges or models), prompts=name_prompts(spec.decider))
+    return Asks(judges, writes=not judges, prompts=name_prompts())
 
 
 def read_cases(spec: MemoryJudgementSpec) -> Iterator[Case]:
@@ -140,8 +132,6 @@ async def run(
         subject = Subject(spec.task, case.id, 0, 1, json.loads(case.input))
         if spec.judge is not None:
             yield await judge_by_evaluator(bench.whole_judge_of(spec.judge), subject)
-        elif spec.decider is not None:
-            yield await judge_by_decider(bench.model_of(spec.decider), subject, seed=spec.seed)
         else:
             yield await judge_subject(
                 bench.model, subject, max_tokens=spec.max_tokens, seed=spec.seed

@@ -123,7 +123,6 @@ def _facts(spec: MemoryEvaluationSpec, found: MemoryEvaluation) -> dict[str, str
         "System": spec.system_name,
         "Data": f"{spec.data}: {users}, {sessions}{malformed}",
         "Judge": spec.judge or "",
-        "Judgements decided by": spec.decider or "",
         "Answers by": spec.answer_model or "",
         "Time": ", ".join(took),
         "A session took": _say_session(found),
