@@ -195,31 +195,6 @@ def test_half_a_file_changes_nothing(settings, home, server):
         assert [one.spec.name for one in space.namespaces.list()] == ["default"]
 
 
-def test_chats_go_with_their_agent(settings, query):
-    with Client(settings=settings).namespace() as space:
-        agent = space.agents.create("bot", persona="First.")
-        (where,) = space.namespaces.list()
-        fields = "(id, namespace_id, agent_id, user, title, created, updated)"
-        chat = f"INSERT INTO sessions {fields} VALUES ('ch_1', ?, ?, 'eve', 'Tea', 1.0, 2.0)"
-        message = "INSERT INTO messages VALUES ('ch_1', ?, 'user', 1.5, ?, '{}')"
-        query((chat, (where.id, agent.id)), *((message, (n, f"Hi {n}")) for n in range(3)))
-
-        def look():
-            order = "SELECT session_id, text FROM messages ORDER BY position"
-            return dict(query("SELECT id, agent_id FROM sessions")), query(order)
-
-        space.agents.export("bot", "bot.jsonl")
-        space.agents.import_file("bot.jsonl", name="copy")
-        agents, texts = look()
-        assert set(agents.values()) == {agent.id, space.agents.get("copy").id}
-        assert len(texts) == 6
-        assert {id for id, _ in texts} == set(agents)
-        space.agents.delete("bot")
-        agents, texts = look()
-        assert [text for _, text in texts] == ["Hi 0", "Hi 1", "Hi 2"]
-        assert "ch_1" not in agents
-
-
 def spoil(value):
     """The value with one thing in it gone, or of another kind: every such one."""
     if isinstance(value, dict):

@@ -20,7 +20,6 @@ from textevolve.memory.record import Collection, MemoryRecord, Vector
 from textevolve.store import tables
 from textevolve.store.copying import index_collection
 from textevolve.store.kinds import (
-    AGENTS,
     COLLECTIONS,
     NAMESPACES,
     Kind,
@@ -52,29 +51,6 @@ class StoredSource:
     ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
-    """A row of `messages`, without its chat."""
-
-    position: int
-    role: str
-    created: float
-    text: str
-    details: str
-
-
-@dataclass(frozen=True, slots=True)
-class StoredChat:
-    """A row of `sessions`, without its namespace and agent, and its messages."""
-
-    id: str
-    user: str
-    created: float
-    updated: float
-    title: str
-    messages: tuple[StoredMessage, ...]
-
-
 @dataclass(eq=False)
 class Exported:
     """A resource as a file carries it.
@@ -83,7 +59,6 @@ class Exported:
         stored: The resource as the other store had it.
         spec: The specification that it gets here.
         history: All versions of its specification.
-        chats: All chats with an agent.
         versions: The versions of a collection, and when each was made.
         sources: The sources of a collection's memories.
         memories: All memories of a collection, in the order in which they were added.
@@ -94,7 +69,6 @@ class Exported:
     stored: Any
     spec: Any
     history: Sequence[SpecVersion] = ()
-    chats: Sequence[StoredChat] = ()
     versions: Sequence[tuple[int, float]] = ()
     sources: Sequence[StoredSource] = ()
     memories: list[MemoryRecord] = field(default_factory=list[MemoryRecord])
@@ -106,8 +80,6 @@ def read_parts(connection: Connection, kind: Kind[Any, Any], stored: Any) -> dic
     collection it is as of the version that was read."""
     name, namespace = spec_of(kind, stored).name, getattr(stored, "namespace", "")
     parts: dict[str, list[Any]] = {"history": list_versions(connection, kind, namespace, name)}
-    if kind is AGENTS:
-        parts["chats"] = _read_chats(connection, stored.id)
     if kind is not COLLECTIONS:
         return parts
     table, origins = tables.versions, tables.sources
@@ -124,18 +96,6 @@ def read_parts(connection: Connection, kind: Kind[Any, Any], stored: Any) -> dic
             for row in connection.execute(sources.order_by(origins.c.version, origins.c.key))
         ],
     }
-
-
-def _read_chats(connection: Connection, agent_id: str) -> list[StoredChat]:
-    """Read the chats with an agent, the oldest first."""
-    table, messages = tables.sessions, tables.messages
-    query = select(table).where(table.c.agent_id == agent_id).order_by(table.c.created, table.c.id)
-    chats: list[StoredChat] = []
-    for row in connection.execute(query).all():
-        lines = select(messages).where(messages.c.session_id == row.id).order_by("position")
-        texts = [build(StoredMessage, mapping_of(line)) for line in connection.execute(lines)]
-        chats.append(build(StoredChat, {**mapping_of(row), "messages": tuple(texts)}))
-    return chats
 
 
 def require_free_names(
@@ -170,8 +130,6 @@ def store_all(connection: Connection, namespace: str, resources: Sequence[Export
         for version in (*earlier, newest):
             store_version(connection, id, version)
         space = namespace_id(connection, namespace)
-        for chat in each.chats:
-            _store_chat(connection, chat, {"namespace_id": space, "agent_id": id})
         if each.kind is COLLECTIONS:
             _store_memories(connection, space, replace(each.stored, id=id), each)
 
@@ -185,18 +143,6 @@ def _restore(connection: Connection, each: Exported, id: str) -> str:
     values["id"] = id if taken or not stored.id else stored.id
     connection.execute(update(table).where(table.c.id == id).values(**values))
     return values["id"]
-
-
-def _store_chat(connection: Connection, chat: StoredChat, owner: Mapping[str, str]) -> None:
-    """Store a chat under its own id if that is free, else under a new one of the same form."""
-    row, ids = {**_values(chat), **owner}, tables.sessions.c.id
-    messages = row.pop("messages")
-    if connection.execute(select(ids).where(ids == chat.id)).first():
-        row["id"] = f"{chat.id.partition('_')[0]}_{secrets.token_hex(16)}"
-    connection.execute(insert(tables.sessions).values(row))
-    if messages:
-        rows = [{**_values(message), "session_id": row["id"]} for message in messages]
-        connection.execute(insert(tables.messages), rows)
 
 
 def _store_memories(

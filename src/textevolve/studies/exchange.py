@@ -1,8 +1,8 @@
 """Files that carry namespaces, agents, collections and users from one store to another.
 
 Each line is a JSON object. The first says what the file is; then come users, collections, each
-with its memories behind it, and agents with their personas and chats. Embeddings are left out
-unless they are asked for: they take most of the room, and can be computed again.
+with its memories behind it, and agents with their personas. Chats and embeddings are left out:
+embeddings are computed again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from textevolve.memory.record import MemoryRecord
 from textevolve.rows import parse_row, read_lines
 from textevolve.spec import explain
 from textevolve.store import exchange, kinds
-from textevolve.store.exchange import Exported, StoredChat, StoredSource
+from textevolve.store.exchange import Exported, StoredSource
 from textevolve.store.kinds import AGENTS, COLLECTIONS, KINDS, NAMESPACES, USERS, Kind
 from textevolve.store.memory_rows import chunks
 from textevolve.studies.memory_desk import MemoryDesk
@@ -34,7 +34,6 @@ PAGE = 500
 _STORED = {kind.noun: TypeAdapter[Any](kind.stored) for kind in KINDS.values()}
 _PARTS: Mapping[str, TypeAdapter[Any]] = {
     "history": TypeAdapter(list[SpecVersion]),
-    "chats": TypeAdapter(list[StoredChat]),
     "versions": TypeAdapter(list[tuple[int, float]]),
     "sources": TypeAdapter(list[StoredSource]),
 }

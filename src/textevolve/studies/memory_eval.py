@@ -164,11 +164,11 @@ def ask(spec: MemoryEvaluationSpec) -> Asks:
 
 def drop_decider(given: Any) -> Any:
     """Drop a field of older runs, which could name a decision model; those without one are read."""
-    fields: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
-    if "decider" in fields and fields["decider"] is None:
-        del fields["decider"]
-        return fields
-    return given
+    if not isinstance(given, dict):
+        return given
+    fields = cast("dict[str, Any]", given)
+    older = "decider" in fields and fields["decider"] is None
+    return {name: one for name, one in fields.items() if name != "decider"} if older else fields
 
 
 def name_prompts() -> dict[str, str]:
