@@ -195,6 +195,18 @@ def test_half_a_file_changes_nothing(settings, home, server):
         assert [one.spec.name for one in space.namespaces.list()] == ["default"]
 
 
+def test_chats_go_with_their_agent(settings, query):
+    with open_namespace(settings=settings) as space:
+        agent = space.agents.create("bot", persona="First.")
+        (where,) = space.namespaces.list()
+        fields = "(id, namespace_id, agent_id, user, title, created, updated)"
+        chat = f"INSERT INTO sessions {fields} VALUES ('ch_1', ?, ?, 'eve', 'Tea', 1.0, 2.0)"
+        message = "INSERT INTO messages VALUES ('ch_1', 0, 'user', 1.5, 'Hi', '{}')"
+        query((chat, (where.id, agent.id)), (message, ()))
+        space.agents.delete("bot")
+        assert not query("SELECT session_id FROM messages")
+
+
 def spoil(value):
     """The value with one thing in it gone, or of another kind: every such one."""
     if isinstance(value, dict):
