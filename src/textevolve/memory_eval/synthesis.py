@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
+from typing import TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.memory_eval.dataset import (
@@ -42,17 +43,37 @@ _FIRST, _LAST, _PLACES, _DISHES, _WORK, _PLAYS, _PETS, _DISLIKES = (
         "peanuts shellfish pollen latex mustard sesame lupins celery wasps noise",
     )
 )
-_LEADS = ("Before I forget it: {fact}", "Please keep this in mind. {fact}", "I have news. {fact}")
-_CHANGE = "What I said before no longer holds. {fact}"
+_RELATIONS = ("sister", "brother", "manager", "neighbour", "cousin", "best friend", "dentist")
+_OUTINGS = ("visited a museum", "saw a play", "ran a race", "took a course", "bought a bicycle")
+
+_LEADS = (
+    "Something about me for later: {fact}",
+    "Before I forget it: {fact}",
+    "Please keep this in mind. {fact}",
+    "I have news. {fact}",
+)
+_CHANGES = ("Things have changed: {fact}", "What I said before no longer holds. {fact}")
 _ARRANGED = "You asked me to write it down: {fact}"
-_WRONG = (
-    ("Imagine this, only as an example, for it is not true: {fact}", "I see, an example only."),
-    ("A friend claims it, but it was never so: {fact}", "Then I shall not believe it."),
+_THANKS = ("Thank you, that helps.", "Good to know.", "I understand.", "Thanks for telling me.")
+_WRONG: Sequence[tuple[tuple[str, str], ...]] = (
+    (("assistant", "Let me guess. {fact}"), ("user", "No, that is not so, and never was.")),
+    (
+        ("user", "Imagine this, only as an example, for it is not true: {fact}"),
+        ("assistant", "I see, an example only."),
+    ),
+    (
+        ("assistant", "Another user told me this of themselves. {fact}"),
+        ("user", "That is somebody else then, not me."),
+    ),
 )
-_CHATTER = (
+_CHATTER: Sequence[tuple[str, str]] = (
     ("What is {a} times {b}?", "{a} times {b} is {product}."),
+    ("Is {a} larger than {b}?", "Compare them digit by digit, from the left."),
     ("Is {a} an even number?", "Look at its last digit only."),
+    ("Tell me something about the number {a}.", "It comes right after {before}."),
 )
+
+
 _SLOTS: Sequence[tuple[MemoryType, str, str, Sequence[str]]] = (
     ("persona", "{name} lives in {value}.", "Where does {name} live?", _PLACES),
     ("persona", "{name} works as a {value}.", "What does {name} work as?", _WORK),
@@ -62,15 +83,32 @@ _SLOTS: Sequence[tuple[MemoryType, str, str, Sequence[str]]] = (
     ("persona", "{name} has saved {value} euros.", "How much has {name} saved in euros?", ()),
     ("persona", "{name} has read {value} books.", "How many books has {name} read?", ()),
     ("relationship", "{name} has a dog named {value}.", "What is {name}'s dog named?", _PETS),
-    ("relationship", "{name}'s friend is {value}.", "Who is {name}'s friend?", _FIRST),
-    ("relationship", "{name}'s boss is {value}.", "Who is {name}'s boss?", _LAST),
+    *(
+        (
+            "relationship",
+            f"{{name}}'s {relation} is called {{value}}.",
+            f"What is {{name}}'s {relation} called?",
+            _FIRST,
+        )
+        for relation in _RELATIONS
+    ),
 )
 """What has one value at a time: its type, the fact, a question, and the values. The last three
 values are used for interference, so they are never true; with no values it is a number, and always
 has a next one."""
-_NEVER_SAID = ("What is {name}'s blood group?", "How tall is {name}?")
+_NEVER_SAID = (
+    "What is {name}'s blood group?",
+    "Which school did {name} go to?",
+    "How tall is {name}?",
+    "What is {name}'s shoe size?",
+    "Which languages does {name} speak?",
+)
 _SPARE = 3
+_FACTS = 4
 _CHATS = 2
+
+_Round: TypeAlias = tuple[tuple[str, str], ...]
+"""What the two said in turn: roles and texts."""
 
 
 def synthesise(users: int, sessions: int, seed: int = 0) -> Iterator[User]:
@@ -102,7 +140,7 @@ class _Life:
     """What is true of one user so far, and the session in the making.
 
     `known`: by its place in `_SLOTS`, the fact of a slot, its value, and its latest session.
-    `updated`: the places that had another value before. `rounds`: of talk, in any order.
+    `rounds`: of talk, in any order. `points`: those in them.
     """
 
     def __init__(self, rng: Random) -> None:
@@ -114,17 +152,15 @@ class _Life:
         self.number = 1000
         self.start = _START
         self.points: list[MemoryPoint] = []
-        self.rounds: list[tuple[tuple[str, str], tuple[str, str]]] = []
+        self.rounds: list[_Round] = []
 
     def make_session(self, index: int) -> Session:
         rng, start = self.rng, self.start
         self.points, self.rounds = [], []
         unscored = index > 0 and rng.random() < 1 / 12
         if not unscored:
-            self._add_slot(index, [p for p, (*_, when) in self.known.items() if when < index])
-            self._add_slot(index, [p for p in range(len(_SLOTS)) if p not in self.known])
-            self._add_event("event", f"visited {rng.choice(_PLACES)}")
-            self._add_event("relationship", f"met {rng.choice(_FIRST)} {rng.choice(_LAST)}")
+            for number in range(_FACTS):
+                self._add_fact(index, number)
             self._add_interference()
         self.rounds += [self._chat() for _ in range(_CHATS)]
         rng.shuffle(self.rounds)
@@ -142,21 +178,21 @@ class _Life:
             is_generated_qa=unscored,
         )
 
-    def _add_slot(self, index: int, places: list[int]) -> None:
-        """Say a new value of one of these slots, or what happened where none has another."""
-        for place in self.rng.sample(places, len(places)):
-            value = self._next_value(place)
-            if value is None:
-                continue
-            type, fact, *_ = _SLOTS[place]
-            content = fact.format(name=self.name, value=value)
-            originals = (self.known[place][0],) if place in self.known else ()
-            self.known[place] = content, value, index
-            self.updated |= {place} if originals else set()
-            lead = _CHANGE if originals else self.rng.choice(_LEADS)
-            self._keep(content, type, "primary", (lead, "Good to know."), originals)
-            return
-        self._add_event("event", f"saw play {len(self.points) + 1}")
+    def _add_fact(self, index: int, number: int) -> None:
+        """The first updates what an earlier session said, where there was one; the others vary."""
+        kind = self.rng.choice(("slot", "slot", "update", "event", "meeting"))
+        if number == 0:
+            kind = "slot" if index == 0 else "update"
+        if kind in ("slot", "update"):
+            places = [place for place in range(len(_SLOTS)) if place not in self.known]
+            if kind == "update":
+                places = [place for place, (*_, when) in self.known.items() if when < index]
+            self.rng.shuffle(places)
+            for place in places:
+                if (value := self._next_value(place)) is not None:
+                    self._say_slot(place, value, index)
+                    return
+        self._add_event(number, kind == "meeting")
 
     def _next_value(self, place: int) -> str | None:
         """Return a value that the slot has never had; None where it has had them all."""
@@ -165,50 +201,74 @@ class _Life:
             return str(self.number)
         return self.left[place].pop() if len(self.left[place]) > _SPARE else None
 
-    def _add_event(self, type: MemoryType, what: str) -> None:
-        """Say something dated to the minute, so that it is never said twice."""
-        when = self.start + timedelta(minutes=5 * len(self.points))
-        stamp = f"{when.day} {_MONTHS[when.month - 1]} {when.year} at {when:%H:%M}"
-        content = f"On {stamp} {self.name} {what}."
-        if self.rng.random() < 0.25:
-            self._keep(content, type, "system", ("Please write it down.", _ARRANGED))
+    def _say_slot(self, place: int, value: str, index: int) -> None:
+        type, fact, *_ = _SLOTS[place]
+        content = fact.format(name=self.name, value=value)
+        originals = (self.known[place][0],) if place in self.known else ()
+        self._keep(content, type, "primary", self.rng.choice((0.5, 0.75, 1.0)), originals)
+        self.known[place] = content, value, index
+        if originals:
+            self.updated.add(place)
+        self._tell(self.rng.choice(_CHANGES if originals else _LEADS), content)
+
+    def _add_event(self, number: int, meeting: bool) -> None:
+        """Something dated to the minute, so that it is never said twice."""
+        rng = self.rng
+        day = self.start.replace(hour=0, minute=0) + timedelta(minutes=480 + 5 * number)
+        when = f"{day.day} {_MONTHS[day.month - 1]} {day.year} at {day:%H:%M}"
+        place = rng.choice(_PLACES)
+        if meeting:
+            what = f"met {rng.choice(_FIRST)} {rng.choice(_LAST)}"
         else:
-            self._keep(content, type, "secondary", (self.rng.choice(_LEADS), "Thank you."))
+            what = rng.choice(_OUTINGS)
+        content = f"On {when} {self.name} {what} in {place}."
+        type: MemoryType = "relationship" if meeting else "event"
+        if rng.random() < 0.25:
+            self._keep(content, type, "system", 0.5)
+            arranged = ("assistant", _ARRANGED.format(fact=content))
+            self.rounds.append((arranged, ("user", "Yes, that is right.")))
+        else:
+            self._keep(content, type, "secondary", rng.choice((0.25, 0.5)))
+            self._tell(rng.choice(_LEADS), content)
 
     def _add_interference(self) -> None:
         """Say something with a value that its slot never has."""
         place = self.rng.randrange(len(_SLOTS))
         type, fact, _, values = _SLOTS[place]
-        wrong = self.left[place][:_SPARE] if values else [str(self.number + self.rng.randint(1, 4))]
-        content = fact.format(name=self.name, value=self.rng.choice(wrong))
-        self._keep(content, type, "interference", self.rng.choice(_WRONG))
+        if values:
+            value = self.rng.choice(self.left[place][:_SPARE])
+        else:
+            value = str(self.number + self.rng.randint(1, 4))
+        content = fact.format(name=self.name, value=value)
+        self._keep(content, type, "interference", 0.5)
+        wrong = self.rng.choice(_WRONG)
+        self.rounds.append(tuple((role, text.format(fact=content)) for role, text in wrong))
 
     def _keep(
         self,
         content: str,
         type: MemoryType,
         source: MemorySource,
-        talk: tuple[str, str],
+        importance: float,
         originals: tuple[str, ...] = (),
     ) -> None:
-        """Note a point, and the two turns, one of which says it."""
-        said, answered = (text.format(fact=content) for text in talk)
-        self.rounds.append((("user", said), ("assistant", answered)))
-        importance = self.rng.choice((0.25, 0.5, 0.75, 1.0))
-        place, when, update = len(self.points) + 1, _stamp(self.start), bool(originals)
-        self.points.append(
-            MemoryPoint(place, content, type, source, importance, update, originals, when)
-        )
+        place, when = len(self.points) + 1, _stamp(self.start)
+        update = bool(originals)
+        point = MemoryPoint(place, content, type, source, importance, update, originals, when)
+        self.points.append(point)
 
-    def _chat(self) -> tuple[tuple[str, str], tuple[str, str]]:
+    def _tell(self, lead: str, fact: str) -> None:
+        answer = ("assistant", self.rng.choice(_THANKS))
+        self.rounds.append((("user", lead.format(fact=fact)), answer))
+
+    def _chat(self) -> _Round:
         a, b = self.rng.randint(2, 999), self.rng.randint(2, 999)
-        question, answer = (
-            text.format(a=a, b=b, product=a * b) for text in self.rng.choice(_CHATTER)
-        )
-        return ("user", question), ("assistant", answer)
+        numbers = {"a": a, "b": b, "product": a * b, "before": a - 1}
+        question, answer = self.rng.choice(_CHATTER)
+        return ("user", question.format(**numbers)), ("assistant", answer.format(**numbers))
 
     def _ask(self, index: int) -> Iterator[MemoryQuestion]:
-        """Ask what holds after the session."""
+        """Questions about what holds after the session."""
         rng, places = self.rng, list(self.known)
         plain = rng.choice(places)
         changed = rng.choice(sorted(self.updated)) if self.updated else None
@@ -225,11 +285,15 @@ class _Life:
             yield MemoryQuestion(question, UNKNOWN, (), "medium", "Memory Boundary")
 
     def _question(self, places: Sequence[int], difficulty: str, type: str) -> MemoryQuestion:
-        facts, values = [self.known[p][0] for p in places], [self.known[p][1] for p in places]
+        facts = [self.known[place] for place in places]
         question = " ".join(_SLOTS[place][2].format(name=self.name) for place in places)
-        if len(places) > 1:
-            question = f"Two things at once: {question}"
-        return MemoryQuestion(question, " and ".join(values), tuple(facts), difficulty, type)
+        return MemoryQuestion(
+            question if len(places) == 1 else f"Two things at once: {question}",
+            " and ".join(value for _, value, _ in facts),
+            tuple(fact for fact, *_ in facts),
+            difficulty,
+            type,
+        )
 
 
 def _stamp(time: datetime) -> str:

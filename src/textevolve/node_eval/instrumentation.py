@@ -10,6 +10,7 @@ import functools
 import inspect
 from asyncio import CancelledError
 from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Mapping
+from contextlib import aclosing, closing
 from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -166,33 +167,15 @@ class _Yielded:
         return [*self._values, left_out] if self._left_out else self._values
 
 
-class _Tapped(Generator[Any, Any, Any]):
-    """A generator to `yield from`, so that send, throw and close reach the one inside."""
-
-    def __init__(self, inside: Generator[Any, Any, Any], yielded: _Yielded) -> None:
-        self._inside, self._yielded = inside, yielded
-
-    def send(self, value: Any) -> Any:
-        return self._pass(self._inside.send(value))
-
-    def throw(self, *error: Any) -> Any:
-        return self._pass(self._inside.throw(*error))
-
-    def close(self) -> None:
-        self._inside.close()
-
-    def _pass(self, value: Any) -> Any:
-        self._yielded.keep(value)
-        return value
-
-
 def _wrap_generator(monitor: Monitor, begin: Begin, function: Callable[..., Any]) -> Any:
     @functools.wraps(function)
-    def watched(*args: Any, **kwargs: Any) -> Any:
+    def watched(*args: Any, **kwargs: Any) -> Generator[Any]:
         node, yielded = begin(args, kwargs), _Yielded(monitor)
         try:
-            tapped: Generator[Any, Any, Any] = _Tapped(function(*args, **kwargs), yielded)
-            made = yield from tapped
+            with closing(function(*args, **kwargs)) as values:
+                for value in values:
+                    yielded.keep(value)
+                    yield value
         except GeneratorExit:  # whoever reads it has had enough
             monitor.end(node, yielded.output)
             raise
@@ -200,33 +183,19 @@ def _wrap_generator(monitor: Monitor, begin: Begin, function: Callable[..., Any]
             _tell(monitor, node, error)
             raise
         monitor.end(node, yielded.output)
-        return made
 
     return watched
 
 
 def _wrap_async_generator(monitor: Monitor, begin: Begin, function: Callable[..., Any]) -> Any:
     @functools.wraps(function)
-    async def watched(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+    async def watched(*args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
         node, yielded = begin(args, kwargs), _Yielded(monitor)
-        inside: AsyncGenerator[Any, Any] = function(*args, **kwargs)
-        step = inside.asend(None)
         try:
-            while True:
-                try:
-                    value = await step
-                except StopAsyncIteration:
-                    break
-                yielded.keep(value)
-                try:
-                    sent = yield value
-                except GeneratorExit:
-                    await inside.aclose()
-                    raise
-                except BaseException as error:  # noqa: BLE001  the one inside decides about it
-                    step = inside.athrow(error)
-                else:
-                    step = inside.asend(sent)
+            async with aclosing(function(*args, **kwargs)) as values:
+                async for value in values:
+                    yielded.keep(value)
+                    yield value
         except GeneratorExit:
             monitor.end(node, yielded.output)
             raise
