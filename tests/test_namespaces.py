@@ -196,7 +196,7 @@ def test_half_a_file_changes_nothing(settings, home, server):
 
 
 def test_chats_go_with_their_agent(settings, query):
-    with open_namespace(settings=settings) as space:
+    with Client(settings=settings).namespace() as space:
         agent = space.agents.create("bot", persona="First.")
         (where,) = space.namespaces.list()
         fields = "(id, namespace_id, agent_id, user, title, created, updated)"
