@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.request import urlopen
 
-from textevolve.llm.testing.process import serve_in_process
+from textevolve.llm.testing.server import serve_in_process
 
 QUIET = {
     "PROMPTFOO_DISABLE_TELEMETRY": "1",

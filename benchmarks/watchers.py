@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from urllib.parse import urlsplit
 
-from textevolve.llm.testing.process import serve_in_process
+from textevolve.llm.testing.server import serve_in_process
 
 EVENT = re.compile(rb"^id: (\d+)$", re.MULTILINE)
 

@@ -9,9 +9,8 @@ from pydantic import BaseModel
 from textevolve.errors import AnswerError, BudgetError, InputError
 from textevolve.events import StepFinished, StepStarted
 from textevolve.llm.chains.chain import Chain, perform_chain
-from textevolve.llm.chains.scope import ChainContext
+from textevolve.llm.chains.scope import CHAIN_STEP, ChainContext, TraceRecorder
 from textevolve.llm.chains.steps import ask, branch, call, each, together
-from textevolve.llm.chains.trace import CHAIN_STEP, TraceRecorder
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import ScriptedServer
 

@@ -14,9 +14,10 @@ from textevolve.llm.chains.chat_template import (
     Slot,
     TemplateMessage,
     merge,
+    read_syntax,
     value_text,
+    write_syntax,
 )
-from textevolve.llm.chains.template_syntax import read_syntax, write_syntax
 
 plain = st.text(alphabet='ab {}%#"\n\\x!', max_size=12)
 names = st.sampled_from(["x", "name", "a_b"])

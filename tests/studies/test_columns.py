@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from textevolve.bench.items import load_items
 from textevolve.errors import InputError
-from textevolve.llm.chains.trace import StepTrace
+from textevolve.llm.chains.scope import StepTrace
 from textevolve.loops.guidance import Answer, Guided
 from textevolve.report.data import write_rows
 from textevolve.rows import names_rows, read_rows

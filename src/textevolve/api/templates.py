@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from textevolve.llm.chains.chat_template import ChatTemplate, take_template, write_text_template
-from textevolve.llm.chains.template_syntax import Syntax, read_syntax
+from textevolve.llm.chains.chat_template import (
+    ChatTemplate,
+    Syntax,
+    read_syntax,
+    take_template,
+    write_text_template,
+)
 
 if TYPE_CHECKING:
     from langchain_core.prompts import ChatPromptTemplate

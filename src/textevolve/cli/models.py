@@ -13,7 +13,7 @@ import typer
 from textevolve.errors import FatalModelError
 from textevolve.llm import weights
 from textevolve.llm.providers import LOCAL, PROVIDERS
-from textevolve.llm.weight_sources import Progress, ReportProgress
+from textevolve.llm.weights import Progress, ReportProgress
 from textevolve.settings import read_settings
 
 

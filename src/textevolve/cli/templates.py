@@ -14,9 +14,14 @@ from textevolve.cli import FAILED, options, say
 from textevolve.cli.drawing import open_console, safe
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
-from textevolve.llm.chat_formats.chat_format import ChatFormat, render_chat, to_jinja
+from textevolve.llm.chat_formats.chat_format import (
+    ChatFile,
+    ChatFormat,
+    read_conversation,
+    render_chat,
+    to_jinja,
+)
 from textevolve.llm.chat_formats.checking import check_chat_template
-from textevolve.llm.chat_formats.conversation import ChatFile, read_conversation
 from textevolve.llm.chat_formats.detection import (
     Inference,
     detect_prompt,

@@ -31,7 +31,7 @@ from textevolve.llm.refusals import embeds_only
 from textevolve.settings import PoolMember, Settings
 
 if TYPE_CHECKING:
-    from textevolve.llm.weight_sources import Progress
+    from textevolve.llm.weights import Progress
 
 START, MOST = 32, 512
 """Calls of an endpoint that may be in flight at first, and at most."""

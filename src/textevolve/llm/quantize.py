@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from textevolve.errors import FatalModelError, InputError, SettingsError
 from textevolve.llm.gguf import NEEDS_GGUF, open_gguf, read_field
 from textevolve.llm.hardware import free_cores
-from textevolve.llm.weight_sources import ReportProgress, Transfer, no_report
+from textevolve.llm.weights import ReportProgress, Transfer, no_report
 from textevolve.spec import suggest
 
 VALUES_AT_ONCE = 2**21

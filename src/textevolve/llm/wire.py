@@ -31,7 +31,7 @@ from pydantic import (
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from textevolve.errors import CapabilityError, InputError, RejectedError
-from textevolve.llm.chat_formats.conversation import PromptFormat
+from textevolve.llm.chat_formats.chat_format import PromptFormat
 from textevolve.llm.model import Message, Request, Response, TokenLogprobs, ToolCall
 from textevolve.llm.prices import (
     KNOWN,

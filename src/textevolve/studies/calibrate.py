@@ -20,7 +20,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.judge_specs import check_absolute, with_model
-from textevolve.llm.chains.chain_texts import write_prompts
+from textevolve.llm.chains.chain_file import write_prompts
 from textevolve.llm.providers import context_of
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.calibration.examples import (

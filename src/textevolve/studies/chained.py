@@ -22,7 +22,7 @@ from textevolve.errors import (
 from textevolve.evaluation import Usage
 from textevolve.llm.chains.chain import Chain, Values, perform_chain
 from textevolve.llm.chains.chain_file import as_chain, load_chain
-from textevolve.llm.chains.trace import StepTrace, TraceRecorder
+from textevolve.llm.chains.scope import StepTrace, TraceRecorder
 from textevolve.llm.model import Request, Response
 from textevolve.user_code import OWN, names_chain, own_object
 from textevolve.wiring import Mode, Workbench

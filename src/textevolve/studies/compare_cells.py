@@ -34,7 +34,7 @@ from textevolve.evaluation import (
 from textevolve.judge_specs import parse_evaluator, split_rules
 from textevolve.judges.context import Judgement
 from textevolve.llm.chains.chain import Chain
-from textevolve.llm.chains.trace import TraceRecorder
+from textevolve.llm.chains.scope import TraceRecorder
 from textevolve.llm.model import Request, Response
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.placeholders import check_spelling

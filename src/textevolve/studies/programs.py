@@ -18,8 +18,13 @@ from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Usage
 from textevolve.llm.chains.callables import is_module, is_runnable, take_callee
 from textevolve.llm.chains.chain import Chain
-from textevolve.llm.chains.chain_file import ENDINGS, load_chain
-from textevolve.llm.chains.chain_texts import read_prompts, write_chain_texts, write_prompts
+from textevolve.llm.chains.chain_file import (
+    ENDINGS,
+    load_chain,
+    read_prompts,
+    write_chain_texts,
+    write_prompts,
+)
 from textevolve.llm.chains.chat_template import (
     ChatTemplate,
     Slot,
@@ -29,9 +34,14 @@ from textevolve.llm.chains.chat_template import (
     write_text_template,
 )
 from textevolve.llm.chains.prompt_set import PromptSet
-from textevolve.llm.chains.prompt_uses import PromptUse, Trying, current_trial, trying_prompts
+from textevolve.llm.chains.scope import (
+    PromptUse,
+    TraceRecorder,
+    Trying,
+    current_trial,
+    trying_prompts,
+)
 from textevolve.llm.chains.steps import call
-from textevolve.llm.chains.trace import TraceRecorder
 from textevolve.loops.calibration.examples import Example, ProgramNames
 from textevolve.loops.calibration.tree import CalibrationResult
 from textevolve.loops.calibration.trial_runner import (

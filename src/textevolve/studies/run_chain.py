@@ -18,7 +18,7 @@ from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputEr
 from textevolve.evaluation import Case, Failure, Usage, failure_of
 from textevolve.events import Event, Listener, StepFinished
 from textevolve.llm.chains.chat_template import value_text
-from textevolve.llm.chains.trace import CHAIN_STEP, StepTrace, TraceRecorder
+from textevolve.llm.chains.scope import CHAIN_STEP, StepTrace, TraceRecorder
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Column, Report, Section, Table, Texts, Tree
 from textevolve.rows import Placed, read_rows

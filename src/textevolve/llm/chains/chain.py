@@ -21,7 +21,13 @@ from textevolve.engine import sync
 from textevolve.errors import AnswerError, InputError
 from textevolve.llm.chains.callables import Callee
 from textevolve.llm.chains.chat_template import ChatTemplate, value_text
-from textevolve.llm.chains.scope import ChainContext, StepScope, current_scope
+from textevolve.llm.chains.scope import (
+    ChainContext,
+    StepScope,
+    TraceRecorder,
+    current_scope,
+    recording,
+)
 from textevolve.llm.chains.steps import (
     CallStep,
     ChainNames,
@@ -33,7 +39,6 @@ from textevolve.llm.chains.steps import (
     run_steps,
     walk_steps,
 )
-from textevolve.llm.chains.trace import TraceRecorder, recording
 from textevolve.llm.model import Request, Response
 from textevolve.spec import explain, suggest
 

@@ -29,13 +29,15 @@ from textevolve.llm.chains.chain import ChainDoor, ModelDoor
 from textevolve.llm.chains.chat_template import (
     ChatTemplate,
     Slot,
+    Syntax,
     TemplateMessage,
     TemplatePart,
     check_role,
     merge,
+    read_syntax,
+    write_syntax,
 )
-from textevolve.llm.chains.prompt_uses import PromptUse, Trying
-from textevolve.llm.chains.template_syntax import Syntax, read_syntax, write_syntax
+from textevolve.llm.chains.scope import PromptUse, Trying
 from textevolve.llm.model import Message, Request, Response
 
 _ROLES = {

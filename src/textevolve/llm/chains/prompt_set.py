@@ -14,7 +14,7 @@ from textevolve.llm.chains.chat_template import (
     TemplateMessage,
     read_text_template,
 )
-from textevolve.llm.chains.prompt_uses import current_trial, note_use
+from textevolve.llm.chains.scope import current_trial, note_use
 from textevolve.llm.chains.steps import ask
 
 

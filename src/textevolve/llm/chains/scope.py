@@ -1,21 +1,91 @@
-"""The context of a run of a chain, and the step that runs here: models are opened for that step,
-and their calls counted with it.
+"""The context of a run of a chain: its models, the step that runs here with its trace, and the
+prompts that are tried in place of a program's own.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+import time
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from textevolve.engine.sync import is_blocked
 from textevolve.errors import InputError
-from textevolve.events import Listener, silence
-from textevolve.llm.chains.trace import TraceRecorder, recording
+from textevolve.evaluation import Usage
+from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.model import Model, Request, Response
+
+CHAIN_STEP = "chain step"
+"""The `step` of the events that a chain announces; their details have its `path` and `kind`."""
+
+
+@dataclass(frozen=True)
+class StepTrace:
+    """The trace of a step. `seconds`: its duration; `began`: seconds after the chain began.
+    `usage`: of all calls within it. `note`: the model that was asked, the case that was chosen.
+    `error`: why it ended without a value."""
+
+    name: str
+    kind: str
+    began: float = 0.0
+    seconds: float = 0.0
+    usage: Usage = Usage()
+    note: str = ""
+    error: str = ""
+    steps: tuple[StepTrace, ...] = ()
+
+
+class TraceRecorder:
+    """Records a step while it runs; `trace` is its trace so far."""
+
+    def __init__(self, name: str, kind: str, parent: TraceRecorder | None = None) -> None:
+        self.name, self.kind, self.parent = name, kind, parent
+        self.path = name if parent is None else f"{parent.path}/{name}"
+        self.start = time.perf_counter()
+        self.origin = self.start if parent is None else parent.origin
+        self.seconds: float | None = None
+        self.usage, self.note, self.error = Usage(), "", ""
+        self.inner: list[TraceRecorder] = []
+        if parent is not None:
+            parent.inner.append(self)
+
+    def add(self, usage: Usage) -> None:
+        self.usage += usage
+        if self.parent is not None:
+            self.parent.add(usage)
+
+    @property
+    def trace(self) -> StepTrace:
+        passed = time.perf_counter() - self.start if self.seconds is None else self.seconds
+        return StepTrace(
+            self.name,
+            self.kind,
+            self.start - self.origin,
+            passed,
+            self.usage,
+            self.note,
+            self.error,
+            tuple(one.trace for one in self.inner),
+        )
+
+
+@contextmanager
+def recording(recorder: TraceRecorder, case: str, listener: Listener) -> Generator[None]:
+    """Announces a step's beginning and end, and keeps why it failed, or was cancelled."""
+    details = {"path": recorder.path, "kind": recorder.kind}
+    listener(StepStarted(case, CHAIN_STEP, details))
+    try:
+        yield
+    except BaseException as error:
+        recorder.error = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise
+    finally:
+        recorder.seconds = time.perf_counter() - recorder.start
+        listener(StepFinished(case, CHAIN_STEP, (recorder.path, recorder.trace)))
+
 
 T = TypeVar("T")
 
@@ -133,3 +203,50 @@ class _Counted:
 
     async def _ask(self, request: Request) -> Response:
         return await self.model(request)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptUse:
+    """The prompt that a template made, and the answer to it."""
+
+    name: str
+    prompt: str
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trying:
+    """Which texts stand in the place of a program's own while it runs, and how they are used."""
+
+    texts: Mapping[str, str]
+    uses: list[PromptUse] = field(default_factory=list[PromptUse])
+
+    def in_order(self) -> tuple[PromptUse, ...]:
+        """Sorted, so that what was answered first does not matter: by template, then by prompt."""
+        place = {name: number for number, name in enumerate(self.texts)}
+
+        def rank(use: PromptUse) -> tuple[int, str, str, str]:
+            return place.get(use.name, len(place)), use.name, use.prompt, use.output
+
+        return tuple(sorted(self.uses, key=rank))
+
+
+current_trial: ContextVar[Trying | None] = ContextVar("prompts", default=None)
+
+
+@contextmanager
+def trying_prompts(texts: Mapping[str, str]) -> Generator[Trying]:
+    """Within, every `PromptSet` gives these texts for their names, in all tasks and threads that
+    begin here."""
+    trying = Trying(texts)
+    token = current_trial.set(trying)
+    try:
+        yield trying
+    finally:
+        current_trial.reset(token)
+
+
+def note_use(name: str, prompt: str, output: str) -> None:
+    """Tells whoever tries prompts what one was filled in to, and what came of it."""
+    if (trying := current_trial.get()) is not None:
+        trying.uses.append(PromptUse(name, prompt, output))

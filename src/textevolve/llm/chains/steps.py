@@ -34,8 +34,7 @@ from textevolve.llm.chains.chat_template import (
     take_template,
     value_text,
 )
-from textevolve.llm.chains.prompt_uses import note_use
-from textevolve.llm.chains.scope import StepScope
+from textevolve.llm.chains.scope import StepScope, note_use
 from textevolve.llm.model import Model, Request
 from textevolve.llm.structured import ask_structured
 from textevolve.spec import suggest

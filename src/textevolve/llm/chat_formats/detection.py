@@ -22,9 +22,9 @@ from textevolve.llm.chat_formats.chat_format import (
     Thoughts,
     TurnMarkers,
     changed,
+    find_marker,
     render_chat,
 )
-from textevolve.llm.chat_formats.conversation import find_marker
 from textevolve.llm.chat_formats.parsing import parse_chat
 
 Render = Callable[..., str]

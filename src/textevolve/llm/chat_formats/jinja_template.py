@@ -1,21 +1,191 @@
 """A model's Jinja chat template, rendered as transformers renders it.
 
 The source is code of a stranger: it runs in the sandbox of jinja, in a process of its own, under
-limits of time, memory and size (`jinja_process`). Here: what a template is given. Not here: where
-templates come from (`sources`).
+limits of time, memory and size. The process is started with the first template, shared by all, and
+ends with this one; what it does is in `jinja_engine`.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
+import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, time
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
-from textevolve.errors import InputError
-from textevolve.llm.chat_formats.jinja_process import TemplateLimits, render_apart
+from textevolve.errors import InputError, SettingsError
 from textevolve.settings import today
+
+DONE, REFUSED, FAILED, TOO_LONG = b"d", b"r", b"f", b"l"
+MIB = 1 << 20
+START_SECONDS = 120.0
+_ENGINE = Path(__file__).with_name("jinja_engine.py")
+_BOOT = "import runpy, sys; sys.path[:] = {path!r}; runpy.run_path({file!r}, run_name='__main__')"
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateLimits:
+    """The limits of a template. `source` and `text` in characters; `seconds` of processor time for
+    one rendering; `patience`: seconds by the clock, for a process that gets no processor; `memory`
+    in bytes, besides what the process needs without any template."""
+
+    source: int = 256 * 1024
+    text: int = 16 * MIB
+    seconds: float = 5.0
+    patience: float = 120.0
+    memory: int = 512 * MIB
+
+
+@dataclass(eq=False)
+class _Running:
+    process: subprocess.Popen[bytes]
+    limits: TemplateLimits
+    requests: Connection[Any, Any]
+    answers: Connection[Any, Any]
+
+    def exchange(self, request: bytes, patience: float) -> bytes:
+        """The answer; empty where none comes, because the process was killed or does not end."""
+        try:
+            self.requests.send_bytes(request)
+            has_answer = self.answers.poll(patience)
+            return self.answers.recv_bytes(4 * self.limits.text + 1) if has_answer else b""
+        except (EOFError, OSError):
+            return b""
+
+    def close_pipes(self) -> None:
+        self.requests.close()
+        self.answers.close()
+
+
+_lock = threading.Lock()
+_running: _Running | None = None
+
+
+def render_apart(request: bytes, limits: TemplateLimits) -> str:
+    """The text of a conversation. `request`: the moment in ISO format, the source of the template,
+    its values and the messages, as JSON.
+
+    Raises:
+        InputError: the template is none, refuses the values, fails, or breaks a limit.
+        SettingsError: the process cannot be started here.
+    """
+    with _lock:
+        running = _get_running(limits)
+        try:
+            answer = running.exchange(request, limits.patience)
+        except BaseException:
+            _end(running)  # what was left unread would answer the next template
+            raise
+        kind, text = answer[:1], answer[1:].decode("utf-8", "surrogatepass")
+        code = 0 if kind in (DONE, REFUSED, FAILED) else _end(running)
+    if kind == DONE:
+        return text
+    if kind == REFUSED:
+        raise InputError(f"the chat template refuses these messages: {text}")
+    if kind == FAILED:
+        raise InputError(f"the chat template fails: {text}")
+    if kind == TOO_LONG:
+        raise InputError(f"the chat template writes more than {limits.text:,} characters")
+    if kind:
+        memory = f"{limits.memory / MIB:,.0f} MiB of memory"
+        raise InputError(f"the chat template takes more than {memory}")
+    raise InputError(f"the chat template {_explain_end(code, limits)}")
+
+
+def _explain_end(code: int, limits: TemplateLimits) -> str:
+    if code == -signal.SIGPROF:
+        return f"takes more than {limits.seconds:g} s of processor time"
+    if code == -signal.SIGKILL:
+        return f"has not ended after {limits.patience:g} s, or was killed from outside"
+    return f"makes Python itself fail (exit code {code})"
+
+
+def _get_running(limits: TemplateLimits) -> _Running:
+    """The process, started anew where there is none of ours with these limits."""
+    global _running
+    if _running is not None and (_running.limits != limits or _running.process.poll() is not None):
+        _end(_running)
+    if _running is None:
+        _running = _start(limits)
+    return _running
+
+
+def _start(limits: TemplateLimits) -> _Running:
+    if os.name != "posix":
+        raise SettingsError(
+            "Jinja chat templates are code of strangers and are rendered only where a process can"
+            " be given limits, which this system does not offer: name a format of the catalogue"
+        )
+    path = [os.path.abspath(folder) for folder in sys.path]
+    theirs, requests = Pipe(duplex=False)
+    answers, sink = Pipe(duplex=False)
+    with theirs, sink:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _BOOT.format(path=path, file=str(_ENGINE))],
+                stdin=theirs.fileno(),
+                stdout=sink.fileno(),
+                stderr=subprocess.DEVNULL,
+                env={"TZ": os.environ["TZ"]} if "TZ" in os.environ else {},
+                cwd="/",
+                start_new_session=True,  # a key that interrupts this process does not reach it
+            )
+        except OSError as error:
+            raise SettingsError(
+                f"the process for chat templates does not start ({error})"
+            ) from error
+    running = _Running(process, limits, requests, answers)
+    if running.exchange(json.dumps(asdict(limits)).encode(), START_SECONDS) == DONE:
+        return running
+    code = _end(running)
+    raise SettingsError(f"the process for chat templates does not start (exit code {code})")
+
+
+def _end(running: _Running) -> int:
+    """Ends the process; how it ended of itself, if it had."""
+    global _running
+    if _running is running:
+        _running = None
+    try:
+        code = running.process.wait(timeout=0.5)
+    except subprocess.TimeoutExpired:
+        running.process.kill()
+        code = running.process.wait()
+    running.close_pipes()
+    return code
+
+
+@atexit.register
+def end_rendering() -> None:
+    """Ends the process, if there is one; the next template starts it anew."""
+    with _lock:
+        if _running is not None:
+            _running.process.kill()
+            _end(_running)
+
+
+def _leave_to_parent() -> None:
+    """In a fork: the process, and the lock that a thread may hold, are those of the other one."""
+    global _running, _lock
+    _lock = threading.Lock()
+    if _running is not None:
+        _running.process.returncode = 0
+        _running.close_pipes()
+        _running = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
+
 
 DEFAULT, TOOL_USE = "default", "tool_use"
 LIMITS = TemplateLimits()

@@ -17,14 +17,12 @@ from typing import Any
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.chat_format import (
     ChatFormat,
+    OnMarker,
     SystemTurn,
     closing_of,
-    render_chat,
-)
-from textevolve.llm.chat_formats.conversation import (
-    OnMarker,
     find_marker,
     make_message,
+    render_chat,
     unbreak,
 )
 

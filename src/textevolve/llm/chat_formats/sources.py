@@ -16,8 +16,14 @@ from typing import Any, cast
 
 from textevolve.errors import InputError, NotFoundError, SettingsError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
-from textevolve.llm.chat_formats.chat_format import CONTROL_TOKEN, ChatFormat, render_chat
-from textevolve.llm.chat_formats.conversation import Messages, PromptFormat, break_up
+from textevolve.llm.chat_formats.chat_format import (
+    CONTROL_TOKEN,
+    ChatFormat,
+    Messages,
+    PromptFormat,
+    break_up,
+    render_chat,
+)
 from textevolve.llm.chat_formats.detection import infer_format
 from textevolve.llm.chat_formats.jinja_template import DEFAULT, JinjaTemplate
 from textevolve.llm.gguf import read_tokenizer

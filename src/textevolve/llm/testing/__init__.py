@@ -22,8 +22,7 @@ from textevolve.llm.testing.faults import (
     refuse_images,
     seen_images,
 )
-from textevolve.llm.testing.process import serve_in_process
-from textevolve.llm.testing.server import Script, ScriptedServer
+from textevolve.llm.testing.server import Script, ScriptedServer, serve_in_process
 
 __all__ = [
     "Answer",

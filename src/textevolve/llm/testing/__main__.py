@@ -1,5 +1,5 @@
-"""`python -m textevolve.llm.testing`: see `textevolve.llm.testing.process`."""
+"""`python -m textevolve.llm.testing`: see `textevolve.llm.testing.server`."""
 
-from textevolve.llm.testing.process import main
+from textevolve.llm.testing.server import main
 
 main()

@@ -7,18 +7,22 @@ where it is to speak them.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from http.client import responses
-from typing import Any, Self, cast
+from typing import Any, Self, cast, get_args
 
 from textevolve.llm.decisions import Wire
 from textevolve.llm.testing.answers import (
@@ -29,7 +33,14 @@ from textevolve.llm.testing.answers import (
     drawn_embedding,
 )
 from textevolve.llm.testing.batches import ScriptedBatches
-from textevolve.llm.testing.faults import Fault, misbehave
+from textevolve.llm.testing.faults import (
+    CONTENT,
+    TRANSIENT,
+    Fault,
+    faults,
+    misbehave,
+    refuse_images,
+)
 from textevolve.llm.testing.wires import (
     SERVED_WIRES,
     Streamed,
@@ -147,7 +158,7 @@ class ScriptedServer:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
 
-    def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+    def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """Answer one request; `body` of the answer is set, ready to be sent."""
         if self.key is not None and headers.get("authorization") != f"Bearer {self.key}":
             return misbehave(Fault.UNAUTHORISED)
@@ -190,7 +201,7 @@ class ScriptedServer:
     def _answer(
         self,
         asked: dict[str, Any],
-        headers: dict[str, str],
+        headers: Mapping[str, str],
         body: bytes,
         make: Callable[[dict[str, Any], int, Answer], bytes],
     ) -> Answer:
@@ -199,7 +210,7 @@ class ScriptedServer:
         self.calls += 1
         self.seen[seed] = self.seen.get(seed, 0) + 1
         self.requests.append(asked)
-        self.headers.append(headers)
+        self.headers.append(dict(headers))
         if self.capacity is not None and self.in_flight > self.capacity:
             return misbehave(Fault.RATE_LIMIT)
         said = self.script(asked, self.calls) if self.script is not None else None
@@ -329,3 +340,83 @@ def _packets(answer: Answer) -> list[bytes]:
     status = f"{answer.status} {responses.get(answer.status, '')}"
     head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{length}\r\n{more}\r\n"
     return [head.encode(), *packets]
+
+
+@contextmanager
+def serve_in_process(*options: str) -> Generator[str]:
+    """Starts `python -m textevolve.llm.testing OPTIONS` and gives its URL; stops it afterwards."""
+    command = [sys.executable, "-m", "textevolve.llm.testing", *options]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        try:
+            if not url:
+                raise RuntimeError("the scripted server ended before it was ready")
+            yield url
+        finally:
+            process.terminate()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m textevolve.llm.testing",
+        description="Serve the OpenAI protocol on loopback until standard input closes.",
+    )
+    parser.add_argument("--port", type=int, default=0, help="0: any free port")
+    parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer")
+    parser.add_argument("--capacity", type=int, help="429 above this many requests in flight")
+    parser.add_argument("--faults", type=float, default=0.0, help="share that misbehaves, 0 to 1")
+    parser.add_argument("--kinds", choices=("transient", "content", "all"), default="transient")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the misbehaviour")
+    parser.add_argument(
+        "--wires",
+        nargs="*",
+        default=(),
+        choices=get_args(Wire),
+        help="decide on these; none: only chat",
+    )
+    parser.add_argument("--no-images", action="store_true", help="refuse requests with images")
+    parser.add_argument(
+        "--tokenizes", action="store_true", help="force texts by token, as llama.cpp's server does"
+    )
+    parser.add_argument(
+        "--dimension", type=int, default=DIMENSION, help="numbers that an embedding has"
+    )
+    parser.add_argument(
+        "--batches", type=float, metavar="SECONDS", help="take batch jobs, which last so long"
+    )
+    given = parser.parse_args(arguments)
+    kinds = {"transient": TRANSIENT, "content": CONTENT, "all": TRANSIENT + CONTENT}[given.kinds]
+    script = faults(given.faults, kinds, given.seed) if given.faults else None
+    script = refuse_images if given.no_images else script
+    server = ScriptedServer(
+        script,
+        latency=given.latency,
+        port=given.port,
+        capacity=given.capacity,
+        keep=0,
+        wires=given.wires,
+        tokenizes=given.tokenizes,
+        dimension=given.dimension,
+        batches=None if given.batches is None else ScriptedBatches(given.batches),
+    )
+    try:
+        asyncio.run(_serve(server))
+    except KeyboardInterrupt:
+        return
+
+
+async def _serve(server: ScriptedServer) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def wait_for_end() -> None:
+        sys.stdin.buffer.read()
+        loop.call_soon_threadsafe(stop.set)
+
+    async with server:
+        print(server.url, flush=True)
+        threading.Thread(target=wait_for_end, daemon=True).start()
+        await stop.wait()
