@@ -62,14 +62,6 @@ def cases(home):
 
 
 @pytest.fixture
-def table(home):
-    path = home / "table.jsonl"
-    rows = [{"question": f"Which is {n}?", "answer": f"It is {n}."} for n in range(CASES)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-@pytest.fixture
 def hired(monkeypatch):
     """The workers that were hired, to be killed."""
     found, hire = [], spreading._hire
@@ -95,18 +87,8 @@ def found_in(location):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("kind", ["evaluate", "compare"])
-def test_a_spread_run_is_the_run_of_one_process(
-    cluster, cli, cases, table, home, location, server, model, kind
-):
-    for name in ("say", "tell"):
-        (home / f"{name}.txt").write_text(name + " me: {question}")
-    prompts = ("--prompt", home / "say.txt", "--prompt", home / "tell.txt")
-    what = {
-        "evaluate": (cases, *DEBATE),
-        "compare": ("--data", table, *prompts, "--judge", "probe", "--judge-model", model),
-    }[kind]
-    command = (kind, *what, "-m", model, "--concurrency", AT_ONCE)
+def test_a_spread_run_is_the_run_of_one_process(cluster, cli, cases, home, location, server, model):
+    command = ("evaluate", cases, *DEBATE, "-m", model, "--concurrency", AT_ONCE)
     here = cli(*command, "--store", home / "here.db", "-o", home / "here.csv")
     assert here.code == 0, here.err
     asked = server.calls
