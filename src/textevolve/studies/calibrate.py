@@ -18,7 +18,7 @@ from pydantic import field_validator, model_validator
 from textevolve.engine.local import follow
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.events import Event, StepFinished, StepStarted
+from textevolve.events import Event, StepFinished
 from textevolve.judge_specs import check_absolute, with_model
 from textevolve.llm.chains.chain_file import write_prompts
 from textevolve.llm.providers import context_of
@@ -68,6 +68,7 @@ from textevolve.studies.study import (
     Study,
     json_codec,
     last_record,
+    note_step,
     row_status,
 )
 from textevolve.user_code import OWN
@@ -271,15 +272,6 @@ def flatten(found: CalibrationResult) -> Iterator[Mapping[str, Any]]:
         }
 
 
-STAGES = {
-    "outputs": "outputs are generated and scored",
-    "judge": "cases are judged",
-    "instructions": "lists of instructions are written",
-    "successors": "new templates are written",
-    "reflections": "new templates are written",
-}
-
-
 def ask(spec: CalibrateSpec) -> Asks:
     judges = tuple(judge for judge in judges_asked(spec) if judge is not None)
     models = () if spec.editor is None else (spec.editor,)
@@ -464,12 +456,9 @@ def data(spec: CalibrateSpec, found: CalibrationResult) -> Mapping[str, Any]:
 
 def note(event: Event) -> str | None:
     """A stage that starts, or a round that has ended, in one line."""
-    if isinstance(event, StepStarted) and event.step == STAGE:
-        stage = str(event.details["stage"])
-        return f"{event.details['pieces']} {STAGES.get(stage, stage)}"
     if isinstance(event, StepFinished) and event.step == ROUND and not event.case:  # of no debate
         return _note_round(event.value)
-    return None
+    return note_step(event)
 
 
 def _note_round(found: CalibrationResult) -> str:

@@ -29,7 +29,7 @@ from textevolve.agents.persona import (
 from textevolve.agents.resources import split_name
 from textevolve.engine.local import stream
 from textevolve.evaluation import Case, Failure, Usage, attempt
-from textevolve.events import Event, StepStarted
+from textevolve.events import StepStarted
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.record import MemoryRecord
 from textevolve.report import wording
@@ -46,7 +46,7 @@ from textevolve.studies.memory_work import (
     read_newest,
     row_of,
 )
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, note_step
 from textevolve.wiring import Workbench
 
 REFUSED_SHOWN = 30
@@ -341,12 +341,6 @@ def write_texts(_spec: EvolvePersonaSpec, found: EvolvedPersona) -> Mapping[str,
     return {".txt": found.text + "\n"} if found.text else {}
 
 
-def note(event: Event) -> str | None:
-    if isinstance(event, StepStarted) and event.step == "batch":
-        return f"memories, batch {event.details['number']}: what follows for the persona"
-    return None
-
-
 encode, decode = json_codec(EvolutionStep)
 
 STUDY = Study(
@@ -361,7 +355,7 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    note=note,
+    note=note_step,
     texts=write_texts,
     text_endings=(".txt",),
     describe=describe,

@@ -21,7 +21,6 @@ from textevolve.debate.result import DebateResult, Turn
 from textevolve.errors import AnswerError, BudgetError
 from textevolve.evaluation import Case, EvaluationResult, Usage, check_case
 from textevolve.evaluators import bound_debate, say_limit
-from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.judge_specs import with_model
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.guidance import (
@@ -43,6 +42,7 @@ from textevolve.studies.study import (
     StudySpec,
     json_codec,
     last_record,
+    note_step,
     row_status,
 )
 from textevolve.user_code import OWN, call_function, load_function, own_object
@@ -326,23 +326,6 @@ def write_texts(_spec: GuideSpec, found: GuidedAnswer) -> Mapping[str, str]:
     return {} if found.answer is None else {".txt": f"{found.answer}\n"}
 
 
-def note(event: Event) -> str | None:
-    if isinstance(event, StepStarted):
-        texts = {
-            "candidates": "candidate answers are drawn",
-            "answers": f"the {event.details.get('of')} answer is written",
-            "judgement": "the answers are judged",
-            "turn": f"round {event.details.get('round', 0) + 1}, {event.details.get('agent')}",
-        }
-        return texts.get(event.step)
-    if isinstance(event, StepFinished) and event.step == "candidates":
-        return f"{wording.count(len(event.value), 'candidate')} for the debate"
-    if isinstance(event, StepFinished) and isinstance(event.value, Turn):
-        said = event.value.argument or (event.value.failure and event.value.failure.reason) or ""
-        return wording.shorten(f"round {event.value.round + 1}: {said}", 160)
-    return None
-
-
 STUDY = Study(
     spec=GuideSpec,
     cases=read_cases,
@@ -356,7 +339,7 @@ STUDY = Study(
     data=data,
     flat=flatten,
     aggregates=False,
-    note=note,
+    note=note_step,
     steps=LoopSteps(
         {
             "candidates": "generate",

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import model_validator
 
 from textevolve.evaluation import Case, check_case
-from textevolve.events import Event, StepFinished, StepStarted
+from textevolve.events import Event, StepFinished
 from textevolve.judge_specs import check_absolute, with_model
 from textevolve.loops.attempt import Attempt, prompts_version
 from textevolve.loops.innovation import (
@@ -58,6 +58,7 @@ from textevolve.studies.study import (
     Study,
     StudySpec,
     json_codec,
+    note_step,
     row_status,
 )
 from textevolve.wiring import Workbench
@@ -332,12 +333,7 @@ def note(event: Event) -> str | None:
     """An input that has been judged, or what is being done."""
     if isinstance(event, StepFinished) and event.step == ATTEMPT:
         return _note_input(event.value)
-    if isinstance(event, StepStarted) and event.step == "refine":
-        return f"the input is refined for round {event.details['iteration'] - 1}"
-    if isinstance(event, StepStarted) and event.step in ("outputs", FRESH):
-        what = "fresh outputs" if event.step == FRESH else "outputs"
-        return f"{event.details['number']} {what} are drawn and judged"
-    return None
+    return note_step(event)
 
 
 def _note_input(attempt: RefinedInput) -> str:

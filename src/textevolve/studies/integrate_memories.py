@@ -20,7 +20,7 @@ from textevolve.agents.resources import split_name
 from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Usage, attempt
-from textevolve.events import Event, StepStarted
+from textevolve.events import StepStarted
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.integration import (
     DecidedInsight,
@@ -51,7 +51,7 @@ from textevolve.studies.memory_work import (
     read_held,
     row_of,
 )
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, note_step
 from textevolve.wiring import Workbench
 
 MARK = "integrated "
@@ -506,14 +506,6 @@ def flatten(record: IntegrationRecord) -> Iterator[Mapping[str, Any]]:
         }
 
 
-def note_integration(event: Event) -> str | None:
-    if isinstance(event, StepStarted) and event.step == "questions":
-        return f"{event.details['memories']} new memories: questions are looked for"
-    if isinstance(event, StepStarted) and event.step == "insights":
-        return f"thinking about: {wording.shorten(str(event.details['question']), 100)}"
-    return None
-
-
 encode, decode = json_codec(IntegrationRecord)
 
 STUDY = Study(
@@ -528,7 +520,7 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    note=note_integration,
+    note=note_step,
     describe=describe,
     aggregates=False,
 )

@@ -59,6 +59,7 @@ from textevolve.studies.study import (
     Row,
     Study,
     json_codec,
+    note_step,
     write_json,
 )
 from textevolve.user_code import OWN, load_function, own_object
@@ -319,16 +320,13 @@ def report(spec: OptimizeSpec, found: Sequence[Optimization]) -> Report:
 
 def note(event: Event) -> str | None:
     """What is being done, an attempt that has ended, or a task."""
-    if isinstance(event, StepStarted) and event.step in ("generate", "judge"):
-        doing = event.details["made"] if event.step == "generate" else "judged"
-        return f"attempt {event.details['iteration']} is {doing}"
     if isinstance(event, StepFinished) and event.step == ATTEMPT:
         return _note_attempt(event.value)
     if isinstance(event, StepFinished) and event.step == DONE:
         made: Optimization = event.value
         scored = "" if made.score is None else f" at {wording.number(made.score, 3)}"
         return f"{wording.shorten(made.id, 30)}: {made.status}{scored}, {made.reason}"
-    return None
+    return note_step(event)
 
 
 def _note_attempt(attempt: Attempt) -> str:

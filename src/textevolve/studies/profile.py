@@ -14,7 +14,6 @@ from pydantic import model_validator
 from textevolve.debate.profile import Profile, parse_profile
 from textevolve.errors import AnswerError, BudgetError, InputError
 from textevolve.evaluation import Case, Failure, Usage, failure_of
-from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.profile_writing import (
     ProfilePlan,
@@ -26,7 +25,16 @@ from textevolve.loops.profile_writing import (
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table, Texts
 from textevolve.spec import option
-from textevolve.studies.study import Asks, LoopSteps, Row, Study, StudySpec, json_codec, last_record
+from textevolve.studies.study import (
+    Asks,
+    LoopSteps,
+    Row,
+    Study,
+    StudySpec,
+    json_codec,
+    last_record,
+    note_step,
+)
 from textevolve.wiring import Workbench
 
 SOURCE = "as generated"
@@ -176,13 +184,6 @@ def write_texts(_spec: ProfileSpec, found: GeneratedProfile) -> Mapping[str, str
     return {} if found.written is None else {".yaml": found.text, ".yml": found.text}
 
 
-def note(event: Event) -> str | None:
-    if isinstance(event, StepFinished) and event.step == "draft":
-        return f"the first draft was not usable and is asked for again: {event.value}"
-    drafts = isinstance(event, StepStarted) and event.step == "draft"
-    return "the profile is being written" if drafts else None
-
-
 encode, decode = json_codec(GeneratedProfile)
 
 STUDY = Study(
@@ -197,7 +198,7 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    note=note,
+    note=note_step,
     steps=LoopSteps({"draft": "generate", "check": "evaluate"}, ends=frozenset({"check"})),
     text_endings=(".yaml", ".yml"),
     texts=write_texts,

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Usage, attempt
-from textevolve.events import Event, StepStarted
+from textevolve.events import StepStarted
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.corpus import (
     BETWEEN,
@@ -51,7 +51,7 @@ from textevolve.studies.memory_work import (
     read_held,
     row_of,
 )
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, note_step
 from textevolve.wiring import Workbench
 
 MOST_BYTES = 64_000_000
@@ -389,12 +389,6 @@ def flatten(made: DocumentReading) -> Iterator[Mapping[str, Any]]:
         yield {"document": made.document, **asdict(chunk)}
 
 
-def note_reading(event: Event) -> str | None:
-    if isinstance(event, StepStarted) and event.step == "document":
-        return f"{wording.shorten(event.case, 80)} is read"
-    return None
-
-
 encode, decode = json_codec(DocumentReading)
 
 STUDY = Study(
@@ -409,7 +403,7 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    note=note_reading,
+    note=note_step,
     describe=describe,
     aggregates=False,
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 
+from textevolve.events import StepStarted
 from textevolve.rows import mend_halves
 from textevolve.spec import Frozen, option
 from textevolve.user_code import names_chain
@@ -142,6 +143,14 @@ class Outlook:
 def no_note(_event: Event) -> str | None:
     """For studies whose progress is told by their records alone."""
     return None
+
+
+def note_step(event: Event) -> str | None:
+    """Describe a step that begins, by its name and what is known of it."""
+    if not isinstance(event, StepStarted):
+        return None
+    known = {name: value for name, value in event.details.items() if isinstance(value, str | int)}
+    return ", ".join([event.step, *(f"{name} {value}" for name, value in known.items())])[:120]
 
 
 def last_record(_spec: Any, records: Iterable[R]) -> R:
