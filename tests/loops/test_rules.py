@@ -13,7 +13,6 @@ from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.loops.rules import FAILED_GATES, Hybrid, RulesJudgement, load_rules, parse_rules
 from textevolve.metrics.label_metrics import grade_output, open_metric
 from textevolve.texts import patterns
-from textevolve.texts.prose import LANGUAGES, tell_language
 from textevolve.texts.schema_check import check_schema, find_faults
 
 
@@ -34,25 +33,6 @@ def judge(rule, text, input="?"):
 
 
 ENGLISH = "The sea rises and falls twice a day. The moon pulls on it. It is a slow and steady pull."
-PROSE = {
-    "en": ENGLISH + " They have known that for a very long time, and it is not hard to see.",
-    "de": "Das Meer steigt und fällt zweimal am Tag. Der Mond zieht an ihm, und das ist nicht"
-    " schwer zu sehen, denn es geschieht mit einer Kraft, die sich auf der Erde zeigt.",
-    "fr": "La mer monte et descend deux fois par jour. La lune attire les eaux, et ce n'est pas une"
-    " force que les gens ont toujours connue dans le passé, sur toutes les côtes.",
-    "es": "El mar sube y baja dos veces al día. La luna atrae las aguas, y no es una fuerza que los"
-    " hombres conocieran por entero, pero se ve con claridad para todos.",
-    "it": "Il mare sale e scende due volte al giorno. La luna attira le acque, e non è una forza"
-    " che gli uomini sono soliti vedere, anche per chi vive con il mare della costa.",
-    "pt": "O mar sobe e desce duas vezes por dia. A lua atrai as águas, e não é uma força que os"
-    " homens conhecem em todos os dias, mas para eles é clara no mar e na costa.",
-    "nl": "De zee stijgt en daalt twee keer op een dag. De maan trekt aan het water, en dat is niet"
-    " moeilijk te zien, want het is een kracht van de maan die er voor zorgt.",
-    "ru": "Море поднимается и опускается дважды в день.",
-    "ja": "海は一日に二回、上がったり下がったりします。",
-    "zh": "海水每天涨落两次，因为月亮吸引着它。",
-    "ar": "يرتفع البحر وينخفض مرتين في اليوم.",
-}
 
 
 @pytest.mark.parametrize(
@@ -69,8 +49,6 @@ PROSE = {
         ("{kind: keywords, any: [a, b]}", "b!", "c", "at least one of: 'a', 'b'"),
         ("{kind: keywords, none: [C++]}", "C and C", "C++ it is", "Do not use 'C++'"),
         ("{kind: keywords, all: [Moon], match_case: true}", "Moon", "moon", "'Moon'"),
-        ("{kind: language, language: en}", PROSE["en"], PROSE["de"], "seems to be 'de'"),
-        ("{kind: language, language: de}", "Nein.", PROSE["ru"], "seems to be 'ru'"),
         (
             "{kind: json_schema, schema: {type: object}}",
             "{}",
@@ -88,17 +66,6 @@ def test_a_rule_holds_or_says_what_to_change(rule, good, bad, said):
     assert not broken.passed
     assert said in broken.feedback
     assert len(broken.metadata[FAILED_GATES]) == 1
-
-
-@pytest.mark.parametrize("language", PROSE)
-def test_languages_are_told(language):
-    assert tell_language(PROSE[language]) == language
-    assert language in LANGUAGES
-
-
-@pytest.mark.parametrize("text", ["", "12 + 3", "Hello.", "Lorem ipsum dolor sit amet " * 6])
-def test_a_language_that_cannot_be_told_is_not_guessed(text):
-    assert tell_language(text) is None
 
 
 def test_scores_are_weighted_and_gates_hold_back():
@@ -164,7 +131,6 @@ async def test_many_candidates_are_judged_each_for_itself_and_tokens_may_be_coun
         ("rules:\n- {kind: must, pattern: '('}\n", "cannot be used: missing"),
         ("rules:\n- {kind: keywords}", "give 'all', 'any' or 'none'"),
         ("rules:\n- {kind: keywords, all: ['']}", "a keyword is blank"),
-        ("rules:\n- {kind: language, language: xx}", "no language 'xx'; there are: en"),
         ("rules:\n- {kind: must, pattern: a, weight: 0}", "all weights are 0"),
         ("rules:\n- {kind: must, pattern: a, weight: -1}", "x.yaml:2: rules.0.must.weight"),
         ("rules:\n- &a {kind: must, pattern: a, name: n}\n- *a", "two rules have the name 'n'"),

@@ -10,12 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias, cast
 
 from textevolve.engine import sync
 from textevolve.errors import AnswerError, BudgetError, InputError
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, check_case
+from textevolve.evaluation import Case, EvaluationResult, Evaluator, check_case
 from textevolve.loops.scoring import outcome_of
 
 Pick: TypeAlias = str | Callable[[Any], str] | None
@@ -64,9 +63,11 @@ class Metric:
             BudgetError: a limit is reached. InputError: a text cannot be found, or is blank.
         """
         result = self.measure(example, pred)
-        if trace is not None:
-            return self._passes(result)
-        return result.score
+        if trace is None:
+            return result.score
+        if self.threshold is None or result.metadata.get("missing"):
+            return result.passed
+        return result.score >= self.threshold
 
     def with_feedback(
         self,
@@ -113,20 +114,12 @@ class Metric:
         outcome = outcome_of(await self.evaluator(case))
         if isinstance(outcome, EvaluationResult):
             return outcome
-        return self._stand_in(outcome)
-
-    def _stand_in(self, failure: Failure) -> EvaluationResult:
-        if failure.kind == "skipped":
-            raise BudgetError(failure.reason)
+        if outcome.kind == "skipped":
+            raise BudgetError(outcome.reason)
         if self.missing is None:
-            raise AnswerError(f"the text could not be judged: {failure.reason}")
-        told = f"This could not be judged ({failure.reason}); the score stands for that."
+            raise AnswerError(f"the text could not be judged: {outcome.reason}")
+        told = f"This could not be judged ({outcome.reason}); the score stands for that."
         return EvaluationResult(self.missing, False, told, {"missing": True})
-
-    def _passes(self, result: EvaluationResult) -> bool:
-        if self.threshold is None or result.metadata.get("missing"):
-            return result.passed
-        return result.score >= self.threshold
 
     def close(self) -> None:
         """Let go of models and store, where the metric opened them."""
@@ -135,50 +128,39 @@ class Metric:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def _find(given: Any, pick: Pick, role: str) -> str:
-    """The text in an example or a prediction.
+def _find(value: Any, pick: Pick, role: str) -> str:
+    """The text in an example or a prediction: one field's, or all that it holds by name.
 
     Raises:
         InputError: there is none; says what there is.
     """
     if callable(pick):
-        return pick(given)
-    if isinstance(given, str):
-        return given
-    fields = _fields(given, role)
-    if pick is not None:
-        if pick not in fields:
-            raise InputError(
-                f"the {role} has no field '{pick}'; there are: {', '.join(fields) or 'none'}"
-            )
-        return _text(fields[pick])
+        return pick(value)
+    if isinstance(value, str):
+        return value
+    fields = _fields(value, role)
+    if pick is not None and pick not in fields:
+        raise InputError(
+            f"the {role} has no field '{pick}'; there are: {', '.join(fields) or 'none'}"
+        )
     if not fields:
         raise InputError(f"the {role} has no fields; name one, or give a function")
-    if len(fields) == 1:
-        return _text(next(iter(fields.values())))
-    return "\n".join(f"{name}: {_text(value)}" for name, value in fields.items())
+    if pick is not None or len(fields) == 1:
+        return str(fields[pick or next(iter(fields))])
+    return "\n".join(f"{name}: {text}" for name, text in fields.items())
 
 
-def _fields(given: Any, role: str) -> dict[str, Any]:
+def _fields(value: Any, role: str) -> dict[str, Any]:
     """What an example asks, or what a prediction answers, by name: of DSPy's, of any mapping."""
-    if role == "input" and getattr(given, "_input_keys", None):
-        given = given.inputs()
-    items: Any = given.toDict() if hasattr(given, "toDict") else given
+    if role == "input" and getattr(value, "_input_keys", None):
+        value = value.inputs()
+    items: Any = value.toDict() if hasattr(value, "toDict") else value
     if not isinstance(items, Mapping):
-        raise InputError(f"the {role} is a {type(given).__name__}; give a text or a mapping")
-    found = {str(name): value for name, value in cast(Mapping[object, Any], items).items()}
-    answers = {name: value for name, value in found.items() if name not in REASONING}
-    return answers if role == "output" and answers else found
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else str(value)
+        raise InputError(f"the {role} is a {type(value).__name__}; give a text or a mapping")
+    fields = {str(name): value for name, value in cast(Mapping[object, Any], items).items()}
+    answers = {name: value for name, value in fields.items() if name not in REASONING}
+    return answers if role == "output" and answers else fields

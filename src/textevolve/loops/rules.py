@@ -36,11 +36,7 @@ from textevolve.reach import allowed_path
 from textevolve.rows import read_text
 from textevolve.spec import Frozen
 from textevolve.texts.patterns import compile_pattern, is_found, search_apart
-from textevolve.texts.prose import (
-    LANGUAGES,
-    split_words,
-    tell_language,
-)
+from textevolve.texts.prose import split_words
 from textevolve.texts.schema_check import check_schema, find_faults
 from textevolve.texts.yaml_lines import build_at, line_of, parse_yaml
 from textevolve.user_code import load_function
@@ -119,9 +115,8 @@ class Length(_Rule):
             return len(split_words(subject.text)), ""
         if self.unit == "characters":
             return len(subject.text), ""
-        if subject.count_tokens is not None:
-            return subject.count_tokens(subject.text), ""
-        return count_tokens(subject.text), "counted as characters / 4, "
+        about = "" if subject.count_tokens else "counted as characters / 4, "
+        return (subject.count_tokens or count_tokens)(subject.text), about
 
 
 class Pattern(_Rule):
@@ -140,12 +135,9 @@ class Pattern(_Rule):
             raise ValueError(str(error)) from None
         return self
 
-    @property
-    def compiled(self) -> re.Pattern[str]:
-        return compile_pattern(self.pattern, self.ignore_case)
-
     def check(self, subject: RuleSubject) -> RuleFinding:
-        if is_found(self.compiled, subject.text) == (self.kind == "must"):
+        compiled = compile_pattern(self.pattern, self.ignore_case)
+        if is_found(compiled, subject.text) == (self.kind == "must"):
             return HELD
         verb = "Add" if self.kind == "must" else "Remove"
         return self._broken(0.0, f"{verb} what matches the pattern {self.pattern}.")
@@ -222,27 +214,6 @@ class Keywords(_Rule):
         return re.search(rf"(?<!\w){phrase}(?!\w)", text, flags) is not None
 
 
-class Language(_Rule):
-    """The language by its code, told from the script or the commonest words: rough, and made for
-    whole paragraphs. Where it cannot be told, as with fewer than 20 words, the rule holds."""
-
-    kind: Literal["language"]
-    language: str
-
-    @model_validator(mode="after")
-    def _known(self) -> Self:
-        if self.language not in LANGUAGES:
-            raise ValueError(f"no language '{self.language}'; there are: {', '.join(LANGUAGES)}")
-        return self
-
-    def check(self, subject: RuleSubject) -> RuleFinding:
-        told = tell_language(subject.text)
-        if told in (None, self.language):
-            return HELD
-        said = f"Write in the language '{self.language}'; the text seems to be '{told}'."
-        return self._broken(0.0, said)
-
-
 class Call(_Rule):
     """A Python callable: `module:function`, or `FILE.py:function` next to the rules file.
 
@@ -286,7 +257,7 @@ class Call(_Rule):
 
 
 Rule = Annotated[
-    Length | Pattern | JsonSchema | Keywords | Language | Call,
+    Length | Pattern | JsonSchema | Keywords | Call,
     Field(discriminator="kind"),
 ]
 

@@ -47,13 +47,13 @@ def instructions_of(evaluation: Evaluation, index: int) -> tuple[str, ...]:
         return ()
     told = result.metadata.get("instructions")
     if isinstance(told, Sequence) and not isinstance(told, str):
-        return _tidy([str(line) for line in cast(Sequence[object], told)])
+        return _tidy(cast(Sequence[object], told))
     by_candidate: Any = getattr(evaluation, "feedback", None)
     if isinstance(by_candidate, tuple):
         told = cast(tuple[Any, ...], by_candidate)[index]
         lines = getattr(told, "instructions", ()) or getattr(told, "weaknesses", ())
         if lines:
-            return _tidy([str(line) for line in lines])
+            return _tidy(lines)
     answers = result.metadata.get("answers")
     if isinstance(answers, Mapping):
         return _tidy(_from_questions(cast(Mapping[str, float], answers)))
@@ -105,34 +105,31 @@ def _within(lines: Sequence[str], characters: int) -> str:
     shown: list[str] = []
     left = characters
     for number, line in enumerate(lines):
-        share = max(left // (len(lines) - number), 1)
-        text = " ".join(str(line).split())
-        text = text if len(text) <= share else f"{text[:share]}…"
+        text = _cut(" ".join(str(line).split()), max(left // (len(lines) - number), 1))
         left -= len(text)
         shown.append(f"- {text}")
     return "\n".join(shown)
 
 
+def _cut(text: str, characters: int) -> str:
+    return text if len(text) <= characters else f"{text[:characters]}…"
+
+
 def _from_questions(answers: Mapping[str, float]) -> list[str]:
     """The worst first; log-odds are what a judge by questions keeps."""
-    asked = sorted(answers.items(), key=lambda one: one[1])
     return [
         f"Let the answer to this be a clear yes (now {probability(odds):.0%}): {question}"
-        for question, odds in asked
+        for question, odds in sorted(answers.items(), key=lambda one: one[1])
         if probability(odds) < CLEAR
     ]
 
 
-def _tidy(lines: Sequence[str]) -> tuple[str, ...]:
+def _tidy(lines: Sequence[object]) -> tuple[str, ...]:
     """Each on one line and without its bullet or number, no longer and no more than a prompt should
     hold, none twice."""
-    found: dict[str, None] = {}
-    for line in lines:
-        words = " ".join(line.split()).lstrip("-*• ")
-        if words:
-            short = words if len(words) <= INSTRUCTION_SHOWN else words[:INSTRUCTION_SHOWN] + "…"
-            found[short] = None
-    return tuple(found)[:MOST_INSTRUCTIONS]
+    plain = (" ".join(str(line).split()).lstrip("-*• ") for line in lines)
+    short = dict.fromkeys(_cut(line, INSTRUCTION_SHOWN) for line in plain if line)
+    return tuple(short)[:MOST_INSTRUCTIONS]
 
 
 async def ask_judge(judge: Evaluator, case: Case) -> Evaluation | Failure:
@@ -197,10 +194,10 @@ def sampled(evaluator: Evaluator, samples: int) -> Evaluator:
 def _mean(made: Sequence[Evaluation], index: int) -> EvaluationResult | Failure:
     """A sample that a budget left out makes the whole skipped: more samples would be another
     score."""
-    failures = [one.result[index] for one in made if isinstance(one.result[index], Failure)]
-    skipped = [f for f in failures if isinstance(f, Failure) and f.kind == "skipped"]
-    if skipped or len(failures) == len(made):
-        return skipped[0] if skipped else failures[0]
+    failures = [r for one in made if isinstance(r := one.result[index], Failure)]
+    failures.sort(key=lambda failure: failure.kind != "skipped")
+    if failures and (failures[0].kind == "skipped" or len(failures) == len(made)):
+        return failures[0]
     scored = [(one, r) for one in made if isinstance(r := one.result[index], EvaluationResult)]
     scores = [result.score for _, result in scored]
     mean = sum(scores) / len(scores)

@@ -49,7 +49,6 @@ from textevolve.loops.calibration.trial_runner import (
     ProgramError,
     ProgramOutput,
     Templates,
-    TraceStep,
 )
 from textevolve.loops.placeholders import placeholders_of
 from textevolve.metrics.label_metrics import open_metric
@@ -189,9 +188,8 @@ async def run_traced(
     return ProgramOutput(response, _trace(trying))
 
 
-def _trace(trying: Trying) -> tuple[TraceStep, ...]:
-    uses = trying.in_order() if trying.texts else ()
-    return tuple(TraceStep(use.name, use.prompt, use.output) for use in uses)
+def _trace(trying: Trying) -> tuple[PromptUse, ...]:
+    return tuple(trying.in_order()) if trying.texts else ()
 
 
 def show_values(example: Example) -> str:

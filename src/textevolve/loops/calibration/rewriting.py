@@ -339,9 +339,9 @@ def _list_steps(outcome: TrialOutcome, shown: int) -> list[tuple[str, str]]:
     steps = outcome.trace[-STEPS_SHOWN:]
     texts = list[tuple[str, str]]()
     for step in steps:
-        texts.append((f"prompt of {step.template}", step.prompt))
+        texts.append((f"prompt of {step.name}", step.prompt))
         if step.output != outcome.output:
-            texts.append((f"output of {step.template}", step.output))
+            texts.append((f"output of {step.name}", step.output))
     most = shown // max(1, 2 * len(steps))
     return [(name, excerpt(text, most)) for name, text in texts if text]
 

@@ -34,6 +34,7 @@ from textevolve.evaluation import (
     failure_of,
 )
 from textevolve.events import Listener, StepStarted, silence
+from textevolve.llm.chains.prompt_uses import PromptUse
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.reasoning import why_without_text
 from textevolve.loops.attempt import TIME_IS_UP
@@ -83,26 +84,17 @@ def plain_prompt(text: str) -> Templates:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceStep:
-    """One use of a template within a program: the prompt that it made, and what came of it."""
-
-    template: str
-    prompt: str
-    output: str
-
-
-@dataclass(frozen=True, slots=True)
 class ProgramOutput:
     """What a program gives for a row. `trace`: how it came about, where a program has steps."""
 
     response: Response
-    trace: tuple[TraceStep, ...] = ()
+    trace: tuple[PromptUse, ...] = ()
 
 
 class ProgramError(AnswerError):
     """A program gave nothing that can be used; `trace`: how far it came."""
 
-    def __init__(self, reason: str, trace: tuple[TraceStep, ...]) -> None:
+    def __init__(self, reason: str, trace: tuple[PromptUse, ...]) -> None:
         super().__init__(reason)
         self.trace = trace
 
@@ -187,7 +179,7 @@ class TrialOutcome:
     result: EvaluationResult | Failure
     reasons: str = ""
     counts_zero: bool = True
-    trace: tuple[TraceStep, ...] = ()
+    trace: tuple[PromptUse, ...] = ()
 
     @property
     def score(self) -> float | None:
@@ -325,7 +317,7 @@ class TrialRunner:
 
     async def _generate(
         self, templates: Templates, example: Example
-    ) -> tuple[ProgramOutput | Failure, tuple[TraceStep, ...]]:
+    ) -> tuple[ProgramOutput | Failure, tuple[PromptUse, ...]]:
         """An output, or why there is none; and of a program that failed how far it came."""
         key = (templates, example.id)
         if key in self.outputs:
@@ -394,7 +386,7 @@ class TrialRunner:
         return TrialOutcome(example, text, result, reasons, self.failures == "zero", trace)
 
     def _fail(
-        self, example: Example, failure: Failure, trace: tuple[TraceStep, ...] = ()
+        self, example: Example, failure: Failure, trace: tuple[PromptUse, ...] = ()
     ) -> TrialOutcome:
         counts_zero = self.failures == "zero"
         return TrialOutcome(example, None, failure, counts_zero=counts_zero, trace=trace)
