@@ -38,7 +38,7 @@ from textevolve.cli.execution import calm_collector
 from textevolve.events import Event, StepStarted
 from textevolve.judges.probe import QUESTIONS
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.loops.calibration.tree import CalibrationResult
+from textevolve.loops.calibration.plan import CalibrationResult
 from textevolve.loops.calibration.trial_runner import STAGE
 from textevolve.settings import Settings
 from textevolve.studies.calibrate import CalibrateSpec

@@ -23,9 +23,8 @@ from textevolve.evaluation import Case, Evaluation, EvaluationResult, Usage
 from textevolve.llm.model import Request, Response
 from textevolve.loops.calibration.examples import Material, part_examples, take_examples
 from textevolve.loops.calibration.optimizing import search_template
-from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
+from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan, CalibrationResult
 from textevolve.loops.calibration.rewriting import RewritingRules, write_successor
-from textevolve.loops.calibration.tree import CalibrationResult
 from textevolve.loops.scoring import PlainEvaluation
 from textevolve.studies.calibrate import compare_scores
 

@@ -12,7 +12,7 @@ from parameter_sets import slow_but_first
 from rehearsals import estimate_study
 from textevolve.errors import InputError
 from textevolve.llm.testing import Answer
-from textevolve.loops.calibration.tree import CalibrationResult
+from textevolve.loops.calibration.plan import CalibrationResult
 from textevolve.studies.calibrate import (
     CalibrateSpec,
     cases_of,

@@ -20,7 +20,12 @@ from textevolve.loops.calibration.optimizing import (
     needed_for_decision,
     search_template,
 )
-from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
+from textevolve.loops.calibration.plan import (
+    CalibrationContext,
+    CalibrationPlan,
+    Gain,
+    describe_outcome,
+)
 from textevolve.loops.calibration.rewriting import (
     OWN_WORDS,
     RewritingRules,
@@ -30,7 +35,6 @@ from textevolve.loops.calibration.rewriting import (
 )
 from textevolve.loops.calibration.rewriting import prompt as load_prompt
 from textevolve.loops.calibration.search import TemplateSearch
-from textevolve.loops.calibration.tree import Gain, describe_outcome
 from textevolve.metrics.label_metrics import open_metric
 
 SEED = 'What is {n} and {n} more? As JSON: {"sum": 0}'

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from textevolve.debate.profile import Profile
     from textevolve.llm.chains.chain import Chain
     from textevolve.loops.attempt import Generator
-    from textevolve.loops.calibration.tree import CalibrationResult
+    from textevolve.loops.calibration.plan import CalibrationResult
     from textevolve.loops.optimization import Optimization
     from textevolve.metrics.shapes import LabelMetric
     from textevolve.node_eval.history import History

@@ -204,14 +204,12 @@ def _by_name(
     """A list's answers have the names of their questions, or else stand in the questions' order."""
     if isinstance(answers, dict):
         return answers
-    names = [question.name for question in questions] if len(answers) == len(questions) else []
+    in_order = len(answers) == len(questions)
     named: dict[str, Any] = {}
     for number, answer in enumerate(answers):
         name = cast("dict[str, Any]", answer).get("name") if isinstance(answer, dict) else None
-        if name is None and names:
-            name = names[number]
-        if isinstance(name, str):
-            named[name] = answer
+        if isinstance(name, str) or (name is None and in_order):
+            named[name or questions[number].name] = answer
     return named
 
 
@@ -343,20 +341,17 @@ class DecisionCalls:
         status of an error that comes with a 200 and names none."""
         body = encode(decision_body(wire, self.model, state, questions))
         status, headers, raw = await self.post(URL(self.base_url + WIRES[wire].path), body)
+        if status != 200:
+            return status, None, self.http.failure(status, read_refusal(raw), headers)
         answer = None
-        if status == 200:
-            with suppress(ValidationError):
-                answer = DecisionAnswer.model_validate_json(raw)
-            if answer is None or not answer.error:
-                read = answer is not None and answer.answers is not None
-                said = "" if read else self.http.say(raw)
-                unread = UnavailableError(f"{self.name}: a 200 without decisions: {said}")
-                return status, answer, unread
+        with suppress(ValidationError):
+            answer = DecisionAnswer.model_validate_json(raw)
+        if answer is not None and answer.error:
             refusal = error_object(answer.error)
             status = status_of(refusal, unnamed)
-        else:
-            refusal = read_refusal(raw)
-        return status, None, self.http.failure(status, refusal, headers)
+            return status, None, self.http.failure(status, refusal, headers)
+        said = "" if answer is not None and answer.answers is not None else self.http.say(raw)
+        return status, answer, UnavailableError(f"{self.name}: a 200 without decisions: {said}")
 
     def _usage(self, answer: DecisionAnswer, state: str) -> Usage:
         """No text is written, so where no output is counted there was none."""

@@ -309,7 +309,8 @@ def usage_of(
     prompt = said.prompt_tokens or estimate[0] or said.prompt_tokens
     answered = said.completion_tokens or estimate[1] or said.completion_tokens
     estimated = (prompt, answered) != (said.prompt_tokens, said.completion_tokens)
-    thought = _thinking(said)
+    thoughts = said.completion_tokens_details
+    thought = (thoughts.reasoning_tokens or 0) if thoughts else 0
     if thought and said.total_tokens == (prompt or 0) + (answered or 0) + thought:
         answered = (answered or 0) + thought  # some count thoughts beside the answer, none twice
     cached = cached or 0
@@ -322,11 +323,6 @@ def usage_of(
             cost = cost_of(price, prompt or 0, cached, answered or 0, written)
         saved = saved_of(price, prompt or 0, cached, written)
     return Usage(1, prompt or 0, cached, answered or 0, cost, thought, saved, int(estimated))
-
-
-def _thinking(said: ReportedUsage) -> int:
-    details = said.completion_tokens_details
-    return (details.reasoning_tokens or 0) if details else 0
 
 
 def cost_of(price: Price, prompt: int, cached: int, answered: int, written: int = 0) -> float:

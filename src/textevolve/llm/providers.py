@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from platformdirs import user_config_path
@@ -285,10 +285,7 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         price=_price(full, model, settings, free=name == LOCAL),
         max_tokens_field=provider.max_tokens_field,
         reports_cost=provider.reports_cost,
-        decisions=decider.decisions,
-        chats=decider.chats,
-        context=decider.context,
-        embeds=decider.embeds,
+        **decider,
         wire=provider.wire,
         chat_format=provider.chat_format,
         reasoning_effort=provider.reasoning_effort,
@@ -368,38 +365,31 @@ def _member(pool: str, spec: str, settings: Settings, asks: bool) -> Endpoint:
         raise SettingsError(f"{pool}: {error}") from error
 
 
-class _Decider(NamedTuple):
-    """What is known of one model; that it only chats if nothing is said."""
-
-    decisions: Decisions = "none"
-    chats: bool = True
-    context: int | None = None
-    embeds: bool | None = None
-
-
-def _decider(provider: Provider, model: str) -> _Decider:
+def _decider(provider: Provider, model: str) -> dict[str, Any]:
+    """What an endpoint knows of one model's decisions; that it only chats if nothing is said."""
     if provider.deciders and not model.startswith(provider.deciders):
-        return _Decider()
-    return _Decider(provider.decisions, provider.chats, provider.context)
+        return {"decisions": "none"}
+    fields = ("decisions", "chats", "context")
+    return {name: getattr(provider, name) for name in fields}
 
 
-def _local_decider(model: str, settings: Settings) -> _Decider:
+def _local_decider(model: str, settings: Settings) -> dict[str, Any]:
     """By the catalogue, or by the file's own header. What is wrong with a file is said when it is
     loaded."""
     try:
         located = locate(model, settings.weights_folder)
         if located.weights is not None and located.weights.embeds:
-            return _Decider(chats=False, embeds=True)
+            return {"decisions": "none", "chats": False, "embeds": True}
         if located.weights is not None:
             decides, context = located.weights.decides, located.weights.context
         else:
             header = read_header(located.path)
             decides, context = header.decides, header.trained_context
     except SettingsError:
-        return _Decider()
+        return {"decisions": "none"}
     if decides:
-        return _Decider("systemone", chats=False, context=context, embeds=False)
-    return _Decider(embeds=False)
+        return {"decisions": "systemone", "chats": False, "context": context, "embeds": False}
+    return {"decisions": "none", "embeds": False}
 
 
 def _unknown(spec: str, name: str, known: Mapping[str, Provider]) -> str:

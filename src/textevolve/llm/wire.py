@@ -380,26 +380,17 @@ def read_tools(tools: str) -> Any:
 def join_tool_calls(parts: Iterable[SentToolCall]) -> list[SentToolCall]:
     """The calls that a stream's parts make up, by their indexes. Endpoints that give none, or the
     same one to all, are understood by the ids, which only a call's first part has."""
-    found: dict[tuple[int, int], SentToolCall] = {}
-    latest: dict[int, int] = {}
-    last = 0
+    calls: list[SentToolCall] = []
     for part in parts:
-        index = last if part.index is None else part.index
-        known = found.get((index, latest.get(index, 0)))
-        if known is not None and part.id and known.id and part.id != known.id:
-            latest[index] = latest.get(index, 0) + 1
-            known = None
-        last = index
-        found[index, latest.get(index, 0)] = part if known is None else _grown(known, part)
-    return [call for _, call in sorted(found.items(), key=lambda one: one[0])]
-
-
-def _grown(call: SentToolCall, part: SentToolCall) -> SentToolCall:
-    before, more = call.function, part.function
-    function = SentFunction(
-        name=before.name or more.name, arguments=before.arguments + more.arguments
-    )
-    return SentToolCall(index=call.index, id=call.id or part.id, function=function)
+        same = [call for call in calls if part.index is None or call.index == part.index]
+        call = same[-1] if same else None
+        if call is None or (part.id and call.id and part.id != call.id):
+            calls.append(part.model_copy(deep=True))
+        else:
+            call.id = call.id or part.id
+            call.function.name = call.function.name or part.function.name
+            call.function.arguments += part.function.arguments
+    return sorted(calls, key=lambda call: call.index or 0)
 
 
 def as_tool_calls(sent: Iterable[SentToolCall]) -> tuple[ToolCall, ...]:

@@ -116,18 +116,14 @@ class Retrying:
                     try:
                         response = await self.model(request)
                         self.calls["answered"] += 1
+                        attempts = made + response.attempts
+                        return replace(response, attempts=attempts) if made else response
                     except UnavailableError as error:
                         failed = error
                         self.calls["answered"] += error.status is not None
                     except ModelError as error:
                         error.attempts += made
                         raise
-                    else:
-                        return (
-                            response
-                            if not made
-                            else replace(response, attempts=made + response.attempts)
-                        )
                     made, last = made + failed.attempts, str(failed)
                     await self._wait(failed, attempt, made, limit)
         except TimeoutError:

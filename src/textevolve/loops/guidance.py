@@ -91,10 +91,6 @@ def _template() -> Template:
     return load_template("textevolve.loops", "guide", ("question", "transcript"))
 
 
-class _Unfinished(Exception):
-    """The end cannot be come to; says why."""
-
-
 @dataclass
 class _Work:
     """What there is so far."""
@@ -128,7 +124,7 @@ async def answer_guided(
     try:
         async with within_time(context.time_limit):
             await _work_through(work)
-    except _Unfinished as error:
+    except AnswerError as error:
         status, reason = "failed", str(error)
     except BudgetError as error:
         status, reason = "budget", str(error)
@@ -157,7 +153,7 @@ async def _work_through(work: _Work) -> None:
         try:
             work.candidates = await propose(work.question, work.model, plan, context.concurrency)
         except CallError as error:
-            raise _Unfinished(f"no candidate answer came: {error}") from error
+            raise AnswerError(f"no candidate answer came: {error}") from error
     hear(StepFinished("", "candidates", work.candidates))
     hear(StepStarted("", "answers", {"of": "plain"}))
     work.plain = await _answer(work, work.question)
@@ -166,13 +162,13 @@ async def _work_through(work: _Work) -> None:
     try:
         work.transcript = await context.discuss(work.candidates)
     except CallError as error:
-        raise _Unfinished(f"the debate gave nothing to reason with: {error}") from error
+        raise AnswerError(f"the debate gave nothing to reason with: {error}") from error
     hear(StepStarted("", "answers", {"of": "guided"}))
     work.guided = await _answer(work, guided_prompt(work.question, work.transcript, plan.seed))
     hear(StepFinished("", "guided", work.guided))
     for name, answer in (("plain", work.plain), ("guided", work.guided)):
         if answer.failure is not None:
-            raise _Unfinished(f"the {name} answer did not come: {answer.failure.reason}")
+            raise AnswerError(f"the {name} answer did not come: {answer.failure.reason}")
     if context.evaluator is not None:
         hear(StepStarted("", "judgement", {}))
         outcomes = await _judge(work, context.evaluator, work.plain, work.guided)
@@ -181,7 +177,7 @@ async def _work_through(work: _Work) -> None:
             if isinstance(outcome, Failure) and outcome.kind == "skipped":
                 raise BudgetError(outcome.reason)
             if isinstance(outcome, Failure):
-                raise _Unfinished(f"the answers were not judged: {outcome.reason}")
+                raise AnswerError(f"the answers were not judged: {outcome.reason}")
 
 
 async def propose(

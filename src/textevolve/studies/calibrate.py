@@ -32,10 +32,17 @@ from textevolve.loops.calibration.examples import (
 )
 from textevolve.loops.calibration.hill_climbing import EQUAL, UNPLANNED
 from textevolve.loops.calibration.optimizing import DECISION_SHARE, search_template, weigh_chances
-from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan, read_budget
+from textevolve.loops.calibration.plan import (
+    CalibrationContext,
+    CalibrationPlan,
+    CalibrationResult,
+    Gain,
+    Node,
+    describe_outcome,
+    read_budget,
+)
 from textevolve.loops.calibration.rewriting import characters_shown
 from textevolve.loops.calibration.search import ROUND
-from textevolve.loops.calibration.tree import CalibrationResult, Gain, Node, describe_outcome
 from textevolve.loops.calibration.trial_runner import STAGE, plain_prompt
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.metrics.shapes import LabelMetric

@@ -43,7 +43,7 @@ from textevolve.llm.chains.scope import (
 )
 from textevolve.llm.chains.steps import call
 from textevolve.loops.calibration.examples import Example, ProgramNames
-from textevolve.loops.calibration.tree import CalibrationResult
+from textevolve.loops.calibration.plan import CalibrationResult
 from textevolve.loops.calibration.trial_runner import (
     PROMPT,
     ProgramError,

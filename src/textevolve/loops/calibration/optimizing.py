@@ -22,8 +22,11 @@ from textevolve.loops.calibration.hill_climbing import improve
 from textevolve.loops.calibration.plan import (
     CalibrationContext,
     CalibrationPlan,
+    CalibrationResult,
+    Gain,
     SearchSpent,
     StrategyName,
+    describe_power,
     read_budget,
 )
 from textevolve.loops.calibration.protegi import climb
@@ -35,7 +38,6 @@ from textevolve.loops.calibration.search import (
     draw_rows,
     try_fast,
 )
-from textevolve.loops.calibration.tree import CalibrationResult, Gain, describe_power
 from textevolve.loops.calibration.trial_runner import TrialOutcome
 from textevolve.statistics.sequential import (
     ALPHA,

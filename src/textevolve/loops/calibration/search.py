@@ -3,7 +3,7 @@ that took.
 
 How the tree grows is for a strategy to say (`protegi.py`, `hill_climbing.py`); how templates are
 tried is in `trial_runner.py`, rewritten in `rewriting.py`; the tree that
-results is in `tree.py`. Rows held out from the search decide in `optimizing.py`.
+results is in `plan.py`. Rows held out from the search decide in `optimizing.py`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ from textevolve.loops.calibration.examples import Example, Material
 from textevolve.loops.calibration.plan import (
     CalibrationContext,
     CalibrationPlan,
+    CalibrationResult,
+    Gain,
+    Node,
+    Placing,
     SearchBudget,
+    Stage,
     read_budget,
 )
 from textevolve.loops.calibration.rewriting import Editor, RewritingRules, Rewritten
-from textevolve.loops.calibration.tree import CalibrationResult, Gain, Node, Placing, Stage
 from textevolve.loops.calibration.trial_runner import (
     PROMPT,
     PromptProgram,
