@@ -5,6 +5,7 @@ Each opening is a run of its own in the store; answers of earlier runs cost noth
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -30,8 +31,10 @@ from textevolve.llm.model import Request, Response
 from textevolve.loops.metrics import Metric, Pick
 from textevolve.loops.scoring import as_evaluator
 from textevolve.settings import today
+from textevolve.store import kinds
+from textevolve.store.repository import Store
 from textevolve.studies.chats import ChatOptions, ChatRequest, open_chat_run, plan_chat
-from textevolve.studies.memory_desk import open_desk
+from textevolve.studies.memory_desk import MemoryDesk
 from textevolve.studies.standing import StandingKind, open_standing_run
 from textevolve.wiring import Setting, Workbench, choose_model, take_limits
 
@@ -225,17 +228,22 @@ def keep_chat(client: ClientOptions, agent: str, options: Mapping[str, Any]) -> 
 async def open_namespace(
     client: ClientOptions, name: str | None = None, *, create: bool = False, source: str = "Python"
 ) -> AsyncGenerator[AsyncNamespace]:
-    """A namespace, that of the settings unless another one is named. `source`: who works there, as
-    `runs list` shows it."""
-    opened = open_desk(
-        client.read_settings(),
-        name,
-        create=create,
-        source=source,
-        limits=take_limits(client.limits),
-        listener=client.listener,
-    )
-    async with opened as desk:
+    """A namespace, that of the settings unless another one is named, which is made where it is
+    missing; with `create` any other one, too. `source`: who works there, as `runs list` shows it.
+
+    Raises:
+        InputError: there is no such namespace. StoreError: the store cannot be used.
+    """
+    settings, limits = client.read_settings(), take_limits(client.limits)
+    name = name or settings.namespace
+    resources = Store(settings.memory_location)
+    async with AsyncExitStack() as stack:
+        stack.callback(resources.close)
+        if create or name == settings.namespace:
+            await asyncio.to_thread(resources.ensure_namespace, name)
+        else:
+            await asyncio.to_thread(resources.read, kinds.get, kinds.NAMESPACES, "", name)
+        desk = MemoryDesk(settings, name, resources, stack, source, limits, client.listener)
         yield AsyncNamespace(desk)
 
 

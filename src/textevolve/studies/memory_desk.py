@@ -16,7 +16,6 @@ from textevolve.events import Listener, silence
 from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.record import Collection, Vector
 from textevolve.settings import Settings, StoreLocation, today
-from textevolve.store import kinds
 from textevolve.store.erasure import Losses, erase_texts
 from textevolve.store.memories import StoredMemories
 from textevolve.store.repository import Store
@@ -121,37 +120,8 @@ class MemoryDesk:
         """
         named = embedder or self.settings.embedder
         found, _ = await choose_model(self.settings, named, asks=dimension is None)
-        return found, dimension or await self.find_dimension(found)
-
-    async def find_dimension(self, embedder: str) -> int:
-        """How many numbers a model's embeddings have, by asking it once."""
-        bench = await self.bench(embedder)
-        (vector,) = await embed_texts(bench.model_of(embedder), ["dimension"])
-        return len(vector)
-
-
-@asynccontextmanager
-async def open_desk(
-    settings: Settings,
-    namespace: str | None = None,
-    *,
-    source: str,
-    create: bool = False,
-    limits: Limits = Limits(),
-    listener: Listener = silence,
-) -> AsyncGenerator[MemoryDesk]:
-    """A desk in a namespace, that of the settings unless another one is named. The namespace of the
-    settings is made where it is missing; with `create` any other one, too.
-
-    Raises:
-        InputError: there is no such namespace. StoreError: the store cannot be used.
-    """
-    resources = Store(settings.memory_location)
-    name = namespace or settings.namespace
-    async with AsyncExitStack() as stack:
-        stack.callback(resources.close)
-        if create or name == settings.namespace:
-            await asyncio.to_thread(resources.ensure_namespace, name)
-        else:
-            await asyncio.to_thread(resources.read, kinds.get, kinds.NAMESPACES, "", name)
-        yield MemoryDesk(settings, name, resources, stack, source, limits, listener)
+        if dimension is None:
+            bench = await self.bench(found)
+            (vector,) = await embed_texts(bench.model_of(found), ["dimension"])
+            dimension = len(vector)
+        return found, dimension
