@@ -34,7 +34,7 @@ from textevolve.evaluation import (
     failure_of,
 )
 from textevolve.events import Listener, StepStarted, silence
-from textevolve.llm.chains.prompt_uses import PromptUse
+from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.reasoning import why_without_text
 from textevolve.loops.attempt import TIME_IS_UP
