@@ -1,0 +1,87 @@
+"""A client: what it is told once, the one type of result, judges as objects, what it closes."""
+
+import pytest
+
+from textevolve import (
+    AsyncClient,
+    Case,
+    Client,
+    Debate,
+    DebateResult,
+    InputError,
+    Limits,
+    Probe,
+    Settings,
+    load_profile,
+    run,
+)
+from textevolve.errors import BudgetError
+from textevolve.llm.testing import Fault
+from textevolve.store.repository import open_store
+from textevolve.studies.evaluate_spec import EvaluateSpec
+
+pytestmark = pytest.mark.usefixtures("home")
+
+CASE = ("Is 7 prime?", ["Yes, it is.", "No, it is 1 x 7."])
+
+
+@pytest.mark.parametrize("judge", ["debate", "probe", "pairwise+rules"])
+def test_all_judges_give_one_type_of_result(model, home, judge):
+    result = Client(model).evaluate(*CASE, judge=judge)
+    assert len(result.scores) == len(result.feedback) == 2
+    assert result.best == max((0, 1), key=lambda place: result.scores[place])
+    assert all(0 <= score <= 1 for score in result.scores)
+    assert isinstance(result.debate, DebateResult) == (judge == "debate")
+    with open_store(home / "store.db") as store:
+        assert store.run_totals(store.get_run(result.run).id).spent == result.usage
+
+
+@pytest.mark.parametrize("judge", ["single", "probe"])
+def test_a_missing_score_is_none_and_its_reason_stands_in_the_feedback(model, server, judge):
+    server.script = lambda _body, _number: Fault.EMPTY
+    result = Client(model).evaluate(*CASE, judge=judge)
+    assert (result.scores, result.best) == ((None, None), None)
+    assert result.failure is not None
+    assert result.feedback == (result.failure.reason,) * 2
+
+
+def test_judges_as_objects_are_those_of_the_same_name(model):
+    client = Client(model)
+
+    def run_of(**options):
+        return client.evaluate(*CASE, **options).run
+
+    assert run_of(judge=Probe(rules=True)) == run_of(judge="probe+rules")
+    rubric = "Is it polite?"
+    assert run_of(judge=Probe(rubric=rubric)) == run_of(judge="probe", rubric=rubric)
+    whole = load_profile("general").model_copy(update={"rounds": 1})
+    assert run_of(judge=Debate(profile=whole)) == run_of(profile=whole)
+    assert run_of(judge=Debate(rounds=1, seed=3)) == run_of(rounds=1, seed=3)
+    assert client.evaluate(*CASE, judge=Debate(convergence=None)).debate.profile.convergence is None
+    spec = EvaluateSpec(rounds=1, seed=3, model=model)
+    assert run(spec, cases=[Case(CASE[0], tuple(CASE[1]), "1")]).chosen[0].usage.calls == 3
+    with pytest.raises(InputError, match="unknown field 'round'"):
+        Debate(round=1)
+
+
+def test_what_a_client_is_told_holds_for_all_its_verbs(model, home, server):
+    told = {"store": home / "other.db", "limits": Limits(calls=0)}
+    client = Client(settings=Settings(model=model), **told)
+    assert client.evaluate(*CASE).scores == (None, None)
+    with pytest.raises(BudgetError):
+        client.summarize("The sea is deep. " * 300, 50)
+    assert server.calls == 0
+    assert (home / "other.db").is_file()
+    assert not (home / "store.db").exists()
+
+
+async def test_what_is_open_is_closed_with_the_client(model):
+    with Client(model) as client:
+        plain = client.judge("probe")
+        assert len((await plain(Case(CASE[0], tuple(CASE[1])))).result) == 2
+    async with AsyncClient(model) as client:
+        awaited = client.judge(Probe(rules=True))
+        assert len((await awaited(Case(CASE[0], tuple(CASE[1])))).result) == 2
+    for judge in (plain, awaited):
+        with pytest.raises(InputError, match="is closed"):
+            await judge(Case(CASE[0], tuple(CASE[1])))
