@@ -388,5 +388,5 @@ def test_assertions_may_stand_in_a_file(cli, home, model, server):
     ran = cli("run", "study.yaml")
     assert (ran.code, ran.err) == (
         2,
-        "error: case 1: parameters: judge: Field required\n",
+        "error: case 1: parameters: judge is missing\n",
     )

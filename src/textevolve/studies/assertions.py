@@ -23,7 +23,7 @@ from textevolve.judge_specs import check_absolute, with_model
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.report import wording
 from textevolve.report.blocks import Entry, Matrix, MatrixRow, Report, Texts
-from textevolve.spec import option
+from textevolve.spec import explain, option
 from textevolve.studies.aggregates import Aggregates, say_mean
 from textevolve.studies.case_rows import read_cases
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
@@ -136,9 +136,7 @@ def read_demand(case: Case) -> Demand:
     try:
         return _DEMAND.validate_python(dict(case.parameters))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"case {case.id}: parameters: {place}: {first['msg']}") from None
+        raise InputError(f"case {case.id}: parameters: {explain(error)}") from None
 
 
 def write_demand(demand: Demand) -> dict[str, Any]:
