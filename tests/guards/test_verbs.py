@@ -53,8 +53,8 @@ def test_a_verb_gives_the_same_wherever_it_is_called(name, home, server, model):
         async with te.AsyncClient(model) as awaited:
             return await getattr(awaited, name)(*texts, **options)
 
-    with ThreadPoolExecutor(3) as pool:
-        futures = [pool.submit(plain) for _ in range(3)]
+    with ThreadPoolExecutor(2) as pool:
+        futures = [pool.submit(plain) for _ in range(2)]
         default = getattr(te, name)(*texts, **options, model=model)
         results = [plain(), default, asyncio.run(within()), asyncio.run(beside())]
         results += [future.result() for future in futures]
@@ -64,7 +64,7 @@ def test_a_verb_gives_the_same_wherever_it_is_called(name, home, server, model):
     assert fields != {"None"}
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", ["evaluate", "compare", "run_chain", "summarize"])
 async def test_a_verb_works_in_an_async_test_and_in_tasks_side_by_side(name, home, server, model):
     server.script = answer
     texts, options, field = VERBS[name]
