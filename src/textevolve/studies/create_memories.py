@@ -45,8 +45,8 @@ from textevolve.studies.dialogue_rows import (
     read_dialogues,
     take_dialogues,
 )
-from textevolve.studies.memory_work import find_collection, memories_of, row_of
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
+from textevolve.studies.memory_work import find_collection, memories_of
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, row_of
 from textevolve.wiring import Mode, Workbench
 
 

@@ -44,9 +44,8 @@ from textevolve.studies.memory_work import (
     memories_of_agent,
     read_held,
     read_newest,
-    row_of,
 )
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, note_step
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, note_step, row_of
 from textevolve.wiring import Workbench
 
 REFUSED_SHOWN = 30

@@ -49,9 +49,8 @@ from textevolve.studies.memory_work import (
     find_collection,
     memories_of_agent,
     read_held,
-    row_of,
 )
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, note_step
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, note_step, row_of
 from textevolve.wiring import Workbench
 
 MARK = "integrated "

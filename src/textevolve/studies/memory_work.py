@@ -14,12 +14,10 @@ from pydantic_core import to_json
 
 from textevolve.agents.resources import StoredAgent, split_name
 from textevolve.errors import InputError
-from textevolve.evaluation import Failure
 from textevolve.memory.index import MemoryStore
 from textevolve.memory.record import Collection, MemoryRecord
 from textevolve.spec import identity_of
 from textevolve.store import Store, kinds
-from textevolve.studies.study import Row
 from textevolve.wiring import Workbench
 
 PAGE = 500
@@ -103,10 +101,3 @@ async def read_newest(
             if record.origin.trust >= least_trust:
                 newest.append(record)
     return list(newest)
-
-
-def row_of(key: str, position: int, failure: Failure | None, case: str = "") -> Row:
-    """The row of a record that is scored unless it has a failure."""
-    if failure is None:
-        return Row(key, position, case)
-    return Row(key, position, case, status=failure.kind, reason=failure.reason)

@@ -273,10 +273,6 @@ def find_row(made: Optimization) -> Row:
     return Row(made.id, made.position, made.id, made.score, status, told, passed=passed)
 
 
-def summarise(_spec: OptimizeSpec, records: Iterable[Optimization]) -> tuple[Optimization, ...]:
-    return tuple(records)
-
-
 _, decode = json_codec(Optimization)
 
 
@@ -348,7 +344,7 @@ STUDY = Study(
     row=find_row,
     encode=encode,
     decode=decode,
-    summarise=summarise,
+    summarise=lambda _spec, records: tuple(records),
     report=report,
     data=data,
     flat=flatten,

@@ -34,6 +34,7 @@ from textevolve.studies.study import (
     json_codec,
     last_record,
     note_step,
+    row_of,
 )
 from textevolve.wiring import Workbench
 
@@ -125,9 +126,7 @@ def _check(text: str) -> Profile:
 
 
 def find_row(found: GeneratedProfile) -> Row:
-    if found.failure is None:
-        return Row("1", case="1")
-    return Row("1", case="1", status=found.failure.kind, reason=found.failure.reason)
+    return row_of("1", 0, found.failure, "1")
 
 
 def report(spec: ProfileSpec, found: GeneratedProfile) -> Report:

@@ -24,7 +24,7 @@ from textevolve.rows import read_rows
 from textevolve.spec import option
 from textevolve.statistics.intervals import Array
 from textevolve.studies.cells import with_ends
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, last_record
 from textevolve.wiring import Workbench
 
 HUMAN = "human"
@@ -177,11 +177,6 @@ def _numbers(values: Iterable[float | None]) -> Array:
     return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
 
 
-def summarise(_spec: RatesSpec, records: Iterable[RateReport]) -> RateReport:
-    *_, last = records
-    return last
-
-
 def report(_spec: RatesSpec, rate: RateReport) -> Report:
     about = f"{'Rate' if rate.is_rate else 'Mean'} of '{rate.field}' over"
     about += f" {wording.count(rate.texts, 'text')}"
@@ -226,7 +221,7 @@ STUDY = Study(
     row=lambda _: Row("rate"),
     encode=encode,
     decode=decode,
-    summarise=summarise,
+    summarise=last_record,
     report=report,
     data=data,
     flat=flatten,

@@ -49,9 +49,8 @@ from textevolve.studies.memory_work import (
     find_collection,
     memories_of,
     read_held,
-    row_of,
 )
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, note_step
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, note_step, row_of
 from textevolve.wiring import Workbench
 
 MOST_BYTES = 64_000_000
@@ -303,12 +302,6 @@ def _list_chunks(
             )
 
 
-def summarise(
-    _spec: ReadCorpusSpec, records: Iterable[DocumentReading]
-) -> tuple[DocumentReading, ...]:
-    return tuple(records)
-
-
 SHOWN = 120
 """Characters of a chunk in a record; the whole text is in the collection."""
 ROWS_SHOWN = 200
@@ -399,7 +392,7 @@ STUDY = Study(
     row=find_row,
     encode=encode,
     decode=decode,
-    summarise=summarise,
+    summarise=lambda _spec, records: tuple(records),
     report=report,
     data=data,
     flat=flatten,

@@ -25,7 +25,7 @@ from textevolve.rows import Placed, read_rows
 from textevolve.spec import option
 from textevolve.studies.case_rows import MappedSpec
 from textevolve.studies.chained import ask_chain, open_chain_named
-from textevolve.studies.study import Asks, Row, Study, json_codec
+from textevolve.studies.study import Asks, Row, Study, json_codec, row_of
 from textevolve.wiring import Workbench
 
 TIME_IS_UP = "the time limit is reached; resume the run to go on"
@@ -183,15 +183,7 @@ def _ends_only(listener: Listener) -> Listener:
 
 
 def find_row(made: ChainRun) -> Row:
-    if made.failure is not None:
-        return Row(
-            made.id, made.position, made.id, status=made.failure.kind, reason=made.failure.reason
-        )
-    return Row(made.id, made.position, made.id)
-
-
-def summarise(spec: ChainSpec, records: Iterable[ChainRun]) -> ChainRuns:
-    return ChainRuns(spec.chain, tuple(records))
+    return row_of(made.id, made.position, made.failure, made.id)
 
 
 def report(_spec: ChainSpec, found: ChainRuns) -> Report:
@@ -316,7 +308,7 @@ STUDY = Study(
     row=find_row,
     encode=encode,
     decode=decode,
-    summarise=summarise,
+    summarise=lambda spec, records: ChainRuns(spec.chain, tuple(records)),
     report=report,
     data=data,
     flat=flatten,

@@ -20,7 +20,7 @@ from textevolve.spec import Frozen, option
 from textevolve.user_code import names_chain
 
 if TYPE_CHECKING:
-    from textevolve.evaluation import Case
+    from textevolve.evaluation import Case, Failure
     from textevolve.events import Event
     from textevolve.report.blocks import Block, MatrixRow, Report
     from textevolve.settings import Settings
@@ -157,6 +157,13 @@ def last_record(_spec: Any, records: Iterable[R]) -> R:
     """For studies whose result is their only record, or the last that was shown of it."""
     *_, last = records
     return last
+
+
+def row_of(key: str, position: int, failure: Failure | None, case: str = "") -> Row:
+    """The row of a record without a score: done, or the failure that it has."""
+    if failure is None:
+        return Row(key, position, case)
+    return Row(key, position, case, status=failure.kind, reason=failure.reason)
 
 
 def row_status(ending: str) -> RecordStatus:
