@@ -142,24 +142,6 @@ def test_a_run_without_integrity_has_no_figure_of_all_points_of_a_type():
     assert found.reason == "not measured in the first run"
 
 
-def test_users_who_were_not_judged_alike_are_named():
-    def judged(*labels):
-        made = {user: [2, None] for user in ("a", "b")}
-        return sums_of(made | {"c": list(labels)})
-
-    assert compare_metrics(judged(2, 0), judged(0, None)).uneven == ()
-    assert compare_metrics(judged(2, 0), judged(0)).uneven == ("c",)
-    moved = judged(2)  # an update for which something was found is no judgement of integrity
-    update = Subject("update", "c", 0, 1, {}, type="event", source="primary")
-    moved.add(MemoryJudgement(update, Failure("skipped", "a limit")))
-    assert compare_metrics(judged(2, 0), moved).uneven == ()
-    silent = JudgementSums()
-    for user in ("a", "b", "c"):
-        question = Subject("question", user, 0, 1, {})
-        silent.add(MemoryJudgement(question, MemoryVerdict("Correct", "")))
-    assert compare_metrics(silent, judged(2, 0)).uneven == ()
-
-
 def test_one_user_in_common_has_no_interval_and_none_has_no_figure():
     one = compare_metrics(sums_of({"a": [2], "b": [0]}), sums_of({"a": [0]})).overall["recall"].all
     assert (one.difference, one.low, one.reason) == (-1, None, "no interval: one user only")

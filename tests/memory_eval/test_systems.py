@@ -1,7 +1,6 @@
 """Memory systems by name: the baselines, and the user's own, whatever they return."""
 
 import asyncio
-import importlib.metadata
 import re
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from textevolve.errors import AnswerError, InputError, UnavailableError
 from textevolve.memory_eval.dataset import DialogueTurn
 from textevolve.memory_eval.system import Capabilities
 from textevolve.memory_eval.systems.adapter import Adapted, read_memories
-from textevolve.memory_eval.systems.finding import GROUP, open_system
+from textevolve.memory_eval.systems.finding import open_system
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -137,17 +136,9 @@ async def test_plain_methods_run_in_one_thread_beside_ours(attribute):
     await system.aclose()
 
 
-async def test_a_file_and_an_entry_point(tmp_path, monkeypatch):
+async def test_a_file(tmp_path):
     (tmp_path / "own.py").write_text("class Own:\n    def add(self, d, user):\n        return []\n")
     assert (await open_system(f"{tmp_path}/own.py:Own").add(TURNS, "u")) == ()
-    point = importlib.metadata.EntryPoint("mine", f"{__name__}:Async", GROUP)
-    monkeypatch.setattr(
-        "textevolve.memory_eval.systems.finding.entry_points",
-        lambda group: [point] if group == GROUP else [],
-    )
-    assert open_system("mine").name == "mine 1.0"
-    with pytest.raises(InputError, match="did you mean 'mine'"):
-        open_system("mien")
 
 
 @pytest.mark.parametrize(

@@ -448,11 +448,10 @@ class DifferencePair:
 
 @dataclass(frozen=True, slots=True)
 class MemoryComparison:
-    """`users` are in both runs; only they are compared. Of those who are `uneven`, the runs judged
-    another number of points or questions. The metrics are told apart as in `MemoryMetrics`."""
+    """`users` are in both runs; only they are compared. The metrics are told apart as in
+    `MemoryMetrics`."""
 
     users: tuple[str, ...]
-    uneven: tuple[str, ...]
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
     overall: Mapping[str, DifferencePair]
@@ -469,8 +468,7 @@ def compare_metrics(
     users = sorted(set(first.users) & set(second.users))
     parts = (None, *dict.fromkeys((*first.parts, *second.parts))) if users else ()
     tables = [np.concatenate([run.table(part, users) for run in both], axis=1) for part in parts]
-    whole = [run.table(None, users) for run in both]
-    measured = [bool(_subjects(table, "integrity").any()) for table in whole]
+    measured = [_measures_integrity(run.table(None, users)) for run in both]
     pairs: dict[SideValue | None, dict[str, DifferencePair]] = {}
     for part, table, drawn in zip(parts, tables, draw_tables(tables, draws, seed), strict=True):
         names = METRICS if part is None else SIDE_METRICS[part[0]]
@@ -478,7 +476,6 @@ def compare_metrics(
         pairs[part] = {name: DifferencePair(*(of[name] for of in by_kind)) for name in names}
     return MemoryComparison(
         users=tuple(users),
-        uneven=tuple(user for n, user in enumerate(users) if _is_uneven(whole, n)),
         only_first=tuple(sorted(set(first.users) - set(users))),
         only_second=tuple(sorted(set(second.users) - set(users))),
         overall=pairs.get(None, {}),
@@ -488,23 +485,8 @@ def compare_metrics(
     )
 
 
-def _subjects(table: Array, *tasks: Task) -> Array:
-    """How many subjects of these tasks each user has, asked about or not."""
-    ends = [f"{task}_{end}" for task in tasks for end in ("asked", "skipped")]
-    return np.sum([_at(table, end) for end in ends], axis=0)
-
-
-def _is_uneven(whole: Sequence[Array], user: int) -> bool:
-    """Whether the runs judged another number of points or questions of a user. A task that a run
-    did not measure makes no difference. An update is a judgement of integrity where nothing was
-    found for it, so the two are counted together."""
-    together: tuple[tuple[Task, ...], ...] = (("integrity", "update"), ("question",))
-    for tasks in together:
-        if all(_at(table, f"{tasks[0]}_asked").any() for table in whole):
-            first, second = (_subjects(table, *tasks)[user] for table in whole)
-            if first != second:
-                return True
-    return False
+def _measures_integrity(table: Array) -> bool:
+    return any(_at(table, f"integrity_{end}").any() for end in ("asked", "skipped"))
 
 
 def _differences(

@@ -105,7 +105,7 @@ class MemoryEvaluationSpec(StudySpec):
     )
     system: str = option(
         description="The memory system to measure: none, context, recorded, textevolve, http:URL,"
-        " mem0, MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE, or the name of an installed one.",
+        " mem0, MODULE:ATTRIBUTE, or FILE.py:ATTRIBUTE.",
         short="-s",
         group="Memory system",
     )

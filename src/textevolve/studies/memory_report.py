@@ -322,9 +322,10 @@ def compare(
         if pair.all.reason:
             reasons.setdefault(pair.all.reason, []).append(title)
     blocks += [Note(f"{', '.join(titles)}: {why}", "warning") for why, titles in reasons.items()]
-    uneven = "judged on other sessions, or fewer, in one of the runs"
+    for evaluation, name in zip((first, second), names, strict=True):
+        if not evaluation.whole:
+            blocks.append(Note(f"{name}: not all was judged, see its report", "warning"))
     for users, said in (
-        (found.uneven, uneven),
         (found.only_first, f"only in {names[0]}"),
         (found.only_second, f"only in {names[1]}"),
     ):

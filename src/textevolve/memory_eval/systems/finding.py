@@ -6,14 +6,12 @@ http:URL                 a service over HTTP; a bare http(s):// address is one, 
 mem0, mem0:CONFIG.yaml   the open-source package mem0
 textevolve               TextEvolve's own memories, which a run opens (`studies`)
 MODULE:ATTRIBUTE         a class or a function that makes one; also FILE.py:ATTRIBUTE
-NAME                     an entry point of the group `textevolve.memory_systems`
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +22,8 @@ from textevolve.memory_eval.systems.adapter import Adapted
 from textevolve.reach import check_code
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import suggest
-from textevolve.user_code import load_object, load_point
+from textevolve.user_code import load_object
 
-GROUP = "textevolve.memory_systems"
 SHIPPED = ("none", "context", "http", "textevolve", "mem0", "recorded")
 
 
@@ -69,7 +66,10 @@ def _read_last(spec: str, rest: str) -> int:
 def _make(spec: str) -> object:
     """Call the class or factory that a spec names; what is a system already stays as it is."""
     try:
-        named: Any = load_object(spec, Path()) if ":" in spec else _load_installed(spec)
+        if ":" not in spec:
+            known = (*SHIPPED, "MODULE:ATTRIBUTE", "FILE.py:ATTRIBUTE")
+            raise InputError(f"no memory system '{spec}'{suggest(spec, known)}")
+        named: Any = load_object(spec, Path())
         if not inspect.isclass(named) and hasattr(named, "add"):
             return named
         if not callable(named) or inspect.iscoroutinefunction(named):
@@ -80,11 +80,3 @@ def _make(spec: str) -> object:
     except Exception as error:
         said = one_line(f"{type(error).__name__}: {error}")
         raise InputError(f"system '{spec}': cannot be made ({said})") from error
-
-
-def _load_installed(name: str) -> object:
-    installed = {point.name: point for point in entry_points(group=GROUP)}
-    if name in installed:
-        return load_point(installed[name])
-    known = (*installed, *SHIPPED, "MODULE:ATTRIBUTE", "FILE.py:ATTRIBUTE")
-    raise InputError(f"no memory system '{name}'{suggest(name, known)}")
