@@ -420,7 +420,8 @@ async def replay(
         launch.listener,
         models=replay_models(journal, kept.errors),
     )
-    async with aclosing(_run_at(opened, study, spec, store.iterate_cases(run.id))) as records:
+    cases = store.iterate_cases(run.id)
+    async with opened as bench, aclosing(study.run(spec, cases, bench)) as records:
         async for record in records:
             yield record
 
@@ -439,20 +440,19 @@ async def restore_records(store: Store, run: RunRecord, settings: Settings) -> s
         return ""
     if kept and store.has_erased(run.id):
         return f"run {run.id}: some of its answers were erased"
-    keeper, dropped = RecordKeeper(find_study(read_stored(run).kind), store, run.id), False
-    try:
-        async with aclosing(replay(store, run, settings)) as records:
-            async for record in records:
-                if not dropped:
-                    store.drop_records(run.id)
-                    dropped = True
-                await keeper.add(record)
-    except (InputError, MismatchError) as error:
-        if dropped or not kept:
-            raise
-        return str(error)
-    if not dropped:
+    keeper = RecordKeeper(find_study(read_stored(run).kind), store, run.id)
+    async with aclosing(replay(store, run, settings)) as records:
+        try:
+            first = await anext(records, None)
+        except (InputError, MismatchError) as error:
+            if not kept:
+                raise
+            return str(error)
         store.drop_records(run.id)
+        if first is not None:
+            await keeper.add(first)
+        async for record in records:
+            await keeper.add(record)
     await keeper.flush()
     return ""
 
