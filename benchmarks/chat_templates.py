@@ -26,7 +26,7 @@ from typing import Any
 
 from textevolve.llm.chat_formats.catalogue import chat_format
 from textevolve.llm.chat_formats.chat_format import render_chat
-from textevolve.llm.chat_formats.jinja_template import JinjaTemplate, end_rendering
+from textevolve.llm.chat_formats.sources import JinjaTemplate, end_rendering
 
 FOLDER = Path(__file__).parent.parent / "tests" / "llm" / "chat_templates"
 TEMPLATES = {

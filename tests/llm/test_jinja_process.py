@@ -13,8 +13,8 @@ import pytest
 
 from parameter_sets import slow_but_first
 from textevolve.errors import InputError
-from textevolve.llm.chat_formats import jinja_template
-from textevolve.llm.chat_formats.jinja_template import JinjaTemplate, TemplateLimits
+from textevolve.llm.chat_formats import sources
+from textevolve.llm.chat_formats.sources import JinjaTemplate, TemplateLimits
 
 USER = [{"role": "user", "content": "hello"}]
 TIGHT = TemplateLimits(seconds=0.3, memory=96 << 20, text=1_000_000)
@@ -140,7 +140,7 @@ def test_the_process_has_no_environment_and_cannot_open_files(
 ) -> None:
     monkeypatch.setenv("SECRET_KEY", "sk-1234")
     render("x", TemplateLimits(seconds=7))  # other limits: another process
-    running = jinja_template._running
+    running = sources._running
     assert running is not None
     process = Path(f"/proc/{running.process.pid}")
     if not process.exists():
@@ -152,7 +152,7 @@ def test_the_process_has_no_environment_and_cannot_open_files(
 
 def test_a_process_that_was_killed_is_started_anew() -> None:
     render("x")
-    first = jinja_template._running
+    first = sources._running
     assert first is not None
     os.kill(first.process.pid, signal.SIGKILL)
     first.process.wait()
@@ -162,7 +162,7 @@ def test_a_process_that_was_killed_is_started_anew() -> None:
 def test_a_process_that_gets_no_processor_is_given_up() -> None:
     impatient = TemplateLimits(patience=2)
     render("x", impatient)
-    running = jinja_template._running
+    running = sources._running
     assert running is not None
     os.kill(running.process.pid, signal.SIGSTOP)
     with pytest.raises(InputError, match=r"has not ended after 2 s"):
@@ -187,17 +187,17 @@ def test_threads_share_the_process() -> None:
 def test_it_ends_with_us_and_a_fork_has_its_own() -> None:
     program = """
 import os
-from textevolve.llm.chat_formats import jinja_template
-from textevolve.llm.chat_formats.jinja_template import JinjaTemplate
+from textevolve.llm.chat_formats import sources
+from textevolve.llm.chat_formats.sources import JinjaTemplate
 def render(): return JinjaTemplate("{{ messages[0].content }}").render([{"content": "hello"}])
 render()
-first = jinja_template._running.process.pid
+first = sources._running.process.pid
 child = os.fork()
 if child == 0:
-    assert render() == "hello" and jinja_template._running.process.pid != first
+    assert render() == "hello" and sources._running.process.pid != first
     raise SystemExit(0)
 assert os.waitpid(child, 0)[1] == 0
-assert render() == "hello" and jinja_template._running.process.pid == first
+assert render() == "hello" and sources._running.process.pid == first
 print(first)
 """
     done = subprocess.run(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from textevolve.errors import InputError
-from textevolve.llm.chat_formats.jinja_template import JinjaTemplate
+from textevolve.llm.chat_formats.sources import JinjaTemplate
 
 FOLDER = Path(__file__).parent / "chat_templates"
 TOKENS: dict[str, dict[str, str]] = json.loads((FOLDER / "tokens.json").read_text("utf-8"))

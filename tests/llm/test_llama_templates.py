@@ -16,10 +16,9 @@ from pydantic import SecretStr
 from textevolve.errors import FatalModelError, InputError, ModelError
 from textevolve.llm.chat_formats.checking import check_chat_template
 from textevolve.llm.chat_formats.detection import CONVERSATIONS
-from textevolve.llm.chat_formats.jinja_template import JinjaTemplate
-from textevolve.llm.chat_formats.served_template import check_server, served_text
-from textevolve.llm.chat_formats.sources import ModelTemplate, read_chat_template
+from textevolve.llm.chat_formats.sources import JinjaTemplate, ModelTemplate, read_chat_template
 from textevolve.llm.client import OpenAIClient
+from textevolve.llm.discovery import PROBES, served_text
 from textevolve.llm.local import serve
 from textevolve.llm.weights import fetch, list_weights
 from textevolve.settings import Local, read_settings
@@ -90,8 +89,8 @@ async def test_the_server_renders_what_is_rendered_here(name: str) -> None:
 async def test_what_is_said_of_the_server_and_of_the_file(
     model: ModelTemplate, client: OpenAIClient
 ) -> None:
-    found = await check_server(client.ask_natively)
-    assert (found.good, found.note) == (True, "the system message is kept, BOS comes once")
+    found = await PROBES["chat template"](client, {})
+    assert (found.value, found.note) == (True, "the system message is kept, BOS comes once")
     checked = check_chat_template(model)
     assert all(finding.good is not False for finding in checked.findings)
 

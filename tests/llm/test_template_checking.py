@@ -14,10 +14,9 @@ from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
 from textevolve.llm.chat_formats.chat_format import render_chat
 from textevolve.llm.chat_formats.checking import check_chat_template
 from textevolve.llm.chat_formats.detection import CONVERSATIONS, detect_prompt, match_formats
-from textevolve.llm.chat_formats.served_template import check_server
 from textevolve.llm.chat_formats.sources import ModelTemplate
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.discovery import probe_endpoint
+from textevolve.llm.discovery import PROBES, probe_endpoint
 from textevolve.llm.testing import Answer, ScriptedServer
 
 FOLDER = Path(__file__).parent / "chat_templates"
@@ -171,8 +170,8 @@ class LlamaServer(ScriptedServer):
 
 async def ask_server(server: ScriptedServer) -> tuple[bool | None, str]:
     async with server, OpenAIClient(server.url, "m") as client:
-        found = await check_server(client.ask_natively)
-    return found.good, found.note
+        found = await PROBES["chat template"](client, {})
+    return found.value, found.note
 
 
 async def test_a_servers_template() -> None:

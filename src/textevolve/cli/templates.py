@@ -21,14 +21,13 @@ from textevolve.llm.chat_formats.chat_format import (
     render_chat,
     to_jinja,
 )
-from textevolve.llm.chat_formats.checking import check_chat_template
+from textevolve.llm.chat_formats.checking import TemplateFinding, check_chat_template
 from textevolve.llm.chat_formats.detection import (
     Inference,
     detect_prompt,
     infer_format,
 )
 from textevolve.llm.chat_formats.parsing import parse_chat
-from textevolve.llm.chat_formats.served_template import TemplateFinding
 from textevolve.llm.chat_formats.sources import ModelTemplate, is_model_file, read_chat_template
 from textevolve.report.terminal import draw_facts
 from textevolve.rows import read_text

@@ -13,10 +13,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from textevolve.errors import CapabilityError, FatalModelError, ModelError, RejectedError
-from textevolve.llm.chat_formats.served_template import check_server
 from textevolve.llm.decision_wires import TRIAL, TRIAL_STATE, WIRES
 from textevolve.llm.decisions import decision_request, find_wire_request, load_wire
 from textevolve.llm.embeddings import probe_dimension
@@ -37,6 +36,8 @@ SERVERS = ("ollama", "vllm", "llamacpp", "lmstudio")
 QUICK = Timeouts(connect=0.3, read=0.3, total=0.3)
 SHUTDOWN_NEAR = 90
 """Days before a model's shutdown from which on the user is warned."""
+SYSTEM, QUESTION = "Answer in verse.", "What is a tide?"
+"""Messages by which chat templates are probed."""
 NOT_FOR_CHAT = ("embed", "rerank", "whisper", "bge-", "minilm")
 """Parts of the names of models that a server lists and that cannot answer a question."""
 
@@ -193,9 +194,35 @@ async def _probe_logprobs(client: OpenAIClient, _findings: ProbeFindings) -> Fin
 
 
 async def _probe_chat_template(client: OpenAIClient, _findings: ProbeFindings) -> Finding:
-    """Whether the server's chat template keeps the system message and writes BOS once."""
-    template = await check_server(client.ask_natively)
-    return Finding(template.good, template.note)
+    """Whether the server's chat template keeps the system message and writes BOS once. Only
+    llama.cpp's server tells; three short requests, none of them to the model."""
+    properties = await client.ask_natively("/props", None)
+    if served_text(properties, "chat_template") is None:
+        return Finding(None, "only llama.cpp's server shows what it makes of one")
+    talk = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": QUESTION}]
+    answer = await client.ask_natively("/apply-template", {"messages": talk})
+    prompt = served_text(answer, "prompt")
+    if prompt is None:
+        return Finding(False, "the server's template refuses a system message")
+    if SYSTEM not in prompt:
+        note = "the server's template drops the system message: the model never sees it"
+        return Finding(False, note)
+    bos = served_text(properties, "bos_token")
+    body = {"content": prompt, "add_special": True, "with_pieces": True}
+    match await client.ask_natively("/tokenize", body):
+        case {"tokens": [{"piece": first}, {"piece": second}, *_]} if (
+            bos and first == second == bos
+        ):
+            note = f"the prompt begins with {bos} twice: from the template and from the tokenizer"
+            return Finding(False, note)
+        case _:
+            return Finding(True, "the system message is kept, BOS comes once")
+
+
+def served_text(answer: object, name: str) -> str | None:
+    """A text of a JSON object that a server sent."""
+    value = cast("dict[str, Any]", answer).get(name) if isinstance(answer, dict) else None
+    return value if isinstance(value, str) else None
 
 
 async def _probe_decisions(client: OpenAIClient, findings: ProbeFindings) -> Finding:

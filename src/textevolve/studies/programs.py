@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Usage
 from textevolve.llm.chains.callables import is_module, is_runnable, take_callee
-from textevolve.llm.chains.chain import Chain
+from textevolve.llm.chains.chain import Chain, PromptSet
 from textevolve.llm.chains.chain_file import (
     ENDINGS,
     load_chain,
@@ -33,7 +33,6 @@ from textevolve.llm.chains.chat_template import (
     value_text,
     write_text_template,
 )
-from textevolve.llm.chains.prompt_set import PromptSet
 from textevolve.llm.chains.scope import (
     PromptUse,
     TraceRecorder,

@@ -1,8 +1,7 @@
 """The check of a model's chat template, made by rendering it.
 
 Which format it writes, whether it keeps the system message, whether BOS comes twice, tools, the
-prompt for an answer; and what a server makes of a conversation, where it tells (llama.cpp's does).
-Not here: where templates come from (`sources`).
+prompt for an answer. The template of a server is probed by `discovery`.
 """
 
 from __future__ import annotations
@@ -18,13 +17,8 @@ from textevolve.llm.chat_formats.detection import (
     match_formats,
     talk,
 )
-from textevolve.llm.chat_formats.jinja_template import JinjaTemplate
-from textevolve.llm.chat_formats.served_template import (
-    QUESTION,
-    SYSTEM,
-    TemplateFinding,
-)
-from textevolve.llm.chat_formats.sources import ModelTemplate
+from textevolve.llm.chat_formats.sources import JinjaTemplate, ModelTemplate
+from textevolve.llm.discovery import QUESTION, SYSTEM
 
 _FUNCTION = {
     "name": "find_tide",
@@ -46,6 +40,15 @@ _USED = [
     {"role": "tool", "content": "At noon.", "tool_call_id": "call00001", "name": "find_tide"},
 ]
 _OPEN_MARKER = re.compile(r"<[^<>]*$")
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateFinding:
+    """`good` is None where it could not be found out, or is neither good nor bad."""
+
+    question: str
+    good: bool | None
+    note: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 The environment is the one of transformers' `apply_chat_template`: the same sandbox, tags, globals
 and filters, so that the text is the same byte for byte. The process (`serve`) is started by
-`jinja_template` and renders what comes on its standard input. It runs this file alone, so nothing
+`sources` and renders what comes on its standard input. It runs this file alone, so nothing
 else of this package is imported here.
 """
 

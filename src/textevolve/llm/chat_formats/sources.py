@@ -1,16 +1,28 @@
 """Chat templates out of the files of models, with the tokens that they write; and the format of
-prompts for `/v1/completions`, which is named or read from such files.
+prompts for `/v1/completions`, which is named or read from such files. A template is rendered as
+transformers renders it.
 
 A folder as transformers saves it (`chat_template.jinja`, `chat_templates/`,
-`tokenizer_config.json`, `chat_template.json`), one of these files alone, or a GGUF file. Not here:
-rendering them (`jinja_template`) and judging them (`checking`).
+`tokenizer_config.json`, `chat_template.json`), one of these files alone, or a GGUF file. The source
+is code of a stranger: it runs in the sandbox of jinja, in a process of its own, under limits of
+time, memory and size. The process (`jinja_engine`) is started with the first template, shared by
+all, and ends with this one.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date, datetime, time
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,8 +37,259 @@ from textevolve.llm.chat_formats.chat_format import (
     render_chat,
 )
 from textevolve.llm.chat_formats.detection import infer_format
-from textevolve.llm.chat_formats.jinja_template import DEFAULT, JinjaTemplate
 from textevolve.llm.gguf import read_tokenizer
+from textevolve.settings import today
+
+DONE, REFUSED, FAILED, TOO_LONG = b"d", b"r", b"f", b"l"
+MIB = 1 << 20
+START_SECONDS = 120.0
+_ENGINE = Path(__file__).with_name("jinja_engine.py")
+_BOOT = "import runpy, sys; sys.path[:] = {path!r}; runpy.run_path({file!r}, run_name='__main__')"
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateLimits:
+    """The limits of a template. `source` and `text` in characters; `seconds` of processor time for
+    one rendering; `patience`: seconds by the clock, for a process that gets no processor; `memory`
+    in bytes, besides what the process needs without any template."""
+
+    source: int = 256 * 1024
+    text: int = 16 * MIB
+    seconds: float = 5.0
+    patience: float = 120.0
+    memory: int = 512 * MIB
+
+
+@dataclass(eq=False)
+class _Running:
+    process: subprocess.Popen[bytes]
+    limits: TemplateLimits
+    requests: Connection[Any, Any]
+    answers: Connection[Any, Any]
+
+    def exchange(self, request: bytes, patience: float) -> bytes:
+        """The answer; empty where none comes, because the process was killed or does not end."""
+        try:
+            self.requests.send_bytes(request)
+            has_answer = self.answers.poll(patience)
+            return self.answers.recv_bytes(4 * self.limits.text + 1) if has_answer else b""
+        except (EOFError, OSError):
+            return b""
+
+    def close_pipes(self) -> None:
+        self.requests.close()
+        self.answers.close()
+
+
+_lock = threading.Lock()
+_running: _Running | None = None
+
+
+def render_apart(request: bytes, limits: TemplateLimits) -> str:
+    """The text of a conversation. `request`: the moment in ISO format, the source of the template,
+    its values and the messages, as JSON.
+
+    Raises:
+        InputError: the template is none, refuses the values, fails, or breaks a limit.
+        SettingsError: the process cannot be started here.
+    """
+    with _lock:
+        running = _get_running(limits)
+        try:
+            answer = running.exchange(request, limits.patience)
+        except BaseException:
+            _end(running)  # what was left unread would answer the next template
+            raise
+        kind, text = answer[:1], answer[1:].decode("utf-8", "surrogatepass")
+        code = 0 if kind in (DONE, REFUSED, FAILED) else _end(running)
+    if kind == DONE:
+        return text
+    if kind == REFUSED:
+        raise InputError(f"the chat template refuses these messages: {text}")
+    if kind == FAILED:
+        raise InputError(f"the chat template fails: {text}")
+    if kind == TOO_LONG:
+        raise InputError(f"the chat template writes more than {limits.text:,} characters")
+    if kind:
+        memory = f"{limits.memory / MIB:,.0f} MiB of memory"
+        raise InputError(f"the chat template takes more than {memory}")
+    raise InputError(f"the chat template {_explain_end(code, limits)}")
+
+
+def _explain_end(code: int, limits: TemplateLimits) -> str:
+    if code == -signal.SIGPROF:
+        return f"takes more than {limits.seconds:g} s of processor time"
+    if code == -signal.SIGKILL:
+        return f"has not ended after {limits.patience:g} s, or was killed from outside"
+    return f"makes Python itself fail (exit code {code})"
+
+
+def _get_running(limits: TemplateLimits) -> _Running:
+    """The process, started anew where there is none of ours with these limits."""
+    global _running
+    if _running is not None and (_running.limits != limits or _running.process.poll() is not None):
+        _end(_running)
+    if _running is None:
+        _running = _start(limits)
+    return _running
+
+
+def _start(limits: TemplateLimits) -> _Running:
+    if os.name != "posix":
+        raise SettingsError(
+            "Jinja chat templates are code of strangers and are rendered only where a process can"
+            " be given limits, which this system does not offer: name a format of the catalogue"
+        )
+    path = [os.path.abspath(folder) for folder in sys.path]
+    theirs, requests = Pipe(duplex=False)
+    answers, sink = Pipe(duplex=False)
+    with theirs, sink:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _BOOT.format(path=path, file=str(_ENGINE))],
+                stdin=theirs.fileno(),
+                stdout=sink.fileno(),
+                stderr=subprocess.DEVNULL,
+                env={"TZ": os.environ["TZ"]} if "TZ" in os.environ else {},
+                cwd="/",
+                start_new_session=True,  # a key that interrupts this process does not reach it
+            )
+        except OSError as error:
+            raise SettingsError(
+                f"the process for chat templates does not start ({error})"
+            ) from error
+    running = _Running(process, limits, requests, answers)
+    if running.exchange(json.dumps(asdict(limits)).encode(), START_SECONDS) == DONE:
+        return running
+    code = _end(running)
+    raise SettingsError(f"the process for chat templates does not start (exit code {code})")
+
+
+def _end(running: _Running) -> int:
+    """Ends the process; how it ended of itself, if it had."""
+    global _running
+    if _running is running:
+        _running = None
+    try:
+        code = running.process.wait(timeout=0.5)
+    except subprocess.TimeoutExpired:
+        running.process.kill()
+        code = running.process.wait()
+    running.close_pipes()
+    return code
+
+
+@atexit.register
+def end_rendering() -> None:
+    """Ends the process, if there is one; the next template starts it anew."""
+    with _lock:
+        if _running is not None:
+            _running.process.kill()
+            _end(_running)
+
+
+def _leave_to_parent() -> None:
+    """In a fork: the process, and the lock that a thread may hold, are those of the other one."""
+    global _running, _lock
+    _lock = threading.Lock()
+    if _running is not None:
+        _running.process.returncode = 0
+        _running.close_pipes()
+        _running = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
+
+
+DEFAULT, TOOL_USE = "default", "tool_use"
+LIMITS = TemplateLimits()
+ChatMessages = Sequence[Mapping[str, Any]]
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+"""Names that a message's reasoning is passed under; the first is what templates read."""
+
+
+@dataclass(frozen=True, slots=True)
+class JinjaTemplate:
+    """`source`: one template, or several by their names, of which `tool_use` is taken where there
+    are tools, and `default` otherwise. A token that is None is not defined in the template;
+    `tokens` are further ones, such as `pad_token`."""
+
+    source: str | Mapping[str, str]
+    bos_token: str | None = ""
+    eos_token: str | None = ""
+    tokens: Mapping[str, str] = field(default_factory=dict[str, str])
+    limits: TemplateLimits = LIMITS
+
+    def render(
+        self,
+        messages: ChatMessages,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = False,
+        chat_template: str | None = None,
+        **values: Any,
+    ) -> str:
+        """The text of a conversation, byte for byte that of `apply_chat_template` in transformers.
+
+        `messages`, `tools` (JSON schemas), `documents` and `values` hold JSON values. Keys of a
+        message whose value is None are left out. `chat_template` names one of several templates;
+        the date that a template asks for is that of `TEXTEVOLVE_TODAY` where it is set.
+
+        Raises:
+            InputError: no messages, values that are not JSON, no template of that name, or a
+                template that refuses the messages, fails or breaks a limit.
+        """
+        if not messages:
+            raise InputError("a conversation without a message cannot be rendered")
+        own = {"bos_token": self.bos_token, "eos_token": self.eos_token}
+        given = {
+            **self.tokens,
+            **{name: token for name, token in own.items() if token is not None},
+            **values,
+            "tools": tools,
+            "documents": documents,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        talk = [_prepare(message) for message in messages]
+        source = self._choose(chat_template, tools)
+        if len(source) > self.limits.source:
+            raise InputError(
+                f"the chat template has {len(source):,} characters, and at most"
+                f" {self.limits.source:,} are taken: it is no chat template, or one that does harm"
+            )
+        try:
+            request = json.dumps([_now().isoformat(), source, given, talk])
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(f"a conversation must be made of JSON values: {error}") from error
+        return render_apart(request.encode(), self.limits)
+
+    def _choose(self, name: str | None, tools: object) -> str:
+        named = {DEFAULT: self.source} if isinstance(self.source, str) else self.source
+        if name is None:
+            name = TOOL_USE if tools is not None and TOOL_USE in named else DEFAULT
+        if name not in named:
+            raise InputError(
+                f"there is no chat template '{name}' here, but: {', '.join(sorted(named))}"
+            )
+        return named[name]
+
+
+def _prepare(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is None; reasoning under each name that templates read it by."""
+    kept = {key: value for key, value in message.items() if value is not None}
+    reasoning = next((kept[name] for name in _REASONING if name in kept), None)
+    if reasoning is None:
+        return kept
+    return {"thinking": reasoning, **kept, "reasoning_content": reasoning}
+
+
+def _now() -> datetime:
+    """This moment; the named day's first, where a day is named."""
+    now, day = datetime.now(), date.fromisoformat(today())
+    return now if now.date() == day else datetime.combine(day, time())
+
 
 JINJA, CONFIG, PROCESSOR = "chat_template.jinja", "tokenizer_config.json", "chat_template.json"
 _JINJA = (".jinja", ".jinja2", ".j2")
