@@ -1,13 +1,13 @@
 """Nodes as a study like any other: found, shown, resumed, exported, compared, deleted."""
 
+import asyncio
 import csv
 import io
 import json
 
 import pytest
 
-from textevolve import EvaluationResult, Failure, Limits, keep_history
-from textevolve.api.running import run
+from textevolve import AsyncClient, EvaluationResult, Failure, Limits, keep_history
 from textevolve.llm.testing import Answer
 from textevolve.node_eval import GENERATE, LengthEvaluator, Monitor
 from textevolve.node_eval.history import HistoryItem
@@ -121,14 +121,16 @@ def test_a_file_describes_an_evaluation(cli, trace, home):
 
 
 def test_python_runs_the_same_study(evaluate, server, model, trace):
-    found = run(NodesSpec(trace=trace.name, judge=("probe",), model=model))
+    async def run(judge, **options):
+        async with AsyncClient(**options) as client:
+            return await client._run(NodesSpec(trace=trace.name, judge=(judge,), model=model))
+
+    found = asyncio.run(run("probe"))
     assert found.statistics.of_all.by_evaluator["probe"].mean == pytest.approx(2 / 3)
     calls = server.calls
     assert evaluate("--json").code == 0
     assert server.calls == calls
-    part = run(
-        NodesSpec(trace=trace.name, judge=("checklist",), model=model), limits=Limits(calls=1)
-    )
+    part = asyncio.run(run("checklist", limits=Limits(calls=1)))
     assert part.statistics.of_all.by_evaluator["checklist"].skipped > 0
 
 
