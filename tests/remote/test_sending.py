@@ -7,7 +7,7 @@ import pytest
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.remote.sending import SPOOLED, write_study
+from textevolve.remote.sending import write_study
 from textevolve.settings import Settings
 from textevolve.studies.kinds import find_study
 
@@ -71,13 +71,9 @@ def test_what_is_no_text_is_sent_in_base64(home, send):
     assert base64.b64decode(sent["base64"]) == (home / "cases.parquet").read_bytes()
 
 
-def test_standard_input_is_sent_as_a_file(send, monkeypatch):
-    import io
-
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(CASE.encode())))
-    body = send("evaluate", cases="-")
-    assert body["cases"] == [SPOOLED]
-    assert body["run"]["files"] == {SPOOLED: CASE}
+def test_standard_input_is_refused(send):
+    with pytest.raises(InputError, match="standard input"):
+        send("evaluate", cases="-")
 
 
 def test_a_program_sends_its_cases(send):

@@ -136,7 +136,7 @@ def test_what_a_caller_does_not_see_is_not_there(url, acme, ask, as_caller):
     assert ask(f"{acme}/users/ann")[0] == 200
     assert ask(f"{url}/v1/namespaces/acmf") == missing
     assert "acme" not in str(missing).replace("acmf", "")
-    for path in ("", "/users", "/users/ann", "/export", "/collections/x/memories"):
+    for path in ("", "/users", "/users/ann", "/collections/x/memories"):
         status, answer = ask(f"{url}/v1/namespaces/other{path}")
         assert (status, answer["error"]["message"]) == (404, "no namespace 'other'")
     assert ask(f"{url}/v1/namespaces/other", method="DELETE")[0] == 404
@@ -151,44 +151,6 @@ def test_reading_changes_nothing(acme, ask, as_caller):
     assert ask(acme, {"description": "x"}, "PATCH")[0] == 403
     as_caller({"run"})
     assert ask(acme)[0] == 403
-
-
-def test_a_namespace_goes_to_another_place(url, acme, ask, model, as_caller):
-    ask(f"{acme}/collections", {"name": "notes", "embedder": model})
-    ask(f"{acme}/collections/notes/memories", {"text": "Ann drinks tea."})
-    ask(f"{acme}/agents", {"name": "ada", "persona": "Brief.", "memories": "notes"})
-    _, exported = ask(f"{acme}/export")
-    taken_in = {"Content_Type": "application/x-ndjson"}
-    again = f"{url}/v1/namespaces/import"
-    assert ask(again, lines(exported), **taken_in)[0] == 409
-    assert ask(f"{again}?name=copy", lines(exported), **taken_in)[0] == 204
-    copied = ask(f"{url}/v1/namespaces/copy/collections/notes/memories")[1]["data"]
-    assert [one["text"] for one in copied] == ["Ann drinks tea."]
-    _, agent = ask(f"{acme}/agents/ada/export")
-    assert ask(f"{acme}/agents/import?name=eve", lines(agent), **taken_in)[0] == 204
-    assert ask(f"{acme}/agents/eve")[1]["persona"] == "Brief."
-    status, refused = ask(f"{acme}/users/import", lines(agent), **taken_in)
-    assert (status, "holds agents" in refused["error"]["message"]) == (400, True)
-    as_caller({"admin"}, frozenset({"acme"}))
-    assert ask(f"{again}?name=third", lines(exported), **taken_in)[0] == 403
-
-
-def test_no_wall_is_climbed_by_a_file(url, acme, ask, model):
-    """Lines of a namespace in what is said to be a user; an address as an embedder."""
-    taken_in = {"Content_Type": "application/x-ndjson"}
-    ask(f"{url}/v1/namespaces", {"name": "other"})
-    _, whole = ask(f"{url}/v1/namespaces/other/export")
-    ask(f"{url}/v1/namespaces/other", method="DELETE")
-    hidden = [{**whole[0], "kind": "users"}, *whole[1:]]
-    assert ask(f"{acme}/users/import", lines(hidden), **taken_in)[0] == 400
-    assert ask(f"{url}/v1/namespaces/other")[0] == 404
-    ask(f"{acme}/collections", {"name": "notes", "embedder": model})
-    _, rows = ask(f"{acme}/collections/notes/export")
-    rows[1]["collection"]["embedder"] = "http://169.254.169.254/v1#m"
-    status, refused = ask(f"{acme}/collections/import?name=b", lines(rows), **taken_in)
-    assert (status, "server knows" in refused["error"]["message"]) == (400, True)
-    for broken in (b"", b"{}", b"[]\n", b"\xff\n", b'{"textevolve export": 1, "kind": "users"}\n{'):
-        assert ask(f"{acme}/users/import", broken, **taken_in)[0] == 400
 
 
 def test_every_body_has_an_example_that_fits(url, ask):

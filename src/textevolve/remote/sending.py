@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
@@ -18,14 +18,11 @@ from textevolve.judge_specs import describe_judge
 from textevolve.llm.chains.chain_file import ENDINGS, load_chain
 from textevolve.reach import is_file, note_files
 from textevolve.remote.wire import MOST_FILES, CasePart
-from textevolve.rows import STANDARD_INPUT, read_text
+from textevolve.rows import STANDARD_INPUT
 from textevolve.rows.hub import PREFIX
 from textevolve.settings import Settings
-from textevolve.spec import files_read, noted_of
+from textevolve.spec import files_read
 from textevolve.studies.study import AnyStudy, StudySpec
-
-SPOOLED = "standard-input.jsonl"
-"""What standard input is called at the server."""
 
 
 def write_study(
@@ -41,10 +38,8 @@ def write_study(
     Raises:
         InputError: a file cannot be read, or the specification names what is the program's own.
     """
-    files = dict[str, str | dict[str, str]]()
     if STANDARD_INPUT in files_read(spec):
-        files[SPOOLED] = read_text(STANDARD_INPUT)
-        spec = _renamed_input(spec)
+        raise InputError("standard input cannot be sent to a server: name a file")
     given = None if cases is None else [_case_data(case) for case in cases]
     with note_files() as noted:
         spec = study.complete(spec, settings)
@@ -56,7 +51,7 @@ def write_study(
             f"the study reads {len(names):,} files, and a server takes {MOST_FILES:,}: put images"
             " into the rows as data URLs, send fewer rows, or run it here"
         )
-    files |= {name: _content(name) for name in names}
+    files = {name: _content(name) for name in names}
     part = {**run, "files": files} | ({} if given is None else {"cases": given})
     data = spec.model_dump(mode="json", exclude_defaults=True)
     return {"kind": study.kind, **data, "run": part}
@@ -70,25 +65,10 @@ def _read_here(study: AnyStudy, spec: StudySpec, *, reads_cases: bool) -> None:
     for chain in asks.chains:
         if chain.lower().endswith(ENDINGS):
             load_chain(chain)
-    elsewhere = any(one.startswith(PREFIX) or one == SPOOLED for one in files_read(spec))
+    elsewhere = any(name.startswith(PREFIX) for name in files_read(spec))
     if reads_cases and not elsewhere and spec.earlier_run is None:
         for _ in study.cases(spec):
             pass
-
-
-def _renamed_input(spec: StudySpec) -> StudySpec:
-    """Replace standard input by the name of a file that is sent."""
-    changed: dict[str, Any] = {}
-    for name, field in type(spec).model_fields.items():
-        value = getattr(spec, name)
-        if not noted_of(field).get("reads"):
-            continue
-        if value == STANDARD_INPUT:
-            changed[name] = SPOOLED
-        elif isinstance(value, tuple):
-            files = cast("tuple[str, ...]", value)
-            changed[name] = tuple(SPOOLED if one == STANDARD_INPUT else one for one in files)
-    return spec.model_copy(update=changed)
 
 
 def _content(name: str) -> str | dict[str, str]:

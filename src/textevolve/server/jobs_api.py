@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -22,16 +21,13 @@ from textevolve.jobs.job_report import describe_job, describe_job_run
 from textevolve.jobs.job_spec import JobSpec, SentBy, read_job, write_job_study
 from textevolve.jobs.scheduler import JobDesk, served_of, work_on_jobs
 from textevolve.jobs.schedules import check_schedule, next_due
-from textevolve.reach import Reach, confine
 from textevolve.server.access import Caller, check_namespace, needs
 from textevolve.server.errors import respond
 from textevolve.server.state import ServerState, server_of
 from textevolve.server.studies.beginning import read_part
-from textevolve.server.studies.confinement import reach_of
 from textevolve.store import Store
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import StoredJob
-from textevolve.store.served import ServedRun
 from textevolve.studies import driver
 from textevolve.studies.study_file import read_study
 
@@ -61,7 +57,7 @@ async def open_scheduler(server: ServerState) -> AsyncGenerator[None]:
         server.runner.settings,
         server.resources,
         server.store,
-        partial(_reach_of, server),
+        server.runner.reach_of,
         log.info,
         server.runner.accounts.limit,
     )
@@ -72,10 +68,6 @@ async def open_scheduler(server: ServerState) -> AsyncGenerator[None]:
         work.cancel()
         with suppress(asyncio.CancelledError):
             await work
-
-
-def _reach_of(server: ServerState, served: ServedRun) -> Reach:
-    return reach_of(served, server.options, server.runner.settings, server.store)
 
 
 @router.get("")
@@ -197,7 +189,7 @@ async def _read_spec(
         InputError: something in it cannot be used.
     """
     fields = {name: value for name, value in given.items() if name not in ("files", "sent")}
-    files = read_part({"run": {"files": given.get("files", {})}}).files
+    files = read_part({"files": given.get("files", {})}).files
     seen = None if caller.namespaces is None else tuple(sorted(caller.namespaces))
     folder = await asyncio.to_thread(server.runner.uploads.keep, files)
     sent = SentBy(key=caller.key, namespaces=seen, files=folder)
@@ -211,7 +203,7 @@ async def _read_spec(
         raise InputError("study: must be an object: the kind of study, and its fields")
     job = StoredJob("", namespace, spec.name, 0.0, 0.0, False, None, False, spec.model_dump())
     settings = spec.settings(server.runner.settings, namespace)
-    with confine(_reach_of(server, served_of(job))):
+    with server.runner.confine(served_of(job)):
         study, own = await asyncio.to_thread(read_study, cast("dict[str, Any]", fields["study"]))
         await driver.specify(study, own, settings, asks_models=False)
         cases = driver.read_cases(study, own, server.store.location, settings)

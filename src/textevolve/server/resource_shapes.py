@@ -20,11 +20,6 @@ from textevolve.store.kinds import Kind
 
 LINES = "application/x-ndjson"
 """Lines of JSON."""
-EXPORTED = (
-    '{"textevolve export": 1, "kind": "users"}\n'
-    '{"user": {"id": "us_1", "namespace": "acme", "spec": {"name": "ann"}, "created": 0,'
-    ' "updated": 0}}\n'
-)
 
 
 def example_body(example: Mapping[str, Any]) -> Any:

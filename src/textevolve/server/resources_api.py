@@ -17,32 +17,23 @@ from textevolve.api.namespaces import AsyncNamespace
 from textevolve.api.resources import AsyncResources
 from textevolve.rows import place_lines
 from textevolve.server.access import KeyScope, caller_of, needs
-from textevolve.server.errors import INVALID, ApiError, respond
+from textevolve.server.errors import ApiError, respond
 from textevolve.server.namespaces import check_models, desk_of, open_namespace_of
 from textevolve.server.resource_shapes import (
     EXAMPLES,
-    EXPORTED,
     LINES,
     Revert,
     changes_of,
     example_body,
-    lines_body,
 )
 from textevolve.server.state import server_of
 from textevolve.store.kinds import COLLECTIONS, KINDS, Kind
-from textevolve.studies.exchange import (
-    export_lines,
-    import_content,
-    namespace_in,
-    take_content,
-)
 from textevolve.studies.resource_report import describe, describe_versions
 
 MOST_ON_A_PAGE = 500
 PageLimit: TypeAlias = Annotated[int, Query(ge=1, le=MOST_ON_A_PAGE, description="How many.")]
 _Name: TypeAlias = Annotated[str, Path(description="Its name.")]
 _Cursor: TypeAlias = Annotated[str, Query(description="The `next` of the page before.")]
-_NewName: TypeAlias = Annotated[str | None, Query(description="What it is called here.")]
 _Force: TypeAlias = Annotated[bool, Query(description="Also where agents name it.")]
 
 
@@ -60,7 +51,6 @@ def routes_of(kind: Kind[Any, Any], router: APIRouter) -> Route:
         *,
         status: int = 200,
         body: Any = None,
-        extra: dict[str, Any] | None = None,
     ) -> Callable[[Callable[..., Any]], None]:
         def add(handle: Callable[..., Any]) -> None:
             handle.__annotations__ |= {"space": _space_of(kind, scope), "body": body}
@@ -75,7 +65,6 @@ def routes_of(kind: Kind[Any, Any], router: APIRouter) -> Route:
                 methods=[method],
                 status_code=status,
                 description=text,
-                openapi_extra=extra,
             )
 
         return add
@@ -128,24 +117,6 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
         stored = await group_of(space).create(**body.model_dump(exclude_unset=True))
         return respond(describe(stored), 201)
 
-    @route(
-        "POST", "/import", "admin", status=204, extra=lines_body("What `export` wrote.", EXPORTED)
-    )
-    async def import_lines(request: Request, space: Any, name: _NewName = None) -> Response:
-        """Take in what `export` wrote, all or nothing; its memories are embedded again."""
-        lines = read_body_lines(await request.body())
-        resources = take_content(lines, kind, "body")
-        whole = namespace_in(resources)
-        if (whole is None) is not kind.walled:
-            raise ApiError(400, INVALID, f"body: is no export of one of the {kind.command}")
-        if whole is not None:
-            check_new_name(request, name or whole.spec.name)
-        for each in resources:
-            check_models(request, [getattr(each.spec, n, None) for n in ("model", "embedder")])
-        desk = desk_of(server_of(request), space.name)
-        await import_content(desk, resources, name=name, progress=lambda _done, _all: None)
-        return Response(status_code=204)
-
     @route("GET", "/{name}")
     async def show(space: Any, name: _Name) -> Response:
         """One {noun}."""
@@ -170,13 +141,6 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
         """Delete the {noun} with all that belongs to it."""
         await group_of(space).delete(name, force=force)
         return Response(status_code=204)
-
-    @route("GET", "/{name}/export")
-    async def export(request: Request, space: Any, name: _Name) -> Response:
-        """One of the {many} with all that belongs to it, as lines of JSON: `import` reads them."""
-        await group_of(space).get(name)  # a missing one is refused before the answer begins
-        desk = desk_of(server_of(request), space.name)
-        return stream_lines(export_lines(desk, kind, name))
 
     @route("GET", "/{name}/versions")
     async def list_versions(space: Any, name: _Name) -> Response:

@@ -199,17 +199,12 @@ class SystemOneRequest(BaseModel):
 # OpenAI's Decisions API
 
 
-class TextPart(BaseModel):
-    type: Literal["input_text"]
-    text: str
+class QuestionPart(BaseModel):
+    type: Literal["input_text", "input_json"]
+    text: str = ""
+    data: dict[str, Any] | list[dict[str, Any]] | None = None
 
 
-class JsonPart(BaseModel):
-    type: Literal["input_json"]
-    data: dict[str, Any] | list[dict[str, Any]]
-
-
-QuestionPart: TypeAlias = Annotated[TextPart | JsonPart, Field(discriminator="type")]
 Instructions: TypeAlias = (
     Annotated[str, Field(min_length=1)] | Annotated[list[QuestionPart], Field(min_length=1)]
 )
@@ -218,9 +213,7 @@ Instructions: TypeAlias = (
 def _instructions(parts: Instructions) -> str:
     if isinstance(parts, str):
         return parts
-    return "\n".join(
-        part.text if isinstance(part, TextPart) else state_text(part.data) for part in parts
-    )
+    return "\n".join(part.text if part.data is None else state_text(part.data) for part in parts)
 
 
 class PredicateQuestion(BaseModel):

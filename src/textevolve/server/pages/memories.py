@@ -13,7 +13,7 @@ from fastapi.responses import RedirectResponse
 from pydantic import BaseModel
 
 from textevolve.api.memories import AsyncMemories
-from textevolve.errors import BudgetError, InputError, ModelError, NotFoundError, SettingsError
+from textevolve.errors import NotFoundError, TextEvolveError
 from textevolve.memory.memory_spec import memory_data, take_time
 from textevolve.memory.recall import Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
@@ -131,21 +131,19 @@ async def _search(
     store = server.resources.memories(collection.namespace)
     settings = RecallSettings(collections=(collection.name,), limit=SHOWN)
     recall = partial(recall_memories, store, settings=settings, cue=search.q.strip(), now=moment)
-    if search.by != "meaning":
-        return await recall(embed=None), "as you wished"
+    hindrance = "as you wished" if search.by != "meaning" else ""
     if not caller.may("run"):
-        hindrance = "the search by meaning asks a model, and the key has no scope 'run'"
-        return await recall(embed=None), hindrance
-    try:
-        await server.limits.check_tokens(caller, store.namespace)
-        note = partial(server.limits.note_tokens, caller, namespace=store.namespace)
-        with spending(note):
-            async with asyncio.timeout(EMBED_SECONDS):
-                return await recall(embed=server.serving.bench.embed), ""
-    except TimeoutError:
-        hindrance = f"{collection.embedder} gave no embedding within {EMBED_SECONDS:g} s"
-    except (ApiError, ModelError, SettingsError, BudgetError, InputError) as error:
-        hindrance = f"{collection.embedder} could not be asked: {error}"
+        hindrance = hindrance or "meaning asks a model, and the key has no scope 'run'"
+    if not hindrance:
+        try:
+            await server.limits.check_tokens(caller, store.namespace)
+            note = partial(server.limits.note_tokens, caller, namespace=store.namespace)
+            with spending(note):
+                async with asyncio.timeout(EMBED_SECONDS):
+                    return await recall(embed=server.serving.bench.embed), ""
+        except (ApiError, TextEvolveError, TimeoutError) as error:
+            late = f"no answer within {EMBED_SECONDS:g} s"
+            hindrance = f"{collection.embedder} could not be asked: {str(error) or late}"
     return await recall(embed=None), hindrance
 
 

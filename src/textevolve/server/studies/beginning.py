@@ -6,24 +6,22 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, check_images
-from textevolve.reach import confine
 from textevolve.remote.wire import CasePart, ResumePart, RunPart
 from textevolve.server.access import THIS_MACHINE, Caller, check_namespace
 from textevolve.server.errors import ApiError
 from textevolve.server.options import is_here
 from textevolve.server.state import ServerState
-from textevolve.server.studies.confinement import reach_of
 from textevolve.settings import Settings
 from textevolve.store import RunRecord
 from textevolve.store.served import ServedRun
 from textevolve.studies import driver
 from textevolve.studies.driver import Launch
 from textevolve.studies.rehearsal import forecast
-from textevolve.studies.stored import StoredSpec
 from textevolve.studies.study import AnyStudy, StudySpec
 from textevolve.studies.study_file import read_study
 
@@ -47,14 +45,14 @@ async def read_asked(server: ServerState, caller: Caller, given: Mapping[str, An
     Raises:
         InputError: something in it cannot be used. ApiError: a namespace is not the caller's.
     """
-    part = read_part(given)
+    part = read_part(given.get(RUN, {}))
     namespace = choose_namespace(server, caller, part.namespace)
     sent = await asyncio.to_thread(server.runner.uploads.keep, part.files)
     launch = part.model_dump(mode="json", exclude={"files", "namespace", "cases"})
     launch |= {"files": sent, **_standing(server, caller)}
     served = ServedRun("", namespace, caller.key, time.time(), "running", launch)
     settings = server.runner.settings_of(served)
-    with confine(reach_of(served, server.options, server.runner.settings, server.store)):
+    with server.runner.confine(served):
         fields = {name: value for name, value in given.items() if name != RUN}
         study, spec = await asyncio.to_thread(read_study, fields)
     return AskedStudy(study, spec, part, served, settings)
@@ -67,13 +65,12 @@ def _standing(server: ServerState, caller: Caller) -> dict[str, Any]:
     return {"namespaces": seen, "trusted": open_here and caller == THIS_MACHINE}
 
 
-def read_part(given: Mapping[str, Any]) -> RunPart:
+def read_part(part: object) -> RunPart:
     """How the study is run, as the client says.
 
     Raises:
         InputError: something in it cannot be used.
     """
-    part = given.get(RUN, {})
     if not isinstance(part, dict):
         raise InputError(f"{RUN}: must be an object")
     try:
@@ -108,12 +105,14 @@ async def begin(server: ServerState, asked: AskedStudy) -> tuple[RunRecord, int]
         InputError: a judge or a file cannot be used. SettingsError: a model cannot be had.
     """
     began = time.time()
-    with confine(reach_of(asked.served, server.options, server.runner.settings, server.store)):
+    with server.runner.confine(asked.served):
         stored = await driver.specify(asked.study, asked.spec, asked.settings, {})
         if asked.served.namespace != server.settings.namespace:  # there it is another run
             described = {**stored.described, "namespace": asked.served.namespace}
             stored = stored.model_copy(update={"described": described})
-        run = await asyncio.to_thread(_register, server, asked, stored)
+        cases, launch = _read_cases(server, asked), Launch(name=asked.part.name, source="HTTP")
+        register = partial(driver.register_run, server.store, asked.study, stored, cases, launch)
+        run = await asyncio.to_thread(register)
     served, store = replace(asked.served, run_id=run.id), server.store
     if run.status == "finished":  # one that the command line has finished is the client's now, too
         if await asyncio.to_thread(store.get_served, run.id) is None:
@@ -125,15 +124,9 @@ async def begin(server: ServerState, asked: AskedStudy) -> tuple[RunRecord, int]
     return run, 201 if run.created >= began else 202
 
 
-def _register(server: ServerState, asked: AskedStudy, stored: StoredSpec) -> RunRecord:
-    cases = _read_cases(server, asked)
-    launch = Launch(name=asked.part.name, source="HTTP")
-    return driver.register_run(server.store, asked.study, stored, cases, launch)
-
-
 async def estimate(server: ServerState, asked: AskedStudy) -> dict[str, Any]:
     """What a study may take, as JSON-ready data; nothing is asked."""
-    with confine(reach_of(asked.served, server.options, server.runner.settings, server.store)):
+    with server.runner.confine(asked.served):
         stored = await driver.specify(
             asked.study, asked.spec, asked.settings, {}, asks_models=False
         )

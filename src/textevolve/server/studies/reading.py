@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from typing import IO, Any, Literal, TypeAlias, cast
 
 from textevolve.errors import InputError, NotFoundError, StoreAwayError, StoreError
-from textevolve.reach import confine
 from textevolve.remote.wire import RunDetail, StudyStatus, WireLimits
 from textevolve.server.access import Caller
 from textevolve.server.errors import ApiError
 from textevolve.server.state import ServerState
-from textevolve.server.studies.confinement import reach_of
 from textevolve.server.studies.feed import record_json, wire_usage
 from textevolve.server.studies.runner import Runner
 from textevolve.store import RunRecord, Store
@@ -199,12 +197,9 @@ def write_report(
     check_format(study, ending, turns=turns)
     if not store.count_records(run.id):
         raise ApiError(409, "no_records", f"run {run.id} has no records yet")
-    reach = None  # the specification of a run that was made without a server is the operator's own
-    if seen.served is not None:
-        reach = reach_of(seen.served, server.options, server.runner.settings, store)
     target = cast("IO[bytes]", tempfile.SpooledTemporaryFile(SPOOLED))  # noqa: SIM115  is sent
     try:
-        with confine(reach):
+        with server.runner.confine(seen.served):
             records = read_records(store, run)
             write_output(study, store, run, records, ending, target, turns=turns)
         target.seek(0)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from textevolve.errors import BusyError, StoreAwayError, StoreError, TextEvolveError, public_message
-from textevolve.reach import confine
+from textevolve.reach import Reach, confine
 from textevolve.remote.wire import StudyStatus, WireLimits
 from textevolve.server.options import ServerOptions
 from textevolve.server.studies.accounts import Accounts
@@ -193,7 +193,7 @@ class Runner:
         self._begun.add(run_id)
         settings = self.settings_of(served)
         launch = await asyncio.to_thread(self._launch, served)
-        with confine(reach_of(served, self.options, self.settings, self.store)):
+        with self.confine(served):
             work = driver.perform(self.store, run, settings, launch)
             async with aclosing(work) as records:
                 async for _ in records:
@@ -201,6 +201,14 @@ class Runner:
         run = await asyncio.to_thread(self.store.get_run, run_id)
         if run.status != "finished" and not self.ending:
             await asyncio.to_thread(self._note_limit, run_id)
+
+    def confine(self, served: ServedRun | None) -> AbstractContextManager[None]:
+        """Within the block a client's run reaches no more than the client may; a run that was made
+        without a server is the operator's own."""
+        return confine(None if served is None else self.reach_of(served))
+
+    def reach_of(self, served: ServedRun) -> Reach:
+        return reach_of(served, self.options, self.settings, self.store)
 
     def settings_of(self, served: ServedRun) -> Settings:
         """The settings that a run works with: names without a namespace are those of its own."""
