@@ -54,15 +54,14 @@ def test_an_agent_has_its_versions_with_the_memories_behind_each(browser_of, wor
     assert browser_of.get("/agents/acme/guide?a=x")[0] in (400, 422)
 
 
-def test_a_persona_is_reverted(browser_of, world):
-    where = "/agents/acme/guide"
-    status, page = browser_of.post(f"{where}/revert", where, version="1")
-    assert status == 200
-    assert "back to version 1" in text_of(page)
+def test_a_persona_is_reverted(browser_of, world, ask):
+    revert = "/v1/namespaces/acme/agents/guide/revert"
+    _, page = browser_of.get("/agents/acme/guide")
+    assert f"""data-call="POST {revert}" data-body='{{"version": 1}}'""" in page
+    assert ask(browser_of.url + revert, {"version": 1})[0] == 200
+    assert "back to version 1" in text_of(browser_of.get("/agents/acme/guide")[1])
     agent = world.resources.read(kinds.get, kinds.AGENTS, "acme", "guide")
     assert (agent.spec_version, agent.spec.persona) == (3, "You are patient.\nYou like boats.")
-    assert browser_of.post(f"{where}/revert", where, version="one")[0] == 400
-    assert browser_of.post(f"{where}/revert", where, version="99")[0] == 404
 
 
 def test_memories_stand_on_a_time_line(browser_of, world):
@@ -115,17 +114,18 @@ def test_an_embedder_that_cannot_be_asked_leaves_keywords(serve, home, server):
     assert "Ann loves the sea." in said
 
 
-def test_a_memory_has_its_history_and_is_forgotten(browser_of, world):
+def test_a_memory_has_its_history_and_is_forgotten(browser_of, world, ask):
     where = f"/memories/acme/chats/{world.new}"
     _, page = browser_of.get(where)
     said = text_of(page)
     assert all(one in said for one in ("Newer.", "talk.txt", "History", "Ann likes the sea."))
-    status, page = browser_of.post(f"{where}/forget", where)
-    assert status == 200
-    assert "forgotten" in text_of(page)
-    assert "<del>Ann loves the sea.</del>" in page
-    assert browser_of.post(f"{where}/forget", where)[0] == 409
-    status, page = browser_of.post(f"{where}/forget", where, erase="yes")
+    forget = f"/v1/namespaces/acme/collections/chats/memories/{world.new}"
+    for address, shown in ((forget, "forgotten"), (f"{forget}?erase=true", "erased")):
+        assert f'data-call="DELETE {address}"' in page
+        assert ask(browser_of.url + address, method="DELETE")[0] == 204
+        _, page = browser_of.get(where)
+        assert shown in text_of(page)
+        assert f'data-call="DELETE {forget}"' not in page
     assert "Ann loves the sea." not in page
 
 
@@ -152,11 +152,8 @@ def test_what_is_not_there_is_a_404(browser_of, world):
 def test_nothing_is_changed_without_the_token_of_the_page(browser_of, world):
     browser_of.get("/agents")
     for path in (
-        "/agents/acme/guide/revert",
-        "/memories/acme/chats/{new}/forget",
         "/chat/acme/guide/say",
-        "/chat/acme/guide/stop",
-        "/jobs/acme/none/remove",
+        "/labelling/none/undo",
     ):
         where = path.format(new=world.new)
         for fields in ({"version": "1"}, {"version": "1", "csrf": "another"}):
@@ -185,17 +182,12 @@ def test_a_key_shows_its_namespaces_and_does_what_its_scopes_allow(serve, world)
     assert "the key has no scope 'run'" in text_of(page)
     assert "Ann loves the sea." in page
     assert "Forget it" not in browser.get(f"/memories/acme/chats/{world.new}")[1]
-    for path in ("/agents/acme/guide/revert", f"/memories/acme/chats/{world.new}/forget"):
-        assert browser.post(path, "", version="1")[0] == 403
     _, key = world.resources.write(
         stored_keys.add_key, "runner", KeySpec(scopes=("run", "read"), namespaces=("acme",))
     )
     runner = Browser(browser.url, key)
     assert runner.get("/chat/other/guide")[0] == 404
     assert runner.post("/chat/other/guide/say", "", text="Hello.")[0] == 404
-    where = f"/memories/acme/chats/{world.new}"
-    assert runner.post(f"{where}/forget", "", erase="yes")[0] == 403
-    assert runner.post(f"{where}/forget", "")[0] == 200
 
 
 def test_hostile_texts_are_text(browser_of, world):

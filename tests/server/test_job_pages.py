@@ -75,34 +75,25 @@ def test_a_job_has_its_history(browser_of, resources):
     assert "for the reason 10." not in said
 
 
-def test_a_job_is_paused_resumed_hastened_and_removed(browser_of, resources):
-    where = "/jobs/acme/nightly"
+def test_a_job_is_paused_resumed_hastened_and_removed(browser_of, resources, ask):
+    where = "/v1/namespaces/acme/jobs/nightly"
 
-    def job():
-        return resources.read(stored_jobs.get_job, "acme", "nightly")
+    def press(call):
+        """Press a button of the job's page."""
+        assert f'data-call="{call}"' in browser_of.get("/jobs/acme/nightly")[1]
+        method, path = call.split(" ")
+        return ask(browser_of.url + path, None if method == "DELETE" else {}, method)[0]
 
-    due = job().due
-    assert browser_of.post(f"{where}/pause", where)[0] == 200
-    assert job().paused
-    assert browser_of.post(f"{where}/run", where)[0] == 409
-    assert browser_of.post(f"{where}/resume", where)[0] == 200
-    assert not job().paused
-    assert browser_of.post(f"{where}/run", where)[0] == 200
-    assert job().due < due
-    assert browser_of.post(f"{where}/burn", where)[0] in (400, 404, 422)
-    status, page = browser_of.post(f"{where}/remove", where)
-    assert status == 200
-    assert "acme/nightly" not in page
-    assert browser_of.get(where)[0] == 404
+    due = resources.read(stored_jobs.get_job, "acme", "nightly").due
+    assert press(f"POST {where}/pause") == 202
+    assert resources.read(stored_jobs.get_job, "acme", "nightly").paused
+    assert press(f"POST {where}/resume") == 202
+    assert press(f"POST {where}/run") == 202
+    assert resources.read(stored_jobs.get_job, "acme", "nightly").due < due
+    assert press(f"DELETE {where}") == 204
+    assert browser_of.get("/jobs/acme/nightly")[0] == 404
     assert browser_of.get("/jobs/other/often")[0] == 404
     assert browser_of.get("/jobs/none/often")[0] == 404
-
-
-def test_nothing_is_changed_without_the_token_of_the_page(browser_of, resources):
-    browser_of.get("/jobs")
-    for action in ("pause", "remove"):
-        assert browser_of.post(f"/jobs/acme/nightly/{action}", "")[0] == 403
-    assert not resources.read(stored_jobs.get_job, "acme", "nightly").paused
 
 
 def test_hostile_texts_are_text(browser_of, resources):

@@ -11,6 +11,8 @@ import hmac
 from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qs, urlsplit
 
+from starlette.requests import cookie_parser
+
 from textevolve.server.bodies import AsgiScope
 from textevolve.server.errors import ApiError
 from textevolve.server.options import ServerOptions, is_here
@@ -68,12 +70,8 @@ def cookie_name(scope: AsgiScope, kind: str) -> str:
 
 
 def read_cookie(scope: AsgiScope, headers: Mapping[str, bytes], kind: str) -> str:
-    wanted = cookie_name(scope, kind)
-    for part in headers.get("cookie", b"").decode("latin-1").split(";"):
-        name, _, value = part.strip().partition("=")
-        if name == wanted:
-            return value
-    return ""
+    cookies = cookie_parser(headers.get("cookie", b"").decode("latin-1"))
+    return cookies.get(cookie_name(scope, kind), "")
 
 
 def make_cookie(scope: AsgiScope, kind: str, value: str, seconds: float) -> str:

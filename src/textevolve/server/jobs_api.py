@@ -137,18 +137,12 @@ def change_job(
     """Make it due now, let it run no more until it is resumed, or let it run again: times that went
     by are left out."""
     resources = server_of(request).resources
-    return respond(_describe(resources, act_on_job(resources, namespace, name, action)), 202)
-
-
-def act_on_job(resources: Store, namespace: str, name: str, action: JobAction) -> StoredJob:
-    """
-    Raises:
-        NotFoundError: there is no such job. ConflictError: it cannot run now.
-    """
     if action == "resume":
-        return resources.write(stored_jobs.resume_job, namespace, name, next_due)
-    change = stored_jobs.pause_job if action == "pause" else stored_jobs.hasten_job
-    return resources.write(change, namespace, name)
+        job = resources.write(stored_jobs.resume_job, namespace, name, next_due)
+    else:
+        change = stored_jobs.pause_job if action == "pause" else stored_jobs.hasten_job
+        job = resources.write(change, namespace, name)
+    return respond(_describe(resources, job), 202)
 
 
 @router.get("/{name}/history")

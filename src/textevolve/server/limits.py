@@ -7,7 +7,6 @@ key's limits are held in memory, a namespace's budget of a day is counted in the
 from __future__ import annotations
 
 import asyncio
-import datetime
 import logging
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ from textevolve.store.keys import TokenBudget
 
 FLUSH_SECONDS = 1.0
 """How often usage is written down; so much of it is lost where the server is killed."""
+DAY_SECONDS = 86_400.0
 USED_SECONDS = 60.0
 """How exactly it is known when a key was last used."""
 
@@ -177,8 +177,4 @@ def _charged(caller: Caller, namespace: str) -> str:
 
 
 def _seconds_of_today() -> float:
-    now = datetime.datetime.now(datetime.UTC)
-    midnight = datetime.datetime.combine(
-        now.date() + datetime.timedelta(days=1), datetime.time(), datetime.UTC
-    )
-    return (midnight - now).total_seconds()
+    return DAY_SECONDS - time.time() % DAY_SECONDS

@@ -16,7 +16,7 @@ from textevolve.server.decisions.serving import JUDGE, Serving
 from textevolve.server.errors import no_model, respond
 from textevolve.server.openai.agents import answer_as_agent, is_agent
 from textevolve.server.openai.completions import JsonObject, NoteTokens, OwnAnswer
-from textevolve.server.openai.embeddings import EmbeddingRequest, embed_for
+from textevolve.server.openai.embeddings import embed_for
 from textevolve.server.openai.judges import answer_as_judge
 from textevolve.server.openai.relaying import RelayedAnswer
 from textevolve.server.openai.requests import (
@@ -28,7 +28,6 @@ from textevolve.server.openai.requests import (
     read_shape,
 )
 from textevolve.server.openai.responses import (
-    ResponsesRequest,
     as_chat,
     read_responses,
     write_events,
@@ -87,11 +86,9 @@ router = APIRouter(tags=["OpenAI"])
 RunCaller = Annotated[Caller, Depends(needs("run"))]
 
 
-def _described(shape: Any, example: Mapping[str, Any]) -> dict[str, Any]:
+def _described(example: Mapping[str, Any]) -> dict[str, Any]:
     """The body of a request for the OpenAPI document; it is read by hand, since much of it is
     passed on as it came."""
-    schema = shape.model_json_schema(by_alias=True, ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
     content = {"application/json": {"schema": {"type": "object"}, "example": example}}
     return {"requestBody": {"required": True, "content": content}}
 
@@ -101,7 +98,7 @@ RESPONSE = {"model": "acme/guide", "input": "Where do I live?"}
 EMBEDDING = {"model": "local/minilm", "input": ["a text", "another"]}
 
 
-@router.post("/v1/chat/completions", openapi_extra=_described(OwnRequest, CHAT))
+@router.post("/v1/chat/completions", openapi_extra=_described(CHAT))
 async def complete_chat(request: Request, caller: RunCaller) -> Response:
     """Answer a conversation: an agent, a judge, or a model that is served by its name."""
     server = server_of(request)
@@ -138,7 +135,7 @@ async def _events(answer: OwnAnswer, usage: bool) -> AsyncGenerator[bytes]:
     yield DONE
 
 
-@router.post("/v1/responses", openapi_extra=_described(ResponsesRequest, RESPONSE))
+@router.post("/v1/responses", openapi_extra=_described(RESPONSE))
 async def create_response(request: Request, caller: RunCaller) -> Response:
     """The same in the form of OpenAI's Responses. Nothing of it is kept to be gone on with."""
     server = server_of(request)
@@ -155,7 +152,7 @@ async def create_response(request: Request, caller: RunCaller) -> Response:
     return _answer(server, caller, body, make)
 
 
-@router.post("/v1/embeddings", openapi_extra=_described(EmbeddingRequest, EMBEDDING))
+@router.post("/v1/embeddings", openapi_extra=_described(EMBEDDING))
 async def create_embeddings(request: Request, caller: RunCaller) -> Response:
     """Vectors of texts."""
     server = server_of(request)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from fastapi import APIRouter, Depends, Request, Response
-from fastapi.responses import RedirectResponse
+from fastapi import APIRouter, Request, Response
 
 from textevolve.agents.resources import agent_collections, split_name
-from textevolve.server.access import Caller, check_namespace, needs
-from textevolve.server.errors import ApiError
-from textevolve.server.pages.drawing import Page, draw, read_form
+from textevolve.server.access import check_namespace
+from textevolve.server.pages.drawing import Page, draw
 from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import server_of
 from textevolve.store import kinds
@@ -25,7 +23,6 @@ SESSIONS = 20
 """Of an agent, those that were gone on with last."""
 
 router = APIRouter()
-Owner = Annotated[Caller, Depends(needs("admin"))]
 
 
 async def read_rows(request: Request, query: Callable[..., T], *arguments: Any) -> T:
@@ -88,15 +85,3 @@ async def show_agent(
         collections=list(dict.fromkeys(names)),
         sessions=await asyncio.to_thread(sessions.list, agent_id=agent.id, limit=SESSIONS),
     )
-
-
-@router.post("/agents/{namespace}/{name}/revert")
-async def revert_agent(request: Request, caller: Owner, namespace: str, name: str) -> Response:
-    """Make an earlier version of an agent the newest one once more."""
-    check_namespace(caller, namespace)
-    version = (await read_form(request)).get("version", "")
-    if not (version.isascii() and version.isdigit()):
-        raise ApiError(400, "invalid_request", f"'{version[:40]}' is no version of an agent")
-    write = server_of(request).resources.write
-    await asyncio.to_thread(write, kinds.revert, kinds.AGENTS, namespace, name, int(version))
-    return RedirectResponse(f"/agents/{namespace}/{name}", 303)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Literal
 
 from fastapi import APIRouter, Depends, Request, Response
-from fastapi.responses import RedirectResponse
 
 from textevolve.jobs.job_report import write_job_yaml
 from textevolve.jobs.job_spec import read_job
 from textevolve.jobs.schedules import describe_schedule
-from textevolve.server.jobs_api import JobAction, act_on_job, check_seen
-from textevolve.server.pages.agents import Owner
+from textevolve.server.jobs_api import check_seen
 from textevolve.server.pages.drawing import Page, draw
 from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import server_of
@@ -79,20 +76,3 @@ def show_job(
         older=f"before={runs[RUNS - 1].id}" if len(runs) > RUNS else "",
         zone=time.strftime("%Z"),
     )
-
-
-@router.post("/jobs/{namespace}/{name}/{action}", dependencies=[Depends(check_seen)])
-def change_job(
-    request: Request,
-    caller: Owner,
-    namespace: str,
-    name: str,
-    action: JobAction | Literal["remove"],
-) -> Response:
-    """`run` makes it due now, for the next scheduler that looks."""
-    resources = server_of(request).resources
-    if action == "remove":
-        resources.write(stored_jobs.delete_job, namespace, name)
-        return RedirectResponse("/jobs", 303)
-    act_on_job(resources, namespace, name, action)
-    return RedirectResponse(f"/jobs/{namespace}/{name}", 303)

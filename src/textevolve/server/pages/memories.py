@@ -9,7 +9,6 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from fastapi.responses import RedirectResponse
 from pydantic import BaseModel
 
 from textevolve.api.memories import AsyncMemories
@@ -22,7 +21,7 @@ from textevolve.server.access import Caller, check_namespace, needs
 from textevolve.server.decisions.spending import spending
 from textevolve.server.errors import ApiError
 from textevolve.server.namespaces import desk_of
-from textevolve.server.pages.drawing import draw, read_form
+from textevolve.server.pages.drawing import draw
 from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import ServerState, server_of
 
@@ -177,17 +176,3 @@ async def show_memory(
         chat=chat,
         now=time.time(),
     )
-
-
-@router.post("/memories/{namespace}/{collection}/{id}/forget")
-async def forget_memory(
-    request: Request, caller: Asker, namespace: str, collection: str, id: str
-) -> Response:
-    """Closes a memory; who has the scope admin may erase it, too."""
-    check_namespace(caller, namespace)
-    erase = (await read_form(request)).get("erase") == "yes"
-    if erase and not caller.may("admin"):
-        raise ApiError(403, "permission_denied", "to erase a memory the key needs the scope admin")
-    memories = AsyncMemories(desk_of(server_of(request), namespace), collection)
-    await memories.forget(id, erase=erase)
-    return RedirectResponse(f"/memories/{namespace}/{collection}/{id}", 303)

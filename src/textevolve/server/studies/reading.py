@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO, Any, Literal, TypeAlias, cast
+from typing import IO, Any, Literal, TypeAlias, TypeVar, cast
+
+from pydantic import TypeAdapter
 
 from textevolve.errors import InputError, NotFoundError, StoreAwayError, StoreError
 from textevolve.remote.wire import RunDetail, StudyStatus, WireLimits
@@ -37,6 +38,10 @@ MEDIA: Mapping[ReportFormat, str] = {
 SPOOLED = 2**20
 """Bytes of a report that stay in memory before it is handed out; the rest lies in a file."""
 CHUNK = 2**16
+
+P = TypeVar("P")
+_RUN_PLACE = TypeAdapter(tuple[float, str])
+_RECORD_PLACE: TypeAdapter[Place] = TypeAdapter(tuple[float | None, int, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,7 @@ def list_page(
     server: ServerState, caller: Caller, wanted: RunFilter, cursor: str, limit: int
 ) -> dict[str, Any]:
     """A page of runs, the newest first."""
-    after = read_cursor(cursor, float, str)
+    place = read_cursor(cursor, _RUN_PLACE)
     seen = None if caller.namespaces is None else sorted(caller.namespaces)
     if wanted.namespace:
         seen = [wanted.namespace] if caller.sees(wanted.namespace) else []
@@ -143,7 +148,6 @@ def list_page(
             and wanted.status in (None, server.runner.status_of(run, served)[0])
         )
 
-    place = cast("tuple[float, str] | None", after)
     found = server.store.list_chosen(seen, place, choose, limit + 1)
     shown = found[:limit]
     more = write_cursor(shown[-1][0].created, shown[-1][0].id) if len(found) > limit else None
@@ -155,7 +159,7 @@ def records_page(
     store: Store, run_id: str, wanted: Found, order: RecordOrder, cursor: str, limit: int
 ) -> bytes:
     """A page of records, as JSON."""
-    place = cast("Place | None", read_cursor(cursor, (float, int, type(None)), int, str))
+    place = read_cursor(cursor, _RECORD_PLACE)
     found = store.read_records(run_id, wanted, order, place, limit + 1)
     shown = found[:limit]
     last = shown[-1] if len(found) > limit else None
@@ -168,7 +172,7 @@ def write_cursor(*place: object) -> str:
     return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
 
 
-def read_cursor(cursor: str, *kinds: type | tuple[type, ...]) -> tuple[Any, ...] | None:
+def read_cursor(cursor: str, place: TypeAdapter[P]) -> P | None:
     """
     Raises:
         InputError: it is none that a page ended with.
@@ -176,12 +180,10 @@ def read_cursor(cursor: str, *kinds: type | tuple[type, ...]) -> tuple[Any, ...]
     if not cursor:
         return None
     try:
-        place = json.loads(base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
-        if len(place) == len(kinds) and all(map(isinstance, place, kinds)):
-            return tuple(place)
-    except (binascii.Error, ValueError, TypeError, RecursionError):
-        pass
-    raise InputError("cursor: is none that a page ended with")
+        raw = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
+        return place.validate_json(raw, strict=True)
+    except ValueError:
+        raise InputError("cursor: is none that a page ended with") from None
 
 
 def write_report(

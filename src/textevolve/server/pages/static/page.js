@@ -30,7 +30,8 @@
     else if (!elt.matches("[data-poll]")) trouble("The server cannot be reached.");
   });
 
-  // A button that calls the API: data-call="POST /v1/...", data-sure: what is asked before it,
+  // A button that calls the API: data-call="POST /v1/...", data-body: what is sent (an empty object
+  // unless it says so), data-sure: what is asked before it,
   // data-then: the address to go to; else the page is loaded anew.
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("button[data-call]");
@@ -41,7 +42,7 @@
     try {
       const response = await fetch(address, {
         method, headers: { "Content-Type": "application/json", "X-CSRF-Token": token },
-        body: method === "DELETE" ? undefined : "{}",
+        body: method === "DELETE" ? undefined : (button.dataset.body ?? "{}"),
       });
       if (!response.ok) return trouble(read(await response.text()) || `The server answered ${response.status}.`);
       if (button.dataset.then) location.assign(button.dataset.then);
