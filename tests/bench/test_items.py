@@ -194,7 +194,7 @@ def test_plain_labels(tmp_path, name, label, human):
     ids=["numbered", "letters"],
 )
 def test_plain_candidates_in_columns(tmp_path, name, candidates):
-    extra = {"id": 7, "subset": "easy", "group": "q1", "reference": "42", "other": "x"}
+    extra = {"id": 7, "subset": "easy", "group": "q1", "reference": "42", "parameters": "x"}
     (item,) = load_items(
         write(tmp_path, {"input": "5", **candidates, "winner": "b", **extra}, name=name)
     )

@@ -251,6 +251,8 @@ class _RowSource:
         return None
 
     def take_parameters(self) -> dict[str, Any]:
+        if not self.reading.parameters:
+            return {}
         nested: object = self.row.get("parameters") or {}
         if not isinstance(nested, Mapping):
             raise InputError(f"{self.where}: 'parameters' must be a mapping")

@@ -102,7 +102,7 @@ def read_row_items(path: str, renamed: Mapping[str, str]) -> list[Case]:
     columns = Columns()
     cases = list(read_cases(path, columns, RowReading(map=renamed)))
     columns.tell(reference=True)
-    return [replace(case, parameters={}) for case in cases]
+    return cases
 
 
 def make_items(spec: LabellingSpec, cases: Sequence[Case]) -> tuple[TaskKind, list[LabelItem]]:
