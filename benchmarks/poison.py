@@ -39,8 +39,8 @@ from textevolve.errors import AnswerError, BudgetError, UnavailableError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
 from textevolve.events import Event
 from textevolve.llm.model import Model
+from textevolve.loops.attempt import instructions_of
 from textevolve.loops.optimization import ModelGenerator
-from textevolve.loops.scoring import instructions_of
 from textevolve.settings import Settings, read_settings
 from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import Store, open_store

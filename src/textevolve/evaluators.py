@@ -48,8 +48,8 @@ from textevolve.judges.pairwise import Pairwise
 from textevolve.judges.probe import Checklist, Probe
 from textevolve.judges.statements import CHECKS, StatementJudge
 from textevolve.llm.model import Model
+from textevolve.loops.attempt import PlainEvaluation, as_evaluator, instructions_of
 from textevolve.loops.rules import Hybrid, load_rules
-from textevolve.loops.scoring import PlainEvaluation, as_evaluator, instructions_of
 from textevolve.memory.cue import Recall, nothing
 from textevolve.settings import today as this_day
 from textevolve.user_code import OWN, own_object

@@ -25,7 +25,7 @@ from textevolve.judge_specs import (
 from textevolve.judges.cascade import Cascade, certainty_of
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.loops.scoring import instructions_of
+from textevolve.loops.attempt import instructions_of
 
 PAIR = Case("Name a prime.", ("Seven.", "Nine."), "pair")
 

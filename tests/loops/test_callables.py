@@ -10,8 +10,8 @@ import pytest
 
 import flat_verbs
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
+from textevolve.loops.attempt import as_evaluator, as_generator
 from textevolve.loops.rules import RulesJudgement
-from textevolve.loops.scoring import as_evaluator, as_generator
 from textevolve.user_code import UserCodeError
 
 ONE = Case("Say moon.", ("The moon.",))

@@ -20,7 +20,7 @@ from textevolve.events import StepFinished
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.llm.wrappers import Budget, Budgeted
-from textevolve.loops.attempt import Attempt
+from textevolve.loops.attempt import Attempt, instructions_of, sampled
 from textevolve.loops.optimization import (
     RETRY_TEMPERATURE,
     ModelGenerator,
@@ -34,7 +34,6 @@ from textevolve.loops.optimization import (
     write_prompt,
 )
 from textevolve.loops.rules import FAILED_GATES, RulesJudgement, parse_rules
-from textevolve.loops.scoring import instructions_of, sampled
 
 TASK = "Say what tides are."
 

@@ -28,8 +28,8 @@ from textevolve.llm.chains.chain import PromptSet as PromptSet  # asks by `call_
 from textevolve.llm.chains.chain_file import as_chain, load_chain
 from textevolve.llm.chains.scope import ChainContext, running_model, wait_within
 from textevolve.llm.model import Request, Response
+from textevolve.loops.attempt import as_evaluator
 from textevolve.loops.metrics import Metric, Pick
-from textevolve.loops.scoring import as_evaluator
 from textevolve.settings import today
 from textevolve.store import kinds
 from textevolve.store.repository import Store

@@ -161,12 +161,6 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return read_reset(said or "", time()) if wait is None else wait / 1000
 
 
-def _wait_in(message: str) -> float | None:
-    """Seconds of a wait that only the words of a refusal name: `Please try again in 1m2.5s`."""
-    named = _WAIT.search(message[:_READ])
-    return sum_spans(named[1].lower().replace(" ", "")) if named else None
-
-
 def is_too_long(status: int, refusal: Refusal) -> bool:
     if status == 413:
         return True
@@ -219,7 +213,8 @@ def failure(
         return no_images(name, said)
     if is_too_long(status, refusal):
         return TooLongError(_too_long(name, refusal, said))
-    wait = _wait_in(refusal.message) if wait is None else wait
+    if wait is None and (named := _WAIT.search(refusal.message[:_READ])):
+        wait = sum_spans(named[1].lower().replace(" ", ""))  # only the words name it
     if permanent := _permanent(name, status, refusal, said, wait):
         return permanent
     if status in (408, 409, 425, 429) or (status >= 500 and status != 501):

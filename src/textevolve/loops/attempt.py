@@ -1,5 +1,6 @@
 """What all loops share: an attempt and its judgement, why a loop stopped, its time limit, how
-alike two texts are, and the prompts.
+alike two texts are, the prompts; what a judgement says to a writer, a judge made steadier, and
+judges of the user's own.
 
 A failed attempt is recorded and has no score; it never counts as one of score 0.
 """
@@ -7,17 +8,30 @@ A failed attempt is recorded and has no score; it never counts as one of score 0
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import cache
 from importlib import resources
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
-from textevolve.errors import BudgetError
-from textevolve.evaluation import EvaluationResult, Failure, Usage
+from textevolve.errors import BudgetError, CallError, InputError, TextEvolveError
+from textevolve.evaluation import (
+    Case,
+    Evaluation,
+    EvaluationResult,
+    Evaluator,
+    Failure,
+    Usage,
+    check_case,
+    check_result,
+    check_results,
+    failure_of,
+)
+from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.model import text_hash
+from textevolve.user_code import UserCodeError, call_function, is_async
 
 StopReason = Literal[
     "accepted", "converged", "oscillating", "max_iterations", "budget", "failed", "stopped"
@@ -128,3 +142,244 @@ def tell_degenerate(text: str, before: str) -> str:
     if text_similarity(text, before) >= NEAR_COPY:
         return "nearly a copy of the input before"
     return ""
+
+
+MOST_INSTRUCTIONS = 10
+INSTRUCTION_SHOWN = 400
+"""Of how many instructions, and of each how many characters, a writer is told."""
+
+SAMPLE_SEEDS = 1000
+CLEAR = 0.9
+"""P(yes) from which a judge's question asks for nothing more."""
+
+
+def instructions_of(evaluation: Evaluation, index: int) -> tuple[str, ...]:
+    """What is to be changed about a candidate, one sentence or so each.
+
+    From `metadata["instructions"]` of its result, a debate's `feedback`, a judge's questions that
+    were not answered with a clear yes, or the lines of the result's feedback: the first there is.
+    """
+    result = evaluation.result[index]
+    if isinstance(result, Failure):
+        return ()
+    told = result.metadata.get("instructions")
+    if isinstance(told, Sequence) and not isinstance(told, str):
+        return _tidy(cast(Sequence[object], told))
+    by_candidate: Any = getattr(evaluation, "feedback", None)
+    if isinstance(by_candidate, tuple):
+        told = cast(tuple[Any, ...], by_candidate)[index]
+        lines = getattr(told, "instructions", ()) or getattr(told, "weaknesses", ())
+        if lines:
+            return _tidy(lines)
+    answers = result.metadata.get("answers")
+    if isinstance(answers, Mapping):
+        return _tidy(_from_questions(cast(Mapping[str, float], answers)))
+    return _tidy(result.feedback.splitlines())
+
+
+REASON_CHARACTERS: Mapping[str, int] = {
+    "Instructions": 2000,
+    "Weaknesses": 800,
+    "Arguments": 1200,
+    "Strengths": 300,
+}
+"""Characters of each part of a judge's reasons that a writer is shown, in this order."""
+
+
+def reasons_of(evaluation: Evaluation, index: int) -> str:
+    """What a judge said of a candidate, for whoever rewrites what made it: what to change first,
+    and each part within its own budget, so that none crowds out another. Of a debate the
+    arguments of its last round are among it, as LLM_grad is handed them.
+    """
+    by_candidate: Any = getattr(evaluation, "feedback", None)
+    if not isinstance(by_candidate, tuple):
+        result = evaluation.result[index]
+        return result.feedback if isinstance(result, EvaluationResult) else ""
+    told = cast(tuple[Any, ...], by_candidate)[index]
+    parts = {
+        "Instructions": instructions_of(evaluation, index),
+        "Weaknesses": getattr(told, "weaknesses", ()),
+        "Arguments": _arguments(evaluation),
+        "Strengths": getattr(told, "strengths", ()),
+    }
+    shown = [
+        f"{name}:\n{_within(lines, REASON_CHARACTERS[name])}"
+        for name, lines in parts.items()
+        if lines
+    ]
+    return "\n".join(shown)
+
+
+def _arguments(evaluation: Evaluation) -> list[str]:
+    """What was argued in the last round of a debate."""
+    turns = [turn for turn in getattr(evaluation, "turns", ()) if turn.argument]
+    last = max((turn.round for turn in turns), default=0)
+    return [turn.argument for turn in turns if turn.round == last]
+
+
+def _within(lines: Sequence[str], characters: int) -> str:
+    """Each line as an item; a long one is cut so that each has its share of what is left."""
+    shown: list[str] = []
+    left = characters
+    for number, line in enumerate(lines):
+        text = _cut(" ".join(str(line).split()), max(left // (len(lines) - number), 1))
+        left -= len(text)
+        shown.append(f"- {text}")
+    return "\n".join(shown)
+
+
+def _cut(text: str, characters: int) -> str:
+    return text if len(text) <= characters else f"{text[:characters]}…"
+
+
+def _from_questions(answers: Mapping[str, float]) -> list[str]:
+    """The worst first; log-odds are what a judge by questions keeps."""
+    return [
+        f"Let the answer to this be a clear yes (now {probability(odds):.0%}): {question}"
+        for question, odds in sorted(answers.items(), key=lambda one: one[1])
+        if probability(odds) < CLEAR
+    ]
+
+
+def _tidy(lines: Sequence[object]) -> tuple[str, ...]:
+    """Each on one line and without its bullet or number, no longer and no more than a prompt should
+    hold, none twice."""
+    plain = (" ".join(str(line).split()).lstrip("-*• ") for line in lines)
+    short = dict.fromkeys(_cut(line, INSTRUCTION_SHOWN) for line in plain if line)
+    return tuple(short)[:MOST_INSTRUCTIONS]
+
+
+async def ask_judge(judge: Evaluator, case: Case) -> Evaluation | Failure:
+    """The evaluation of a case, or why there is none; a judge of the user's own may raise anything.
+
+    Raises:
+        FatalModelError, SettingsError, StoreError: it would be the same for all cases.
+    """
+    try:
+        check_case(case)
+        return await judge(case)
+    except (CallError, BudgetError, InputError) as error:
+        return failure_of(error)
+    except TextEvolveError:
+        raise
+    except Exception as error:  # noqa: BLE001  the caller's own evaluator, on any text
+        return Failure("failed", f"the evaluator raised {type(error).__name__}: {error}")
+
+
+def outcome_of(evaluation: Evaluation, index: int = 0) -> EvaluationResult | Failure:
+    """What is said of a candidate; a judge of the user's own may say nothing, or no score."""
+    if index >= len(evaluation.result):
+        return Failure("failed", "the judge gave no result")
+    return check_result(evaluation.result[index])
+
+
+@dataclass(frozen=True, slots=True)
+class PlainEvaluation:
+    """An evaluation made of others."""
+
+    result: tuple[EvaluationResult | Failure, ...]
+    usage: Usage
+    coverage: float
+
+
+def sampled(evaluator: Evaluator, samples: int) -> Evaluator:
+    """Asks a judge `samples` times, each with a seed of its own in the case's parameters.
+
+    A score is the mean over the samples that gave one; feedback is that of the sample nearest to
+    it; `metadata["samples"]` has the scores, `metadata["spread"]` their standard deviation.
+
+    Raises:
+        InputError: `samples` is below 1.
+    """
+    if samples < 1:
+        raise InputError(f"samples must be 1 or more, not {samples}")
+    if samples == 1:
+        return evaluator
+
+    async def judge(case: Case, /) -> PlainEvaluation:
+        made = [await evaluator(case)]
+        for sample in range(1, samples):
+            seed = {**case.parameters, "seed": SAMPLE_SEEDS + sample}
+            made.append(await evaluator(replace(case, parameters=seed)))
+        results = tuple(_mean(made, index) for index in range(len(case.candidates)))
+        usage = sum((one.usage for one in made), Usage())
+        return PlainEvaluation(results, usage, sum(one.coverage for one in made) / samples)
+
+    return judge
+
+
+def _mean(made: Sequence[Evaluation], index: int) -> EvaluationResult | Failure:
+    """A sample that a budget left out makes the whole skipped: more samples would be another
+    score."""
+    failures = [r for one in made if isinstance(r := one.result[index], Failure)]
+    failures.sort(key=lambda failure: failure.kind != "skipped")
+    if failures and (failures[0].kind == "skipped" or len(failures) == len(made)):
+        return failures[0]
+    scored = [(one, r) for one in made if isinstance(r := one.result[index], EvaluationResult)]
+    scores = [result.score for _, result in scored]
+    mean = sum(scores) / len(scores)
+    evaluation, nearest = min(scored, key=lambda one: abs(one[1].score - mean))
+    spread = (sum((score - mean) ** 2 for score in scores) / len(scores)) ** 0.5
+    return replace(
+        nearest,
+        score=mean,
+        passed=2 * sum(result.passed for _, result in scored) > len(scored),
+        metadata={
+            **nearest.metadata,
+            "instructions": instructions_of(evaluation, index),
+            "samples": scores,
+            "spread": spread,
+        },
+    )
+
+
+def as_evaluator(given: Callable[[Case], Any]) -> Evaluator:
+    """An evaluator around a callable that takes a `Case`.
+
+    It may give an `Evaluation`; or, for each candidate in order, an `EvaluationResult`, a `Failure`
+    or a number from 0 to 1; for a single candidate also one of these alone. Where it gives anything
+    else, each candidate has a failure that says what is wrong; what it raises comes as a
+    `UserCodeError`, which every run takes for a failure of the one case.
+    """
+
+    async def judge(case: Case, /) -> Evaluation:
+        try:
+            return _read(await call_function(given, case), case)
+        except TextEvolveError:
+            raise
+        except Exception as error:
+            raise UserCodeError(given, error) from error
+
+    return judge
+
+
+def as_generator(given: Callable[..., Any]) -> Generator:
+    """A generator, of which plain functions are made async; an async one is given back."""
+    if is_async(given):
+        return cast(Generator, given)
+
+    async def write(
+        task: str,
+        /,
+        *,
+        previous: str | None = None,
+        feedback: Sequence[str] = (),
+        temperature: float | None = None,
+    ) -> str:
+        return await call_function(
+            given, task, previous=previous, feedback=feedback, temperature=temperature
+        )
+
+    return write
+
+
+def _read(made: Any, case: Case) -> Evaluation:
+    whole = hasattr(made, "result")
+    listed: Any = made.result if whole else made
+    ones = cast("Sequence[Any]", listed) if isinstance(listed, list | tuple) else [listed]
+    results = check_results(ones, len(case.candidates))
+    usable = whole and [*map(type, ones)] == [*map(type, results)]
+    if usable and hasattr(made, "usage") and hasattr(made, "coverage"):
+        return cast(Evaluation, made)
+    scored = sum(isinstance(one, EvaluationResult) for one in results)
+    return PlainEvaluation(results, getattr(made, "usage", Usage()), scored / len(results))

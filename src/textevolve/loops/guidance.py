@@ -21,8 +21,7 @@ from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.loops.attempt import within_time
-from textevolve.loops.scoring import ask_judge, outcome_of
+from textevolve.loops.attempt import ask_judge, outcome_of, within_time
 from textevolve.spec import Frozen, option
 
 Ending = Literal["done", "budget", "failed"]

@@ -38,11 +38,13 @@ from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import (
     Attempt,
     StopReason,
+    ask_judge,
+    instructions_of,
+    outcome_of,
     tell_degenerate,
     text_similarity,
     within_time,
 )
-from textevolve.loops.scoring import ask_judge, instructions_of, outcome_of
 from textevolve.spec import Frozen, option
 from textevolve.statistics.comparisons import permutation_p
 

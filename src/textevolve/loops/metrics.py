@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self, TypeAlias, cast
 from textevolve.engine import sync
 from textevolve.errors import AnswerError, BudgetError, InputError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, check_case
-from textevolve.loops.scoring import outcome_of
+from textevolve.loops.attempt import outcome_of
 
 Pick: TypeAlias = str | Callable[[Any], str] | None
 """How a text is found in an example or a prediction: by a field's name, by a function, or, None, by

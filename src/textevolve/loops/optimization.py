@@ -49,11 +49,13 @@ from textevolve.loops.attempt import (
     Generator,
     Made,
     StopReason,
+    instructions_of,
+    outcome_of,
+    sampled,
     text_similarity,
     within_time,
 )
 from textevolve.loops.rules import FAILED_GATES
-from textevolve.loops.scoring import instructions_of, outcome_of, sampled
 from textevolve.spec import Frozen, option
 
 OptimizationMode: TypeAlias = Literal["auto", "revise", "best-of-n"]

@@ -31,7 +31,7 @@ from textevolve.evaluation import (
     refuse_candidate_images,
 )
 from textevolve.llm.token_count import count_tokens
-from textevolve.loops.scoring import instructions_of
+from textevolve.loops.attempt import instructions_of
 from textevolve.reach import allowed_path
 from textevolve.rows import read_text
 from textevolve.spec import Frozen

@@ -21,7 +21,7 @@ from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
 from textevolve.events import Aside, Event, Listener, StepFinished, StepStarted
 from textevolve.judge_specs import check_absolute, with_model
 from textevolve.llm.model import Model
-from textevolve.loops.attempt import Attempt, Generator, prompts_version
+from textevolve.loops.attempt import Attempt, Generator, as_generator, prompts_version
 from textevolve.loops.optimization import (
     ATTEMPT,
     DONE,
@@ -32,7 +32,6 @@ from textevolve.loops.optimization import (
     OptimizationPlan,
     optimize_text,
 )
-from textevolve.loops.scoring import as_generator
 from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -261,16 +260,14 @@ def _open_model(spec: OptimizeSpec, bench: Workbench) -> Model:
 
 
 def find_row(made: Optimization) -> Row:
-    status: RecordStatus = "failed" if made.score is None else "scored"
+    failed = made.score is None or made.reached_minimum is False
+    status: RecordStatus = "failed" if failed else "scored"
+    reason = say_minimum(made) or made.reason
     if made.status == "budget":
-        status = "skipped"
-    elif made.reached_minimum is False:
-        status = "failed"
-    reason = say_minimum(made) if made.status != "budget" else ""
+        status, reason = "skipped", made.reason
     judged = made.best.evaluation if made.best else None
     passed = judged.passed if isinstance(judged, EvaluationResult) else None
-    told = reason or made.reason
-    return Row(made.id, made.position, made.id, made.score, status, told, passed=passed)
+    return Row(made.id, made.position, made.id, made.score, status, reason, passed=passed)
 
 
 _, decode = json_codec(Optimization)
@@ -278,14 +275,9 @@ _, decode = json_codec(Optimization)
 
 def encode(made: Optimization) -> bytes:
     """The fields of the record, and what they amount to."""
-    return write_json(describe(made), "null")
-
-
-def describe(made: Optimization) -> dict[str, Any]:
-    """A task with all its attempts, for programs."""
     best = made.best
     fields = {name: getattr(made, name) for name in made.__dataclass_fields__}
-    return {
+    whole = {
         **fields,
         "score": made.score,
         "output": made.output,
@@ -293,6 +285,7 @@ def describe(made: Optimization) -> dict[str, Any]:
         "reached_minimum": made.reached_minimum,
         "usage": made.usage,
     }
+    return write_json(whole, "null")
 
 
 def flatten(made: Optimization) -> Iterator[Mapping[str, Any]]:

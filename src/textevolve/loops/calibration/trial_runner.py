@@ -37,10 +37,9 @@ from textevolve.events import Listener, StepStarted, silence
 from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.reasoning import why_without_text
-from textevolve.loops.attempt import TIME_IS_UP
+from textevolve.loops.attempt import TIME_IS_UP, outcome_of, reasons_of
 from textevolve.loops.calibration.examples import Example
 from textevolve.loops.placeholders import fill
-from textevolve.loops.scoring import outcome_of, reasons_of
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.shapes import LabelMetric
 
