@@ -200,16 +200,13 @@ def _with_alternatives(
 
 def _choice(text: str, yes: float, wanted: int, words: tuple[str, ...]) -> dict[str, Any]:
     """P(yes) spread over the variants that tokenisers know; 2 % go to something else."""
+    others = [(1 - yes) / (len(words) - 1)] * (len(words) - 1)
     shares = [
         (variant, 0.98 * whole * share)
-        for whole, word in zip(_share_out(yes, len(words)), words, strict=True)
+        for whole, word in zip([yes, *others], words, strict=True)
         for variant, share in ((word, 0.9), (word.swapcase(), 0.06), (f" {word}", 0.04))
     ]
     return _with_alternatives(text, [*shares, ("Maybe", 0.02)], wanted)
-
-
-def _share_out(yes: float, count: int) -> list[float]:
-    return [yes, *[(1 - yes) / (count - 1)] * (count - 1)]
 
 
 def _forced(text: str, rng: Random) -> list[dict[str, Any]]:

@@ -20,15 +20,6 @@ from typing import Any, Literal, cast
 
 from textevolve.images import image_kind
 from textevolve.llm.testing.answers import Answer, content_text, mix_calls
-from textevolve.llm.testing.wires import (
-    break_one,
-    byte_by_byte,
-    cut_events,
-    fail_midway,
-    in_one_packet,
-    leave_out_usage,
-    with_crlf,
-)
 
 
 class Fault(StrEnum):
@@ -178,6 +169,15 @@ _ALTER: Mapping[Fault, Callable[[str], str]] = {
     Fault.EMPTY: lambda _text: "",
     Fault.WRONG_COUNT: lambda text: _parsed(text, _shorten),
 }
+_ERROR_EVENT = b'data: {"error":{"message":"Upstream failed","code":502}}\n\n'
+_COMMENT = b": a comment\r\n\r\n"
+
+
+def _break_event(events: list[bytes]) -> list[bytes]:
+    at = len(events) // 2
+    return [*events[:at], events[at][: len(events[at]) // 2] + b"\n\n", *events[at + 1 :]]
+
+
 _TWO_CALLS = (("search", '{"query": "why tides come"}'), ("add", '{"one": 1, "other": 2}'))
 _THOUGHTS = "The moon pulls at the sea. But the sun does, too. Wait, once more. " * 4
 _WHOLE: Mapping[Fault, Answer] = {
@@ -223,14 +223,18 @@ _WHOLE: Mapping[Fault, Answer] = {
     ),
     Fault.STREAM_IGNORED: Answer(streams=False),
     Fault.STREAM_STALL: Answer(transport="stall"),
-    Fault.STREAM_SHORT: Answer(packets=cut_events),
-    Fault.STREAM_ERROR: Answer(packets=fail_midway),
-    Fault.STREAM_BROKEN: Answer(packets=break_one),
+    Fault.STREAM_SHORT: Answer(packets=lambda events: events[: len(events) // 2]),
+    Fault.STREAM_ERROR: Answer(packets=lambda events: [*events[: len(events) // 2], _ERROR_EVENT]),
+    Fault.STREAM_BROKEN: Answer(packets=_break_event),
     Fault.STREAM_NO_DONE: Answer(packets=lambda events: events[:-1]),
-    Fault.STREAM_NO_USAGE: Answer(packets=leave_out_usage),
-    Fault.STREAM_CRLF: Answer(packets=with_crlf),
-    Fault.STREAM_ONE_PACKET: Answer(packets=in_one_packet),
-    Fault.STREAM_BYTES: Answer(packets=byte_by_byte),
+    Fault.STREAM_NO_USAGE: Answer(
+        packets=lambda events: [one for one in events if b'"usage"' not in one]
+    ),
+    Fault.STREAM_CRLF: Answer(
+        packets=lambda events: [_COMMENT, *(e.replace(b"\n", b"\r\n") for e in events)]
+    ),
+    Fault.STREAM_ONE_PACKET: Answer(packets=lambda events: [b"".join(events)]),
+    Fault.STREAM_BYTES: Answer(packets=lambda events: [bytes([byte]) for byte in b"".join(events)]),
     Fault.NO_IMAGES_OPENAI: _refusal(
         400,
         "Invalid content type. image_url is only supported by certain models.",

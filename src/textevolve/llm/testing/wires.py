@@ -215,10 +215,6 @@ SERVED_WIRES: Mapping[str, ServedWire] = {
 }
 
 
-_WORD = re.compile(r"\s*\S+|\s+")
-ERROR = b'data: {"error":{"message":"Upstream failed","code":502}}\n\n'
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streamed(Answer):
     """An answer whose events are sent one after the other."""
@@ -261,7 +257,7 @@ def _events(whole: dict[str, Any], asked: Mapping[str, Any]) -> Iterable[bytes]:
         for token in logprobs["content"]:
             yield chunk({"content": token["token"]}, logprobs={"content": [token]})
     else:
-        for word in _WORD.findall(message.get("content") or ""):
+        for word in _words(message.get("content")):
             yield chunk({"content": word})
     for delta in call_deltas(message):
         yield chunk(delta)
@@ -274,35 +270,6 @@ def _events(whole: dict[str, Any], asked: Mapping[str, Any]) -> Iterable[bytes]:
 
 def _event(data: Mapping[str, Any]) -> bytes:
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
-
-
-def cut_events(events: list[bytes]) -> list[bytes]:
-    return events[: len(events) // 2]
-
-
-def fail_midway(events: list[bytes]) -> list[bytes]:
-    return [*cut_events(events), ERROR]
-
-
-def break_one(events: list[bytes]) -> list[bytes]:
-    at = len(events) // 2
-    return [*events[:at], events[at][: len(events[at]) // 2] + b"\n\n", *events[at + 1 :]]
-
-
-def leave_out_usage(events: list[bytes]) -> list[bytes]:
-    return [event for event in events if b'"usage"' not in event]
-
-
-def with_crlf(events: list[bytes]) -> list[bytes]:
-    return [b": a comment\r\n\r\n", *(event.replace(b"\n", b"\r\n") for event in events)]
-
-
-def in_one_packet(events: list[bytes]) -> list[bytes]:
-    return [b"".join(events)]
-
-
-def byte_by_byte(events: list[bytes]) -> list[bytes]:
-    return [bytes([byte]) for event in events for byte in event]
 
 
 @dataclass(frozen=True, slots=True)
