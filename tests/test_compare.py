@@ -273,18 +273,6 @@ def test_outputs_stand_beside_prompts_and_an_empty_one_is_a_failure(cli, files, 
     assert means(json.loads(ended.out)) == {"short": 0, "careful": 1, "old": 1}
 
 
-def test_outputs_of_an_earlier_run_are_judged_anew(cli, files, server, model):
-    cli(*command(model, *EXACT, "--name", "first"))
-    asked = server.calls
-    again = cli("compare", "--outputs-of", "first", "--metric", "regex:{label}", "--json")
-    found = json.loads(again.out)
-    assert means(found) == {"short": 1, "careful": 1}
-    assert found["failed"] == 2
-    assert server.calls == asked
-    wrong = cli("compare", "--outputs-of", "first", "--baseline", "b", *EXACT)
-    assert "no variant is named 'b'; there are: short; careful" in wrong.err
-
-
 def test_side_by_side_a_row_is_one_comparison(cli, files, server, model):
     def script(body, number):
         if body.get("max_tokens") != 1:
@@ -395,7 +383,6 @@ def test_outputs_cut_at_the_limit_are_told(cli, files, server, model):
         (("--judge", "faithfulness"), "name its column with --context; columns: n, sum, old"),
         (("--outputs", "new"), "--outputs: no row has the column 'new'; columns: n, sum, old"),
         (("--system", "It was {Old}."), "prompt short: {Old} is not a column; write {old}"),
-        (("--outputs-of", "last"), "leave out --prompt"),
         (("--threshold", "7"), "threshold must be from 0 to 1, not '7'"),
     ],
 )

@@ -378,36 +378,26 @@ def test_difference_of_judges_that_are_never_apart_has_no_interval():
 
 
 @few
-@given(SEEDS, st.booleans())
-def test_slope_is_that_of_statsmodels(seed, clustered):
+@given(SEEDS)
+def test_slope_is_that_of_statsmodels(seed):
     random = np.random.default_rng(seed)
     x = random.normal(size=50)
     y = (random.random(50) < 1 / (1 + np.exp(-x))).astype(float)
     assume(np.ptp(y) > 0)
-    groups = np.arange(50) // 3 if clustered else None
-    kind = {"cov_type": "HC1"}
-    if clustered:
-        kind = {"cov_type": "cluster", "cov_kwds": {"groups": groups}}
-    expected = OLS(y, add_constant(x)).fit(**kind)
-    found = c.regression_slope(
-        [*y, NAN, 1.0], [*x, 0.0, NAN], [*groups, 0, 0] if clustered else None
-    )
-    assert found.items == 50
-    assert (found.intercept, found.value) == pytest.approx(tuple(expected.params))
-    assert found.error == pytest.approx(expected.bse[1])
+    expected = OLS(y, add_constant(x)).fit(cov_type="HC1")
+    found = c.regression_slope([*y, NAN, 1.0], [*x, 0.0, NAN])
+    assert (found.items, found.value) == (50, pytest.approx(expected.params[1]))
     assert (found.interval.low, found.interval.high) == pytest.approx(tuple(expected.conf_int()[1]))
 
 
 def test_a_slope_that_does_not_exist_says_why():
-    for y, x, groups, reason in [
-        ([], [], None, "fewer than three items"),
-        ([1, 0], [3, 4], None, "fewer than three items"),
-        ([1, 0, 1], [5, 5, 5], None, "the quantity is the same in all items"),
-        ([1, 1, 1], [1, 2, 3], None, "the choices lie on the line without any spread"),
-        ([1, 0, 1], [1, 2, 3], ["a"] * 3, "one group only"),
+    for y, x, reason in [
+        ([], [], "fewer than three items"),
+        ([1, 0], [3, 4], "fewer than three items"),
+        ([1, 0, 1], [5, 5, 5], "the quantity is the same in all items"),
+        ([1, 1, 1], [1, 2, 3], "the choices lie on the line without any spread"),
     ]:
-        found = c.regression_slope(y, x, groups)
+        found = c.regression_slope(y, x)
         assert math.isnan(found.interval.low)
-        assert math.isnan(found.error)
         assert found.interval.reason == reason
     assert c.regression_slope([1, 1, 1], [1, 2, 3]).value == 0

@@ -15,7 +15,7 @@ from textevolve.bench.fit_summary import (
     describe_guarantee,
     file_of,
     fit_signals,
-    shapley_shares,
+    share_of_looks,
 )
 from textevolve.bench.fitting import (
     RIDGES,
@@ -28,6 +28,7 @@ from textevolve.bench.fitting import (
     kind_of_labels,
     pair_rows,
     pose_problem,
+    validate_columns,
 )
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict
@@ -147,25 +148,21 @@ def test_a_signal_that_never_differs_weighs_nothing():
         assert np.isfinite(found.utilities(flat.values)).all()
 
 
-@pytest.mark.parametrize("graded", [False, True])
-def test_shares_sum_to_what_all_earn_and_twins_share_alike(graded):
-    data = simulate(3, graded=graded, weights=(1.5, 0.5, 0.0))
-    twins = changed(data, values=data.values[:, [0, 0, 2]])
-    problem = pose_problem(twins, "ratings" if graded else "pairs")
-    found = cross_validate(problem, 0)
-    shares = shapley_shares(problem, found)
-    assert shares[0] == pytest.approx(shares[1])
-    assert sum(shares) == pytest.approx(1)
-
-
 def problem_of(graded):
     return "ratings" if graded else "pairs"
 
 
-def test_nothing_earned_is_shared_by_nobody():
-    data = simulate(3)
-    problem = pose_problem(changed(data, values=data.values * 0), "pairs")
-    assert shapley_shares(problem, cross_validate(problem, 0)) == [None] * 3
+def test_looks_earn_what_is_lost_without_them():
+    data = simulate(3, weights=(1.5, 0.5, 0.0), names=("look:length", "probe", "look:lines"))
+    problem = pose_problem(data, "pairs")
+    found = cross_validate(problem, 0)
+    nothing = validate_columns(problem, found.folds, found.ridges, ())
+    probe = validate_columns(problem, found.folds, found.ridges, (1,))
+    share = share_of_looks(problem, found, nothing)
+    assert share == (probe.loss - found.loss) / (nothing.loss - found.loss)
+    assert 0.5 < share < 1
+    idle = pose_problem(changed(data, values=data.values * 0), "pairs")
+    assert share_of_looks(idle, found, found) is None
 
 
 def test_pairs_of_many_candidates_count_as_one_item():
@@ -244,8 +241,6 @@ def test_a_fit_finds_what_people_go_by(graded):
     assert fit.beats_best
     assert fit.loss < fit.loss_of_nothing
     assert fit.warnings == ()
-    share = {signal.name: signal.share for signal in fit.signals}
-    assert share["look:length"] < 0.1 < share["probe"]
     assert fit.agreement.interval.low < fit.agreement.value < fit.agreement.interval.high
     file = file_of(fit, {"probe": "m"}, "both", date(2026, 1, 15))
     assert parse_fitted(file.text, "my.judge") == file

@@ -82,7 +82,6 @@ def test_what_is_of_others_cannot_be_named(serve, send, wait):
     run = send("mine", f"{url}/v1/studies", study())[1]
     wait("mine", url, run["id"], "finished")
     for fields in (
-        {"kind": "compare", "outputs_of": run["id"], "judge": "probe"},
         {"kind": "nodes", "trace": run["id"], "judge": "probe"},
         {"kind": "create-memories", "data": "cases.jsonl", "collection": "mine/notes"},
         {"kind": "integrate-memories", "sources": "mine/notes", "into": "notes"},

@@ -9,7 +9,6 @@ import datetime
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -37,27 +36,23 @@ from textevolve.statistics.regression import logistic
 from textevolve.statistics.resampling import Array
 
 LEAST_ITEMS, LEAST_GROUPS = 20, 10
-MOST_SIGNALS = 8
-"""Shapley's division tries all sets of them."""
 DIGITS = 6
 SCORES = tuple(step / 100 for step in range(101))
 CERTAINTIES = SCORES[50:]
 MOSTLY = 0.5
-"""The share from which a fit is said to earn by looks."""
+"""The share from which a fit earns by looks."""
 
 
 @dataclass(frozen=True, slots=True)
 class FittedSignalFigures:
-    """One signal: its weight on the standardised scale, its agreement alone, its share of what the
-    fit earns (None where all earn nothing). `log_odds`: its values are such, and not scores."""
+    """One signal: its weight on the standardised scale, and its agreement alone. `log_odds`: its
+    values are such, and not scores."""
 
     name: str
-    is_look: bool
     weight: float
     mean: float
     scale: float
     alone: Statistic
-    share: float | None
     log_odds: bool
 
 
@@ -117,16 +112,14 @@ def fit_signals(
     everything = np.ones(len(data.items), dtype=np.bool_)
     ridge = choose_ridge(problem, everything, seed)
     whole = _rounded(problem.fit(everything, range(len(data.names)), ridge))
-    shares = shapley_shares(problem, validation)
+    nothing = validate_columns(problem, validation.folds, validation.ridges, ())
     signals = tuple(
         FittedSignalFigures(
             name=name,
-            is_look=name.startswith(f"{LOOK}:"),
             weight=float(whole.weights[n]),
             mean=float(whole.means[n]),
             scale=float(whole.scales[n]),
             alone=mean_figure(alone[name], groups, seed=seed),
-            share=shares[n],
             log_odds=name not in data.scores,
         )
         for n, name in enumerate(data.names)
@@ -137,7 +130,7 @@ def fit_signals(
         difference_interval(credits, alone[best], groups, seed=seed),
     )
     blind = tuple((name, mean_figure(c, groups, seed=seed)) for name, c in _blind(data).items())
-    nothing = validate_columns(problem, validation.folds, validation.ridges, ())
+    looks = share_of_looks(problem, validation, nothing)
     return Fit(
         labels=labels,
         items=len(data.items),
@@ -156,7 +149,7 @@ def fit_signals(
         calibration=_calibrate(problem, validation, seed),
         selection=_select(problem, validation, credits, (precision, confidence), seed),
         grades=_grades_of(problem, whole),
-        warnings=tuple(_warn(signals, agreement, best, difference, blind)),
+        warnings=tuple(_warn(data.names, looks, agreement, best, difference, blind)),
     )
 
 
@@ -169,28 +162,19 @@ def require_enough(items: int, questions: int) -> None:
         )
 
 
-def shapley_shares(problem: Problem, validation: CrossValidation) -> list[float | None]:
-    """Each signal's share of what all take off the cross-validated log-loss, by Shapley's
-    division; None where they earn nothing together.
+def share_of_looks(
+    problem: Problem, validation: CrossValidation, nothing: CrossValidation
+) -> float | None:
+    """What is lost without the looks, as a share of what all signals take off the cross-validated
+    log-loss; None where they take off nothing."""
+    gain = nothing.loss - validation.loss
+    texts = [n for n, name in enumerate(problem.data.names) if not _is_look(name)]
+    without = validate_columns(problem, validation.folds, validation.ridges, texts)
+    return (without.loss - validation.loss) / gain if gain > TIE else None
 
-    Shapley (1953), "A value for n-person games"; of regressions: Lipovetsky and Conklin (2001),
-    "Analysis of regression in game theory approach". A signal gets its mean gain over all sets of
-    the others, so that two which say the same share what they earn; the sum is the gain of all
-    over none. Strengths are those of the fit of all signals, fold by fold.
-    """
-    size = problem.data.values.shape[1]
-    losses: dict[tuple[int, ...], float] = {}
-    for number in range(size + 1):
-        for columns in combinations(range(size), number):
-            fit = validate_columns(problem, validation.folds, validation.ridges, columns)
-            losses[columns] = fit.loss
-    earned = [0.0] * size
-    for columns, loss in losses.items():
-        for signal in set(range(size)) - set(columns):
-            share = 1 / (size * math.comb(size - 1, len(columns)))
-            earned[signal] += share * (loss - losses[tuple(sorted((*columns, signal)))])
-    total = sum(earned)
-    return [part / total if total > TIE else None for part in earned]
+
+def _is_look(name: str) -> bool:
+    return name.startswith(f"{LOOK}:")
 
 
 def _rounded(fit: Combination) -> Combination:
@@ -205,7 +189,7 @@ def _rounded(fit: Combination) -> Combination:
 def _credit_alone(problem: Problem, validation: CrossValidation, place: int) -> Array:
     """A judge as it stands; a look in the direction that the other folds' labels show."""
     data = problem.data
-    if not data.names[place].startswith(f"{LOOK}:"):
+    if not _is_look(data.names[place]):
         return data.credits(data.values[:, place])
     look = validate_columns(problem, validation.folds, validation.ridges, [place])
     return data.credits(look.utilities)
@@ -274,7 +258,8 @@ def _grades_of(problem: Problem, whole: Combination) -> FittedGrades | None:
 
 
 def _warn(
-    signals: Sequence[FittedSignalFigures],
+    signals: Sequence[str],
+    share: float | None,
     agreement: Statistic,
     best: str,
     difference: Statistic,
@@ -285,16 +270,14 @@ def _warn(
             f"The fit does not beat its best single signal, {best}, beyond the interval:"
             f" {format_points(difference)}. Use {best} alone, or label more items."
         )
-    looks = [signal for signal in signals if signal.is_look]
-    earned = sum(signal.share or 0.0 for signal in looks)
-    if looks and earned >= MOSTLY:
-        names = ", ".join(signal.name for signal in looks)
+    if share is not None and share >= MOSTLY:
+        names = ", ".join(filter(_is_look, signals))
         yield (
-            f"{earned:.0%} of what the fit earns comes from looks ({names}): it rewards how texts"
+            f"{share:.0%} of what the fit earns comes from looks ({names}): it rewards how texts"
             " look more than what they say, and whoever writes for it will find out."
         )
     name, value = max(((n, figure.value) for n, figure in blind), key=lambda answer: answer[1])
-    if agreement.value <= value or all(signal.share is None for signal in signals):
+    if agreement.value <= value or share is None:
         yield (
             f"{name.capitalize()} agrees with people in {value:.0%} of these items, and the fit in"
             f" {agreement.value:.0%}: it has shown nothing."
@@ -351,7 +334,6 @@ def file_of(
                 weight=signal.weight,
                 mean=signal.mean,
                 scale=signal.scale,
-                share=None if signal.share is None else round(signal.share, 4),
                 alone=_figure(signal.alone),
             )
             for signal in fit.signals

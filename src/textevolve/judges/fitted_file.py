@@ -35,8 +35,8 @@ class _Part(BaseModel):
 class FittedSignal(_Part):
     """One signal. `model`: the one it was fitted with, which is asked again; null for a signal that
     asks none, or whose judge names it. `values`: of which unit they are. `weight`: of the
-    standardised signal. `share`: of what the fit earns, by Shapley's division of the
-    cross-validated log-loss. `alone`: its agreement, with its interval."""
+    standardised signal. `share`: what files of earlier versions say that it earns. `alone`: its
+    agreement, with its interval."""
 
     judge: Annotated[str, Field(min_length=1)]
     model: str | None = None

@@ -14,7 +14,6 @@ from itertools import combinations
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
 from textevolve.statistics.intervals import (
     DRAWS,
@@ -60,8 +59,6 @@ class Slope:
     """
 
     value: float
-    intercept: float
-    error: float
     interval: Interval
     items: int
 
@@ -238,47 +235,28 @@ def items_needed(
     return float(math.ceil(max(z**2 / mean**2, reach) - TIE))
 
 
-def regression_slope(
-    choices: Numbers, quantity: Numbers, groups: Groups | None = None, *, level: float = 0.95
-) -> Slope:
+def regression_slope(choices: Numbers, quantity: Numbers, *, level: float = 0.95) -> Slope:
     """Least-squares slope of choices (1 the first, 0 the second, 0.5 a tie) on a quantity.
 
     The quantity may be the length of the first text less that of the second. The error is robust
-    to unequal spread: HC1 of MacKinnon and White (1985), or with `groups` the cluster-robust one
-    of Liang and Zeger (1986) with the correction G/(G-1) (n-1)/(n-2); the interval is normal.
+    to unequal spread: HC1 of MacKinnon and White (1985); the interval is normal.
     """
     ours, theirs = paired(choices, quantity)
-    numbers = group_numbers(groups, ours.size)
     present = ~(np.isnan(ours) | np.isnan(theirs))
-    y, x, numbers = ours[present], theirs[present], numbers[present]
-    nan = float("nan")
-    spread = ((x - x.mean()) ** 2).sum() if x.size else 0.0
-    if x.size < 3 or np.ptp(x) <= TIE * max(1.0, float(np.abs(x).max())):
-        reason = "fewer than three items" if x.size < 3 else "the quantity is the same in all items"
-        return Slope(nan, nan, nan, Interval(nan, nan, reason), int(x.size))
+    y, x = ours[present], theirs[present]
+    n, nan = int(x.size), math.nan
+    spread = ((x - x.mean()) ** 2).sum() if n else 0.0
+    if n < 3 or np.ptp(x) <= TIE * max(1.0, float(np.abs(x).max())):
+        reason = "fewer than three items" if n < 3 else "the quantity is the same in all items"
+        return Slope(nan, Interval(nan, nan, reason), n)
     value = float(((x - x.mean()) * (y - y.mean())).sum() / spread)
-    intercept = float(y.mean() - value * x.mean())
-    residuals = y - intercept - value * x
-    error, reason = _slope_error(x, residuals, numbers, clustered=groups is not None)
-    if reason:
-        return Slope(value, intercept, nan, Interval(nan, nan, reason), int(x.size))
-    half = quantile(level) * error
-    return Slope(value, intercept, error, Interval(value - half, value + half), int(x.size))
-
-
-def _slope_error(
-    x: Array, residuals: Array, numbers: NDArray[np.intp], *, clustered: bool
-) -> tuple[float, str]:
-    """The slope's robust standard error, or why there is none."""
-    n = x.size
-    sums = sum_groups((x - x.mean()) * residuals, np.unique(numbers, return_inverse=True)[1])
-    if clustered and sums.size < 2:
-        return float("nan"), "one group only"
+    residuals = y - float(y.mean() - value * x.mean()) - value * x
     if np.abs(residuals).max() <= TIE:
-        return float("nan"), "the choices lie on the line without any spread"
-    scale = sums.size / (sums.size - 1) * (n - 1) / (n - 2) if clustered else n / (n - 2)
-    spread = ((x - x.mean()) ** 2).sum()
-    return float(np.sqrt(scale * (sums**2).sum()) / spread), ""
+        reason = "the choices lie on the line without any spread"
+        return Slope(value, Interval(nan, nan, reason), n)
+    sums = (x - x.mean()) * residuals
+    half = quantile(level) * float(np.sqrt(n / (n - 2) * (sums**2).sum()) / spread)
+    return Slope(value, Interval(value - half, value + half), n)
 
 
 def _differences(first: Numbers, second: Numbers) -> Array:

@@ -26,8 +26,6 @@ from textevolve.studies.compare_cells import (
     fill_cells,
     input_column,
     read_cases,
-    restore_output,
-    take_again,
     take_rows,
 )
 from textevolve.studies.compare_report import (
@@ -71,12 +69,6 @@ def plan_rows(
         InputError: no variant is called like the baseline.
     """
     number = itertools.count(_count_cells(spec, first))
-    if spec.outputs_of is not None:
-        kept = dict.fromkeys(str(case.parameters["variant"]) for case in cases)
-        baseline_of(spec, [Variant(name) for name in kept])
-        for _, same in itertools.groupby(cases, key=lambda case: case.id):
-            yield [Planned(restore_output(case, next(number))) for case in same]
-        return
     variants = [
         one if one.chain else replace(one, model=one.model or default_model)
         for one in variants_of(spec)
@@ -183,8 +175,6 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
 
 
 def _count_cells(spec: CompareSpec, cases: int) -> int:
-    if spec.outputs_of is not None:
-        return cases
     generated = sum(spec.samples for variant in variants_of(spec) if not variant.column)
     return cases * (generated + len(spec.outputs))
 
@@ -218,8 +208,7 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    independent=lambda spec: spec.outputs_of is None,
-    again=take_again,
+    independent=lambda _spec: True,
     variants=lambda spec, _model: [variant.name for variant in variants_of(spec)],
     aggregates=False,
     rows=matrix_rows,

@@ -1,5 +1,5 @@
 """One cell of a comparison: an output is generated or taken, and graded by metrics and judges; and
-the rows that cells are made of, as cases, or an output of an earlier run as a case.
+the rows that cells are made of, as cases.
 
 `compare` plans the cells; `compare_report` sums them up.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -145,20 +145,13 @@ async def _fill_alone(bench: Workbench, scorers: Scorers, planned: Planned) -> O
         return output
     grades = dict[str, Grade]()
     for name, metric in scorers.metrics.items():
-        graded = grade_output(metric, output.text, output.reference, row=_row_of(planned))
+        graded = grade_output(metric, output.text, output.reference, row=planned.values)
         grades[name] = _grade(await graded)
     used = Usage()
     for name, judge in scorers.alone.items():
         (found,), more, _ = await _judge(judge, output, (output.text,))
         grades[name], used = _grade(found), used + more
     return replace(output, grades=grades, judging=used)
-
-
-def _row_of(planned: Planned) -> Mapping[str, Any]:
-    """What a metric may see of a row: its values, or what an earlier run kept of it."""
-    cell = planned.empty
-    kept = {"input": cell.input, "reference": cell.reference, "context": cell.context}
-    return planned.values or kept
 
 
 async def _make(bench: Workbench, planned: Planned) -> Output:
@@ -461,43 +454,3 @@ def _text(value: object) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-_KEPT = ("variant", "prompt", "model", "sample", "cut", "seconds")
-
-
-def take_again(output: Output) -> Case:
-    """An output of an earlier run as a case of this one."""
-    kept = {name: getattr(output, name) for name in _KEPT}
-    failed = output.failure.reason if output.failure and not output.text else None
-    # What a run is known by: fields that came later stand in it only where they hold something.
-    used = asdict(output.usage)
-    usage = {n: v for n, v in used.items() if v or n not in ("estimated", "models")}
-    parameters = {**kept, "usage": usage, "failed": failed}
-    return Case(
-        output.input,
-        (output.text,),
-        output.row,
-        parameters,
-        output.reference,
-        output.context,
-        images=output.images,
-    )
-
-
-def restore_output(case: Case, position: int) -> Output:
-    told = case.parameters
-    kept = {name: told[name] for name in _KEPT}
-    failure = None if told["failed"] is None else Failure("failed", told["failed"])
-    return Output(
-        position,
-        case.id,
-        **kept,
-        input=case.input,
-        reference=case.reference,
-        context=case.context,
-        images=case.images,
-        text=case.candidates[0],
-        failure=failure,
-        usage=Usage(**told["usage"]),
-    )

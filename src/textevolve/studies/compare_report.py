@@ -162,7 +162,7 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
     """The figures, from the cells that there are. Records that can be gone through only once are
     kept; others are read again for the matrix."""
     records = tuple(records) if isinstance(records, Iterator) else records
-    named = () if spec.outputs_of is not None else variants_of(spec)
+    named = variants_of(spec)
     tallies = {variant.name: _Tally() for variant in named}
     rows, scorers = dict[str, None](), dict[str, None]()
     wins = dict[tuple[str, str, str], list[float]]()

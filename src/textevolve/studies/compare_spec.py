@@ -203,13 +203,6 @@ class CompareSpec(ImagesSpec):
     outputs: Several = option(
         (), "A column with existing outputs. Repeatable.", group="Variants", metavar="COLUMN"
     )
-    outputs_of: str | None = option(
-        None,
-        "An earlier comparison whose outputs are judged anew.",
-        group="Advanced",
-        metavar="RUN",
-        identity=False,
-    )
     baseline: str | None = option(None, "The variant to compare with; the first.", group="Variants")
     system: str = option(
         "", "A system message for prompts without one.", group="Advanced", text="argument"
@@ -274,24 +267,15 @@ class CompareSpec(ImagesSpec):
     def _take_prompts(cls, given: Any) -> Any:
         return take_prompts(given)
 
-    @property
-    def earlier_run(self) -> str | None:
-        return self.outputs_of
-
     @model_validator(mode="after")
     def _usable(self) -> CompareSpec:
-        if self.outputs_of is not None and (self.prompts or self.outputs or self.data):
-            raise InputError(
-                "--outputs-of takes rows and outputs from an earlier run: leave out --prompt,"
-                " --outputs and --data"
-            )
         chains = chains_among(*self.models)
         if self.prompts and chains and len(chains) == len(self.models):
             raise InputError(
                 "a chain takes columns and no prompt: name a model for the prompts, too, or leave"
                 " them out"
             )
-        if not (self.prompts or self.outputs or chains) and self.outputs_of is None:
+        if not (self.prompts or self.outputs or chains):
             raise InputError(
                 "--prompt is missing: name a file with a prompt template, or with --outputs a"
                 " column of outputs"
@@ -304,8 +288,7 @@ class CompareSpec(ImagesSpec):
         for values, what in ((names, "prompts"), (self.models, "models")):
             if len(set(values)) < len(values):
                 raise InputError(f"two {what} have the same name; names must differ")
-        if self.outputs_of is None:
-            baseline_of(self, variants_of(self))
+        baseline_of(self, variants_of(self))
         _check_scorers(self)
         return self
 
@@ -314,7 +297,7 @@ def _check_scorers(spec: CompareSpec) -> None:
     for metric in spec.metric:
         if not metric.startswith(OWN):
             open_metric(metric)
-            if needs_label(metric) and spec.label is None and spec.outputs_of is None:
+            if needs_label(metric) and spec.label is None:
                 raise InputError(
                     f"metric {metric} compares with a label: name its column with --label"
                 )

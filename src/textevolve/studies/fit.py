@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import model_validator
 
 from textevolve.bench.fit_summary import (
-    MOST_SIGNALS,
     Fit,
     describe_guarantee,
     file_of,
@@ -85,15 +84,13 @@ def fit_facts(fit: Fit) -> dict[str, str]:
 
 def draw_fit(fit: Fit) -> Iterator[Block]:
     yield from (Note(warning, "warning") for warning in fit.warnings)
-    columns = (Column("signal"), Column("weight", "number"), Column("share earned", "percent", 0))
-    signals = [(signal.name, signal.weight, signal.share) for signal in fit.signals]
+    columns = (Column("signal"), Column("weight", "number"))
+    signals = [(signal.name, signal.weight) for signal in fit.signals]
     note = (
-        "Weight: on the standardised signal, so that weights can be compared. Share earned: of what"
-        " all signals take off the cross-validated log-loss"
-        f" ({fit.loss_of_nothing:.3f} to {fit.loss:.3f}), by Shapley's division; below 0 a signal"
-        " does harm."
+        "Weight: on the standardised signal, so that weights can be compared. All signals together"
+        f" take the cross-validated log-loss from {fit.loss_of_nothing:.3f} to {fit.loss:.3f}."
     )
-    yield Table("What each signal earns", columns, signals, note=note)
+    yield Table("Signals", columns, signals, note=note)
     rows = [("the fit", estimate(fit.agreement))]
     rows += [(f"{signal.name} alone", estimate(signal.alone)) for signal in fit.signals]
     rows += [(name, estimate(figure)) for name, figure in fit.blind]
@@ -169,8 +166,8 @@ class FitSpec(LabelledItemsSpec):
             if name.startswith(OWN) or ENDING in name:
                 raise InputError(f"signal '{name}': must be a judge that a file can name again")
             _check_signal(name)
-        if len(set(names)) < len(names) or len(names) > MOST_SIGNALS:
-            raise InputError(f"name each signal once, and {MOST_SIGNALS} at most")
+        if len(set(names)) < len(names):
+            raise InputError("name each signal once")
         return self
 
 

@@ -101,7 +101,7 @@ class StoredSpec(BaseModel):
         whole = self.model_dump(mode="json", include={"kind", "model", "judges", "prompts"})
         whole |= {"described": dict(self.described)} if self.described else {}
         whole |= {"fresh": self.fresh} if self.fresh else {}
-        aside = study.spec.model_validate(self.spec)
+        aside = read_spec(study, self)
         return {**whole, "spec": identity_of(aside)}
 
 
@@ -144,7 +144,9 @@ def refuse_other(run: RunRecord, wanted: StoredSpec) -> None:
 
 
 def read_spec(study: Study[S, R, T], stored: StoredSpec) -> S:
-    return study.spec.model_validate(stored.spec)
+    """The specification of a run, without options that there are no more."""
+    known = {name: value for name, value in stored.spec.items() if name in study.spec.model_fields}
+    return study.spec.model_validate(known)
 
 
 FLUSH_SECONDS = 0.5
