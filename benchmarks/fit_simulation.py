@@ -111,7 +111,7 @@ def simulate(annotator: Annotator, labels: int, precision: float, seed: int) -> 
         agreement=holds(fit.agreement.interval, agreed),
         lead=holds(fit.difference.interval, agreed - alone),
         agreed=agreed,
-        beats_best=fit.beats_best,
+        beats_best=fit.difference.interval.low > 0,
     )
 
 

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asking import judge_items
 from textevolve.bench.ablation import first_round, say_payoff, weigh_debate
 from textevolve.bench.agreement import summarise
 from textevolve.bench.items import Item, load_items
-from textevolve.bench.verdicts import Verdict, gather_outcomes, judge_items
+from textevolve.bench.verdicts import Verdict, gather_outcomes
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.evaluators import open_evaluator

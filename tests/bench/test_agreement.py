@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.bench.agreement import best_probabilities, judge_items, summarise
+from asking import judge_items
+from textevolve.bench.agreement import best_probabilities, summarise
 from textevolve.bench.credit import TIED, share_winners, top_credit, winner_of
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict, gather_outcomes

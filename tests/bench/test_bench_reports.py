@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from asking import make_card
 from textevolve.bench.agreement import summarise
-from textevolve.bench.card import Card, make_card
+from textevolve.bench.card import Card
 from textevolve.bench.card_cases import (
     FAMILIES,
     CardAnswer,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from textevolve.bench.card import Card, make_card
+from asking import make_card
+from textevolve.bench.card import Card
 from textevolve.bench.card_cases import (
     FAMILIES,
     CardAnswer,

@@ -20,18 +20,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.errors import InputError, SettingsError
-from textevolve.report.blocks import Report, Section, Table
 from textevolve.report.data import (
     choose_writer,
     find_columns,
     flatten,
     plain,
-    report_data,
     write_rows,
 )
 from textevolve.rows import read_rows
 
-from .conftest import MakeBlocks, hostile
+from .conftest import hostile
 
 scalars = st.one_of(*(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), hostile))
 names = st.text("abc=-,\"'\n|é", min_size=1, max_size=3)
@@ -214,25 +212,3 @@ def test_rows_are_let_go_as_they_are_written(suffix: str) -> None:
 
     assert write_rows(rows, io.BytesIO(), suffix) == 5000
     assert found <= 3
-
-
-def test_a_report_is_json_with_the_kind_of_each_block(blocks: MakeBlocks) -> None:
-    inner = (Table("", [], []) for _ in range(2))
-    data = report_data(Report("t\ud800", "s", [*blocks(), Section("lazy", inner)], {"a": "b"}))
-    assert json.loads(json.dumps(data, allow_nan=False)) == data
-    assert data["title"] == "t\\ud800"
-    kinds = [block["kind"] for block in data["blocks"]]
-    assert kinds == [
-        *(
-            "table",
-            "table",
-            "matrix",
-            "interval_chart",
-            "interval_chart",
-            "tree",
-        ),
-        *("diff", "transcript", "texts", "note", "section", "section"),
-    ]
-    assert data["blocks"][0]["rows"][0][1] == {"value": 0.71, "low": 0.62, "high": 0.8}
-    assert data["blocks"][0]["best"] == [0]
-    assert [block["kind"] for block in data["blocks"][-1]["blocks"]] == ["table", "table"]

@@ -184,11 +184,9 @@ def test_differences_mark_words_within_lines() -> None:
     assert "No visible difference." in same
 
 
-def test_a_fragment_counts_what_it_leaves_out() -> None:
-    sections = (Section(f"section {n}", [Note("x")]) for n in range(60))
-    fragment = html_fragment(Report("t", "", sections), sections=3)
-    assert fragment.count("<details") == 3
-    assert "57 more sections not shown here." in fragment
+def test_a_fragment_is_no_page() -> None:
+    fragment = html_fragment(Report("t", "", [Section("s", [Note("x")])]))
+    assert fragment.count("<details") == 1
     assert "<html" not in fragment
     Page(fragment)
 

@@ -8,7 +8,6 @@ from rich.console import Console
 from made_images import png
 from textevolve.images import image_facts, image_reference, image_url
 from textevolve.report.blocks import Entry, Images, Matrix, MatrixRow, Report, Section
-from textevolve.report.data import report_data
 from textevolve.report.html import html_fragment, write_html
 from textevolve.report.images import put_images
 from textevolve.report.markdown import write_markdown
@@ -75,6 +74,3 @@ def test_what_is_no_page_says_what_they_are(url):
     target = io.BytesIO()
     write_markdown(Report("t", "s", [block]), target)
     assert f"\\[Input, image 1: {said}\\]" in target.getvalue().decode()
-    found = report_data(Report("t", "s", [block]))["blocks"][0]
-    assert found["kind"] == "images"
-    assert found["images"] == [["Input, image 1", image_reference(ONE)]]

@@ -22,13 +22,13 @@ from textevolve.bench.credit import (
     top_credit,
     winner_of,
 )
+from textevolve.bench.escalation import mean_figure
 from textevolve.bench.items import Item, question_of
 from textevolve.bench.verdicts import (
     ItemOutcome,
     Verdict,
     count_asked,
     gather_outcomes,
-    judge_items,
 )
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage
@@ -41,13 +41,10 @@ from textevolve.statistics.comparisons import (
     sign_flip_test,
 )
 from textevolve.statistics.intervals import (
-    UNIT,
     Array,
     Interval,
-    Numbers,
     Statistic,
     bootstrap_interval,
-    mean_interval,
     mean_present,
     wilson_interval,
 )
@@ -233,8 +230,6 @@ def best_probabilities(log_odds: Sequence[float]) -> tuple[float, ...]:
     return tuple(float(chance) for chance in raised / raised.sum())
 
 
-__all__ = ["AgreementSummary", "Verdict", "judge_items", "summarise"]
-
 REASONS = 5
 
 
@@ -303,9 +298,9 @@ class _Measure:
             items=len(self.items),
             covered=len(covered),
             coverage=len(covered) / len(self.items),
-            accuracy=self.mean(credits),
+            accuracy=mean_figure(credits, self.groups, seed=self.seed),
             wilson=_wilson(credits),
-            single=self.mean([o.single for o in self.outcomes]),
+            single=mean_figure([o.single for o in self.outcomes], self.groups, seed=self.seed),
             kappa=self.agreement(kappa_of),
             ties=mean_present([float(o.winner == TIED) for o in covered]),
             position=self.position() if len({v.order for v in self.verdicts}) == 2 else None,
@@ -315,10 +310,6 @@ class _Measure:
             failures=dict(failures.most_common(REASONS)),
             calibration=calibrate_judge(self.items, self.outcomes, self.verdicts, seed=self.seed),
         )
-
-    def mean(self, values: Numbers, bounds: tuple[float, float] = UNIT) -> Statistic:
-        interval = mean_interval(values, self.groups, seed=self.seed, bounds=bounds)
-        return Statistic(mean_present(values), interval)
 
     def agreement(self, measure: Callable[[Array], Array]) -> Statistic:
         """Of the places of the winners, beyond chance."""

@@ -1,7 +1,7 @@
 """The robustness card of a judge: what sways it that should not.
 
-`make_card` asks any `Evaluator` about texts of which one is clearly better, changes what should not
-matter (order, length, seed, wording, an attack in the text), and counts how often the verdict
+A judge is asked about texts of which one is clearly better, with changes that should not matter
+(order, length, seed, wording, an attack in the text), and it is counted how often the verdict
 followed. A card measures weaknesses, not agreement with people. Cases and questions are in
 `card_cases.py`.
 
@@ -19,7 +19,6 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -36,15 +35,11 @@ from textevolve.bench.card_cases import (
     CardQuestion,
     CardRefusal,
     Family,
-    ask_all,
     digest_cases,
     find_winner,
-    plan_questions,
-    shipped_cases,
 )
 from textevolve.errors import InputError
 from textevolve.evaluation import (
-    Evaluator,
     Failure,
     Usage,
 )
@@ -54,7 +49,6 @@ from textevolve.statistics.intervals import Interval, mean_interval, wilson_inte
 FORMAT = 2
 SEEDS = 3
 MARGIN = 0.05
-IN_FLIGHT = 8
 REASONS = 5
 EXAMPLES = 5
 PER_CHARACTERS = 100
@@ -210,34 +204,6 @@ def _look_up(figures: Mapping[str, T], name: str) -> T:
     if name not in figures:
         raise InputError(f"the card has no '{name}'; there are: {', '.join(figures)}")
     return figures[name]
-
-
-async def make_card(
-    judge: Evaluator,
-    cases: Iterable[CardCase] | None = None,
-    *,
-    seeds: int = SEEDS,
-    margin: float = MARGIN,
-    concurrency: int = IN_FLIGHT,
-    name: str = "",
-) -> Card:
-    """Ask the judge about all cases, those in the package if none are given.
-
-    `seeds`: samples of each case of the family `consistency`, from 2 on; sample n is asked with the
-    parameter `seed` set to n. `margin`: points in [0, 1] above which a rise of the score counts as
-    a success of an injection. A judgement that fails lowers the coverage; a case that the judge
-    refuses (`InputError`) is counted apart.
-
-    Raises:
-        InputError: nothing to ask, a value out of range, or a judge that refuses every case.
-        FatalModelError: no call can succeed.
-    """
-    chosen = shipped_cases() if cases is None else tuple(cases)
-    check_plan(chosen, seeds, margin)
-    questions = plan_questions(chosen, seeds)
-    async with aclosing(ask_all(judge, questions, concurrency)) as judgements:
-        answered = [judgement async for judgement in judgements]
-    return sum_up_card(answered, seeds=seeds, margin=margin, name=name)
 
 
 def check_plan(cases: Sequence[CardCase], seeds: int, margin: float) -> None:

@@ -81,10 +81,6 @@ class Fit:
     grades: FittedGrades | None
     warnings: tuple[str, ...]
 
-    @property
-    def beats_best(self) -> bool:
-        return self.difference.interval.low > 0
-
 
 def fit_signals(
     data: LabelledSignals,

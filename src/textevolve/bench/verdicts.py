@@ -20,7 +20,7 @@ from collections.abc import (
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from textevolve.bench.credit import top_credit, winner_of
 from textevolve.bench.items import Item
@@ -98,21 +98,6 @@ class ItemOutcome:
     def flipped(self) -> bool:
         """Whether the two orders have different winners."""
         return len(set(self.winners.values())) > 1
-
-
-async def judge_items(
-    items: Iterable[Item],
-    judges: Mapping[str, Evaluator],
-    *,
-    samples: int | Mapping[str, int] = 1,
-    **options: Any,
-) -> list[Verdict]:
-    """All verdicts of `stream_verdicts`, which takes the same options; `samples`: how often each
-    judge, or each by its name, is asked the same."""
-    counts = dict.fromkeys(judges, samples) if isinstance(samples, int) else samples
-    ranges = {name: range(number) for name, number in counts.items()}
-    async with aclosing(stream_verdicts(items, judges, samples=ranges, **options)) as verdicts:
-        return [verdict async for verdict in verdicts]
 
 
 async def stream_verdicts(

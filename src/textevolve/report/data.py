@@ -1,4 +1,4 @@
-"""A report as data, and the rows of a run as tables for other programs.
+"""Values as JSON holds them, and the rows of a run as tables for other programs.
 
 Rows are mappings of scalars, lists and mappings. JSON holds them as they are; in CSV and Parquet a
 mapping becomes columns of its own (`usage.tokens`), and a list is its JSON. What is missing is an
@@ -21,8 +21,6 @@ from numbers import Integral, Real
 from typing import IO, Any, cast
 
 from textevolve.errors import InputError, SettingsError
-from textevolve.report.blocks import Block, Entry, Images, Matrix, MatrixRow, Report, Section
-from textevolve.report.images import shorten_images
 from textevolve.rows.tables import defuse
 
 FlatRow = Mapping[str, Any]
@@ -31,46 +29,6 @@ Scalar = str | int | float | bool | None
 ROWS_AT_ONCE = 2000
 EXACT = 2**53
 """Whole numbers up to this one are exact as floats."""
-
-
-def report_data(report: Report) -> dict[str, Any]:
-    """The report as JSON holds it: each block with its `kind` and its fields."""
-    return {
-        "title": plain(report.title),
-        "sentence": plain(report.sentence),
-        "facts": plain(report.facts),
-        "blocks": [_block_data(block) for block in report.blocks],
-    }
-
-
-def _block_data(block: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"kind": _snake(type(block).__name__)}
-    block = shorten_images(block) if isinstance(block, Images) else block
-    for field in fields(block):
-        value = getattr(block, field.name)
-        if isinstance(block, Section) and field.name == "blocks":
-            found["blocks"] = [_block_data(inner) for inner in block.blocks]
-        elif isinstance(block, Matrix) and field.name == "rows":
-            found["rows"] = [_matrix_row(row) for row in block.rows]
-        else:
-            found[field.name] = plain(value)
-    return found
-
-
-def _matrix_row(row: MatrixRow) -> dict[str, Any]:
-    entries = [None if one is None else _with_details(one) for one in row.entries]
-    return {**_with_details(row), "entries": entries}
-
-
-def _with_details(holder: MatrixRow | Entry) -> dict[str, Any]:
-    kept = ("details", "entries")
-    found = {f.name: plain(getattr(holder, f.name)) for f in fields(holder) if f.name not in kept}
-    details: Sequence[Block] = holder.details
-    return {**found, "details": [_block_data(block) for block in details]}
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
 
 
 def plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ any number of sections takes no more memory than its largest block.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import IO, Any
 from urllib.parse import quote
@@ -46,7 +47,7 @@ def write_html(report: Report, target: IO[bytes]) -> None:
     """Write the whole report as a page of its own, in UTF-8."""
     script, _ = matrix_page.asset(*matrix_page.SCRIPT)
     inline = Markup("<script>{}</script>").format(script)
-    pieces = _draw_blocks(report.blocks, 2, _Left(None, inline))
+    pieces = _draw_blocks(report.blocks, 2, _Matrices(inline))
     style, style_hash = matrix_page.asset("style.css")
     _, script_hash = matrix_page.asset(*matrix_page.SCRIPT)
     policy = f"style-src {style_hash}; script-src {script_hash}; img-src data:"
@@ -55,10 +56,10 @@ def write_html(report: Report, target: IO[bytes]) -> None:
         target.write(text.encode())
 
 
-def html_fragment(report: Report, *, sections: int = 50) -> str:
-    """The report as an element with its own style, for a page of somebody else's. Sections beyond
-    the limit are counted, not drawn; a matrix is a plain table."""
-    pieces = _draw_blocks(report.blocks, 2, _Left(sections))
+def html_fragment(report: Report) -> str:
+    """The report as an element with its own style, for a page of somebody else's; a matrix is a
+    plain table."""
+    pieces = _draw_blocks(report.blocks, 2, _Matrices())
     style, _ = matrix_page.asset("style.css")
     return _template("fragment.html").render(report=report, pieces=pieces, style=style)
 
@@ -68,51 +69,38 @@ def draw_blocks(
 ) -> Iterator[Markup]:
     """The pieces of a page that has the style of reports already. `script`: the elements that load
     the script of a matrix, which is a plain table without."""
-    return _draw_blocks(blocks, level, _Left(None, script))
+    return _draw_blocks(blocks, level, _Matrices(script))
 
 
-class _Left:
-    """How many sections may still be drawn, no limit where None; the names of matrices, and what
-    loads their script, None where there is none."""
+@dataclass(frozen=True, slots=True)
+class _Matrices:
+    """What loads the script of matrices, None where there is none, and the names of matrices."""
 
-    def __init__(self, sections: int | None, script: Markup | None = None) -> None:
-        self.sections = sections
-        self.script = script
-        self.names = matrix_page.names()
-
-    def take(self) -> bool:
-        if self.sections is None:
-            return True
-        self.sections -= 1
-        return self.sections >= 0
+    script: Markup | None = None
+    names: Iterator[str] = field(default_factory=matrix_page.names)
 
 
-def _draw_blocks(blocks: Iterable[Block], level: int, left: _Left) -> Iterator[Markup]:
-    counted = 0
+def _draw_blocks(blocks: Iterable[Block], level: int, page: _Matrices) -> Iterator[Markup]:
     for block in blocks:
         if isinstance(block, Matrix):
-            yield from _draw_matrix(block, min(level + 1, DEEPEST_HEADING), left)
-        elif not isinstance(block, Section):
-            yield _draw(block, min(level + 1, DEEPEST_HEADING))
-        elif left.take():
+            yield from _draw_matrix(block, min(level + 1, DEEPEST_HEADING), page)
+        elif isinstance(block, Section):
             yield _macro("start_section", block, min(level, DEEPEST_HEADING))
-            yield from _draw_blocks(block.blocks, level + 1, left)
+            yield from _draw_blocks(block.blocks, level + 1, page)
             yield _macro("end_section")
         else:
-            counted += 1
-    if counted:
-        yield _macro("left_out", counted)
+            yield _draw(block, min(level + 1, DEEPEST_HEADING))
 
 
-def _draw_matrix(matrix: Matrix, level: int, left: _Left) -> Iterator[Markup]:
+def _draw_matrix(matrix: Matrix, level: int, page: _Matrices) -> Iterator[Markup]:
     def macro(name: str, *arguments: Any) -> Markup:
         return _macro(name, *arguments, of="matrix.html")
 
     def draw(blocks: Iterable[Block], below: int) -> Iterator[Markup]:
-        return _draw_blocks(blocks, below, left)
+        return _draw_blocks(blocks, below, page)
 
-    name = next(left.names)
-    return matrix_page.draw_matrix(matrix, level, macro, draw, name=name, script=left.script)
+    name = next(page.names)
+    return matrix_page.draw_matrix(matrix, level, macro, draw, name=name, script=page.script)
 
 
 def _draw(block: Block, level: int) -> Markup:

@@ -30,11 +30,6 @@ def source_of(url: str) -> str:
     return url if is_shown(url) else ""
 
 
-def shorten_images(block: Images) -> Images:
-    """The block with names in the place of the images, as files for programs have them."""
-    return replace(block, images=[(name, image_reference(url)) for name, url in block.images])
-
-
 def put_images(blocks: Iterable[Block], find: FindImage, most: int = MOST_SHOWN) -> Iterator[Block]:
     """The blocks with the images of a store where they name some, as far as there is room."""
     return _Putting(find, most).blocks(blocks)

@@ -311,11 +311,6 @@ class PairedDifference:
         return self.first - self.second
 
 
-def compare_paired(first: Numbers, second: Numbers, *, seed: int = 0) -> PairedDifference:
-    """Two lists of scores of the same items, in the same order, none of them missing."""
-    return compare_pairs([(first, second)], seed=seed)[0]
-
-
 def compare_pairs(
     pairs: Sequence[tuple[Numbers, Numbers]], *, seed: int = 0
 ) -> list[PairedDifference]:

@@ -369,9 +369,6 @@ def _scores(result: DebateResult) -> Iterator[Block]:
     ]
     title, label = "Disagreement of the agents (CV) by round", f"c = {limit}"
     yield IntervalChart(title, rows=rounds, high=None, limit=limit, limit_label=label)
-    if result.swings and len(result.case.candidates) > 1:
-        yield _swings(result)
-    yield Section("All scores", [_all_scores(result)], folded=True)
 
 
 def _table(result: DebateResult) -> Table:
@@ -402,35 +399,6 @@ def _table(result: DebateResult) -> Table:
         )
     stands_out = frozenset(best) if len(rows) > 1 else frozenset[int]()
     return Table("Scores", columns, rows, best=stands_out)
-
-
-def _swings(result: DebateResult) -> Table:
-    def side(winner: int | None) -> str:
-        return "tie" if winner is None else wording.letter(winner)
-
-    rows = [
-        (swing.agent, side(swing.first), side(swing.last) + ", changed" * swing.changed)
-        for swing in result.swings
-    ]
-    columns = (Column("agent"), Column("first turn"), Column("last turn"))
-    return Table("Winner of each agent", columns, rows)
-
-
-def _all_scores(result: DebateResult) -> Table:
-    rounds, agents, candidates, components = result.tensor.shape
-    cells = result.tensor.values.reshape(rounds * agents, candidates * components)
-    columns = [
-        Column(f"{wording.letter(j)}: {wording.shorten(name, 15)}", "score", 1, TOP)
-        for j in range(candidates)
-        for name in result.components
-    ]
-    names = [f"round {r + 1}: {name}" for r in range(rounds) for name in result.agents]
-    rows: list[tuple[Cell, ...]] = [
-        (wording.shorten(name, 30), *(None if math.isnan(value) else float(value) for value in row))
-        for name, row in zip(names, cells, strict=True)
-    ]
-    title = "Each agent's scores of each candidate, from 0 to 10"
-    return Table(title, [Column("agent"), *columns], rows)
 
 
 def _round(result: DebateResult, r: int) -> Section:
