@@ -30,22 +30,16 @@ NAMED = 5
 
 def _read_most(given: Any) -> Any:
     """A number of records, or a share of them: 3, 2% or 0.02."""
-    if given is None or isinstance(given, bool):
-        return given
     text = str(given).strip()
-    share = text.endswith("%")
+    if given is None or isinstance(given, bool) or text.isdecimal():
+        return int(text) if text.isdecimal() else given
     try:
-        number: float = float(text[:-1]) / 100 if share else float(text)
-        if not share and "." not in text and "e" not in text.lower():
-            number = int(text)
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
-        number = -1
-    whole = isinstance(number, int) or number > 1
-    if not number >= 0 or (whole and number != int(number)):
+        share = math.nan
+    if not 0 <= share <= 1:
         raise ValueError(f"give a number of records, or a share such as 2% or 0.02, not '{given}'")
-    if number > 1 and share:
-        raise ValueError(f"a share is at most 100%, not '{given}'")
-    return int(number) if whole else number
+    return share
 
 
 Most: TypeAlias = Annotated[
