@@ -363,7 +363,6 @@ def judge_pairs(generator, number, *, sharp, bias):
     ("sharp", "bias", "found"),
     [
         (8, 0.4, True),
-        pytest.param(1, 0.0, True, marks=pytest.mark.slow),
         pytest.param(8, 0.0, True, marks=pytest.mark.slow),
         pytest.param(20, 0.8, False, marks=pytest.mark.slow),
     ],
