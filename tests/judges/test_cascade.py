@@ -207,11 +207,6 @@ async def test_a_cases_own_threshold_moves_the_certainty():
         ("0.9:probe+rules@local/laya,debate:general", ("probe+rules@local/laya", "debate:general")),
         ("1: probe , jury ", ("probe", "jury")),
         ("0.9:probe,cascade:.5:jury,debate", ("probe", "cascade:.5:jury,debate")),
-        ("0.9:cascade:.5:probe,jury,debate", ("cascade:.5:probe,jury", "debate")),
-        (
-            "0.9:hybrid:r.yaml:cascade:.5:probe,jury,debate",
-            ("hybrid:r.yaml:cascade:.5:probe,jury", "debate"),
-        ),
         (
             "1e-3:rules:a,b.yaml,probe@http://h:1/v1#m",
             ("rules:a,b.yaml", "probe@http://h:1/v1#m"),

@@ -84,9 +84,8 @@ class CascadeText(NamedTuple):
 def read_cascade(text: str, begins_judge: Callable[[str], bool]) -> CascadeText:
     """Takes a cascade's text apart. `begins_judge`: whether a text begins as a judge's text does.
 
-    Commas also stand in the names of files, and in cascades within a cascade. What parts the two
-    judges is the first comma after which a judge's text begins, and before which a cascade that
-    stands first is whole.
+    Commas also stand in the names of files. What parts the two judges is the first comma after
+    which a judge's text begins, so the second may be a cascade, and the first may not.
 
     Raises:
         InputError: it is not of the form, or BELOW is no number above 0 and up to 1.
@@ -103,19 +102,8 @@ def read_cascade(text: str, begins_judge: Callable[[str], bool]) -> CascadeText:
             f"judge '{text}': BELOW, the certainty below which the second judge is asked, must be"
             f" above 0 and at most 1, not '{below}': write {FORM}"
         )
-    fits = (p for p in pairs if begins_judge(p[1]) and _is_whole(p[0], begins_judge))
+    fits = (pair for pair in pairs if begins_judge(pair[1]))
     return CascadeText(below, *next(fits, pairs[0]))
-
-
-def _is_whole(first: str, begins_judge: Callable[[str], bool]) -> bool:
-    """Whether a text has no cascade in it, such as after rules, or one that has both judges."""
-    found = re.search(rf"(^|:){CASCADE}:", first)
-    if found is None:
-        return True
-    try:
-        return begins_judge(read_cascade(first[found.start() :].lstrip(":"), begins_judge).second)
-    except InputError:
-        return False
 
 
 @dataclass(frozen=True)
