@@ -180,7 +180,7 @@ def test_what_each_column_is_read_as_is_told(cli, files, model):
 def test_help_begins_with_what_is_compared_and_has_each_group_once(cli, home):
     said = cli("compare", "--help").out
     groups = [line for line in said.splitlines() if re.fullmatch(r"[A-Z][^\[]*:", line)]
-    names = ["Variants", "Data", "Judging", "Gates", "Run", "Limits", "Options"]
+    names = ["Variants", "Data", "Judging", "Gates", "Run", "Advanced"]
     assert [one.split(" ")[0].strip(":") for one in groups] == names
     assert "<" not in said  # types are words, as in all options
 
