@@ -18,7 +18,7 @@ from textevolve.evaluators import open_evaluator
 from textevolve.judge_specs import parse_evaluator
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import ScriptedServer
-from textevolve.report.blocks import Section
+from textevolve.report.blocks import Matrix
 from textevolve.studies import agreement_report
 
 NAN = float("nan")
@@ -218,7 +218,7 @@ def test_a_comparison_can_be_turned_around():
 # Disagreements
 
 
-def test_disagreements_are_listed_the_surest_first_and_limited(monkeypatch):
+def test_disagreements_are_a_matrix_the_worst_first():
     items = items_with(5)
     made = [
         Verdict("j", f"i{n}", order, scores)
@@ -229,18 +229,17 @@ def test_disagreements_are_listed_the_surest_first_and_limited(monkeypatch):
     ]
     failure = Failure("failed", "no use")
     made.append(Verdict("j", "i4", "given", (None, None), failure=failure))
-    first, *shown = disagreements(items, made)
-    assert first.title == "j: not as people say on 3 items"
-    assert [row[0] for row in first.blocks[0].rows] == ["i2", "i1", "i3"]
-    assert first.blocks[0].rows[2][2:4] == ("tie", "A as given, B reversed")
-    assert first.facts == {"Changed by the order": "1 item"}
-    assert [section.title.partition(":")[0] for section in shown] == ["i1", "i2", "i3"]
-    monkeypatch.setattr(agreement_report, "SHOWN", 1)
-    assert [row[0] for row in disagreements(items, made)[0].blocks[0].rows] == ["i2"]
+    (matrix,) = disagreements(items, made)
+    assert matrix.title == "3 items on which a judge chooses not as people say"
+    rows = list(matrix.rows)
+    assert [row.id for row in rows] == ["i1", "i2", "i3"]
+    entry = rows[2].entries[0]
+    assert (entry.output, entry.scores) == ("tie", {"credit": 0.5})
+    assert entry.facts == {"order": "A as given, B reversed"}
     bare = [replace(item, human=(NAN, NAN)) for item in items]
-    assert [row[0] for row in disagreements(bare, made)[0].blocks[0].rows] == ["i3"]
+    assert [row.id for row in disagreements(bare, made)[0].rows] == ["i3"]
 
 
 def disagreements(items, verdicts):
     blocks = agreement_report.draw_agreement(items, verdicts, {}, summarise(items, verdicts), None)
-    return [b for b in blocks if isinstance(b, Section) and b.title != "Reliability"]
+    return [block for block in blocks if isinstance(block, Matrix)]

