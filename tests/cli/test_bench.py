@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from textevolve.api.running import run
+from textevolve import Client
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.report.wording import money
 from textevolve.store.repository import open_store
@@ -730,7 +730,8 @@ def test_a_debates_first_round_may_stand_beside_any_judges(cli, server, model, i
 
 def test_python_runs_the_same_study(home, cli, knows, model, items):
     spec = AgreementSpec(items=str(items), judge="pairwise", model=model)
-    found = run(spec, store=home / "store.db")
+    with Client(store=home / "store.db") as client:
+        found = client.run(spec)
     calls = knows.calls
     same = figures(cli(*command(items, model, "pairwise"), "--json"))
     assert found.summary.judges[0].accuracy.value == 1
