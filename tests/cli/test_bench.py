@@ -89,7 +89,7 @@ def test_judges_are_measured_drawn_and_written(home, cli, knows, model, items):
     )
     shown = page(home / "a.html")
     for part in (
-        "probe 100.0 % [75.8, 100.0] 1.00 1.00 0.0 % 100 %",
+        "probe 100.0 % [75.8, 100.0] 1.00 0.0 % 100 %",
         "always the first 41.7 %",
         "always the best position 58.3 %",
         "always the shorter text 75.0 %",
