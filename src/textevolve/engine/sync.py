@@ -21,7 +21,7 @@ from contextlib import AsyncExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 from textevolve.errors import InputError
 
@@ -142,24 +142,27 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 def iterate(source: AsyncGenerator[T]) -> Generator[T]:
     """The items of `source` as they come; leaving the loop early closes it cleanly."""
     with BackgroundLoop() as loop:
-        yield from _take_items(source, lambda step: loop.wait(step()), lambda: False)
+        yield from _take_items(lambda: source, lambda step: loop.wait(step()), lambda: False)
 
 
 def _take_items(
-    source: AsyncGenerator[T],
+    start: Callable[[], AsyncGenerator[T]],
     wait: Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any],
     is_closed: Callable[[], bool],
 ) -> Generator[T]:
-    """The items of a generator, each step of which `wait` waits for."""
+    """The items of a generator that the first step starts; `wait` waits for each step."""
     stepping = asyncio.Lock()
+    started: list[AsyncGenerator[T]] = []
 
     async def step() -> T:
         async with stepping:
-            return await anext(source, _END)
+            started[:] = started or [start()]
+            return await anext(started[0], _END)
 
     async def end() -> None:
         async with stepping:  # a step that was interrupted comes to its end first
-            await source.aclose()
+            for source in started:
+                await source.aclose()
 
     try:
         while (item := wait(step)) is not _END:
@@ -248,12 +251,10 @@ class KeptOpen(Generic[T]):
             InputError: it is closed.
         """
 
-        async def get(opened: T) -> T:
-            return opened
-
-        source = start(self.wait(get))
         yield from _take_items(
-            source, lambda step: self.wait(lambda _: step()), lambda: self._closed
+            lambda: start(cast(T, self.current)),
+            lambda step: self.wait(lambda _: step()),
+            lambda: self._closed,
         )
 
     def _begin(
