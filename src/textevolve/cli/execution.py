@@ -1,16 +1,19 @@
-"""What every command does before it works on a run."""
+"""Preparations of commands: the store is opened, models are fetched, the collector is calmed."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
+from textevolve.agents.resources import split_name
 from textevolve.engine.collector import CALM
 from textevolve.llm.catalogue import require_packages
+from textevolve.settings import Settings, read_settings
+from textevolve.store import Store
 
 if TYPE_CHECKING:
-    from textevolve.settings import Settings
     from textevolve.store.runs import RunRecord
 
 
@@ -39,3 +42,17 @@ def fetch_weights(names: Iterable[str], settings: Settings) -> None:
         with draw_transfer() as report:
             for name in local:
                 fetch(name, settings, report)
+
+
+@contextmanager
+def open_named(
+    store: str | None, name: str = "-", namespace: str | None = None
+) -> Generator[tuple[Settings, Store, str, str]]:
+    """Open the store, with the namespace and the bare name of what a command names. The namespace
+    of the settings is created with its first use."""
+    settings, _ = read_settings({"store": store})
+    space, own = split_name(name, namespace or settings.namespace)
+    with closing(Store(settings.memory_location)) as resources:
+        if space == settings.namespace:
+            resources.ensure_namespace(space)
+        yield settings, resources, space, own

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
-from collections.abc import Generator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
-from textevolve.agents.resources import split_name
 from textevolve.cli import FAILED, GATED, PARTLY, options, say
 from textevolve.cli.drawing import open_console
-from textevolve.cli.resources import NamespaceName
-from textevolve.cli.results import print_json
-from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
+from textevolve.cli.execution import open_named
+from textevolve.cli.options import NamespaceName, Yes
+from textevolve.cli.results import print_json, print_list
+from textevolve.cli.spec_options import read_given, takes
 from textevolve.cli.study import telling_warnings
 from textevolve.engine import sync
 from textevolve.jobs.job_report import report_job, report_jobs, show_time
@@ -28,7 +27,7 @@ from textevolve.reach import Reach
 from textevolve.report.terminal import print_report
 from textevolve.server.options import ServerOptions
 from textevolve.server.studies.confinement import reach_of
-from textevolve.settings import Settings, read_settings
+from textevolve.settings import Settings
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import JobRunStatus
 from textevolve.store.repository import Store, open_store
@@ -41,24 +40,17 @@ Replace = Annotated[bool, typer.Option("--replace", help="Change the job if it i
 EXIT_CODES: Mapping[JobRunStatus, int] = {"finished": 0, "incomplete": PARTLY, "gated": GATED}
 
 
-@contextmanager
-def open_named(
-    store: str | None, name: str = "-", namespace: str | None = None
-) -> Generator[tuple[Settings, Store, str, str]]:
-    """Open the store, with the namespace and the bare name of what a command names. The namespace
-    of the settings is created with its first use."""
-    settings, _ = read_settings({"store": store})
-    space, own = split_name(name, namespace or settings.namespace)
-    with closing(Store(settings.memory_location)) as resources:
-        if space == settings.namespace:
-            resources.ensure_namespace(space)
-        yield settings, resources, space, own
-
-
-def add(file: str, replace: bool, **given: Any) -> None:
-    """Keep a study, and when it is to run. `textevolve jobs work`, or a server, then runs it."""
-    with open_named(given["store"], given["name"], given["namespace"]) as opened:
-        _, resources, space, name = opened
+@takes(JobSpec, "name", "study", "sent")
+def add(
+    name: JobName,
+    file: StudyFile,
+    replace: Replace = False,
+    namespace: NamespaceName = None,
+    store: options.StoreFile = None,
+    **given: Any,
+) -> None:
+    """Keep a study, and when it is to run."""
+    with open_named(store, name, namespace) as (_, resources, space, name):
         study, own = read_study_file(file)
         fields = read_given(JobSpec, {**given, "name": name, "study": None})
         spec = JobSpec(**fields, study=write_job_study(study, name_from_root(study, own)))
@@ -71,20 +63,6 @@ def add(file: str, replace: bool, **given: Any) -> None:
     typer.echo(f"{'changed' if known else 'added'} the job {space}/{name}; it runs next: {due}")
 
 
-_FIELDS = [one for one in parameters_of(JobSpec) if one.name not in ("name", "study", "sent")]
-give_parameters(
-    add,
-    [
-        keyword("name", JobName, inspect.Parameter.empty),
-        keyword("file", StudyFile, inspect.Parameter.empty),
-        *_FIELDS,
-        keyword("replace", Replace, False),
-        keyword("namespace", NamespaceName),
-        keyword("store", options.StoreFile),
-    ],
-)
-
-
 def list_jobs(
     namespace: NamespaceName = None,
     as_json: options.Json = False,
@@ -95,15 +73,13 @@ def list_jobs(
         jobs = resources.read(stored_jobs.list_jobs, space)
         newest = [resources.read(stored_jobs.list_job_runs, job, 1) for job in jobs]
     rows = [(job, runs[0] if runs else None) for job, runs in zip(jobs, newest, strict=True)]
-    if as_json:
-        for job, last in rows:
-            print_json({**asdict(job), "last": asdict(last) if last else None})
-    elif rows:
-        print_report(report_jobs(space, rows), open_console())
-    else:
-        typer.echo(
-            f"no jobs in the namespace '{space}'; make one with: textevolve jobs add NAME FILE.yaml"
-        )
+    print_list(
+        rows,
+        lambda row: {**asdict(row[0]), "last": asdict(row[1]) if row[1] else None},
+        lambda rows: print_report(report_jobs(space, rows), open_console()),
+        f"no jobs in the namespace '{space}'; make one with: textevolve jobs add NAME FILE.yaml",
+        as_json=as_json,
+    )
 
 
 def show(
@@ -139,15 +115,14 @@ def resume(name: JobName, namespace: NamespaceName = None, store: options.StoreF
 
 def remove(
     name: JobName,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     namespace: NamespaceName = None,
     store: options.StoreFile = None,
 ) -> None:
     """Remove a job with its history; the runs that it made stay."""
     with open_named(store, name, namespace) as (_, resources, space, own):
         resources.read(stored_jobs.get_job, space, own)
-        if not yes:
-            typer.confirm(f"Remove the job {space}/{own}?", abort=True)
+        options.confirm(f"Remove the job {space}/{own}?", yes)
         resources.write(stored_jobs.delete_job, space, own)
     typer.echo(f"removed the job {space}/{own}")
 

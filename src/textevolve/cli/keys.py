@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Generator
-from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from textevolve.cli import options, say
-from textevolve.cli.results import print_json
-from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
+from textevolve.cli.execution import open_named
+from textevolve.cli.results import print_json, print_lines, print_list
+from textevolve.cli.spec_options import read_given, takes
 from textevolve.errors import InputError
 from textevolve.report.wording import visible
-from textevolve.settings import Settings, read_settings
-from textevolve.store import Store
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeySpec, StoredKey
 
@@ -29,42 +26,39 @@ Expires = Annotated[
 UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
-def add(**given: Any) -> None:
+@takes(KeySpec)
+def add(
+    name: KeyName,
+    expires: Expires = None,
+    as_json: options.Json = False,
+    store: options.StoreFile = None,
+    **given: Any,
+) -> None:
     """Make a key. It is printed once, and cannot be shown again."""
-    name, expires = given["name"].strip(), read_expiry(given["expires"])
+    name, end = name.strip(), read_expiry(expires)
     if not name or not name.isprintable():
         raise InputError("the name of a key must not be empty, nor hold control characters")
     spec = KeySpec(**read_given(KeySpec, given))
-    with _open(given["store"]) as (settings, resources):
-        for one in spec.namespaces:
-            if one == settings.namespace:
-                resources.ensure_namespace(one)
-        made, text = resources.write(stored_keys.add_key, name, spec, expires)
-    if given["as_json"]:
+    with open_named(store) as (_, resources, _space, _own):
+        made, text = resources.write(stored_keys.add_key, name, spec, end)
+    if as_json:
         print_json({**_describe(made), "key": text})
-        return
-    say(f"made the key '{name}' ({_say_rights(made)}); it cannot be shown again:")
-    typer.echo(text)
-
-
-_own = [keyword("name", KeyName, ...), keyword("expires", Expires), *parameters_of(KeySpec)]
-_shared = [keyword("as_json", options.Json, False), keyword("store", options.StoreFile)]
-give_parameters(add, [*_own, *_shared])
+    else:
+        say(f"made the key '{name}' ({_say_rights(made)}); it cannot be shown again:")
+        typer.echo(text)
 
 
 def list_keys(as_json: options.Json = False, store: options.StoreFile = None) -> None:
     """List all keys, also those that have ended."""
-    with _open(store) as (_, resources):
-        found = resources.read(stored_keys.list_keys)
-    if not found and not as_json:
-        typer.echo("no keys; make one with: textevolve config keys add NAME")
-    for one in found:
-        if as_json:
-            print_json(_describe(one))
-        else:
-            used = f"last used {_say_time(one.used)}" if one.used else "never used"
-            typer.echo(f"{visible(one.name):20}  {_say_state(one)}, {used}")
-            typer.echo(f"  {one.id}  {_say_rights(one)}")
+    with open_named(store) as (_, resources, _space, _own):
+        keys = resources.read(stored_keys.list_keys)
+    empty = "no keys; make one with: textevolve config keys add NAME"
+    print_list(keys, _describe, print_lines(_describe_key), empty, as_json=as_json)
+
+
+def _describe_key(key: StoredKey) -> str:
+    used = f"last used {_say_time(key.used)}" if key.used else "never used"
+    return f"{visible(key.name):20}  {_say_state(key)}, {used}\n  {key.id}  {_say_rights(key)}"
 
 
 def revoke(
@@ -72,7 +66,7 @@ def revoke(
     store: options.StoreFile = None,
 ) -> None:
     """End a key at once, with the sessions of browsers that were begun with it."""
-    with _open(store) as (_, resources):
+    with open_named(store) as (_, resources, _space, _own):
         found = resources.write(stored_keys.revoke_key, name)
     typer.echo(f"the key '{visible(found.name)}' ({found.id}) is revoked")
 
@@ -112,10 +106,3 @@ def _say_state(key: StoredKey) -> str:
 
 def _say_time(when: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
-
-
-@contextmanager
-def _open(store: Any) -> Generator[tuple[Settings, Store]]:
-    settings, _ = read_settings({"store": store})
-    with closing(Store(settings.memory_location)) as resources:
-        yield settings, resources

@@ -11,14 +11,15 @@ import typer
 
 from textevolve.cli import options, say
 from textevolve.cli.drawing import open_console
-from textevolve.cli.jobs import open_named
-from textevolve.cli.resources import NamespaceName, Yes
-from textevolve.cli.results import ending_of, print_json
-from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
+from textevolve.cli.execution import open_named
+from textevolve.cli.options import NamespaceName, Yes
+from textevolve.cli.results import ending_of, print_json, print_lines, print_list
+from textevolve.cli.spec_options import read_given, takes
 from textevolve.cli.study import telling_warnings
 from textevolve.errors import InputError
 from textevolve.labelling.agreement import agree
 from textevolve.labelling.label_rows import item_rows, label_rows
+from textevolve.labelling.tasks import StoredTask
 from textevolve.report import wording
 from textevolve.report.data import choose_writer
 from textevolve.report.files import check_target, open_target
@@ -49,8 +50,14 @@ class TaskOptions(LabellingSpec):
     )
 
 
+@takes(TaskOptions, "name")
 @telling_warnings()
-def create(name: str, namespace: str | None, store: str | None, **given: Any) -> None:
+def create(
+    name: TaskName,
+    namespace: NamespaceName = None,
+    store: options.StoreFile = None,
+    **given: Any,
+) -> None:
     """Make a labelling task of a file of rows, or of the texts of a run."""
     with open_named(store, name, namespace) as (settings, resources, space, own):
         new = TaskOptions(**read_given(TaskOptions, {**given, "name": own}))
@@ -73,19 +80,6 @@ def create(name: str, namespace: str | None, store: str | None, **given: Any) ->
     )
 
 
-_DATA, _NAME, *_OPTIONS = parameters_of(TaskOptions)
-give_parameters(
-    create,
-    [
-        _NAME,
-        _DATA,
-        *_OPTIONS,
-        keyword("namespace", NamespaceName),
-        keyword("store", options.StoreFile),
-    ],
-)
-
-
 def list_tasks(
     as_json: options.Json = False,
     namespace: NamespaceName = None,
@@ -94,17 +88,19 @@ def list_tasks(
     """List the labelling tasks, with how much each person has labelled."""
     with open_named(store, namespace=namespace) as (_, resources, space, _own):
         tasks = resources.read(stored_labels.list_tasks, space)
-    for task in tasks:
-        if as_json:
-            print_json({**asdict(task), "spec": task.spec.model_dump(mode="json")})
-        else:
-            done = ", ".join(f"{who} {many}" for who, many in task.done.items()) or "nobody yet"
-            typer.echo(f"{task.name}: {task.spec.kind}, {task.positions:,} to label; {done}")
-    if not tasks and not as_json:
-        typer.echo(
-            f"no labelling tasks in the namespace '{space}'; make one with: textevolve labels"
-            " create NAME DATA"
-        )
+    print_list(
+        tasks,
+        lambda task: {**asdict(task), "spec": task.spec.model_dump(mode="json")},
+        print_lines(_describe),
+        f"no labelling tasks in the namespace '{space}'; make one with: textevolve labels create"
+        " NAME DATA",
+        as_json=as_json,
+    )
+
+
+def _describe(task: StoredTask) -> str:
+    done = ", ".join(f"{who} {many}" for who, many in task.done.items()) or "nobody yet"
+    return f"{task.name}: {task.spec.kind}, {task.positions:,} to label; {done}"
 
 
 def show(
@@ -157,8 +153,7 @@ def delete(
     """Delete a labelling task with all its labels."""
     with open_named(store, name, namespace) as (_, resources, space, own):
         task = resources.read(stored_labels.find_task, space, own)
-        if not yes:
-            labels = wording.count(sum(task.done.values()), "label")
-            typer.confirm(f"Delete the labelling task {own} with {labels}?", abort=True)
+        labels = wording.count(sum(task.done.values()), "label")
+        options.confirm(f"Delete the labelling task {own} with {labels}?", yes)
         resources.write(stored_labels.delete_task, task.id)
     typer.echo(f"deleted the labelling task {own}")

@@ -20,9 +20,10 @@ from textevolve.api.opened import keep_namespace
 from textevolve.cli import options, say
 from textevolve.cli.drawing import open_console, open_status
 from textevolve.cli.execution import fetch_weights
-from textevolve.cli.resources import SOURCE, NamespaceName, Yes, report_losses
+from textevolve.cli.options import NamespaceName, Yes
+from textevolve.cli.resources import SOURCE, report_losses
 from textevolve.cli.results import print_json
-from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
+from textevolve.cli.spec_options import read_given, takes
 from textevolve.memory.memory_spec import MemorySpec, memory_data
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import MemoryRecord
@@ -47,6 +48,11 @@ CollectionName = Annotated[
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Memories, by their ids.")]
 Closed = Annotated[
     bool, typer.Option("--closed", help="Also those that were superseded or forgotten.")
+]
+Query = Annotated[str, typer.Argument(metavar="QUERY", help="A text, @FILE, or -.")]
+AsOf = Annotated[
+    str | None,
+    typer.Option("--as-of", metavar="DATE", help="What held then, such as 2025-01-31 (UTC)."),
 ]
 PAGE = 500
 
@@ -80,24 +86,40 @@ def _print(memories: Sequence[MemoryRecord], as_json: bool, draw: Callable[[], R
         print_json(memory_data(memory))
 
 
-def add(collection: str, **given: Any) -> None:
+@takes(MemorySpec, "relations", "cites")
+def add(
+    collection: CollectionName,
+    as_json: options.Json = False,
+    namespace: NamespaceName = None,
+    store: options.StoreFile = None,
+    **given: Any,
+) -> None:
     """Keep a memory: a text, @FILE or - for standard input."""
     fields = read_given(MemorySpec, given)
     spec = MemorySpec(**fields)  # what is wrong is said before anything is opened
-    with _open(collection, given["namespace"], given["store"], embeds=True) as memories:
+    with _open(collection, namespace, store, embeds=True) as memories:
         kept = memories.add(**fields)
-        if given["as_json"]:
+        if as_json:
             print_json(memory_data(kept))
         else:
             typer.echo(f"kept {kept.id}: {wording.shorten(spec.text, 60)}")
 
 
-def search(collection: str, query: str, **given: Any) -> None:
+@takes(RecallSettings, "collections", "summarize")
+def search(
+    collection: CollectionName,
+    query: Query,
+    as_of: AsOf = None,
+    as_json: options.Json = False,
+    namespace: NamespaceName = None,
+    store: options.StoreFile = None,
+    **given: Any,
+) -> None:
     """Find what bears on a question, best first, with the parts of each score."""
     fields = read_given(RecallSettings, given)
-    with _open(collection, given["namespace"], given["store"], embeds=True) as memories:
-        found = memories.search(options.read_argument(query), as_of=given["as_of"], **fields)
-        if given["as_json"]:
+    with _open(collection, namespace, store, embeds=True) as memories:
+        found = memories.search(options.read_argument(query), as_of=as_of, **fields)
+        if as_json:
             for one in found.memories:
                 print_json(recalled_data(one))
         else:
@@ -162,9 +184,8 @@ def forget(
         found = space.find_memories(*ids)
         if erase:
             report_losses(space.find_losses(*ids))
-        if erase and not yes:
             what = wording.count(len(found), "memory").replace("memorys", "memories")
-            typer.confirm(f"Erase {what} for good?", abort=True)
+            options.confirm(f"Erase {what} for good?", yes)
         for collection in dict.fromkeys(one.collection for one in found):
             own = [one.id for one in found if one.collection == collection]
             space.memories(collection).forget(*own, erase=erase)
@@ -262,25 +283,3 @@ def _stream(memories: Memories, *, closed: bool) -> Iterator[MemoryRecord]:
     while page := memories.list(limit=PAGE, after=after, closed=closed):
         yield from page
         after = page[-1].id
-
-
-_COLLECTION = keyword("collection", CollectionName, ...)
-_SHARED = [
-    keyword("as_json", options.Json, False),
-    keyword("namespace", NamespaceName),
-    keyword("store", options.StoreFile),
-]
-_ADDED = [one for one in parameters_of(MemorySpec) if one.name not in ("relations", "cites")]
-_RECALLED = [
-    one for one in parameters_of(RecallSettings) if one.name not in ("collections", "summarize")
-]
-_QUERY = Annotated[str, typer.Argument(metavar="QUERY", help="A text, @FILE, or -.")]
-_AS_OF = Annotated[
-    str | None,
-    typer.Option("--as-of", metavar="DATE", help="What held then, such as 2025-01-31 (UTC)."),
-]
-give_parameters(add, [_COLLECTION, *_ADDED, *_SHARED])
-give_parameters(
-    search,
-    [_COLLECTION, keyword("query", _QUERY, ...), keyword("as_of", _AS_OF), *_RECALLED, *_SHARED],
-)

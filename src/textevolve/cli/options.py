@@ -58,6 +58,11 @@ Json = Annotated[
     bool,
     typer.Option("--json", help="Print JSON, a line for each record.", rich_help_panel=RUN),
 ]
+NamespaceName = Annotated[
+    str | None,
+    typer.Option("--namespace", metavar="NAME", help="The namespace; else that of the settings."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 StoreFile = Annotated[
     str | None,
     typer.Option(
@@ -76,3 +81,9 @@ ServerAddress = Annotated[
         rich_help_panel=ADVANCED,
     ),
 ]
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before a deletion, unless it is answered already."""
+    if not yes:
+        typer.confirm(question, abort=True)

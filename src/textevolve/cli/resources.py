@@ -20,7 +20,8 @@ from textevolve.api.opened import keep_namespace
 from textevolve.cli import options, say
 from textevolve.cli.drawing import open_console, open_status
 from textevolve.cli.execution import fetch_weights
-from textevolve.cli.results import print_json
+from textevolve.cli.options import NamespaceName, Yes
+from textevolve.cli.results import print_json, print_list
 from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
 from textevolve.errors import InputError
 from textevolve.report.terminal import print_report
@@ -35,11 +36,6 @@ UNNAMED = ("list", "import")
 """Verbs that take no name."""
 TEXT_ONLY = ("delete", "export", "import")
 """Verbs without `--json`."""
-NamespaceName = Annotated[
-    str | None,
-    typer.Option("--namespace", metavar="NAME", help="The namespace; that of the settings else."),
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Unset = Annotated[
     list[str] | None,
     typer.Option("--unset", metavar="FIELD", help="Back to its default. Repeatable."),
@@ -128,17 +124,14 @@ def create(call: ResourceCall) -> None:
 
 def list_all(call: ResourceCall) -> None:
     """List the {many}."""
-    rows = call.describe(call.group.list())
-    if call.given["as_json"]:
-        for row in rows:
-            print_json(row)
-    elif rows:
-        print_report(draw_list(call.kind, rows), open_console())
-    else:
-        typer.echo(
-            f"no {call.kind.command}{call.kind.place(call.space.name)}; make one with: textevolve"
-            f" {call.kind.command_path} create NAME"
-        )
+    print_list(
+        call.describe(call.group.list()),
+        dict,
+        lambda rows: print_report(draw_list(call.kind, list(rows)), open_console()),
+        f"no {call.kind.command}{call.kind.place(call.space.name)}; make one with: textevolve"
+        f" {call.kind.command_path} create NAME",
+        as_json=call.given["as_json"],
+    )
 
 
 def show(call: ResourceCall, *, versions: Versions = False) -> None:
@@ -181,9 +174,8 @@ def delete(call: ResourceCall, *, force: Force = False, yes: Yes = False) -> Non
     kind, name = call.kind, call.name
     call.group.get(name)
     report_losses(call.group.find_losses(name))
-    if not yes:
-        held = f" with {kind.holds}" if kind.holds else ""
-        typer.confirm(f"Delete the {kind.noun} {name}{held}?", abort=True)
+    held = f" with {kind.holds}" if kind.holds else ""
+    options.confirm(f"Delete the {kind.noun} {name}{held}?", yes)
     call.group.delete(name, force=force)
     typer.echo(f"deleted the {kind.noun} {name}")
 

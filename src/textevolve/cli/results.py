@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from textevolve.cli import say
 from textevolve.errors import InputError
@@ -17,6 +17,8 @@ from textevolve.studies.junit_cases import junit_suites
 from textevolve.studies.reporting import ROWS, WHOLE, check_format, json_line, write_output
 from textevolve.studies.stored import Records, read_spec, read_stored
 from textevolve.studies.study import AnyStudy
+
+T = TypeVar("T")
 
 
 def ending_of(output: str) -> str:
@@ -90,3 +92,26 @@ def write_line(study: AnyStudy, record: Any) -> str:
 def print_json(data: Any) -> None:
     """One line of JSON; a figure that does not exist is null."""
     print(json_line(data).decode(), end="")
+
+
+def print_list(
+    items: Sequence[T],
+    data: Callable[[T], Any],
+    draw: Callable[[Sequence[T]], None],
+    empty: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Print a list: JSON lines, or drawn for a person, or a sentence if there is nothing."""
+    if as_json:
+        for item in items:
+            print_json(data(item))
+    elif items:
+        draw(items)
+    else:
+        print(empty)
+
+
+def print_lines(line: Callable[[T], str]) -> Callable[[Sequence[T]], None]:
+    """Draw each item of a list as a line."""
+    return lambda items: print("\n".join(map(line, items)))

@@ -12,7 +12,7 @@ import typer
 from textevolve.cli import options, say
 from textevolve.cli.drawing import open_console
 from textevolve.cli.remote import fetch_run, watch_run
-from textevolve.cli.results import check_outputs, print_json, write_line, write_outputs
+from textevolve.cli.results import check_outputs, print_json, print_list, write_line, write_outputs
 from textevolve.cli.run_tables import WantedFormat, list_records, report_runs, run_data
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import LIMIT_OPTIONS, RunOptions, shape_command, take_launch
@@ -55,14 +55,14 @@ def list_runs(
     else:
         with open_store(settings.store) as opened:
             rows = [(run, opened.run_totals(run.id)) for run in opened.list_runs(limit)]
-    if as_json:
-        for run, totals in rows:
-            print_json(run_data(run, totals))
-    elif rows:
-        print_report(report_runs(rows), open_console())
-    else:
-        where = settings.store if there is None else there.address
-        typer.echo(f"no runs in {where}; make one with: textevolve evaluate")
+    where = settings.store if there is None else there.address
+    print_list(
+        rows,
+        lambda row: run_data(*row),
+        lambda rows: print_report(report_runs(rows), open_console()),
+        f"no runs in {where}; make one with: textevolve evaluate",
+        as_json=as_json,
+    )
 
 
 def show(
@@ -215,7 +215,7 @@ def compare(
 
 def delete(
     run: RunName,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: options.Yes = False,
     server: options.ServerAddress = None,
     store: options.StoreFile = None,
 ) -> None:
@@ -223,15 +223,13 @@ def delete(
     settings, _ = read_settings({"store": store, "server": server})
     if (there := remote_server(settings)) is not None:
         told = sync.run(there.get(run))
-        if not yes:
-            typer.confirm(f"Remove run {told.id} ({told.cases} cases)?", abort=True)
+        options.confirm(f"Remove run {told.id} ({told.cases} cases)?", yes)
         sync.run(there.delete(told.id))
         typer.echo(f"removed run {told.id} at {there.address}")
         return
     with open_store(settings.store) as opened:
         record = opened.get_run(run)
-        if not yes:
-            typer.confirm(f"Remove run {record.id} ({record.n_cases} cases)?", abort=True)
+        options.confirm(f"Remove run {record.id} ({record.n_cases} cases)?", yes)
         freed = opened.delete_run(record.id)
     typer.echo(f"removed run {record.id}: {freed.cases} cases, {freed.calls} calls")
 

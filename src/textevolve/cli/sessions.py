@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from textevolve.agents.resources import split_name
-from textevolve.agents.session import as_openai
+from textevolve.agents.session import ChatSession, as_openai
 from textevolve.cli import options, say
-from textevolve.cli.resources import NamespaceName, Yes
-from textevolve.cli.results import print_json
+from textevolve.cli.execution import open_named
+from textevolve.cli.options import NamespaceName, Yes
+from textevolve.cli.results import print_json, print_lines, print_list
 from textevolve.report.files import open_target
 from textevolve.report.wording import count, shorten, visible
-from textevolve.settings import read_settings
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
 from textevolve.store.sessions import StoredSessions
 
 SessionName = Annotated[str, typer.Argument(help="Its id, the start of it, or 'last'.")]
@@ -35,22 +35,20 @@ def list_sessions(
     store: options.StoreFile = None,
 ) -> None:
     """List the chats that are kept."""
-    settings, _ = read_settings({"store": store})
-    space, agent_id = namespace or settings.namespace, None
-    with closing(Store(settings.memory_location)) as resources:
+    with open_named(store, namespace=namespace) as (_, resources, space, _own):
+        agent_id = None
         if agent is not None:
             space, name = split_name(agent, space)
             agent_id = resources.read(kinds.get, kinds.AGENTS, space, name).id
         chats = resources.sessions(space).list(agent_id=agent_id, limit=limit)
-    for chat in chats:
-        if as_json:
-            print_json(asdict(chat))
-        else:
-            who = f"{chat.agent}{f' with {chat.user}' if chat.user else ''}"
-            line = f"{_write_time(chat.updated)}  {chat.messages:3}  {shorten(who, 30):30}"
-            typer.echo(f"{line}  {shorten(chat.title, 24)}\n  {chat.id}")
-    if not chats and not as_json:
-        typer.echo(f"no chats in the namespace '{space}'; begin one with: textevolve chat AGENT")
+    empty = f"no chats in the namespace '{space}'; begin one with: textevolve chat AGENT"
+    print_list(chats, asdict, print_lines(_describe), empty, as_json=as_json)
+
+
+def _describe(chat: ChatSession) -> str:
+    who = f"{chat.agent}{f' with {chat.user}' if chat.user else ''}"
+    line = f"{_write_time(chat.updated)}  {chat.messages:3}  {shorten(who, 30):30}"
+    return f"{line}  {shorten(chat.title, 24)}\n  {chat.id}"
 
 
 def show(
@@ -87,8 +85,7 @@ def delete(
     with _open(namespace, store) as sessions:
         chat = sessions.get(session)
         messages = count(chat.messages, "message")
-        if not yes:
-            typer.confirm(f"Remove session {chat.id} ({messages})?", abort=True)
+        options.confirm(f"Remove session {chat.id} ({messages})?", yes)
         sessions.delete(chat.id)
     typer.echo(f"removed session {chat.id}: {messages}")
 
@@ -111,9 +108,8 @@ def export(
 
 @contextmanager
 def _open(namespace: str | None, store: str | None) -> Generator[StoredSessions]:
-    settings, _ = read_settings({"store": store})
-    with closing(Store(settings.memory_location)) as resources:
-        yield resources.sessions(namespace or settings.namespace)
+    with open_named(store, namespace=namespace) as (_, resources, space, _own):
+        yield resources.sessions(space)
 
 
 def _write_time(when: float) -> str:

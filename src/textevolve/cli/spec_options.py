@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin
 
 import typer
 import yaml
@@ -20,6 +20,8 @@ from textevolve.cli.options import read_argument
 from textevolve.errors import InputError
 from textevolve.rows import names_rows, read_text
 from textevolve.spec import Frozen, noted_of
+
+F = TypeVar("F", bound=Callable[..., None])
 
 
 def parameters_of(spec: type[Frozen]) -> list[inspect.Parameter]:
@@ -56,6 +58,21 @@ def give_parameters(
     made.__signature__ = inspect.Signature(list(parameters))
     made.__annotations__ = {one.name: one.annotation for one in parameters}
     return command
+
+
+def takes(spec: type[Frozen], *without: str) -> Callable[[F], F]:
+    """Give a command the options of a specification in place of its `**given`."""
+
+    def shape(command: F) -> F:
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        named = [each.replace(kind=each.KEYWORD_ONLY) for each in own if each.name != "given"]
+        required = [each for each in named if each.default is each.empty]
+        optional = [each for each in named if each.default is not each.empty]
+        fields = [each for each in parameters_of(spec) if each.name not in without]
+        give_parameters(command, [*required, *fields, *optional])
+        return command
+
+    return shape
 
 
 def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:

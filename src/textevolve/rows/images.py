@@ -73,7 +73,7 @@ def read_images(value: object, where: str, reading: ImageReading) -> tuple[str, 
     if len(cells) > reading.most_images:
         raise InputError(
             f"{where}: holds {len(cells)} images, and a case may have {reading.most_images}; raise"
-            " --images-per-case"
+            " images_per_case in a study's file"
         )
     urls: list[str] = []
     for cell in cells:
@@ -81,7 +81,8 @@ def read_images(value: object, where: str, reading: ImageReading) -> tuple[str, 
         if len(content) > reading.most_bytes:
             most = reading.most_bytes / MIB
             raise InputError(
-                f"{name}: an image may have {most:.3g} MiB; make it smaller, or raise --image-limit"
+                f"{name}: an image may have {most:.3g} MiB; make it smaller, or raise"
+                " image_limit in a study's file"
             )
         urls.append(image_url(content, name))
     return tuple(urls)
