@@ -10,9 +10,8 @@ from collections.abc import Iterable
 import pytest
 from rich.console import Console
 
-from textevolve.cli.display import Progress
-from textevolve.cli.pace import Pace
-from textevolve.cli.run_tables import report_runs, run_data
+from textevolve.cli.display import Pace, Progress
+from textevolve.cli.runs import report_runs, run_data
 from textevolve.debate.candidate_order import draw_labels, place_candidates
 from textevolve.debate.profile import Agent, Profile, load_profile, override
 from textevolve.debate.result import DebateResult, Points, Turn

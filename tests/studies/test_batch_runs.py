@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parameter_sets import slow_but_first
-from textevolve.cli.pace import Slowness
+from textevolve.cli.display import Slowness
 from textevolve.events import BatchPolled
 from textevolve.llm.batches.gathering import read_line, write_asked
 from textevolve.llm.batches.ledger import batch_price

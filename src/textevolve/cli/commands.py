@@ -409,7 +409,7 @@ WORK = {
                 "runs cancel last --server https://texts.example.org",
             ),
             "cancel-batch": _command(
-                "batches:cancel_batch",
+                "runs:cancel_batch",
                 "Cancel a run's batch jobs at their provider.",
                 "runs cancel-batch last",
                 "runs cancel-batch 3f9a --forget",
@@ -423,7 +423,7 @@ WORK = {
         },
     ),
     "view": _command(
-        "view:view",
+        "serve:view",
         "Look at runs in the browser, on this machine.",
         "view",
         "view last --no-browser --port 8000",
@@ -604,7 +604,7 @@ WORK = {
                 "models check qwen2.5-coder-1.5b",
             ),
             "quantize": _command(
-                "quantize:quantize",
+                "models:quantize",
                 "Make files of weights with fewer bits from a GGUF file.",
                 "models quantize qwen2.5-coder-1.5b --to q8_0,q4_0",
                 "models quantize model-f16.gguf --to q5_0 -o quants",
@@ -671,19 +671,19 @@ WORK = {
                 "Make, list and revoke keys of a server's clients.",
                 {
                     "add": _command(
-                        "keys:add",
+                        "config:add_key",
                         "Make a key. It is printed once.",
                         "config keys add ann --expires 30d",
                         "config keys add bot --scope run --namespace acme --streams 8",
                     ),
                     "list": _command(
-                        "keys:list_keys",
+                        "config:list_keys",
                         "List all keys, also those that have ended.",
                         "config keys list",
                         "config keys list --json",
                     ),
                     "revoke": _command(
-                        "keys:revoke",
+                        "config:revoke_key",
                         "End a key at once, with its sessions in browsers.",
                         "config keys revoke ann",
                         "config keys revoke ke_3f9a",
@@ -694,25 +694,25 @@ WORK = {
                 "Copy, check and measure the database that keeps everything.",
                 {
                     "copy": _command(
-                        "store:copy",
+                        "config:copy_database",
                         "Copy a store into a new one, and compare both; a broken copy resumes.",
                         "config store copy runs.db copy.db",
                         "config store copy runs.db postgresql://ann@db.example.org/texts",
                     ),
                     "stats": _command(
-                        "store:stats",
+                        "config:measure_store",
                         "Tell how much a store holds.",
                         "config store stats",
                         "config store stats --json",
                     ),
                     "vacuum": _command(
-                        "store:vacuum",
+                        "config:vacuum_store",
                         "Give back unused room, such as that of deleted runs.",
                         "config store vacuum",
                         "config store vacuum --store runs.db",
                     ),
                     "check": _command(
-                        "store:check",
+                        "config:check_store",
                         "Check a store; save what is whole into a new one.",
                         "config store check",
                         "config store check --salvage saved.db",

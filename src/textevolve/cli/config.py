@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
+import time
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from textevolve.settings import ENVIRONMENT, read_settings, settings_files
+from textevolve.cli import PARTLY, options, say
+from textevolve.cli.execution import open_named
+from textevolve.cli.results import print_json, print_lines, print_list
+from textevolve.cli.spec_options import read_given, takes
+from textevolve.errors import InputError
+from textevolve.report.wording import visible
+from textevolve.settings import (
+    ENVIRONMENT,
+    StoreLocation,
+    read_settings,
+    settings_files,
+    store_location,
+)
+from textevolve.store import keys as stored_keys
+from textevolve.store import upkeep
+from textevolve.store.copying import copy_store
+from textevolve.store.keys import KeySpec, StoredKey
 
 
 def show(
@@ -30,3 +50,194 @@ def show(
     for path in settings_files():
         typer.echo(f"  {path}{'' if path.exists() else '  (not there)'}")
     typer.echo(f"  the environment: {', '.join(ENVIRONMENT)}")
+
+
+KeyName = Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what it is for.")]
+Expires = Annotated[
+    str | None,
+    typer.Option("--expires", metavar="TIME", help="How long it is valid, as 12h or 30d."),
+]
+UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+
+
+@takes(KeySpec)
+def add_key(
+    name: KeyName,
+    expires: Expires = None,
+    as_json: options.Json = False,
+    store: options.StoreFile = None,
+    **given: Any,
+) -> None:
+    """Make a key. It is printed once, and cannot be shown again."""
+    name, end = name.strip(), read_expiry(expires)
+    if not name or not name.isprintable():
+        raise InputError("the name of a key must not be empty, nor hold control characters")
+    spec = KeySpec(**read_given(KeySpec, given))
+    with open_named(store) as (_, resources, _space, _own):
+        made, text = resources.write(stored_keys.add_key, name, spec, end)
+    if as_json:
+        print_json({**_key_data(made), "key": text})
+    else:
+        say(f"made the key '{name}' ({_say_rights(made)}); it cannot be shown again:")
+        typer.echo(text)
+
+
+def list_keys(as_json: options.Json = False, store: options.StoreFile = None) -> None:
+    """List all keys, also those that have ended."""
+    with open_named(store) as (_, resources, _space, _own):
+        keys = resources.read(stored_keys.list_keys)
+    empty = "no keys; make one with: textevolve config keys add NAME"
+    print_list(keys, _key_data, print_lines(_describe_key), empty, as_json=as_json)
+
+
+def _describe_key(key: StoredKey) -> str:
+    used = f"last used {_say_time(key.used)}" if key.used else "never used"
+    return f"{visible(key.name):20}  {_say_state(key)}, {used}\n  {key.id}  {_say_rights(key)}"
+
+
+def revoke_key(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The key's name, or its id.")],
+    store: options.StoreFile = None,
+) -> None:
+    """End a key at once, with the sessions of browsers that were begun with it."""
+    with open_named(store) as (_, resources, _space, _own):
+        found = resources.write(stored_keys.revoke_key, name)
+    typer.echo(f"the key '{visible(found.name)}' ({found.id}) is revoked")
+
+
+def read_expiry(given: str | None) -> float | None:
+    """When a key ends, in seconds since 1970.
+
+    Raises:
+        InputError: this is no time.
+    """
+    if given is None:
+        return None
+    match = re.fullmatch(r"([1-9]\d{0,4})([mhdw])", given.strip())
+    if match is None:
+        raise InputError(f"--expires: give a number of m, h, d or w, such as 30d, not '{given}'")
+    return time.time() + int(match[1]) * UNITS[match[2]]
+
+
+def _key_data(key: StoredKey) -> dict[str, Any]:
+    return {**asdict(key), "spec": key.spec.model_dump(), "live": key.live}
+
+
+def _say_rights(key: StoredKey) -> str:
+    limits = key.spec.limits.model_dump(exclude_none=True)
+    told = [f"{value:,} {name.replace('_', ' ')}" for name, value in limits.items()]
+    where = ", ".join(key.spec.namespaces) or "all namespaces"
+    return "; ".join([" ".join(key.spec.scopes), where, *told])
+
+
+def _say_state(key: StoredKey) -> str:
+    if key.revoked is not None:
+        return f"revoked {_say_time(key.revoked)}"
+    if key.expires is None:
+        return "valid until it is revoked"
+    return f"{'valid until' if key.live else 'expired'} {_say_time(key.expires)}"
+
+
+def _say_time(when: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
+
+
+OneObject = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
+
+
+def copy_database(
+    source: Annotated[
+        str, typer.Argument(metavar="FROM", help="A file, or a postgresql:// address.")
+    ],
+    target: Annotated[
+        str, typer.Argument(metavar="TO", help="A new file, or the address of an empty database.")
+    ],
+    as_json: OneObject = False,
+) -> None:
+    """Copy all of a store into another one, and compare both; broken off, it is gone on with."""
+    first, second = _locate(source), _locate(target)
+    if isinstance(first, Path) and not first.expanduser().is_file():
+        raise InputError(f"store {first}: there is no such file")
+    copied = copy_store(first, second)
+    if as_json:
+        print_json({"from": str(first), "to": str(second), **asdict(copied)})
+        return
+    rows = ", ".join(f"{number:,} {kind}" for kind, number in copied.rows.items() if number)
+    typer.echo(f"{second}: has all that is in {first}\n{rows or 'nothing'}\nSHA-256 {copied.hash}")
+
+
+def measure_store(as_json: OneObject = False, store: options.StoreFile = None) -> None:
+    """Tell how much a store holds, and what it takes."""
+    settings, _ = read_settings({"store": store})
+    found = upkeep.read_stats(settings.store)
+    cases = found.rows["cases"]
+    if as_json:
+        each = found.bytes / cases if cases else None
+        print_json({"store": str(settings.store), **asdict(found), "bytes_a_case": each})
+        return
+    free = f", {found.free / 1e6:.1f} MB of them free" if found.free else ""
+    each = f", {found.bytes / cases / 1e3:.1f} kB a case" if cases else ""
+    typer.echo(f"{settings.store}: {found.engine}, schema {found.revision}")
+    typer.echo(f"size: {found.bytes / 1e6:.1f} MB{free}{each}")
+    typer.echo("runs: " + (", ".join(f"{n:,} {state}" for state, n in found.runs.items()) or "0"))
+    rows = ", ".join(f"{number:,} {kind}" for kind, number in found.rows.items() if number)
+    typer.echo(f"rows: {rows or 'none'}")
+
+
+def vacuum_store(as_json: OneObject = False, store: options.StoreFile = None) -> None:
+    """Give back the room that nothing needs any more, such as that of removed runs."""
+    settings, _ = read_settings({"store": store})
+    before, after = upkeep.vacuum_store(settings.store)
+    if as_json:
+        print_json({"store": str(settings.store), "before": before, "after": after})
+    else:
+        typer.echo(f"{settings.store}: {before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now")
+
+
+def check_store(
+    salvage: Annotated[
+        Path | None, typer.Option(help="A new file, into which what is whole is copied.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+    store: options.StoreFile = None,
+) -> None:
+    """Tell what of the store is whole, and save that into a new one where it is damaged.
+
+    Exit codes: 0 all is whole; 1 the store cannot be read, or the new one not be written; 3 the
+    store is damaged.
+    """
+    settings, _ = read_settings({"store": store})
+    found = upkeep.check(settings.store, salvage)
+    if as_json:
+        unread = sum(found.skipped.values())
+        figures = {**asdict(found), "unread": unread, "damaged": found.damaged}
+        print_json({"store": str(settings.store), **figures})
+    else:
+        _print_findings(found, settings.store)
+    if salvage is not None:
+        say(f"what is whole is in {salvage}; use it with --store, or put it in place of the other")
+    raise typer.Exit(PARTLY if found.damaged else 0)
+
+
+def _print_findings(found: upkeep.Findings, path: StoreLocation) -> None:
+    whole = ", ".join(f"{number:,} {kind}" for kind, number in found.whole.items())
+    typer.echo(f"{path}: {'is damaged' if found.damaged else 'all is whole'}\nwhole: {whole}")
+    for run, kinds in found.lost.items():
+        if "runs" in kinds:
+            typer.echo(f"run {run}: is lost; answers that are whole are found by its command again")
+        lost = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items() if kind != "runs")
+        if lost:
+            typer.echo(f"run {run}: lost {lost}; its command again takes in and asks what is lost")
+    if found.skipped:
+        places = ", ".join(f"{number:,} in {table}" for table, number in found.skipped.items())
+        typer.echo(f"unreadable places: {places}; each may have held several rows")
+    if found.complaint:
+        typer.echo(f"SQLite says: {found.complaint}")
+        typer.echo("Rows may be missing that are not listed here.")
+
+
+def _locate(given: str) -> StoreLocation:
+    try:
+        return store_location(given)
+    except ValueError as error:
+        raise InputError(str(error)) from None

@@ -6,15 +6,18 @@ import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from textevolve.errors import FatalModelError
+from textevolve.cli import say
+from textevolve.errors import FatalModelError, InputError
 from textevolve.llm import weights
 from textevolve.llm.providers import LOCAL, PROVIDERS
-from textevolve.llm.weights import Progress, ReportProgress
-from textevolve.settings import read_settings
+from textevolve.llm.quantize import Quantized, quantize_file, quantized_name, refuse_target
+from textevolve.llm.weights import Progress, ReportProgress, fetch
+from textevolve.settings import Settings, read_settings
 
 
 def list_models(
@@ -115,3 +118,84 @@ def draw_transfer() -> Generator[ReportProgress]:
 
     with bar:
         yield report
+
+
+def quantize(
+    file: Annotated[
+        str, typer.Argument(help="A GGUF file, or the name of a local model, which is fetched.")
+    ],
+    to: Annotated[
+        list[str],
+        typer.Option(
+            help="The types to make, as in q8_0,q5_0,q4_0. Repeatable. Of f32, f16, bf16, q8_0,"
+            " q5_1, q5_0, q4_1, q4_0; with llama.cpp's own code, which comes with"
+            " textevolve[local], also of q6_k, q5_k_m, q5_k_s, q4_k_m, q4_k_s, q3_k_l, q3_k_m,"
+            " q3_k_s, q2_k.",
+            metavar="TYPE,...",
+        ),
+    ],
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", help="The folder to write to; else the file's own."),
+    ] = None,
+    allow_requantize: Annotated[
+        bool,
+        typer.Option(
+            "--allow-requantize", help="Quantise what is quantised already, which loses twice."
+        ),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write files anew that are there.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON list.")] = False,
+) -> None:
+    """Make files of weights with fewer bits from a GGUF file.
+
+    What that costs in quality and gains in speed: textevolve models compare-quants.
+    """
+    settings, _ = read_settings()
+    source = _find_source(file, settings)
+    types = list(dict.fromkeys(name for given in to for name in given.split(",") if name.strip()))
+    if not types:
+        raise InputError("--to: name at least one type, such as q8_0")
+    folder = source.parent if output is None else Path(output).expanduser()
+    targets = {name: folder / quantized_name(source, name) for name in types}
+    for into in targets.values():  # before the first takes its time
+        refuse_target(source, into, force=force)
+    made: list[Quantized] = []
+    for name, into in targets.items():
+        with draw_transfer() as report:
+            how = {"allow_requantize": allow_requantize, "force": force}
+            one = quantize_file(source, name, into, **how, report=report)
+        made.append(one)
+        for note in one.notes:
+            say(f"note: {note}")
+        if not as_json:
+            _tell(one, settings)
+    if as_json:
+        typer.echo(json.dumps([asdict(one) | {"path": str(one.path)} for one in made], indent=2))
+
+
+def _find_source(file: str, settings: Settings) -> Path:
+    name = file.removeprefix(f"{LOCAL}/")
+    if Path(name).expanduser().is_dir():
+        raise InputError(
+            f"{file}: is a folder. Models as folders of safetensors are first converted to GGUF, by"
+            " llama.cpp's convert_hf_to_gguf.py; see docs/quantization.md"
+        )
+    if name.endswith(".safetensors"):
+        return _find_source(str(Path(name).expanduser().parent), settings)
+    with draw_transfer() as report:
+        return fetch(name, settings, report)
+
+
+def _tell(made: Quantized, settings: Settings) -> None:
+    kinds = ", ".join(f"{count} {name}" for name, count in made.tensors.items())
+    share = made.bytes / made.source_bytes
+    typer.echo(
+        f"{made.path}: {made.bytes / 1e6:,.1f} MB, {share:.0%} of the source; tensors: {kinds};"
+        f" {made.seconds:.0f} s"
+    )
+    typer.echo(f"SHA-256 {made.sha256}")
+    own = made.path.parent.resolve() == settings.weights_folder.resolve()
+    typer.echo(f"used as local/{made.path.stem if own else made.path.resolve()}")

@@ -4,8 +4,11 @@ asking again."""
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -13,27 +16,31 @@ from textevolve.cli import options, say
 from textevolve.cli.drawing import open_console
 from textevolve.cli.remote import fetch_run, watch_run
 from textevolve.cli.results import check_outputs, print_json, print_list, write_line, write_outputs
-from textevolve.cli.run_tables import WantedFormat, list_records, report_runs, run_data
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import LIMIT_OPTIONS, RunOptions, shape_command, take_launch
 from textevolve.cli.working import execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
+from textevolve.llm.batches.gathering import cancel_job, forget_job
+from textevolve.llm.batches.ledger import BatchMeans, ConfirmingJournal, KeptBatch
 from textevolve.reach import add_files
 from textevolve.remote.mirror import record_of, totals_of
 from textevolve.remote.runs import remote_server
+from textevolve.report import wording
+from textevolve.report.blocks import Column, Report, Table
 from textevolve.report.terminal import print_report
 from textevolve.server.studies.uploads import files_folder
 from textevolve.settings import Settings, read_settings
+from textevolve.store.records import Found, Kept, RecordOrder
 from textevolve.store.repository import Store, open_store
-from textevolve.store.runs import RunRecord
+from textevolve.store.runs import RunRecord, RunTotals
 from textevolve.studies import driver
 from textevolve.studies.comparison import compare_stored
 from textevolve.studies.evaluate_spec import DebateParameters, given_parameters
 from textevolve.studies.kinds import find_study
 from textevolve.studies.reporting import make_data, make_report
 from textevolve.studies.stored import read_records, read_stored
-from textevolve.studies.study import AnyStudy
+from textevolve.studies.study import AnyStudy, Row
 
 RunName = Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")]
 Turns = Annotated[
@@ -278,3 +285,141 @@ def _get_restored(store: Store, which: str, settings: Settings) -> tuple[RunReco
 def _restore(store: Store, run: RunRecord, settings: Settings) -> None:
     if reason := sync.run(driver.restore_records(store, run, settings)):
         say(f"these are the records that were kept: {reason}")
+
+
+ORDERS = ("score", "-score")
+SHOWN = 200
+
+
+def run_data(run: RunRecord, totals: RunTotals) -> dict[str, object]:
+    """A run as JSON-ready data."""
+    return {
+        "id": run.id,
+        "name": run.name,
+        "kind": _kind(run),
+        "status": run.status,
+        "created": run.created,
+        "updated": run.updated,
+        "source": run.source,
+        "cases": run.n_cases,
+        "model": run.spec.get("model"),
+        "calls": totals.spent.calls,
+        "failed_calls": totals.failed,
+        "reused_calls": totals.reused.calls,
+        "tokens": totals.spent.tokens,
+        "cost": totals.spent.cost,
+        "cached_tokens": totals.spent.cached_tokens,
+        "saved_by_caching": totals.spent.saved,
+    }
+
+
+def _kind(run: RunRecord) -> str:
+    return str(run.spec.get("kind", "evaluate"))
+
+
+def report_runs(rows: Sequence[tuple[RunRecord, RunTotals]]) -> Report:
+    """The runs that a store keeps, with what they have used."""
+    columns = (
+        Column("run"),
+        Column("begun"),
+        Column("state"),
+        Column("kind"),
+        Column("cases", "count"),
+        Column("calls", "count"),
+        Column("tokens", "count"),
+        Column("cost"),
+        Column("name"),
+        Column("model"),
+    )
+    cells = [
+        (
+            run.id,
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created)),
+            run.status,
+            _kind(run),
+            run.n_cases,
+            totals.spent.calls,
+            totals.spent.tokens,
+            None if totals.spent.cost is None else wording.money(totals.spent.cost),
+            wording.shorten(run.name or run.source, 40),
+            wording.shorten(str(run.spec.get("model", "")), 40),
+        )
+        for run, totals in rows
+    ]
+    return Report("Runs", "", [Table("", columns, cells)])
+
+
+@dataclass(frozen=True)
+class WantedFormat:
+    """Which records are asked for, and in which order."""
+
+    failed: bool = False
+    below: float | None = None
+    sort: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.sort is not None and self.sort not in ORDERS:
+            raise InputError(f"--sort: give {' or '.join(ORDERS)}, not '{self.sort}'")
+
+    @property
+    def all(self) -> bool:
+        return not self.failed and self.below is None and self.sort is None
+
+    @property
+    def found(self) -> Found:
+        return Found(("failed", "skipped") if self.failed else (), self.below)
+
+    @property
+    def order(self) -> RecordOrder:
+        return cast(RecordOrder, self.sort or "position")
+
+
+def list_records(store: Store, run: RunRecord, wanted: WantedFormat) -> Report:
+    """The records that are wanted, a line each."""
+    columns = (Column("record"), Column("score", "score", 3), Column("state"), Column("reason"))
+    rows: list[tuple[str, float | None, str, str]] = []
+    left = 0
+    for kept in store.iterate_records(run.id, wanted.found, wanted.order):
+        if len(rows) == SHOWN:
+            left += 1
+            continue
+        rows.append((row_of(kept).name, kept.score, kept.status, wording.shorten(kept.reason, 200)))
+    note = f"{wording.count(left, 'more record')} left out; see all with --json" if left else ""
+    found = wording.count(len(rows) + left, "record")
+    return Report(f"Run {run.id}", found, [Table("Records", columns, rows, note=note)])
+
+
+def row_of(kept: Kept) -> Row:
+    return Row(kept.key, kept.position, kept.case, kept.score)
+
+
+def cancel_batch(
+    run: Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")],
+    forget: Annotated[
+        bool,
+        typer.Option(
+            "--forget",
+            help="Ask nobody: give up what the jobs may answer, so that it is asked anew.",
+        ),
+    ] = False,
+    store: options.StoreFile = None,
+) -> None:
+    """Cancel a run's batch jobs at their provider; what they answered can still be collected."""
+    settings, _ = read_settings({"store": store})
+    with open_store(settings.store) as opened:
+        record = opened.get_run(run)
+        jobs = opened.batches(record.id).all_open()
+        if not jobs:
+            typer.echo(f"run {record.id}: no batch job is open")
+        for job in jobs:
+            said = sync.run(_end(opened, record, job, settings, forget=forget))
+            typer.echo(f"run {record.id}: batch {job.id or job.mark} {said}")
+
+
+async def _end(
+    store: Store, run: RunRecord, job: KeptBatch, settings: Settings, *, forget: bool
+) -> str:
+    async with AsyncExitStack() as stack:
+        journal = ConfirmingJournal(store.journal(run.id))
+        means = BatchMeans(settings, store.batches(run.id), journal, stack)
+        return await (forget_job(job, means) if forget else cancel_job(job, means))

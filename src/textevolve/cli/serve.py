@@ -1,4 +1,4 @@
-"""`textevolve serve`: judges and models answer other programs over HTTP."""
+"""The commands `serve`, which answers other programs over HTTP, and `view`, for a browser here."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import asyncio
 import json
 from contextlib import closing, suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from textevolve.cli import options as shared
 from textevolve.cli import say
 from textevolve.cli.execution import calm_collector, fetch_weights
 from textevolve.cli.spec_options import parameters_of, read_given
@@ -16,7 +19,7 @@ from textevolve.errors import SettingsError
 from textevolve.judge_specs import judge_models
 from textevolve.server.options import ServerOptions, find_client_key, is_here
 from textevolve.settings import Settings, read_settings
-from textevolve.store import Store
+from textevolve.store import Store, open_store
 from textevolve.wiring import choose_model
 
 if TYPE_CHECKING:
@@ -85,3 +88,30 @@ def _say_protection(options: ServerOptions) -> str:
 
 _serve.__name__, _serve.__doc__ = "serve", ServerOptions.__doc__
 serve = shape_command(_serve, parameters_of(ServerOptions), ())
+
+
+def view(
+    run: Annotated[
+        str | None, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")
+    ] = None,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the browser, or say the address.")
+    ] = True,
+    port: Annotated[int, typer.Option(help="The port; 0 is any free one.", min=0, max=65535)] = 0,
+    store: shared.StoreFile = None,
+) -> None:
+    """Look at runs in the browser: their matrix, cases with transcripts and prompts, reports.
+
+    No model and no set-up is needed. Ends with Ctrl-C.
+    """
+    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+        raise SettingsError("pages need more packages: pip install 'textevolve[server]'")
+    from textevolve.server.viewing import show_pages
+
+    settings, _ = read_settings({"store": store})
+    path = "/runs"
+    if run is not None:
+        with open_store(settings.store) as opened:
+            path = f"/runs/{opened.get_run(run).id}"
+    told = f"shows {settings.store}; Ctrl-C ends it"
+    show_pages(settings, path, port, lambda url: say(f"{url} {told}"), browser=browser)

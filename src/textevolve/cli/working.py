@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from textevolve.cli import GATED, INTERRUPTED, PARTLY, say
-from textevolve.cli.batches import describe_jobs, say_open_jobs
 from textevolve.cli.display import open_progress
 from textevolve.cli.drawing import open_console
 from textevolve.cli.execution import calm_collector, fetch_models
@@ -29,6 +28,7 @@ from textevolve.studies import driver
 from textevolve.studies.baseline import check_run, find_baseline
 from textevolve.studies.gates import UNGATED, Gated
 from textevolve.studies.kinds import find_study
+from textevolve.studies.rehearsal import describe_batches
 from textevolve.studies.reporting import make_data, make_report
 from textevolve.studies.stored import StoredSpec, read_records, read_spec, read_stored
 from textevolve.studies.study import AnyStudy, Row
@@ -166,6 +166,28 @@ def _hand_over(
     elif not wanted.as_json and "-" not in (wanted.output or ()):
         shown = replace(gated, outcomes=())  # they are the last lines that are printed
         print_report(make_report(study, store, run, records, shown), open_console())
+
+
+def describe_jobs(run: RunRecord, stored: StoredSpec, settings: Settings) -> str:
+    """What is said before a study in batch jobs begins."""
+    study = find_study(stored.kind)
+    models = driver.models_asked(study.asks(read_spec(study, stored)), stored)
+    said = ". ".join(describe_batches(settings, models).values())
+    return f"run {run.id}: {said}. Ctrl-C leaves what is submitted running"
+
+
+def say_open_jobs(store: Store, run: RunRecord) -> str:
+    """What goes on at the provider after a run was stopped; empty where nothing does."""
+    jobs = [job for job in store.batches(run.id).all_open() if job.state != "cancelled"]
+    if not jobs:
+        return ""
+    named = ", ".join(
+        f"{job.id or 'just submitted'} ({wording.count(len(job.keys), 'call')})" for job in jobs
+    )
+    return (
+        f" --batch\nat the provider goes on: batch {named}. Its answers are collected when the run"
+        f" goes on; end it with: textevolve runs cancel-batch {run.id}"
+    )
 
 
 class Unscored:
