@@ -53,10 +53,9 @@ class EvaluationJob:
     def see(self) -> History:
         """Return the history when the node had just ended. The node is a copy, so that an evaluator
         cannot change what was recorded of it."""
-        *before, step = self.entries[: self.count]
-        return History(
-            cast("list[list[HistoryItem]]", [*before, [*step[:-1], copy_item(self.item)]])
-        )
+        steps = cast("list[list[HistoryItem]]", self.entries[: self.count])
+        steps[-1] = [*steps[-1][:-1], copy_item(self.item)]
+        return History(steps)
 
 
 @dataclass(slots=True, eq=False)
