@@ -20,7 +20,7 @@ from textevolve.node_eval.span_states import (
     error_of,
     input_of,
     kind_of,
-    name_of,
+    node_name_of,
     operation_of,
     output_of,
     tokens_of,
@@ -117,7 +117,7 @@ def _build(
         group, done = waiting.pop()
         if done:
             around = [nodes[id] for id in above[group[0].span_id]]
-            path = tuple(name_of(span.attributes, span.name) for span in around)
+            path = tuple(node_name_of(span.attributes, span.name) for span in around)
             steps.append([_as_item(span, path, instructions) for span in group])
             continue
         waiting.append((group, True))
@@ -159,7 +159,7 @@ def _parallel_groups(spans: Sequence[Span]) -> list[list[Span]]:
 
 
 def _as_item(span: Span, path: tuple[str, ...], instructions: EpisodeInstructions) -> HistoryItem:
-    name = name_of(span.attributes, span.name)
+    name = node_name_of(span.attributes, span.name)
     return HistoryItem(
         timestamp=span.start / 1e9,
         instruction=_instruction(span, name, instructions),

@@ -85,9 +85,9 @@ def _read_body(raw: Any) -> dict[str, Any]:
     return {} if body is None else {"content": body}
 
 
-Event = tuple[str, dict[str, Any]]
+OtlpEvent = tuple[str, dict[str, Any]]
 """A name with its attributes."""
-Attributes = Annotated[dict[str, Any], BeforeValidator(_read_pairs)]
+OtlpAttributes = Annotated[dict[str, Any], BeforeValidator(_read_pairs)]
 Nanoseconds = Annotated[int, Field(ge=0, lt=2**64)]
 
 
@@ -104,7 +104,7 @@ class _Record(BaseModel):
     )
 
     name: str = ""
-    attributes: Attributes = {}
+    attributes: OtlpAttributes = {}
 
 
 class Span(_Record):
@@ -113,7 +113,7 @@ class Span(_Record):
     parent_span_id: str = ""
     start: Nanoseconds = _named("startTimeUnixNano")
     end: Nanoseconds = _named("endTimeUnixNano")
-    events: Annotated[tuple[Event, ...], BeforeValidator(_read_events)] = ()
+    events: Annotated[tuple[OtlpEvent, ...], BeforeValidator(_read_events)] = ()
     status: Annotated[str | None, BeforeValidator(_read_status)] = None
 
     @model_validator(mode="after")
@@ -138,7 +138,7 @@ class Log(_Record):
         return self.time_unix_nano or self.observed_time_unix_nano
 
     @property
-    def event(self) -> Event:
+    def event(self) -> OtlpEvent:
         fields = {**self.attributes, **self.body}
         return self.event_name or str(fields.get("event.name", "")), fields
 

@@ -111,7 +111,7 @@ def kind_of(attributes: Attributes) -> str:
     return _text(attributes.get("openinference.span.kind")).upper()
 
 
-def name_of(attributes: Attributes, span: str) -> str:
+def node_name_of(attributes: Attributes, span: str) -> str:
     """The tool's or the agent's name where it runs one; else the span's."""
     if operation_of(attributes) in ("execute_tool", "invoke_agent", "invoke_workflow") or (
         kind_of(attributes) in ("TOOL", "AGENT")
