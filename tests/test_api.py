@@ -185,8 +185,7 @@ def test_a_case_that_cannot_be_judged_is_refused(model, server, case, reason):
         ("text", "case 1: give a Case, a mapping, or a pair"),
         ([("a", "b")], "case 1: 'candidates' must be a list of texts"),
         ([("a", ["b"]), 5], "case 2: give a Case, a mapping"),
-        ([{"candidates": ["b"]}], "case 1: no column for the input: saw candidates; an input is"),
-        ([{"input": 5, "candidates": ["b"]}], "case 1: 'input' must be text, not int"),
+        ([{"candidates": ["b"]}], "case 1: no column for the input, which is called input, prompt"),
     ],
 )
 def test_what_is_no_case_is_refused_before_anything_is_asked(model, server, given, reason):

@@ -186,10 +186,10 @@ def test_headers_under_the_names_of_litellm_are_read():
         "x-ratelimit-remaining-requests": "5",
         "x-ratelimit-api_key-remaining-tokens": "7",
     }
-    windows = {one.kind: one for one in read_windows(limits, lambda: 0.0)}
-    own = RateWindow("api_key-requests", "requests", 10.0, 0.0, None)
+    windows = {one.kind: one for one in read_windows(limits, 0.0)}
+    own = RateWindow("api_key-requests", 10.0, 0.0, None)
     assert windows["api_key-requests"] == own
-    assert (windows["requests"].remaining, windows["api_key-tokens"].unit) == (5.0, "tokens")
+    assert (windows["requests"].remaining, windows["api_key-tokens"].remaining) == (5.0, 7.0)
 
 
 async def test_an_argument_that_a_gateway_does_not_expect_is_left_out(server, caplog):

@@ -73,7 +73,7 @@ class Scores:
 
 async def optimize(task, *, generator, evaluator, id="", **options):
     """The loop, by the names of its plan and of what it works with; one that revises, by itself."""
-    options = {"mode": "best-of-n" if options.get("best_of_n") else "revise", **options}
+    options = {"mode": "revise", **options}
     names = ("second_judge", "time_limit", "instructions", "listener")
     more = {name: options.pop(name) for name in names if name in options}
     context = OptimizationContext(generator=generator, evaluator=evaluator, **more)
@@ -121,10 +121,10 @@ async def test_oscillation_may_be_allowed_and_a_new_best_is_none():
 
 async def test_attempts_written_anew_are_no_revisions_and_end_by_number_or_threshold():
     writer = Writer()
-    found = await run([0.5, 0.1, 0.5, 0.5], writer, best_of_n=True, max_iterations=4)
+    found = await run([0.5, 0.1, 0.5, 0.5], writer, mode="best-of-n", max_iterations=4)
     assert writer.asked == [(None, (), None)] * 4
     assert (found.status, found.best.iteration) == ("max_iterations", 1)
-    assert (await run([0.5, 0.9], best_of_n=True, max_iterations=4)).status == "accepted"
+    assert (await run([0.5, 0.9], mode="best-of-n", max_iterations=4)).status == "accepted"
 
 
 # Whether it revises
@@ -181,10 +181,7 @@ async def test_where_any_gain_will_do_none_is_none_and_a_window_of_one_ends_noth
 
 
 async def test_one_name_for_the_mode():
-    assert OptimizationPlan().way == "auto"
-    assert OptimizationPlan(best_of_n=True).way == OptimizationPlan(mode="best-of-n").way
-    with pytest.raises(InputError, match="give one"):
-        OptimizationPlan(best_of_n=True, mode="revise")
+    assert OptimizationPlan().mode == "auto"
     with pytest.raises(InputError, match="auto, revise or best-of-n, not 'both'"):
         OptimizationPlan(mode="both")
 
@@ -545,7 +542,7 @@ async def test_a_model_writes_and_revises():
 
 async def test_attempts_written_anew_are_other_samples_of_the_same_question():
     found, asked = await with_model(
-        lambda _body, number: f"Draft {number}.", [0.2, 0.4, 0.3], best_of_n=True
+        lambda _body, number: f"Draft {number}.", [0.2, 0.4, 0.3], mode="best-of-n"
     )
     assert len({shown(body) for body in asked}) == 1
     assert [body["seed"] for body in asked] == [0, 1, 2]

@@ -160,7 +160,7 @@ def in_shapes(text, shapes):
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_field_of_any_kind_leads_out(kind, step, machine, watch, serve, ask, server, cli):
     """Each field takes every so manyth name, another field others."""
-    key = {"Authorization": f"Bearer {cli('keys', 'add', 'client').out.strip()}"}
+    key = {"Authorization": f"Bearer {cli('config', 'keys', 'add', 'client').out.strip()}"}
     url = serve(keys=True)
     watch.begin(url, server.url)
     required = {name: EXAMPLES.get(name, "x") for name, (must, _) in KINDS[kind].items() if must}
@@ -232,7 +232,7 @@ def test_a_chain_of_a_client_names_nothing_of_the_machine(kind, machine, watch, 
 
 
 def test_a_chain_asks_no_model_that_is_not_served(machine, serve, ask, cli):
-    key = {"Authorization": f"Bearer {cli('keys', 'add', 'client').out.strip()}"}
+    key = {"Authorization": f"Bearer {cli('config', 'keys', 'add', 'client').out.strip()}"}
     text = "model: openai/gpt-5\ninputs: [x]\nsteps: [{ask: a, prompt: '{x}'}]\n"
     run = {"files": {"mine.yaml": text, "rows.jsonl": '{"x": "y"}\n'}}
     study = {"kind": "chain", "chain": "mine.yaml", "data": "rows.jsonl", "run": run}
@@ -306,7 +306,7 @@ def test_no_address_is_connected_to_for_clients(serve, ask, inside, fields):
 
 
 def test_the_operator_may_allow_code(serve, ask, machine, cli):
-    key = {"Authorization": f"Bearer {cli('keys', 'add', 'client').out.strip()}"}
+    key = {"Authorization": f"Bearer {cli('config', 'keys', 'add', 'client').out.strip()}"}
     study = {"kind": "evaluate", "cases": ["cases.jsonl"], "judge": f"metric:{CODE}:f"}
     study["run"] = {"files": FILES}
     assert ask(f"{serve(keys=True)}/v1/studies", study, **key)[0] == 400

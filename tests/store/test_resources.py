@@ -116,7 +116,7 @@ def test_personas_of_an_older_store_are_versions(resources, tmp_path, cli, way):
         command = ["copy", str(path), str(new)]
         if way == "salvaged":
             command = ["check", "--store", str(path), "--salvage", str(new)]
-        assert cli("store", *command).code == 0
+        assert cli("config", "store", *command).code == 0
         path = new
     with closing(Store(str(path))) as store:
         agent = store.read(kinds.get, kinds.AGENTS, "acme", "bot")

@@ -17,8 +17,6 @@ from statistics import pvariance
 from time import perf_counter
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from pydantic import model_validator
-
 from textevolve.errors import (
     AnswerError,
     BudgetError,
@@ -338,7 +336,6 @@ class OptimizationPlan(Stopping):
         group="Stopping",
         metavar="NAME",
     )
-    best_of_n: bool = option(False, "The same as --mode best-of-n.", hidden=True)
     minimum_score: float | None = option(
         None,
         "The lowest score that will do; below it the exit code is 3.",
@@ -356,17 +353,6 @@ class OptimizationPlan(Stopping):
         MOST_TOKENS, "The most tokens of an attempt.", group="Advanced", ge=1
     )
     seed: int = option(0, "Another seed gives other attempts.", group="Advanced")
-
-    @model_validator(mode="after")
-    def _one_mode(self) -> OptimizationPlan:
-        if self.best_of_n and "mode" in self.model_fields_set and self.mode != "best-of-n":
-            raise InputError(f"best_of_n is the mode best-of-n, but mode is {self.mode}; give one")
-        return self
-
-    @property
-    def way(self) -> OptimizationMode:
-        """How attempts after the first are made, by either name."""
-        return "best-of-n" if self.best_of_n else self.mode
 
 
 @dataclass(frozen=True)
@@ -464,7 +450,7 @@ class _Loop:
         return stopping.decide(scores, len(self.attempts), acceptable=acceptable)
 
     def _restart_reason(self) -> str:
-        return restart_reason(self.attempts, self.plan.way, self.plan.min_improvement)
+        return restart_reason(self.attempts, self.plan.mode, self.plan.min_improvement)
 
     def _begin(self) -> None:
         self.began, self.used = perf_counter(), _used(self.context.generator)
