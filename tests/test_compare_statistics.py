@@ -20,7 +20,7 @@ from textevolve.bench.variants import (
     say_differences,
     win_rates,
 )
-from textevolve.judges.ranking import PRIOR, bradley_terry
+from textevolve.judges.pairwise import PRIOR, bradley_terry
 from textevolve.statistics.clusters import cluster_mean, cluster_share
 from textevolve.statistics.comparisons import permutation_p
 from textevolve.statistics.intervals import t_quantile

@@ -14,7 +14,7 @@ from textevolve.cli.execution import fetch_weights
 from textevolve.cli.models import draw_transfer
 from textevolve.errors import FatalModelError, SettingsError
 from textevolve.llm.opening import open_model
-from textevolve.llm.weights import Progress
+from textevolve.llm.weights import TransferProgress
 from textevolve.settings import Settings
 
 RUN = CliRunner()
@@ -61,9 +61,9 @@ def test_pull_of_an_unknown_name():
 
 def test_notes_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]):
     with draw_transfer() as report:
-        report(Progress("m", "wheel", 0, 10, "a [bold]note[/bold]"))
-        report(Progress("m", "wheel", 5, 10))
-        report(Progress("m", "hub", 0, 10, "another"))
+        report(TransferProgress("m", "wheel", 0, 10, "a [bold]note[/bold]"))
+        report(TransferProgress("m", "wheel", 5, 10))
+        report(TransferProgress("m", "hub", 0, 10, "another"))
     assert capsys.readouterr().err == "m: a [bold]note[/bold]\nm: another\n"
 
 

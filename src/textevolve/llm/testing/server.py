@@ -100,7 +100,7 @@ class ScriptedServer:
         self.calls = 0
         self.in_flight = 0
         self.most_in_flight = 0
-        self.connections: set[Connection] = set()
+        self.connections: set[ScriptedConnection] = set()
         self.seen: dict[int, int] = {}
         self._port = port
         self._server: asyncio.Server | None = None
@@ -123,7 +123,7 @@ class ScriptedServer:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._server = await self._loop.create_server(
-            lambda: Connection(self), "127.0.0.1", self._port, backlog=2048
+            lambda: ScriptedConnection(self), "127.0.0.1", self._port, backlog=2048
         )
         self._port = self._server.sockets[0].getsockname()[1]
         return self
@@ -239,7 +239,7 @@ def _embeddings(asked: Mapping[str, Any], dimension: int) -> Answer:
     return Answer(body=json.dumps(made).encode())
 
 
-class Connection(asyncio.Protocol):
+class ScriptedConnection(asyncio.Protocol):
     """Answers the requests of one HTTP/1.1 connection, one after the other.
 
     An answer that is sent whole and at once needs no task; each further cost of a request would be
