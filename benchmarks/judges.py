@@ -116,11 +116,7 @@ async def ask(
 def show(title: str, summary: AgreementSummary, samples: dict[str, int]) -> None:
     subsets = [part.name for part in summary.judges[0].parts]
     print(f"\n{title}: {summary.items} items")
-    for part in summary.judges[0].parts:
-        print(
-            f"{part.name}: always the first {part.always_first:.1%},"
-            f" always the shorter {part.always_shorter:.1%}"
-        )
+    print(f"always the first {summary.always_first:.1%}, the shorter {summary.always_shorter:.1%}")
     print(f"{'judge':42} {'x':>2} " + " ".join(f"{s:>18}" for s in subsets), end="")
     print(f" {'ties':>5} {'cover':>6} {'Brier':>6} {'ECE':>5}", end="")
     print(f" {'calls':>6} {'tokens':>7} {'read':>6} {'s':>6}")
@@ -163,8 +159,7 @@ def show_fit(names: Sequence[str], items: Sequence[Item], verdicts: Sequence[Ver
     print(f"  both       {100 * fit.agreement.value:5.1f}, Brier {brier:.3f}, ECE {ece:.3f}")
     print(f"  more than {fit.best}: {100 * fit.difference.value:.1f} ({low:.1f} to {high:.1f})")
     for one in fit.signals:
-        share = "-" if one.share is None else f"{one.share:.0%}"
-        print(f"  {one.name:34} weight {one.weight:6.2f}, earns {share}")
+        print(f"  {one.name:34} weight {one.weight:6.2f}")
     for warning in fit.warnings:
         print(f"  warning: {warning}")
 

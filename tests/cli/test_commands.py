@@ -49,7 +49,13 @@ def test_a_debate_is_drawn_in_plain_lines_where_there_is_no_terminal(cli, server
     ended = cli("evaluate", *CASE, "-m", model, "--convergence", "none")
     assert ended.code == 0
     assert "\x1b" not in ended.out + ended.err
-    for said in ("Is 7 prime?", "Critic, round 1", "Supporter, round 2", "Round 1  CV ", "s_norm"):
+    for said in (
+        "Is 7 prime?",
+        "Critic  round 1, ",
+        "Supporter  round 2, ",
+        "Round 1: CV ",
+        "s_norm",
+    ):
         assert said in ended.out
     assert f"{model} (named)" in ended.out
     assert "100 % (6 of 6 turns); 2 rounds" in ended.out
@@ -78,13 +84,11 @@ def test_texts_come_from_files_from_standard_input_and_as_they_are(home, cli, mo
 def test_options_reach_the_debate(cli, server, model):
     given = {
         "rounds": 3,
-        "history-rounds": 1,
         "protocol": "simultaneous",
         "readout": "verbalized",
         "order": "swap",
         "aggregation": "median",
         "temperature": 2.0,
-        "sampling-temperature": 0.7,
         "threshold": 0.25,
         "seed": 5,
         "select": "sample",
@@ -101,7 +105,7 @@ def test_options_reach_the_debate(cli, server, model):
     }
     assert used["name"] == "prompt-tuning"
     assert len(used["agents"]) == 4
-    assert all(body["temperature"] == 0.7 and body["seed"] == 5 for body in server.requests)
+    assert all(body["seed"] == 5 for body in server.requests)
 
 
 def test_a_drawn_candidate_is_the_same_for_the_same_seed(home, cli, model):

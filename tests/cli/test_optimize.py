@@ -7,10 +7,9 @@ import time
 
 import pytest
 import yaml
-from textevolve.api.optimization import aoptimize
 
 from flat_verbs import optimize
-from textevolve import Limits, Settings
+from textevolve import AsyncClient, Limits, Settings
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.loops.attempt import Attempt
@@ -457,9 +456,9 @@ async def test_optimize_with_a_judge_and_a_writer_of_ones_own(home, ably, model)
         return DRAFTS[1] if previous is None else f"{DRAFTS[2]} {', '.join(feedback)}"
 
     heard = []
-    found = await aoptimize(TASK, model=model, judge=judge, listener=heard.append)
+    found = await AsyncClient(model=model, listener=heard.append).optimize(TASK, judge=judge)
     assert found.output == DRAFTS[2]
-    own = await aoptimize(TASK, model=model, judge=judge, generator=write)
+    own = await AsyncClient(model=model).optimize(TASK, judge=judge, generator=write)
     assert own.output == f"{DRAFTS[2]} More moon."
     assert own.usage.calls == 0
     assert heard

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -116,7 +116,7 @@ async def follow(
         await cancel([task])
 
 
-async def cancel(tasks: Iterable[asyncio.Future[R]]) -> None:
+async def cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
     """Cancel what still runs and wait until it has ended."""
     left = list(tasks)
     for task in left:
