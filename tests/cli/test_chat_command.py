@@ -245,6 +245,7 @@ def test_an_answer_that_nobody_reads(agents, model) -> None:
     assert (ended.returncode, ended.stderr) == (141, b"")
 
 
+@pytest.mark.slow
 def test_a_conversation(terminal, agents) -> None:
     chat = terminal("acme/guide", "--user", "ann")
     assert "/help lists commands" in chat.read_until("ann> ")

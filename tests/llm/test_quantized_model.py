@@ -43,6 +43,7 @@ async def ask(path: Path) -> tuple[str, list[float]]:
     return answer.text, [token.logprob for token in forced.logprobs]
 
 
+@pytest.mark.slow
 def test_the_same_type_gives_the_same_file(smollm: Path, tmp_path: Path):
     """Nothing but the tensors' types is changed, so without a change of them not a byte is."""
     made = quantize_file(smollm, "q4_1", tmp_path / "same.gguf")

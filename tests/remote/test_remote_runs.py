@@ -255,6 +255,7 @@ def test_a_server_that_comes_back_is_watched_on(served_at, home):
         assert 15 <= scripted.calls <= 18  # what was in flight is asked once more
 
 
+@pytest.mark.slow
 def test_batch_jobs_are_asked_for_there(there, server, cases, model):
     server.batches = ScriptedBatches(0.0)
     estimate = there("evaluate", cases, "-j", "probe", "-m", model, "--batch", "--dry-run")

@@ -43,6 +43,7 @@ def store(home, cli, model):
         path.parent.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_its_runs_are_listed_shown_and_exported_and_nothing_is_written(spawn, home, store):
     def run(*arguments):
         process = spawn(home / "store.db", *arguments, "--store", store, script=AS_NOBODY)
