@@ -50,17 +50,17 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "statement lines": Limit(57_140, 40_000),
-    "syntax nodes": Limit(426_700, 292_000),
-    "lines of other files in the package": Limit(5_359, 4_000),
-    "lines of tests": Limit(73_160, 32_000),
+    "statement lines": Limit(54_550, 40_000),
+    "syntax nodes": Limit(410_100, 292_000),
+    "lines of other files in the package": Limit(5_266, 4_000),
+    "lines of tests": Limit(72_020, 32_000),
     "calls packed as f(*(a, b))": Limit(0, 0),
     f"files above {FILE_LINES} lines": Limit(0, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),
-    f"functions with more than {PARAMETERS} parameters": Limit(4, 0),
-    "imports inside functions": Limit(22, 20),
+    f"functions with more than {PARAMETERS} parameters": Limit(3, 0),
+    "imports inside functions": Limit(19, 19),
     "modules in circles of imports": Limit(0, 0),
-    "modules in circles with hidden imports": Limit(8, 0),
+    "modules in circles with hidden imports": Limit(6, 0),
     "public names used twice": Limit(30, 0),
 }
 """`most` is lowered whenever the figure falls, at the latest when a piece of work ends, and never
