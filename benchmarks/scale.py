@@ -40,7 +40,7 @@ from typing import Any
 
 from processes import Watch, read_machine, read_process
 from ray_nodes import open_nodes
-from textevolve import AsyncClient, Debate, DebateResult
+from textevolve import AsyncClient, Debate
 from textevolve.cli.execution import calm_collector
 from textevolve.evaluation import Usage
 from textevolve.llm.journal import JournalEntry
@@ -180,7 +180,7 @@ async def measure(asked: Asked, folder: Path, postgres: str | None) -> Point:
         async with aclosing(run(asked, url, store)) as results:
             async for result in results:
                 done += 1
-                scored += isinstance(result, DebateResult) and result.scored
+                scored += result.debate is not None and result.debate.scored
                 prompt += result.usage.prompt_tokens
                 written += result.usage.completion_tokens
                 if done % every == 0:

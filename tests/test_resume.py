@@ -164,7 +164,7 @@ LEFT = """
 import sys
 from textevolve import evaluate_batch
 results = evaluate_batch([(f"{n}?", ("a", "b")) for n in range(40)], model=sys.argv[1])
-assert next(results).scored
+assert next(results).debate.scored
 if len(sys.argv) > 2:
     raise ValueError("of the caller")
 """

@@ -202,7 +202,7 @@ def test_calibration_stands_beside_accuracy(cli, knows, model, items, home):
     assert all(len(line) <= 120 for line in ended.out.splitlines())
     assert "Without log-odds, so without a probability: single." in words(ended.out)
     shown = page(home / "a.html")
-    assert "How often it was so that the first text is the better one" in shown
+    assert "how often it was so that the first text is the better one" in shown
     assert "pairwise 10.0 % 10.0 % 10.0 % 0.0 % [" in shown
     lines = map(json.loads, (home / "a.jsonl").read_text().splitlines())
     units = {(line["judge"], line["unit"]) for line in lines}

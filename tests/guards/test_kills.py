@@ -12,11 +12,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.guard, BOTH]
 
 PROGRAM = """
 import sys
-from textevolve import evaluate_batch
+from textevolve import Client
 
 cases = [(f"{sys.argv[2]} {n}?", ("An answer.",)) for n in range(int(sys.argv[3]))]
-options = {"judge": "probe", "model": sys.argv[1], "concurrency": 32}
-for result in evaluate_batch(cases, **options):
+client = Client(model=sys.argv[1], concurrency=32)
+for result in client.evaluate_batch(cases, judge="probe"):
     print(result.index, flush=True)
 """
 

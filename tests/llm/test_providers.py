@@ -1,6 +1,6 @@
 import pytest
 
-from textevolve.errors import SettingsError
+from textevolve.errors import InputError, SettingsError
 from textevolve.llm.providers import (
     CONTEXT,
     PROVIDERS,
@@ -110,7 +110,7 @@ def test_settings_extend_and_override_the_table() -> None:
 
 
 def test_a_missing_key_says_how_to_give_it() -> None:
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises((InputError, SettingsError)) as caught:
         resolve("anthropic/some-model", SETTINGS)
     message = str(caught.value)
     for way in ("ANTHROPIC_API_KEY", "keyring set textevolve anthropic", str(keys_file())):
@@ -136,7 +136,7 @@ def test_a_missing_key_says_how_to_give_it() -> None:
     ],
 )
 def test_what_cannot_be_resolved(spec: str, said: str) -> None:
-    with pytest.raises(SettingsError, match=said) as caught:
+    with pytest.raises((InputError, SettingsError), match=said) as caught:
         resolve(spec, SETTINGS)
     assert "\n" not in str(caught.value)
 
@@ -145,7 +145,7 @@ def test_what_cannot_be_resolved(spec: str, said: str) -> None:
     "spec", ["http://user:hunter2@host/v1#m", "https://hunter2@host/v1#m", "http://hunter2@:x#m"]
 )
 def test_an_address_with_a_password_is_refused_without_repeating_it(spec: str) -> None:
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises((InputError, SettingsError)) as caught:
         resolve(spec, SETTINGS)
     assert "hunter2" not in str(caught.value)
 

@@ -229,10 +229,10 @@ def test_where_spans_cannot_go_is_said_before_anything_is_asked(
 
 SCRIPT = """
 import sys
-from textevolve import optimize
+from textevolve import Client
 
 def run():
-    return optimize("Say hello.", generator=write, judge=lambda case: 0.9, store="s.db")
+    return Client(store="s.db").optimize("Say hello.", generator=write, judge=lambda case: 0.9)
 
 def write(task, **asked):
     if "opentelemetry.sdk.trace" not in sys.modules:

@@ -197,11 +197,11 @@ def test_a_refused_key_is_said_and_harms_no_agent(model, server, home):
 
 AT_THE_END = """
 import sys
-from textevolve import judge
+from textevolve import Client
 from textevolve.node_eval import JudgeEvaluator, Monitor
 
 monitor = Monitor()
-monitor.add(JudgeEvaluator("quality", judge("probe", model=sys.argv[1], store=sys.argv[2])))
+monitor.add(JudgeEvaluator("quality", Client(model=sys.argv[1], store=sys.argv[2]).judge("probe")))
 item = monitor.end(monitor.begin("write", None, {"text": "Say hello."}), {"text": "Hello!"})
 """
 

@@ -91,7 +91,7 @@ def test_the_dry_run_says_how_long_and_at_what_price(home, cli, batched, cases, 
     command = ("evaluate", cases, "-m", "own/m", *OPTIONS, "--dry-run")
     told = " ".join(cli(*command, "--batch").out.split())
     assert "each of up to 24 hours" in told
-    assert "half the price" in told
+    assert "50% off" in told
     half = json.loads(cli(*command, "--batch", "--json").out)
     full = json.loads(cli(*command, "--json").out)
     for end in ("least", "most"):

@@ -30,7 +30,7 @@ from urllib.parse import SplitResult, urlsplit
 from platformdirs import user_config_path
 from pydantic import SecretStr
 
-from textevolve.errors import SettingsError
+from textevolve.errors import InputError, SettingsError
 from textevolve.llm.catalogue import PROVIDER as LOCAL
 from textevolve.llm.catalogue import locate
 from textevolve.llm.gguf import read_header
@@ -475,7 +475,7 @@ def split_address(address: str) -> SplitResult | None:
 
 def _split(address: str) -> SplitResult:
     if (parts := split_address(address)) is None:
-        raise SettingsError("the endpoint's address is not of the form http(s)://host[:port]/v1")
+        raise InputError("the endpoint's address is not of the form http(s)://host[:port]/v1")
     return parts
 
 
