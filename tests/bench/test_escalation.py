@@ -367,6 +367,7 @@ def judge_pairs(generator, number, *, sharp, bias):
         pytest.param(20, 0.8, False, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_the_promise_is_kept_for_any_judge_and_any_annotator(sharp, bias, found):
     """At 95 % in at least 94 of 100 simulations, also where certainty lies near 1, and where judge
     and people have a bias and err by chance."""

@@ -81,6 +81,7 @@ def page(path):
     return words(html.unescape(re.sub(r"<[^>]*>", " ", body)))
 
 
+@pytest.mark.slow
 def test_a_card_is_drawn_written_and_kept(home, cli, server, model):
     command = ("bench", "card", "--judge", "pairwise", "-m", model)
     first = cli(*command, "-o", "card.json", "-o", "card.html", "--name", "trust")

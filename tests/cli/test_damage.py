@@ -159,6 +159,7 @@ def test_no_command_that_reads_fails_without_a_line_that_says_why(store, cli, so
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.999])
+@pytest.mark.slow
 def test_a_store_that_is_cut_off_is_read_as_far_as_it_goes(store, cli, sound, share, home):
     size = int(len(sound["bytes"]) * share)
     for command in READING[:2] + READING[-2:]:

@@ -79,6 +79,7 @@ def unread(files):
 
 
 @pytest.mark.parametrize("name", slow_but_first(ASKING))
+@pytest.mark.slow
 def test_a_command_whose_output_nobody_reads_ends_in_silence(unread, cli, model, name):
     ended = unread(*ASKING[name], "-m", model)
     assert ended.returncode == 141
@@ -128,6 +129,7 @@ WRITING = {
 
 
 @pytest.mark.parametrize("name", slow_but_first(WRITING))
+@pytest.mark.slow
 def test_files_that_are_asked_for_are_written_all_the_same(unread, files, model, name):
     command, path, errors_too = WRITING[name]
     assert unread(*command, "-m", model, "-o", path, errors_too=errors_too).returncode == 141
@@ -180,6 +182,7 @@ def test_a_command_that_waits_for_its_input_says_that_it_was_stopped(home, spawn
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
+@pytest.mark.slow
 def test_a_closed_terminal_interrupts_as_sigterm_does(home, spawn, stalling):
     with ScriptedServer(stalling(0)) as server:
         process = spawn("evaluate", *CASE, "-m", f"{server.url}#m")

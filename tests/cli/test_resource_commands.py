@@ -142,6 +142,7 @@ def test_what_cannot_be_used_is_one_line(cli, home, case):
 
 
 @pytest.mark.parametrize("group", ["agents", "memories collections", "agents users"])
+@pytest.mark.slow
 def test_the_command_that_makes_what_is_missing_makes_it(cli, home, group):
     cli("agents", "namespaces", "create", "acme")
     missing = cli(*group.split(), "show", "acme/guide")

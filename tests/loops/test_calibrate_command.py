@@ -155,6 +155,7 @@ def test_a_dry_run_asks_nothing(cli, files, scripted, model):
     assert 0 < rows["least"]["calls"] < rows["most"]["calls"]
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_any_strategy_is_bounded_by_the_budget_and_says_what_can_be_shown(
     cli, files, scripted, model
 ):
@@ -173,6 +174,7 @@ def test_a_dry_run_of_any_strategy_is_bounded_by_the_budget_and_says_what_can_be
 
 
 @pytest.mark.parametrize("more", [(), ("--budget", 40)])
+@pytest.mark.slow
 def test_other_strategies_stay_within_the_bound_of_the_dry_run(cli, files, server, model, more):
 
     def reflecting(body, number):

@@ -203,6 +203,7 @@ def test_a_program_that_breaks_off_shows_how_far_it_came(rows, means, server):
     assert "ValueError: no number" in fenced(shown, "problem")
 
 
+@pytest.mark.slow
 def test_a_functions_file_on_the_command_line(cli, home, rows, model):
     """The function imports no part of the package, and one of its two values is scored."""
     (home / "app.py").write_text(

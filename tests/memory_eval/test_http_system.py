@@ -215,6 +215,7 @@ async def test_what_fails_for_a_while_is_tried_again_as_the_same_request(fault):
 
 
 @pytest.mark.parametrize("fault", FAILING, ids=lambda fault: str(fault[0]))
+@pytest.mark.slow
 async def test_what_goes_on_failing_is_given_up_with_a_line(fault):
     with misbehaving(fault) as (service, url):
         system = open_system(url, HASTY if fault[0] == "hang" else QUICK)

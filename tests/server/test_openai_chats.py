@@ -469,6 +469,7 @@ def looks(body, _number):
     return f"I looked: {heard[0][:9]}" if heard else Answer(text="", tool_calls=calls)
 
 
+@pytest.mark.slow
 def test_an_agent_calls_the_tools_of_its_client(serve, ask, server, agents):
     server.script = looks
     url = f"{serve()}/v1/chat/completions"

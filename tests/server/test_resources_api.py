@@ -74,6 +74,7 @@ def test_fields_within_fields_are_changed_alone(acme, ask):
     assert ask(f"{acme}/agents/ada", {"model": None}, "PATCH")[1]["model"] is None
 
 
+@pytest.mark.slow
 def test_versions(acme, ask):
     ask(f"{acme}/agents", {"name": "ada", "persona": "First."})
     ask(f"{acme}/agents/ada", {"persona": "Second."}, "PATCH")

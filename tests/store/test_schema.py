@@ -191,6 +191,7 @@ assert "alembic" not in sys.modules
 """
 
 
+@pytest.mark.slow
 def test_nothing_heavy_is_loaded_before_it_is_needed(python: Python, path: Path) -> None:
     for _ in range(2):
         _, errors = python(QUICK, str(path)).communicate()

@@ -58,6 +58,7 @@ def kept_by(resources):
     return list(cache.values())
 
 
+@pytest.mark.slow
 async def test_searches_in_memory_answer_as_from_the_file(resources, monkeypatch):
     store = resources.memories("home")
     ids = await fill(store)

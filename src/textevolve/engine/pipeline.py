@@ -62,7 +62,10 @@ async def pipe(
             gate.release()
         _result_of(reading)
     finally:
-        await cancel([reading, *running])
+        try:
+            await cancel([reading])  # until it has ended it may begin more work
+        finally:
+            await cancel(running)
 
 
 def _result_of(task: asyncio.Future[R]) -> R:
