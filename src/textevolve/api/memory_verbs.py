@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class MemoryVerbs(Opener):
-    """What `AsyncClient` does with memories."""
+    """The verbs of `AsyncClient` about memories."""
 
     async def evaluate_memory(
         self,
@@ -84,7 +84,7 @@ class MemoryVerbs(Opener):
         seed: int | None = None,
         name: str = "",
     ) -> EvaluationResult:
-        """AnyJudge one memory, update or answer of a memory system.
+        """Judge one memory, update or answer of a memory system.
 
             client.judge_memory("update", {"expected": "Ann lives in Oslo.", "memories": kept,
                                            "original": "Ann lives in Rome."})

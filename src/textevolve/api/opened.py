@@ -1,4 +1,4 @@
-"""What a client keeps open between calls from anywhere: judges, chains, models, chats, namespaces.
+"""Judges, chains, models, chats and namespaces that a client keeps open between its calls.
 
 Each opening is a run of its own in the store; answers of earlier runs cost nothing.
 """

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class ClientOptions:
-    """What a client is told, once for all that it does.
+    """The options of a client, which hold for all that it does.
 
     `model`: for verbs that name none. `settings`: without them files and environment are read when
     a verb begins. `limits`: of money, tokens and calls, for each run. `time_limit`: in seconds, for

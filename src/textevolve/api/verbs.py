@@ -95,7 +95,7 @@ class AsyncClient(MemoryVerbs):
         seed: int | None = None,
         name: str = "",
     ) -> CaseResult:
-        """AnyJudge candidates by a debate, or by another `judge`, and return scores and feedback.
+        """Judge candidates by a debate, or by another `judge`, and return scores and feedback.
 
         `profile`: who debates, about what and how; `rounds`, `weights` and `threshold` are laid
         over it, and `judge=Debate(...)` takes its other parameters. `images`: those of the input,
@@ -140,7 +140,7 @@ class AsyncClient(MemoryVerbs):
         seed: int | None = None,
         name: str = "",
     ) -> AsyncGenerator[CaseResult]:
-        """AnyJudge many cases; results come as they finish (`result.index` is the case's place), or
+        """Judge many cases; results come as they finish (`result.index` is the case's place), or
         `ordered`.
 
         Cases are read lazily, once. One that cannot be judged fails alone, and its result says why.
@@ -187,8 +187,7 @@ class AsyncClient(MemoryVerbs):
         `prompts`: templates by their names, or a list of templates, files (`Path`, or "@FILE") and
         fields; a list of messages with `role` and `content` is a chat. `models`: models by their
         specs, or chains, whose inputs are columns. `outputs`: columns with existing outputs.
-        `metric`, `judge`: one or several, by name or
-        your own; with neither a single judge scores.
+        `metric`, `judge`: one or several, by name or your own; with neither a single judge scores.
         """
         objects = Objects()
         file, rows = split_rows(data)

@@ -161,8 +161,8 @@ def require_enough(items: int, questions: int) -> None:
 def share_of_looks(
     problem: Problem, validation: CrossValidation, nothing: CrossValidation
 ) -> float | None:
-    """What is lost without the looks, as a share of what all signals take off the cross-validated
-    log-loss; None where they take off nothing."""
+    """Return the loss without the looks, as a share of the reduction of the cross-validated
+    log-loss by all signals; None if they reduce nothing."""
     gain = nothing.loss - validation.loss
     texts = [n for n, name in enumerate(problem.data.names) if not _is_look(name)]
     without = validate_columns(problem, validation.folds, validation.ridges, texts)

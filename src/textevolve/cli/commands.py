@@ -97,7 +97,7 @@ MEASURE = {
                 "study:robustness",
                 "Measure what sways a judge that should not.",
                 "bench card -j probe+rules",
-                "bench card -j debate:general --cases 20 -o card.html",
+                "bench card -j debate:general --cases mine.yaml -o card.html",
             ),
             "rate": _command(
                 "study:rates",

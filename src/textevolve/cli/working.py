@@ -169,7 +169,7 @@ def _hand_over(
 
 
 def describe_jobs(run: RunRecord, stored: StoredSpec, settings: Settings) -> str:
-    """What is said before a study in batch jobs begins."""
+    """Describe the batch jobs of a study before it begins."""
     study = find_study(stored.kind)
     models = driver.models_asked(study.asks(read_spec(study, stored)), stored)
     said = ". ".join(describe_batches(settings, models).values())
@@ -177,7 +177,7 @@ def describe_jobs(run: RunRecord, stored: StoredSpec, settings: Settings) -> str
 
 
 def say_open_jobs(store: Store, run: RunRecord) -> str:
-    """What goes on at the provider after a run was stopped; empty where nothing does."""
+    """Describe the jobs that continue at the provider after a run was stopped, if any do."""
     jobs = [job for job in store.batches(run.id).all_open() if job.state != "cancelled"]
     if not jobs:
         return ""

@@ -31,7 +31,7 @@ TurnScores: TypeAlias = Sequence[Sequence[float]]
 
 TOP_SCORE = 10.0
 SUMMED_IN_TURN = 8
-"""From so many numbers in a row on, numpy adds them up in another order than one by one."""
+"""Numpy adds up this many numbers in a row, and more, in another order than one by one."""
 TRIM = 0.2
 TIE = 1e-9
 DRAWS = 2000

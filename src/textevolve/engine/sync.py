@@ -204,7 +204,7 @@ def iterated(
 
 
 class KeptOpen(Generic[T]):
-    """What `open` gives, until `close`, which the end of the program calls too.
+    """The result of `open`, kept until `close`, which the end of the program calls too.
 
     It is opened once, with the first work that needs it and the stack that is unwound at the end.
     `refusal`: what is said to who comes after that.

@@ -8,7 +8,6 @@ beside its fence or quotation, where no candidate can write. Without images ever
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import cache
 
 from textevolve.evaluation import Case
@@ -30,27 +29,6 @@ def prompt_tokens(request: Request) -> int:
     texts = [part for message in request.messages for part in message.parts]
     length = sum(map(len, texts)) + len(request.questions or "")
     return -(-length // CHARACTERS_A_TOKEN) + image_tokens(request)
-
-
-def images_as_text(case: Case) -> Case:
-    """The case with a text of as many tokens in the place of each image, to count by."""
-
-    def stretch(text: str, urls: Iterable[str], apart: str = "") -> str:
-        tokens = sum(image_facts(url).tokens for url in urls)
-        return text + apart + "x" * (tokens * CHARACTERS_A_TOKEN) if tokens else text
-
-    if not case.images and not case.candidate_images:
-        return case
-    own = case.candidate_images or ((),) * len(case.candidates)
-    texts = zip(case.candidates, own, strict=True)
-    return replace(
-        case,
-        input=stretch(case.input, case.images),
-        # Two images of one size are two candidates.
-        candidates=tuple(stretch(text, urls, str(n)) for n, (text, urls) in enumerate(texts)),
-        images=(),
-        candidate_images=(),
-    )
 
 
 @cache

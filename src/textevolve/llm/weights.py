@@ -42,6 +42,11 @@ from textevolve.llm.catalogue import (
 from textevolve.llm.gguf import read_header
 from textevolve.settings import Settings
 
+try:
+    import fcntl
+except ImportError:  # Windows: two processes that fetch one file at once do double work
+    fcntl = None
+
 CHUNK = 1024 * 1024
 
 
@@ -309,11 +314,6 @@ def _find_member(name: str, pattern: str, folder: Path) -> tuple[Path, zipfile.Z
         path.unlink()
     return None
 
-
-try:
-    import fcntl
-except ImportError:  # Windows: two processes that fetch one file at once do double work
-    fcntl = None
 
 WeightsState = Literal["checked", "not checked", "damaged", "not there", "incomplete", "own file"]
 HERE = "this machine"

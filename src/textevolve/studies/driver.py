@@ -304,11 +304,12 @@ def _check_node(run: RunRecord, stored: StoredSpec, objects: Mapping[str, object
     refuse_changed(run, find_study(stored.kind), stored, objects, "worked on at a node")
 
 
-def _make_setting(stored: StoredSpec, run: RunRecord, launch: Launch, mode: Mode) -> Setting:
-    study = find_study(stored.kind)
+def _make_setting(
+    asks: Asks, stored: StoredSpec, run: RunRecord, launch: Launch, mode: Mode
+) -> Setting:
     return Setting(
         default_model=stored.model,
-        models=models_asked(study.asks(read_spec(study, stored)), stored),
+        models=models_asked(asks, stored),
         today=stored.today,
         objects=launch.objects,
         time_limit=launch.time_limit,
@@ -367,7 +368,8 @@ def _work(
     launch: Launch,
 ) -> AsyncGenerator[Any]:
     """Return the records of a run, made here or on a cluster."""
-    spec, setting = read_spec(study, stored), _make_setting(stored, run, launch, "live")
+    spec = read_spec(study, stored)
+    setting = _make_setting(study.asks(spec), stored, run, launch, "live")
     journal, batches = store.journal(run.id), store.batches(run.id)
     salt = spec.salt(stored.described) + stored.fresh
     if settings.batch:
@@ -413,7 +415,7 @@ async def replay(
     spec, kept = read_spec(study, stored), store.journal(run.id)
     journal = Salted(kept, spec.salt(stored.described) + stored.fresh)
     opened = open_workbench(
-        _make_setting(stored, run, launch, "replay"),
+        _make_setting(study.asks(spec), stored, run, launch, "replay"),
         settings,
         journal,
         launch.limits,

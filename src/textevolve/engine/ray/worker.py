@@ -46,7 +46,7 @@ class Outbox:
 
 
 class DriverLine:
-    """What work at a worker has of the driver. `notice`: the last that the driver sent."""
+    """The link of work at a worker to its driver. `notice`: the last that the driver sent."""
 
     def __init__(self, outbox: Outbox) -> None:
         self.notice: Any = None

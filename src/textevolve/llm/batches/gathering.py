@@ -50,7 +50,7 @@ from textevolve.llm.wire import encode
 LONGEST_LINE = 64 * 2**20
 """Bytes of one line of results."""
 MOST_PAGES = 50
-"""Of the list of jobs, a hundred each."""
+"""The most pages of the list of jobs that are read, a hundred jobs each."""
 QUIET = 300.0
 """Seconds without a byte after which results count as broken off."""
 SLOWEST = 50_000.0
@@ -370,7 +370,7 @@ class Submissions:
         raise failed
 
     async def find_again(self, job: Job) -> bool:
-        """Whether a job of an earlier process is at the endpoint."""
+        """Tell whether a job of an earlier process is at the endpoint."""
         if not job.kept.id:
             remote = await self._look_for(job)
             if remote is None:

@@ -48,7 +48,7 @@ class PromptFormat:
 
 
 OnMarker = Literal["neutralise", "keep"]
-"""What becomes of a marker of the format that stands in a text: it is broken up (`unbreak` undoes
+"""The handling of a marker of the format inside a text: it is broken up (`unbreak` undoes
 it), or it stays and a server may read it as a change of speaker."""
 
 ROLES = ("system", "user", "assistant", "tool")
