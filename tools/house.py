@@ -50,8 +50,8 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "statement lines": Limit(54_550, 40_000),
-    "syntax nodes": Limit(410_100, 292_000),
+    "statement lines": Limit(54_540, 40_000),
+    "syntax nodes": Limit(409_980, 292_000),
     "lines of other files in the package": Limit(5_266, 4_000),
     "lines of tests": Limit(72_040, 32_000),
     "calls packed as f(*(a, b))": Limit(0, 0),
