@@ -324,8 +324,10 @@ def test_what_is_there_stays_when_the_monitor_is_closed_amid_others(how):
 @pytest.mark.parametrize("kind", [Says, SaysLater])
 def test_after_closing_nobody_waits_for_a_node_that_was_still_queued(kind):
     release = threading.Event()
-    stuck = Says("stuck", lambda _: release.wait(20) and FINE, targets=[VERIFY])
-    monitor = Monitor([stuck, kind("next", FINE, targets=[GENERATE])])
+    # Both evaluators share one thread, so that the second has to wait for the first.
+    slow = kind is SaysLater
+    stuck = Says("stuck", lambda _: release.wait(20) and FINE, targets=[VERIFY], background=slow)
+    monitor = Monitor([stuck, kind("next", FINE, targets=[GENERATE])], concurrency=1)
     try:
         monitor.end(monitor.begin("first", VERIFY, {}), {})
         run_nodes(monitor)
