@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         TextEvolveError,
     )
     from textevolve.evaluation import Case, Evaluation, EvaluationResult, Evaluator, Failure, Usage
-    from textevolve.llm.chains.steps import ask, branch, call, each, together
+    from textevolve.llm.chains.steps import ask, call
     from textevolve.loops.rules import Hybrid, Rules, load_rules
     from textevolve.memory.cue import Cue, Memory, Recall
     from textevolve.memory.memory_spec import MemorySpec
@@ -132,10 +132,7 @@ _HOMES = {
     ),
     "llm.chains.steps": (
         "ask",
-        "branch",
         "call",
-        "each",
-        "together",
     ),
     "loops.rules": (
         "Hybrid",
@@ -188,14 +185,12 @@ __all__ = [
     "Usage",
     "as_metric",
     "ask",
-    "branch",
     "calibrate",
     "call",
     "chat",
     "compare",
     "compare_quants",
     "create_memories",
-    "each",
     "evaluate",
     "evaluate_batch",
     "evaluate_memory",
@@ -219,7 +214,6 @@ __all__ = [
     "run",
     "run_chain",
     "summarize",
-    "together",
 ]
 
 

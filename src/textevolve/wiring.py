@@ -198,7 +198,6 @@ class Workbench(Setting):
             default_model=self.default_model,
             listener=self.listener,
             case=case,
-            concurrency=self.calls_per_case,
             rehearsed="" if self.mode in ("live", "replay") else self.mode,
         )
 

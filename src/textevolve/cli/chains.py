@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +13,7 @@ from textevolve.cli.results import print_json
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.chain_file import load_chain
 from textevolve.llm.chains.chat_template import write_text_template
-from textevolve.llm.chains.steps import CallStep, ChainStep, EachStep, ModelStep, describe_type
+from textevolve.llm.chains.steps import ChainStep, ModelStep, describe_type
 from textevolve.report import wording
 from textevolve.report.blocks import Branch, Report, Texts, Tree
 from textevolve.report.terminal import print_report
@@ -43,7 +43,10 @@ def report_chain(chain: Chain) -> Report:
         "Models": ", ".join(models) or "none: no step asks one",
         "Version": chain.version,
     }
-    tree = Tree("Steps", [Branch(chain.name, "chain", children=_branches(chain.steps, chain))])
+    tree = Tree(
+        "Steps",
+        [Branch(chain.name, "chain", children=[_branch(step, chain) for step in chain.steps])],
+    )
     prompts = [
         (f"{name} ({message.role})", write_text_template(message.parts))
         for name, template in chain.templates.items()
@@ -61,29 +64,12 @@ def _list_names(names: Mapping[str, Any]) -> str:
     return ", ".join(shown) or "none"
 
 
-def _branches(steps: Iterable[ChainStep], chain: Chain) -> list[Branch]:
-    return [_branch(step, chain) for step in steps]
-
-
 def _branch(step: ChainStep, chain: Chain) -> Branch:
-    inner: list[Branch] = []
-    for label, lane in step.lanes:
-        branches = _branches(lane, chain)
-        inner += [Branch(label, children=branches)] if label else branches
-    name, notes = step.name, [step.kind]
     if isinstance(step, ModelStep):
-        name, notes = step.into, _describe_model_step(step, chain)
-    elif isinstance(step, CallStep):
-        notes = [f"call {step.callee.kind} {step.callee.name}"]
-        if isinstance(step.callee.target, Chain):
-            inner = _branches(step.callee.target.steps, step.callee.target)
-    elif isinstance(step, EachStep):
-        notes = [f"each {step.item} of {step.over}", f"gathers {step.take}"]
-    elif step.kind == "together":
-        notes = ["side by side"]
-    if isinstance(step, ModelStep) and step.attempts > 1:
-        notes.append(f"up to {wording.count(step.attempts, 'attempt')}")
-    return Branch(name, ", ".join(notes), children=inner)
+        return Branch(step.into, ", ".join(_describe_model_step(step, chain)))
+    target = step.callee.target
+    inner = [_branch(one, target) for one in target.steps] if isinstance(target, Chain) else []
+    return Branch(step.into, f"call {step.callee.kind} {step.callee.name}", children=inner)
 
 
 def _describe_model_step(step: ModelStep, chain: Chain) -> list[str]:
@@ -94,4 +80,6 @@ def _describe_model_step(step: ModelStep, chain: Chain) -> list[str]:
         notes.append(f"as {getattr(step.parse, '__name__', 'parsed')}")
     if step.name != step.into:
         notes.append(f"template {step.name}")
+    if step.attempts > 1:
+        notes.append(f"up to {wording.count(step.attempts, 'attempt')}")
     return notes

@@ -20,7 +20,7 @@ from textevolve.events import Event, Listener, StepFinished
 from textevolve.llm.chains.chat_template import value_text
 from textevolve.llm.chains.scope import CHAIN_STEP, StepTrace, TraceRecorder
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Branch, Column, Report, Section, Table, Texts, Tree
+from textevolve.report.blocks import Block, Branch, Report, Section, Texts, Tree
 from textevolve.rows import Placed, read_rows
 from textevolve.spec import option
 from textevolve.studies.case_rows import MappedSpec
@@ -199,7 +199,6 @@ def _blocks(found: ChainRuns) -> Iterator[Block]:
     if len(found.runs) == 1:
         yield from _show(found.runs[0])
         return
-    yield _steps(found)
     for made in found.runs:
         yield Section(f"Row {made.id}", list(_show(made)), folded=True)
 
@@ -219,44 +218,6 @@ def branch_of(trace: StepTrace) -> Branch:
     notes += [f"failed: {wording.shorten(trace.error, 120)}"] if trace.error else []
     said, tone = ", ".join(one for one in notes if one), "bad" if trace.error else ""
     return Branch(trace.name, said, tone, [branch_of(one) for one in trace.steps])
-
-
-def _steps(found: ChainRuns) -> Table:
-    """All rows together, step by step; items of a map as one."""
-    steps = dict[str, list[StepTrace]]()
-    for made in found.runs:
-        for path, trace in _walk(made.trace):
-            steps.setdefault(path, []).append(trace)
-    columns = (
-        Column("step"),
-        Column("kind"),
-        Column("times", "count"),
-        Column("failed", "count"),
-        Column("calls", "count"),
-        Column("tokens", "count"),
-        Column("mean time", "duration"),
-    )
-    rows = [
-        (
-            path,
-            traces[0].kind,
-            len(traces),
-            sum(bool(one.error) for one in traces),
-            sum(one.usage.calls for one in traces),
-            sum(one.usage.tokens for one in traces),
-            sum(one.seconds for one in traces) / len(traces),
-        )
-        for path, traces in steps.items()
-    ]
-    return Table("Steps", columns, rows)
-
-
-def _walk(trace: StepTrace, path: str = "") -> Iterator[tuple[str, StepTrace]]:
-    if trace.kind != "item":
-        path = f"{path}/{trace.name}" if path else trace.name
-        yield path, trace
-    for inner in trace.steps:
-        yield from _walk(inner, path)
 
 
 def data(_spec: ChainSpec, found: ChainRuns) -> Mapping[str, Any]:

@@ -38,15 +38,12 @@ from textevolve.llm.chains.scope import (
 )
 from textevolve.llm.chains.steps import (
     CallStep,
-    ChainNames,
     ChainStep,
     ModelStep,
-    as_steps,
     ask,
+    check_names,
     describe_type,
-    last_name,
     run_steps,
-    walk_steps,
 )
 from textevolve.llm.model import Request, Response
 from textevolve.spec import explain, suggest
@@ -83,16 +80,13 @@ class Chain:
         self.name, self.model, self.description = name, model, description
         self.own_name = name  # in the specification of a study
         try:
-            self.steps = as_steps(steps)
-            self.inputs: Mapping[str, Any] = _typed(inputs or ())
+            self.steps = _check_steps(steps)
+            self.inputs = _typed(inputs or ())
             if wrong := [one for one in self.inputs if not str(one).isidentifier()]:
                 raise InputError(f"an input has a name such as 'question', not {wrong[0]!r:.40}")
-            names = ChainNames(dict(self.inputs), inputs is None)
-            made = names.follow(self.steps, {})
-            self.inputs = names.inputs
-            self.outputs: Mapping[str, Any] = _take_outputs(
-                _typed(last_name(self.steps) if outputs is None else outputs),
-                {**self.inputs, **made},
+            made = check_names(steps, self.inputs, is_open=inputs is None)
+            self.outputs = _take_outputs(
+                _typed(steps[-1].into if outputs is None else outputs), {**self.inputs, **made}
             )
         except InputError as error:
             raise InputError(f"chain '{name}': {error}") from None
@@ -183,10 +177,8 @@ class Chain:
         self.template_of(name)
 
         def replaced(step: ChainStep) -> ChainStep:
-            if isinstance(step, ModelStep):
-                return replace(step, template=template) if step.name == name else step
-            lanes = [(label, tuple(map(replaced, lane))) for label, lane in step.lanes]
-            return replace(step, lanes=tuple(lanes))
+            is_meant = isinstance(step, ModelStep) and step.name == name
+            return replace(step, template=template) if is_meant else step
 
         return Chain(
             self.name,
@@ -263,13 +255,12 @@ class Chain:
 
 def _model_steps(chain: Chain) -> list[ModelStep]:
     """The steps that ask a model; not those of chains within."""
-    return [step for step in walk_steps(chain.steps) if isinstance(step, ModelStep)]
+    return [step for step in chain.steps if isinstance(step, ModelStep)]
 
 
 def _called_by(chain: Chain) -> list[Any]:
     """Return the functions, chains, Runnables and modules that the steps of a chain call."""
-    steps = walk_steps(chain.steps)
-    return [step.callee.target for step in steps if isinstance(step, CallStep)]
+    return [step.callee.target for step in chain.steps if isinstance(step, CallStep)]
 
 
 def _single(outputs: Values) -> Any:
@@ -342,6 +333,15 @@ async def run_within(chain: Chain, values: Values) -> dict[str, Any] | None:
     model = chain.model or scope.model
     with scope.enter(chain.name, "chain", model=model) as inner:
         return await _run_in(chain, values, inner)
+
+
+def _check_steps(steps: tuple[ChainStep, ...]) -> tuple[ChainStep, ...]:
+    for step in steps:
+        if not isinstance(step, ModelStep | CallStep):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"{step!r:.60} is no step: make one by ask or call")
+    if not steps:
+        raise InputError("there are no steps")
+    return steps
 
 
 def _typed(given: NamesGiven) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError, create_model
 from textevolve.errors import InputError
 from textevolve.llm.chains.callables import is_runnable, take_callee
 from textevolve.llm.chains.chain import Chain
-from textevolve.llm.chains.steps import ChainStep, Parse, ask, branch, call, each, together
+from textevolve.llm.chains.steps import ChainStep, Parse, ask, call
 from textevolve.rows import read_text
 from textevolve.spec import Frozen, suggest
 from textevolve.texts.yaml_lines import dump_yaml, line_of, parse_yaml
@@ -96,7 +96,7 @@ def read_chain(text: str, source: str = "chain", folder: Path = Path()) -> Chain
         spec = _ChainSpec(**{str(name): value for name, value in cast("Any", data).items()})
         return Chain(
             spec.name or Path(source).stem,
-            *reader.steps(spec.steps, ("steps",)),
+            *(reader.step(step, ("steps", n)) for n, step in enumerate(spec.steps)),
             inputs=reader.types(spec.inputs, "inputs"),
             outputs=reader.types(spec.outputs, "outputs"),
             model=spec.model,
@@ -132,7 +132,7 @@ class _AskSpec(Frozen):
     max_tokens: int | None = Field(default=None, ge=1)
     seed: int | None = None
 
-    def build(self, reader: _Reader, _place: _Place) -> ChainStep:
+    def build(self, reader: _Reader) -> ChainStep:
         texts: list[Any] = [self.prompt, self.messages, self.file]
         if sum(text is not None for text in texts) != 1:
             raise InputError(f"step '{self.ask}': give a prompt, messages, or the file of a prompt")
@@ -166,7 +166,7 @@ class _CallSpec(Frozen):
     function: str
     inputs: str | list[str] | dict[str, str] | None = None
 
-    def build(self, reader: _Reader, _place: _Place) -> ChainStep:
+    def build(self, reader: _Reader) -> ChainStep:
         is_file = self.function.lower().endswith(ENDINGS)
         function = (load_chain if is_file else load_object)(self.function, reader.folder)
         if function is None:
@@ -174,44 +174,7 @@ class _CallSpec(Frozen):
         return call(self.call, function, inputs=self.inputs)
 
 
-class _BranchSpec(Frozen):
-    branch: str
-    when: dict[str | bool | int, Any]
-    otherwise: Any = None
-
-    def build(self, reader: _Reader, place: _Place) -> ChainStep:
-        cases = {k: reader.steps(lane, (*place, "when", str(k))) for k, lane in self.when.items()}
-        last = self.otherwise and reader.steps(self.otherwise, (*place, "otherwise"))
-        return branch(self.branch, cases, otherwise=last)
-
-
-class _EachSpec(Frozen):
-    each: str
-    over: str
-    steps: Any
-    item: str = "item"
-    take: str | None = None
-
-    def build(self, reader: _Reader, place: _Place) -> ChainStep:
-        more = self.model_dump(exclude={"each", "steps"})
-        return each(self.each, steps=reader.steps(self.steps, (*place, "steps")), **more)
-
-
-class _TogetherSpec(Frozen):
-    together: list[Any] = Field(min_length=1)
-
-    def build(self, reader: _Reader, place: _Place) -> ChainStep:
-        lanes = enumerate(self.together)
-        return together(*(reader.steps(lane, (*place, "together", n)) for n, lane in lanes))
-
-
-_STEPS: Mapping[str, type[_AskSpec | _CallSpec | _BranchSpec | _EachSpec | _TogetherSpec]] = {
-    "ask": _AskSpec,
-    "call": _CallSpec,
-    "branch": _BranchSpec,
-    "each": _EachSpec,
-    "together": _TogetherSpec,
-}
+_STEPS: Mapping[str, type[_AskSpec | _CallSpec]] = {"ask": _AskSpec, "call": _CallSpec}
 
 
 class _PlacedError(InputError):
@@ -239,22 +202,13 @@ class _Reader:
             line = line_of(self.node, (*place, *inner))
             raise _PlacedError(f"{self.source}:{line}: {error}") from None
 
-    def steps(self, given: Any, place: _Place) -> list[ChainStep]:
-        """A step, or a list of them."""
-        if isinstance(given, dict):
-            return [self.step(cast("dict[Any, Any]", given), place)]
-        with self.at(place):
-            if not isinstance(given, list) or not given:
-                raise InputError("there must be a step, or a list of steps")
-        return [self.step(one, (*place, n)) for n, one in enumerate(cast("list[Any]", given))]
-
     def step(self, given: Any, place: _Place) -> ChainStep:
         with self.at(place):
             kinds = [kind for kind in _STEPS if isinstance(given, dict) and kind in given]
             if len(kinds) != 1:
                 raise InputError(f"a step begins with one of: {', '.join(_STEPS)}")
             fields = {str(name): value for name, value in cast("dict[Any, Any]", given).items()}
-            return _STEPS[kinds[0]](**fields).build(self, place)
+            return _STEPS[kinds[0]](**fields).build(self)
 
     def types(self, given: _Typed, place: str) -> Any:
         """Names of inputs or outputs, with their types where they have some."""

@@ -6,6 +6,7 @@ extra `langchain`).
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -29,13 +30,10 @@ from textevolve.llm.chains.chain import ChainDoor, ModelDoor
 from textevolve.llm.chains.chat_template import (
     ChatTemplate,
     Slot,
-    Syntax,
     TemplateMessage,
     TemplatePart,
     check_role,
     merge,
-    read_syntax,
-    write_syntax,
 )
 from textevolve.llm.chains.scope import PromptUse, Trying
 from textevolve.llm.model import Message, Request, Response
@@ -222,8 +220,40 @@ def _read_message(given: Any) -> TemplateMessage:
 
 
 def _read_prompt(prompt: PromptTemplate) -> tuple[TemplatePart, ...]:
-    parts = read_syntax(prompt.template, cast(Syntax, prompt.template_format))
-    return _fill_in(parts, prompt.partial_variables)
+    if prompt.template_format != "f-string":
+        raise InputError(
+            f"a template in {prompt.template_format} cannot be converted: f-strings can"
+        )
+    return _fill_in(_read_f_string(prompt.template), prompt.partial_variables)
+
+
+def _read_f_string(text: str) -> tuple[TemplatePart, ...]:
+    parts: list[TemplatePart] = []
+    try:
+        pieces = list(string.Formatter().parse(text))
+    except ValueError as error:
+        raise InputError(f"not an f-string template: {error}") from None
+    for plain, name, spec, conversion in pieces:
+        parts.append(plain)
+        if name is None:
+            continue
+        shown = f"{{{name}{f'!{conversion}' if conversion else ''}{f':{spec}' if spec else ''}}}"
+        if spec or conversion:
+            raise InputError(f"{shown}: a format cannot be converted; format the value in a step")
+        if not name.isidentifier():
+            raise InputError(f"{shown}: only a plain name can be converted")
+        parts.append(Slot(name))
+    return merge(parts)
+
+
+def _write_f_string(parts: Sequence[TemplatePart]) -> str:
+    dotted = [part.name for part in parts if isinstance(part, Slot) and "." in part.name]
+    if dotted:
+        raise InputError(f"{{{dotted[0]}}}: the field of a value cannot stand in an f-string")
+    return "".join(
+        part.replace("{", "{{").replace("}", "}}") if isinstance(part, str) else f"{{{part.name}}}"
+        for part in parts
+    )
 
 
 def _fill_in(parts: Sequence[TemplatePart], held: Mapping[str, Any]) -> tuple[TemplatePart, ...]:
@@ -238,20 +268,12 @@ def _fill_in(parts: Sequence[TemplatePart], held: Mapping[str, Any]) -> tuple[Te
     return merge(found)
 
 
-def write_langchain_template(
-    template: ChatTemplate, syntax: Syntax = "f-string"
-) -> ChatPromptTemplate:
-    """Our template as one of LangChain's, in the syntax f-string or jinja2.
+def write_langchain_template(template: ChatTemplate) -> ChatPromptTemplate:
+    """Our template as one of LangChain's, with f-strings.
 
     Raises:
-        InputError: the syntax cannot write it.
+        InputError: an f-string cannot write it.
     """
-    if syntax == "text":
-        raise InputError("LangChain templates are written in the syntax f-string or jinja2")
-    if syntax == "jinja2":
-        dotted = next((name for name in template.names if "." in name), None)
-        if dotted is not None:
-            raise InputError(f"{{{dotted}}}: LangChain's Jinja refuses the field of a value")
     roles = {"user": "human", "assistant": "ai", "system": "system"}
-    messages = [(roles[one.role], write_syntax(one.parts, syntax)) for one in template.messages]
-    return ChatPromptTemplate.from_messages(messages, template_format=syntax)
+    messages = [(roles[one.role], _write_f_string(one.parts)) for one in template.messages]
+    return ChatPromptTemplate.from_messages(messages)

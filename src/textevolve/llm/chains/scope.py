@@ -92,23 +92,20 @@ T = TypeVar("T")
 MUST_AWAIT = "async code of a step must not wait for a model: use await, acall or ainvoke"
 
 RehearsalManner: TypeAlias = Literal["", "shortest", "typical", "longest"]
-"""Whether answers are only made up to see what a chain may take. At its shortest the shortest case
-of a branch runs, at its longest all do, since nobody knows which it will be."""
+"""Whether answers are only made up to see what a chain may take, and how long they are."""
 
 
 @dataclass(frozen=True)
 class ChainContext:
     """The context of a run. `model_of`: from a model's spec to the model; `default_model`: the
     spec for steps that name none, which may be empty where no step does. `case`: what its events
-    are about. `concurrency`: how many pieces of a map or of parallel lanes are worked on at once.
-    `rehearsed`: its models only make answers up, so what could ask others is not called. `sample`:
-    tells apart runs that are otherwise the same."""
+    are about. `rehearsed`: its models only make answers up, so what could ask others is not called.
+    `sample`: tells apart runs that are otherwise the same."""
 
     model_of: Callable[[str], Model]
     default_model: str = ""
     listener: Listener = silence
     case: str = ""
-    concurrency: int = 32
     rehearsed: RehearsalManner = ""
     sample: int = 0
 

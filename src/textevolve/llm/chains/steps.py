@@ -3,12 +3,10 @@
     ask("facts", "List the facts in this text:\\n{text}")
     ask("verdict", "Do they answer {question}?\\n{facts}", parse=Verdict)
     call("short", shorten)
-    branch("verdict.ok", {"true": ask("answer", ...)}, otherwise=call("answer", refuse))
-    each("summaries", over="chapters", item="chapter", steps=ask("summary", "Shorten: {chapter}"))
-    together(ask("pros", ...), ask("cons", ...))
 
 A step is an async function of the values so far and a scope, which has the models (`run`). It
 declares the values that it needs and makes, so that a chain is checked before anything is asked.
+Branches, loops and work side by side are functions of the user's that call other chains.
 """
 
 from __future__ import annotations
@@ -16,15 +14,12 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar, TypeAlias, cast
 
 from pydantic import BaseModel
 
-from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, CapabilityError, InputError
 from textevolve.evaluation import mend_texts
 from textevolve.llm.chains.callables import Callee, hash_source, return_type, take_callee
@@ -42,150 +37,16 @@ from textevolve.user_code import call_function, callable_name
 
 Parse: TypeAlias = type[BaseModel] | Callable[[str], Any]
 """A type of answer that the model has to follow, or a function of its text."""
-StepSequence: TypeAlias = "tuple[ChainStep, ...]"
-Types: TypeAlias = dict[str, Any]
-"""Names of values with their types, None for a type that is not known."""
+SAMPLING = ("temperature", "max_tokens", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChainStep(ABC):
-    """A step of a chain.
-
-    Attributes:
-        into: The name of the value that the step makes; empty if its lanes make the values.
-        lanes: The lists of steps within the step, each with its label.
-    """
-
-    kind: ClassVar[str]
-
-    into: str = ""
-    lanes: tuple[tuple[str, StepSequence], ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The name of the step in traces and errors."""
-        return self.into or self.kind
-
-    @property
-    def needs(self) -> Iterable[str]:
-        """The names of the values that the step itself uses."""
-        return ()
-
-    @property
-    def items(self) -> Types:
-        """The values that the lanes see beside those of the chain."""
-        return {}
-
-    @abstractmethod
-    def made(self, lanes: list[Types]) -> Types:
-        """Return the values that the step makes, given those that each of its lanes makes.
-
-        Raises:
-            InputError: the lanes do not fit together.
-        """
-
-    @abstractmethod
-    def describe(self) -> dict[str, Any]:
-        """Describe the step as JSON, so that a changed step has another description."""
-
-    @abstractmethod
-    async def run(self, known: Mapping[str, Any], scope: StepScope) -> Mapping[str, Any]:
-        """Return the values that the step makes.
-
-        Raises:
-            AnswerError: an answer cannot be used. BudgetError, ModelError: as the models.
-            Exception: whatever the user's own code raises, as it is.
-        """
-
-
-Steps: TypeAlias = ChainStep | Iterable[ChainStep]
-
-
-@dataclass
-class ChainNames:
-    """Check the names of a chain's values before it runs. `is_open`: a value that no step makes
-    becomes an input."""
-
-    inputs: Types
-    is_open: bool
-
-    def follow(self, steps: StepSequence, outer: Types) -> Types:
-        """Return the values that steps make which see the `outer` ones.
-
-        Raises:
-            InputError: a step uses a value that is not there, or makes one that is.
-        """
-        made: Types = {}
-        for step in steps:
-            known = {**outer, **made}
-            for name in step.needs:
-                self._check_use(name, step, known)
-            lanes = [self.follow(lane, {**known, **step.items}) for _, lane in step.lanes]
-            for name, kind in (step.items | step.made(lanes)).items():
-                if name in known or name in self.inputs:
-                    raise InputError(
-                        f"step '{step.name}': there is a value '{name}' already, or it is used"
-                        " before it is made: call it otherwise"
-                    )
-                if name not in step.items:
-                    made[name] = kind
-        return made
-
-    def _check_use(self, name: str, step: ChainStep, known: Types) -> None:
-        first, *fields = name.split(".")
-        if first not in known and first not in self.inputs:
-            if not self.is_open:
-                near = suggest(first, (*self.inputs, *known))
-                raise InputError(
-                    f"step '{step.name}': there is no value '{first}' at this point{near}"
-                )
-            self.inputs[first] = None
-        kind = known.get(first, self.inputs.get(first))
-        for part in fields:
-            if not (inspect.isclass(kind) and issubclass(kind, BaseModel)):
-                return
-            if part not in kind.model_fields:
-                raise InputError(
-                    f"step '{step.name}': '{name}': {kind.__name__} has no field '{part}'"
-                    f"{suggest(part, tuple(kind.model_fields))}"
-                )
-            kind = kind.model_fields[part].annotation
-
-
-async def run_steps(steps: StepSequence, known: dict[str, Any], scope: StepScope) -> None:
-    """Run one step after another, and add what they make to what is known."""
-    for step in steps:
-        with scope.enter(step.name, step.kind) as inner:
-            known.update(mend_texts(dict(await step.run(known, inner))))
-
-
-async def _run_lane(
-    steps: StepSequence, known: Mapping[str, Any], scope: StepScope
-) -> dict[str, Any]:
-    """Return the values that the steps of a lane make."""
-    values = dict(known)
-    await run_steps(steps, values, scope)
-    return {name: value for name, value in values.items() if name not in known}
-
-
-def walk_steps(steps: Iterable[ChainStep]) -> Iterator[ChainStep]:
-    """All steps with those within them, but not those of chains that are called."""
-    for step in steps:
-        yield step
-        for _, lane in step.lanes:
-            yield from walk_steps(lane)
-
-
-def _describe_lane(steps: StepSequence) -> list[dict[str, Any]]:
-    return [step.describe() for step in steps]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelStep(ChainStep):
+class ModelStep:
     """Fill a template, ask a model, and read its answer.
 
     Attributes:
-        template_name: The name of the template, which may differ from that of the value.
+        into: The name of the value that the step makes.
+        name: The name of the template, which may differ from that of the value.
         sampling: The temperature, the token limit and the seed, where they are set.
         attempts: How often at most the model is asked if its answer cannot be used, each time for
             another sample.
@@ -193,16 +54,13 @@ class ModelStep(ChainStep):
 
     kind: ClassVar[str] = "ask"
 
-    template_name: str
+    into: str
+    name: str
     template: ChatTemplate
     model: str | None = None
     parse: Parse | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
     attempts: int = 1
-
-    @property
-    def name(self) -> str:
-        return self.template_name
 
     @property
     def needs(self) -> Iterable[str]:
@@ -213,10 +71,12 @@ class ModelStep(ChainStep):
         is_form = inspect.isclass(self.parse) and issubclass(self.parse, BaseModel)
         return cast("type[BaseModel]", self.parse) if is_form else None
 
-    def made(self, lanes: list[Types]) -> Types:
+    @property
+    def gives(self) -> Any:
+        """The type of the value; None where it is not known."""
         if self.parse is None:
-            return {self.into: str}
-        return {self.into: self.parse if inspect.isclass(self.parse) else return_type(self.parse)}
+            return str
+        return self.parse if inspect.isclass(self.parse) else return_type(self.parse)
 
     def describe(self) -> dict[str, Any]:
         parse = "text"
@@ -232,7 +92,7 @@ class ModelStep(ChainStep):
             "parse": parse,
         }
 
-    async def run(self, known: Mapping[str, Any], scope: StepScope) -> Mapping[str, Any]:
+    async def run(self, known: Mapping[str, Any], scope: StepScope) -> Any:
         model = scope.model_of(self.model)
         scope.recorder.note = model.name
         request = Request(messages=self.template.fill(known), **self.sampling)
@@ -247,7 +107,7 @@ class ModelStep(ChainStep):
                     raise
             else:
                 note_use(self.name, prompt, value_text(value))
-                return {self.into: value}
+                return value
         raise AssertionError  # there is at least one attempt
 
     async def _ask(self, model: Model, request: Request) -> Any:
@@ -271,27 +131,31 @@ class ModelStep(ChainStep):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CallStep(ChainStep):
+class CallStep:
     """Call a function, a chain, a Runnable or a module.
 
     Attributes:
+        into: The name of the value that the step makes.
         arguments: The value for each argument, by name; a single name if that value is the only
             argument; None for the callee's own names.
     """
 
     kind: ClassVar[str] = "call"
 
+    into: str
+    name: str
     callee: Callee
     arguments: Mapping[str, str] | str | None = None
+
+    @property
+    def gives(self) -> Any:
+        return self.callee.gives
 
     @property
     def needs(self) -> Iterable[str]:
         if self.arguments is None:
             return self.callee.takes or ()
         return [self.arguments] if isinstance(self.arguments, str) else self.arguments.values()
-
-    def made(self, lanes: list[Types]) -> Types:
-        return {self.into: self.callee.gives}
 
     def describe(self) -> dict[str, Any]:
         arguments = self.arguments
@@ -302,14 +166,14 @@ class CallStep(ChainStep):
             "attempts": 1,  # as in descriptions of before
         }
 
-    async def run(self, known: Mapping[str, Any], scope: StepScope) -> Mapping[str, Any]:
+    async def run(self, known: Mapping[str, Any], scope: StepScope) -> Any:
         callee = self.callee
         if callee.kind in ("runnable", "module") and scope.context.rehearsed:
             raise CapabilityError(
                 f"step '{self.name}': what {callee.name} may ask cannot be known beforehand"
             )
         arguments = _collect_arguments(callee, self.arguments, known)
-        return {self.into: await callee.call(arguments)}
+        return await callee.call(arguments)
 
 
 def _collect_arguments(
@@ -324,133 +188,44 @@ def _collect_arguments(
     return {name: known[name] for name in (*(callee.takes or ()), *optional)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class BranchStep(ChainStep):
-    """Run the steps of one case, chosen by the text of a value. `has_default`: the last lane is
-    that of all other values."""
-
-    kind: ClassVar[str] = "branch"
-
-    on: str
-    has_default: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.on
-
-    @property
-    def needs(self) -> Iterable[str]:
-        return [self.on]
-
-    @property
-    def cases(self) -> dict[str, StepSequence]:
-        return dict(self.lanes[:-1] if self.has_default else self.lanes)
-
-    def made(self, lanes: list[Types]) -> Types:
-        common = [name for name in lanes[0] if all(name in lane for lane in lanes)]
-        first = lanes[0]
-        return {
-            name: first[name] if all(lane[name] == first[name] for lane in lanes) else None
-            for name in common
-        }
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "branch": self.on,
-            "cases": {key: _describe_lane(lane) for key, lane in self.cases.items()},
-            "otherwise": _describe_lane(self.lanes[-1][1]) if self.has_default else None,
-        }
-
-    async def run(self, known: Mapping[str, Any], scope: StepScope) -> Mapping[str, Any]:
-        lanes = [lane for _, lane in self.lanes]
-        if scope.context.rehearsed == "shortest":
-            return await _run_lane(min(lanes, key=_count_model_steps), known, scope)
-        if scope.context.rehearsed == "longest":
-            return [await _run_lane(lane, known, scope) for lane in lanes][-1]
-        scope.recorder.note = key = case_key(find_value(self.on, known))
-        lane = self.cases.get(key, lanes[-1] if self.has_default else None)
-        if lane is None:
-            there = ", ".join(self.cases)
-            raise AnswerError(f"step '{self.name}': no case for {key!r:.60}; there are: {there}")
-        return await _run_lane(lane, known, scope)
+ChainStep: TypeAlias = ModelStep | CallStep
 
 
-def _count_model_steps(steps: StepSequence) -> int:
-    return sum(isinstance(step, ModelStep) for step in walk_steps(steps))
+def check_names(
+    steps: Iterable[ChainStep], inputs: dict[str, Any], *, is_open: bool
+) -> dict[str, Any]:
+    """Return the values that steps make, with their types. `is_open`: a value that no step makes
+    becomes one of the inputs.
+
+    Raises:
+        InputError: a step uses a value that is not there, or makes one that is.
+    """
+    made: dict[str, Any] = {}
+    for step in steps:
+        for name in step.needs:
+            first = name.partition(".")[0]
+            if first in made or first in inputs:
+                continue
+            if not is_open:
+                near = suggest(first, (*inputs, *made))
+                raise InputError(
+                    f"step '{step.name}': there is no value '{first}' at this point{near}"
+                )
+            inputs[first] = None
+        if step.into in made or step.into in inputs:
+            raise InputError(
+                f"step '{step.name}': there is a value '{step.into}' already, or it is used"
+                " before it is made: call it otherwise"
+            )
+        made[step.into] = step.gives
+    return made
 
 
-def case_key(value: object) -> str:
-    """A value as the cases of a branch have it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EachStep(ChainStep):
-    """Run its steps for each item of a list, and gather the value `take` into another list."""
-
-    kind: ClassVar[str] = "each"
-
-    over: str
-    item: str
-    take: str
-
-    @property
-    def needs(self) -> Iterable[str]:
-        return [self.over]
-
-    @property
-    def items(self) -> Types:
-        return {self.item: None}
-
-    def made(self, lanes: list[Types]) -> Types:
-        if self.take not in lanes[0]:
-            raise InputError(f"step '{self.name}': its steps make no value '{self.take}'")
-        return {self.into: list}
-
-    def describe(self) -> dict[str, Any]:
-        plain = {name: getattr(self, name) for name in ("into", "over", "item", "take")}
-        return {**plain, "steps": _describe_lane(self.lanes[0][1])}
-
-    async def run(self, known: Mapping[str, Any], scope: StepScope) -> Mapping[str, Any]:
-        items: Any = find_value(self.over, known)
-        if isinstance(items, str | bytes | Mapping) or not hasattr(items, "__iter__"):
-            kind = type(cast(object, items)).__name__
-            raise AnswerError(f"step '{self.name}': '{self.over}' is no list but {kind}")
-
-        async def work(number: int, item: Any) -> Any:
-            with scope.enter(f"{self.item} {number}", "item") as inner:
-                return (await _run_lane(self.lanes[0][1], {**known, self.item: item}, inner))[
-                    self.take
-                ]
-
-        pieces = [partial(work, number, item) for number, item in enumerate(items, 1)]
-        return {self.into: await gather_bounded(pieces, scope.context.concurrency)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ParallelStep(ChainStep):
-    """Run lanes of steps side by side, each without the values of the others."""
-
-    kind: ClassVar[str] = "together"
-
-    def made(self, lanes: list[Types]) -> Types:
-        made: Types = {}
-        for lane in lanes:
-            if twice := sorted(made.keys() & lane.keys()):
-                raise InputError(f"two steps that go on side by side make '{twice[0]}'")
-            made |= lane
-        return made
-
-    def describe(self) -> dict[str, Any]:
-        return {"together": [_describe_lane(lane) for _, lane in self.lanes]}
-
-    async def run(self, known: Mapping[str, Any], scope: StepScope) -> Mapping[str, Any]:
-        lanes = [partial(_run_lane, lane, known, scope) for _, lane in self.lanes]
-        made = await gather_bounded(lanes, scope.context.concurrency)
-        return {name: value for lane in made for name, value in lane.items()}
-
-
-SAMPLING = ("temperature", "max_tokens", "seed")
+async def run_steps(steps: Iterable[ChainStep], known: dict[str, Any], scope: StepScope) -> None:
+    """Run one step after another, and add what they make to what is known."""
+    for step in steps:
+        with scope.enter(step.name, step.kind) as inner:
+            known.update(mend_texts({step.into: await step.run(known, inner)}))
 
 
 def ask(
@@ -485,7 +260,7 @@ def ask(
         raise InputError(f"step '{into}': {error}") from None
     return ModelStep(
         into=into,
-        template_name=name or into,
+        name=name or into,
         template=parsed,
         model=model,
         parse=parse,
@@ -530,93 +305,7 @@ def call(
     if problem:
         raise InputError(f"step '{into}': {problem}")
     named = cast("Mapping[str, str] | str | None", arguments)
-    return CallStep(into=into, callee=callee, arguments=named)
-
-
-def branch(on: str, cases: Mapping[Any, Steps], *, otherwise: Steps | None = None) -> BranchStep:
-    """Run the steps of the case for a value. `on`: its name. Values are compared as texts, true and
-    false as such.
-
-    Raises:
-        InputError: there is no case.
-    """
-    if not cases:
-        raise InputError("a branch has no cases")
-    lanes = [(case_key(key), as_steps(steps)) for key, steps in cases.items()]
-    if otherwise is not None:
-        lanes.append(("otherwise", as_steps(otherwise)))
-    return BranchStep(on=on, lanes=tuple(lanes), has_default=otherwise is not None)
-
-
-def each(
-    into: str,
-    *,
-    over: str,
-    steps: Steps,
-    item: str = "item",
-    take: str | None = None,
-) -> EachStep:
-    """The steps for each item of the list `over`, side by side; what they make is a list, too.
-
-    `item`: what an item is called in the steps. `take`: which value of theirs is gathered; the
-    last one's.
-
-    Raises:
-        InputError: there are no steps.
-    """
-    _check(into)
-    _check(item)
-    lane = as_steps(steps)
-    return EachStep(
-        into=into,
-        over=over,
-        item=item,
-        lanes=(("", lane),),
-        take=take or last_name(lane),
-    )
-
-
-def together(*lanes: Steps) -> ParallelStep:
-    """Steps, or lists of them, that go on side by side; all that they make is known afterwards.
-
-    Raises:
-        InputError: there are none.
-    """
-    if not lanes:
-        raise InputError("together: name what is to go on side by side")
-    labelled = [(f"lane {number}", as_steps(lane)) for number, lane in enumerate(lanes, 1)]
-    return ParallelStep(lanes=tuple(labelled))
-
-
-def as_steps(steps: Steps) -> StepSequence:
-    """
-    Raises:
-        InputError: something is no step, or there is none.
-    """
-    lane = (steps,) if isinstance(steps, ChainStep) else tuple(steps)
-    for step in lane:
-        if not isinstance(step, ChainStep):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(f"{step!r:.60} is no step: make one by ask, call, branch or each")
-    if not lane:
-        raise InputError("there are no steps")
-    return lane
-
-
-def last_name(steps: StepSequence) -> str:
-    """Return the name of the value that the last step makes.
-
-    Raises:
-        InputError: it makes several values, or none that is known.
-    """
-    last = steps[-1]
-    if last.into:
-        return last.into
-    names = {last_name(lane) for _, lane in last.lanes}
-    if len(names) != 1:
-        raise InputError(
-            f"the last step makes several values ({', '.join(sorted(names))}): name the outputs"
-        )
-    return names.pop()
+    return CallStep(into=into, name=into, callee=callee, arguments=named)
 
 
 def describe_type(kind: Any) -> str:
