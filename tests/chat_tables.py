@@ -1,4 +1,4 @@
-"""The tables of docs/chat-formats.md, made from the catalogue and from the published templates.
+"""The tables of docs/chat-formats.md, made from the catalogue.
 
     PYTHONPATH=tests .venv/bin/python tests/chat_tables.py     prints them
 
@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from published import TOKENS, published
-from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
 from textevolve.llm.chat_formats.chat_format import ChatFormat
-from textevolve.llm.chat_formats.detection import Inference, infer_format
 
 PLACES = {
     "turn": "a turn",
@@ -39,18 +36,6 @@ def _system(format: ChatFormat) -> str:
     return PLACES[system.placement] + (f" ({told})" if told else "")
 
 
-def _tools(format: ChatFormat) -> str:
-    tools = format.tools
-    if tools is None:
-        return "none"
-    declared = {None: "calls and results", "system": "in the system message"}
-    declared |= {
-        "first-user": "in the first user's turn",
-        "last-user": "before the last user's turn",
-    }
-    return declared[tools.placement] + (", one call at a time" if tools.single_call else "")
-
-
 def _trims(format: ChatFormat) -> str:
     turns = {"user": format.user, "assistant": format.assistant, "system": format.system}
     found = [name for name, turn in turns.items() if turn is not None and turn.trim != "none"]
@@ -66,7 +51,6 @@ def format_rows() -> Iterator[str]:
             _system(format),
             "in turns" if format.alternate else "any",
             _trims(format),
-            _tools(format),
         )
         yield f"| {' | '.join(cells)} |"
 
@@ -91,14 +75,6 @@ def difference_lines() -> Iterator[str]:
     for format in CHAT_FORMATS.values():
         for told in format.differences:
             yield f"- `{format.name}`: {told}"
-
-
-def infer_published(name: str) -> Inference | InputError:
-    try:
-        tokens = TOKENS[name]
-        return infer_format(published(name), bos=tokens["bos_token"], eos=tokens["eos_token"])
-    except InputError as error:
-        return error
 
 
 if __name__ == "__main__":

@@ -85,7 +85,6 @@ nodes evaluate rows.jsonl --judge nobody
 judges profiles show nobody
 judges rubrics show nobody
 models templates show nobody
-models templates detect none.jinja
 jobs add nightly study.yaml --every 1d
 jobs add nightly none.yaml --every 1d
 jobs show nothing

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import json
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,6 @@ TEMPLATES = {
     "phi-4": "phi-4-unsloth",
 }
 NAMES = sorted(CHAT_FORMATS)
-WITH_TOOLS = [name for name in NAMES if CHAT_FORMATS[name].tools is not None]
 DEFAULT_OF_VICUNA = chat_format("vicuna").system.default
 
 TEXTS = st.one_of(
@@ -36,17 +33,6 @@ TEXTS = st.one_of(
         ["", "  a b ", "\n\nx\n", 'é "q" \\ \'s', "<think>t</think>\n\nz", "{{ a }} $content %s"]
     ),
 )
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": name,
-            "description": told,
-            "parameters": {"type": "object", "properties": {"a": {"type": "string"}}},
-        },
-    }
-    for name, told in (("look_up", "Looks é up"), ("count2", "Counts"))
-]
 
 
 def say(role: str, content: str) -> dict[str, Any]:
@@ -65,33 +51,9 @@ def talks(draw: st.DrawFn) -> list[dict[str, Any]]:
     return system + [say(role, draw(TEXTS)) for role in roles]
 
 
-@st.composite
-def tool_talks(draw: st.DrawFn, single: bool, beside: bool) -> list[dict[str, Any]]:
-    """In turns, with calls of tools and what came of them."""
-    talk = [say("system", draw(TEXTS))] if draw(st.booleans()) else []
-    for turn in range(draw(st.integers(1, 3))):
-        talk.append(say("user", f"{draw(TEXTS)} {turn}"))
-        for _ in range(draw(st.integers(0, 2))):
-            ids = [f"Id{n:07}" for n in range(1 if single else draw(st.integers(1, 3)))]
-            arguments = [json.dumps({"a": draw(TEXTS), "n": [1, None]}) for _ in ids]
-            calls = [
-                {
-                    "id": one,
-                    "type": "function",
-                    "function": {"name": "look_up", "arguments": given},
-                }
-                for one, given in zip(ids, arguments, strict=True)
-            ]
-            text = draw(TEXTS) if beside else ""
-            talk.append({**say("assistant", text), "tool_calls": calls})
-            talk += [{**say("tool", draw(TEXTS)), "tool_call_id": one} for one in ids]
-        talk.append(say("assistant", draw(TEXTS)))
-    return talk if draw(st.booleans()) else [*talk, say("user", "the end")]
-
-
-def render_published(name: str, talk: Any, asked: bool, tools: Any = None) -> str | None:
+def render_published(name: str, talk: Any, asked: bool) -> str | None:
     try:
-        text = published(TEMPLATES[name])(talk, tools, asked)
+        text = published(TEMPLATES[name])(talk, None, asked)
     except TemplateError:
         return None
     if name == "vicuna":  # the template leaves its default text to whoever installs it
@@ -129,49 +91,26 @@ def test_a_plain_conversation_is_refused_by_no_format(name):
     assert all(content in text for content in ("a", "b", "c", "s"))
 
 
-@pytest.mark.parametrize("name", WITH_TOOLS)
-@settings(max_examples=settings().max_examples // 5)
-@given(data=st.data(), asked=st.booleans())
-def test_tools_are_written_as_the_published_template_writes_them(name, data, asked):
-    format = CHAT_FORMATS[name]
-    talk = data.draw(tool_talks(format.tools.single_call, format.tools.text_beside))
-    choice = [None, TOOLS, TOOLS[:1]] if format.tools.placement else [None]
-    tools = data.draw(st.sampled_from(choice))
-    told = copy.deepcopy(talk)
-    for call in (call for one in told for call in one.get("tool_calls", ())):
-        if not format.tools.raw_arguments:  # servers hand the object to such templates
-            call["function"]["arguments"] = json.loads(call["function"]["arguments"])
-    try:
-        got = render_chat(format, talk, tools=tools, add_generation_prompt=asked, on_marker="keep")
-    except InputError:
-        assert name.startswith("mistral-v3")  # its system message needs the user to speak last
-        return
-    assert got == render_published(name, told, asked, tools)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_template_written_from_a_format_renders_and_refuses_as_the_format_does(name):
     """The template is the same; elsewhere it stands in the environment of transformers."""
-    format, calls = CHAT_FORMATS[name], [{"function": {"name": "look_up", "arguments": "{}"}}]
-    used = [say("user", " a\n"), {**say("assistant", ""), "tool_calls": calls}, say("tool", "b")]
-    talks = [list(talk) for talk, _ in CONVERSATIONS]
+    format = CHAT_FORMATS[name]
     render = rendering(to_jinja(format), {})
-    for talk in (*talks, *([*talk, *used] for talk in talks)):
-        for tools in (None, TOOLS):
-            try:
-                expected = render_chat(format, talk, tools=tools, on_marker="keep")
-            except InputError:
-                expected = None
-            try:
-                got = render(talk, tools, True)
-            except TemplateError:
-                got = None
-            assert got == expected
+    for talk, asked in CONVERSATIONS:
+        try:
+            expected = render_chat(format, talk, add_generation_prompt=asked, on_marker="keep")
+        except InputError:
+            expected = None
+        try:
+            got = render(talk, None, asked)
+        except TemplateError:
+            got = None
+        assert got == expected
 
 
-def refuses(name: str, talk: list[dict[str, Any]], **given: Any) -> str:
+def refuses(name: str, talk: Any) -> str:
     with pytest.raises(InputError) as error:
-        render_chat(chat_format(name), talk, **given)
+        render_chat(chat_format(name), talk)
     return str(error.value)
 
 
@@ -184,20 +123,12 @@ def test_what_a_format_cannot_express_is_refused_with_what_to_do():
     assert "only system message" in refuses("vicuna", late)
     ends = [say("system", "s"), say("user", "a"), say("assistant", "b")]
     assert "end with a message of the user" in refuses("mistral-v3", ends)
-    assert "describe them in a message" in refuses("chatml", two, tools=TOOLS)
-    result = [say("user", "a"), {**say("tool", "x"), "tool_call_id": "1"}]
-    assert "put it into a message of the user" in refuses("chatml", result)
-    assert "9 letters and digits" in refuses("mistral-v3", result)
     assert "role must be one of" in refuses("chatml", [say("robot", "a")])
     assert "not images" in refuses("chatml", [say("user", [{"type": "image_url"}])])
     assert "at least one" in refuses("chatml", [])
-    named = [{**say("user", "a"), "name": "Ann"}]
-    assert "put the name into the content" in refuses("chatml", named)
-    call = {"function": {"name": "look_up", "arguments": "{"}}
-    broken = [say("user", "a"), {**say("assistant", ""), "tool_calls": [call]}]
-    assert "not JSON" in refuses("qwen-3", broken)
+    calls = [say("user", "a"), {**say("assistant", ""), "tool_calls": [{"function": {}}]}]
+    assert "no format writes 'tool_calls'" in refuses("qwen-3", calls)
     assert "must be a list of" in refuses("chatml", "hi")
-    assert "a tool must be" in refuses("qwen-3", two[:1], tools=[{"name": "look_up"}])
     with pytest.raises(InputError, match="did you mean 'chatml'"):
         chat_format("chat-ml")
 

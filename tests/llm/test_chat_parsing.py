@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -33,35 +32,13 @@ def texts(format: ChatFormat) -> st.SearchStrategy[str]:
 
 
 @st.composite
-def talks(draw: st.DrawFn, format: ChatFormat, calls: bool = True) -> list[dict[str, Any]]:
-    content, tools = texts(format), format.tools if calls else None
+def talks(draw: st.DrawFn, format: ChatFormat) -> list[dict[str, Any]]:
+    content = texts(format)
     talk: list[dict[str, Any]] = []
     if format.system is not None and draw(st.booleans()):
         talk.append({"role": "system", "content": draw(content)})
     for _ in range(draw(st.integers(1, 3))):
         talk.append({"role": "user", "content": draw(content)})
-        if tools is not None and draw(st.booleans()):
-            ids = ["Id0000001", "Id0000002"][: 1 if tools.single_call else draw(st.integers(1, 2))]
-            talk.append(
-                {
-                    "role": "assistant",
-                    "content": draw(content) if tools.text_beside else "",
-                    "tool_calls": [
-                        {
-                            **({"id": one} if "$id" in tools.call else {}),
-                            "type": "function",
-                            "function": {
-                                "name": "look_up",
-                                "arguments": json.dumps({"a": draw(content)}, ensure_ascii=False),
-                            },
-                        }
-                        for one in ids
-                    ],
-                }
-            )
-            for one in ids:
-                answered = {"tool_call_id": one} if "$id" in tools.result else {}
-                talk.append({"role": "tool", "content": draw(content), **answered})
         talk.append({"role": "assistant", "content": draw(content)})
     last = format.system is not None and format.system.placement == "last-user"
     if last or draw(st.booleans()):
@@ -92,11 +69,8 @@ def shown(format: ChatFormat, talk: list[dict[str, Any]]) -> list[dict[str, Any]
         del messages[0]
     elif first["role"] == "system" and not first["content"].strip():
         del messages[0]  # some formats leave an empty one out
-    for n, one in enumerate(messages):
-        answers = one["role"] == "assistant" and "tool_calls" not in one
-        plain = answers and messages[n - 1]["role"] != "tool"
-        drops = format.thoughts is not None and (plain or not format.thoughts.plain_only)
-        if drops and one["role"] == "assistant":
+    for one in messages:
+        if format.thoughts is not None and one["role"] == "assistant":
             one["content"] = one["content"].split("</think>")[-1]
     return [{**one, "content": "".join(one["content"].split())} for one in messages]
 
@@ -106,7 +80,7 @@ def shown(format: ChatFormat, talk: list[dict[str, Any]]) -> list[dict[str, Any]
 @given(data=st.data())
 def test_a_conversation_comes_back_from_its_format_as_the_format_shows_it(name, data):
     format = CHAT_FORMATS[name]
-    talk = data.draw(talks(format, calls=False))
+    talk = data.draw(talks(format))
     asked = talk[-1]["role"] == "user" and data.draw(st.booleans())
     text = render_chat(format, talk, add_generation_prompt=asked)
     parsed = parse_chat(format, text)
@@ -132,10 +106,6 @@ def test_no_text_can_forge_a_change_of_speaker(name, data):
     format = CHAT_FORMATS[name]
     talk = data.draw(talks(format))
     harmless = [{**one, "content": "x" if one["content"] else ""} for one in talk]
-    for one in harmless:
-        if "tool_calls" in one:
-            call = {"name": "look_up", "arguments": '{"a": "x"}'}
-            one["tool_calls"] = [{**given, "function": call} for given in one["tool_calls"]]
     text, plain = render_chat(format, talk), render_chat(format, harmless)
     for marker in format.markers:
         assert text.count(marker) == plain.count(marker)
@@ -189,17 +159,6 @@ def test_a_marker_inside_a_text_that_nobody_broke_up_is_refused():
         parse_chat(
             chat_format("chatml"), render_chat(chat_format("chatml"), forged, on_marker="keep")
         )
-
-
-def test_a_prompt_with_calls_is_refused_where_they_have_markers():
-    call = {"function": {"name": "look_up", "arguments": "{}"}}
-    talk = [
-        {"role": "user", "content": "a"},
-        {"role": "assistant", "content": "", "tool_calls": [call]},
-    ]
-    text = render_chat(chat_format("qwen-2.5"), talk, add_generation_prompt=False)
-    with pytest.raises(InputError, match="stands where no speaker changes"):
-        parse_chat(chat_format("qwen-2.5"), text)
 
 
 def test_a_missing_bos_token_is_forgiven():

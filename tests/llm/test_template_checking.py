@@ -114,17 +114,6 @@ def test_bos() -> None:
     assert verdicts(model(CHATML, bos=None))["BOS"] == (None, "the files name no BOS token")
 
 
-def test_the_generation_prompt() -> None:
-    good, note = verdicts(published("chatml"))["generation prompt"]
-    assert (good, note) == (True, r"ends with '<|im_start|>assistant\n'")
-    good, note = verdicts(published("phi-3.5"))["generation prompt"]
-    assert good
-    assert "and with '<|endoftext|>' without it" in note
-    assert verdicts(published("mistral-v1"))["generation prompt"][0] is None
-    upside_down = "{% if add_generation_prompt %}>{% endif %}{{ messages[-1].content }}"
-    assert verdicts(model(upside_down))["generation prompt"][0] is False
-
-
 def test_tools() -> None:
     assert verdicts(published("qwen-2.5"))["tools"][0] is True
     assert verdicts(published("phi-3.5"))["tools"] == (None, "not supported")

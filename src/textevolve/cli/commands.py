@@ -630,17 +630,11 @@ WORK = {
                         "models templates show chatml",
                         "models templates show llama-3.1 --jinja",
                     ),
-                    "detect": _command(
-                        "templates:detect",
-                        "Name the formats that a prompt is in, the likeliest first.",
-                        "models templates detect prompt.txt",
-                        "models templates detect - --json",
-                    ),
                     "convert": _command(
                         "templates:convert",
                         "Convert a prompt or a conversation to a format.",
                         "models templates convert prompt.txt --to llama-3.1",
-                        "models templates convert my-model.gguf",
+                        "models templates convert chat.json --to qwen-3",
                     ),
                     "render": _command(
                         "templates:render",

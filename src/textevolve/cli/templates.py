@@ -10,25 +10,22 @@ from typing import Annotated, Any
 
 import typer
 
-from textevolve.cli import FAILED, options, say
+from textevolve.cli import FAILED, options
 from textevolve.cli.drawing import open_console, safe
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
 from textevolve.llm.chat_formats.chat_format import (
-    ChatFile,
     ChatFormat,
     read_conversation,
     render_chat,
     to_jinja,
 )
-from textevolve.llm.chat_formats.checking import TemplateFinding, check_chat_template
+from textevolve.llm.chat_formats.checking import check_chat_template
 from textevolve.llm.chat_formats.detection import (
-    Inference,
     detect_prompt,
-    infer_format,
 )
 from textevolve.llm.chat_formats.parsing import parse_chat
-from textevolve.llm.chat_formats.sources import ModelTemplate, is_model_file, read_chat_template
+from textevolve.llm.chat_formats.sources import is_model_file, read_chat_template
 from textevolve.report.terminal import draw_facts
 from textevolve.rows import read_text
 
@@ -52,7 +49,7 @@ def list_formats(as_json: options.Json = False) -> None:
         return
     width = max(map(len, CHAT_FORMATS))
     for name, format in CHAT_FORMATS.items():
-        parts = {"system": format.system, "tools": format.tools, "thoughts": format.thoughts}
+        parts = {"system": format.system, "thoughts": format.thoughts}
         has = ", ".join(part for part, there in parts.items() if there is not None)
         typer.echo(f"{name:{width}}  {format.title}\n{'':{width}}  {has or 'no system message'}")
 
@@ -77,30 +74,12 @@ def show(
     console.print(draw_facts([*facts, ("markers", safe(_spell(format.markers)))]))
 
 
-def detect(
-    source: Annotated[str, typer.Argument(metavar="FILE", help="A rendered prompt; - for stdin.")],
-    as_json: options.Json = False,
-) -> None:
-    """Say which known formats a rendered prompt is in, the likeliest first.
-
-    Exit codes: 0 one was found; 1 none. Of a model's file `models templates check` says it.
-    """
-    if is_model_file(source):
-        raise InputError(f"{source}: is a model's file: textevolve models templates check {source}")
-    names = detect_prompt(read_text(source))
-    if as_json:
-        _print_json([{"name": name} for name in names])
-    else:
-        typer.echo("\n".join(names) or "none of the known formats")
-    raise typer.Exit(0 if names else FAILED)
-
-
 def convert(
     source: Annotated[
         str,
         typer.Argument(
             metavar="FILE",
-            help="A conversation in JSON, a rendered prompt, or a model's file; - for stdin.",
+            help="A conversation in JSON, or a rendered prompt; - for stdin.",
         ),
     ],
     to: Annotated[
@@ -111,33 +90,15 @@ def convert(
         typer.Option("--from", metavar="NAME", help="The format of the prompt; else detected."),
     ] = None,
 ) -> None:
-    """Convert a prompt or a conversation to a format, or a template to a description.
-
-    Without --to a prompt becomes a conversation in JSON. A model's file becomes the description of
-    its format, also in JSON, read off by rendering probes and compared with the template on a fixed
-    list of conversations. A template that writes one of them otherwise is refused.
-    """
+    """Convert a prompt or a conversation to a format. Without --to a prompt becomes a conversation
+    in JSON."""
     if is_model_file(source):
-        if to is not None or came_from is not None:
-            raise InputError("a model's file becomes a description: leave out --to and --from")
-        inference = _infer(read_chat_template(source))
-        wrong = [one for one in inference.differences if one.got is not None]
-        if wrong:
-            roles = "+".join(str(message["role"]) for message in wrong[0].conversation.messages)
-            raise InputError(
-                f"{source}: no description here writes what this template does; of {roles} it"
-                f" writes {wrong[0].expected!r}, the nearest description {wrong[0].got!r}; keep"
-                " the template (`models templates render --template`)"
-            )
-        _write(json.dumps(_data(inference.format), indent=2, ensure_ascii=False) + "\n")
-        say(_describe_equality(inference))
-        return
-    (messages, tools), asks = _read(read_text(source), source, came_from)
+        raise InputError(f"{source}: is a model's file: textevolve models templates check {source}")
+    messages, asks = _read(read_text(source), source, came_from)
     if to is None:
-        body = {"messages": messages} | ({"tools": tools} if tools else {})
-        _write(json.dumps(body, indent=2, ensure_ascii=False) + "\n")
+        _write(json.dumps({"messages": messages}, indent=2, ensure_ascii=False) + "\n")
         return
-    _write(render_chat(chat_format(to), messages, tools=tools, add_generation_prompt=asks))
+    _write(render_chat(chat_format(to), messages, add_generation_prompt=asks))
 
 
 def render(
@@ -167,9 +128,11 @@ def render(
     if template is not None:
         model = read_chat_template(template).open()
         text = model.render(messages, tools=tools, add_generation_prompt=generation_prompt)
+    elif tools:
+        raise InputError("no format has tools; the model's own template may: --template FILE")
     else:
         chosen = chat_format(format or "")
-        text = render_chat(chosen, messages, tools=tools, add_generation_prompt=generation_prompt)
+        text = render_chat(chosen, messages, add_generation_prompt=generation_prompt)
     _write(text)
 
 
@@ -181,12 +144,9 @@ def check(
 
     Exit codes: 0 nothing is wrong; 1 something is.
     """
-    read = read_chat_template(model_file)
-    checked = check_chat_template(read)
-    findings = list(checked.findings)
+    checked = check_chat_template(read_chat_template(model_file))
+    findings = checked.findings
     notes: dict[str, Any] = {"origin": checked.origin, "format": checked.format}
-    if checked.format is None:
-        findings.insert(1, _describe(read))
     if as_json:
         _print_json(notes | {"findings": [asdict(finding) for finding in findings]})
     else:
@@ -211,38 +171,18 @@ def _spell(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _read(text: str, name: str, came_from: str | None) -> tuple[ChatFile, bool]:
-    """The conversation of a file, and whether it asks for an answer."""
+def _read(text: str, name: str, came_from: str | None) -> tuple[list[dict[str, Any]], bool]:
+    """The messages of a file, and whether it asks for an answer."""
     if came_from is None and text.lstrip().startswith(("[{", "{", "[\n", "[ ")):
-        return read_conversation(text, name), True
+        chat = read_conversation(text, name)
+        if chat.tools:
+            raise InputError(f"{name}: no format has tools; `models templates render` writes them")
+        return chat.messages, True
     known = [came_from] if came_from else detect_prompt(text)
     if not known:
         raise InputError(f"{name}: in none of the known formats; name one with --from")
     parsed = parse_chat(chat_format(known[0]), text)
-    return ChatFile([dict(m) for m in parsed.messages], None), parsed.add_generation_prompt
-
-
-def _infer(model: ModelTemplate) -> Inference:
-    render = model.open().render
-    return infer_format(render, bos=model.bos_token or "", eos=model.eos_token or "")
-
-
-def _describe(model: ModelTemplate) -> TemplateFinding:
-    """Report the description of an unknown format."""
-    try:
-        inference = _infer(model)
-    except InputError as error:
-        return TemplateFinding("inferred", None, str(error))
-    return TemplateFinding("inferred", inference.faithful or None, _describe_equality(inference))
-
-
-def _describe_equality(inference: Inference) -> str:
-    same = inference.conversations - len(inference.differences)
-    refused = sum(difference.got is None for difference in inference.differences)
-    return (
-        f"a description renders {same} of {inference.conversations} conversations as the template"
-        f" does, and refuses {refused}"
-    )
+    return [dict(message) for message in parsed.messages], parsed.add_generation_prompt
 
 
 def _write(text: str) -> None:

@@ -14,7 +14,6 @@ from textevolve.llm.chat_formats.chat_format import (
     ChatFormat,
     SystemTurn,
     Thoughts,
-    ToolFormat,
     TurnMarkers,
 )
 from textevolve.spec import suggest
@@ -23,55 +22,17 @@ _COHERE = "<|START_OF_TURN_TOKEN|><|{}_TOKEN|>"
 _HEADER = "<|start_header_id|>{}<|end_header_id|>\n\n"
 
 
-QWEN_TOOLS = ToolFormat(
-    placement="system",
-    before=(
-        "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are "
-        "provided with function signatures within <tools></tools> XML tags:\n<tools>\n"
-    ),
-    separator="\n",
-    after=(
-        "\n</tools>\n\nFor each function call, return a json object with function name and "
-        'arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n{"name": '
-        '<function-name>, "arguments": <args-json-object>}\n</tool_call>'
-    ),
-    joint="\n\n",
-    call='<tool_call>\n{"name": "$name", "arguments": $arguments}\n</tool_call>',
-    calls_separator="\n",
-    text_joint="\n",
-    results_before="<|im_start|>user\n",
-    result="<tool_response>\n$content\n</tool_response>",
-    results_separator="\n",
-    results_after="<|im_end|>\n",
+_MISTRAL = ("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[TOOL_RESULTS]")
+_MISTRAL_MARKERS = (*_MISTRAL, "[/TOOL_RESULTS]")
+_QWEN_MARKERS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+_DEEPSEEK_MARKERS = tuple(
+    f"<｜tool▁{part}｜>"
+    for part in (
+        *("calls▁begin", "calls▁end", "call▁begin", "call▁end", "sep"),
+        *("outputs▁begin", "outputs▁end", "output▁begin", "output▁end"),
+    )
 )
-
-MISTRAL_TOOLS: dict[str, Any] = {
-    "placement": "last-user",
-    "separator": ", ",
-    "after": "][/AVAILABLE_TOOLS]",
-    "style": "mistral",
-    "assistant_before": "",
-    "call": '{"name": "$name", "arguments": $arguments, "id": "$id"}',
-    "calls_separator": ", ",
-    "calls_after": "]",
-    "text_beside": False,
-    "id_length": 9,
-}
-
-DEEPSEEK_TOOLS = ToolFormat(
-    assistant_before="<｜Assistant｜>",
-    calls_before="<｜tool▁calls▁begin｜>",
-    call=(
-        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>$name\n```json\n$arguments\n```<｜tool▁call▁end｜>"
-    ),
-    calls_separator="\n",
-    calls_after="<｜tool▁calls▁end｜>",
-    raw_arguments=True,
-    results_before="<｜tool▁outputs▁begin｜>",
-    result="<｜tool▁output▁begin｜>$content<｜tool▁output▁end｜>",
-    results_after="<｜tool▁outputs▁end｜>",
-    answer_before="",
-)
+"""Tokens of tools, with which a text could forge a call or its result."""
 
 
 def _trimming(before: str, after: str) -> TurnMarkers:
@@ -119,12 +80,7 @@ def _mistral(space: str, **more: Any) -> ChatFormat:
         "assistant": TurnMarkers(before=space, after="</s>"),
         "alternate": True,
         "stop": ("</s>",),
-        "tools": ToolFormat(
-            before=f"[AVAILABLE_TOOLS]{space}[",
-            calls_before=f"[TOOL_CALLS]{space}[",
-            result=f'[TOOL_RESULTS]{space}{{"content": $content, "call_id": "$id"}}[/TOOL_RESULTS]',
-            **MISTRAL_TOOLS,
-        ),
+        "more_markers": _MISTRAL_MARKERS,
     }
     return ChatFormat(**(given | more))
 
@@ -184,23 +140,6 @@ _TABLE: tuple[ChatFormat, ...] = (
             default="",
             later=True,
         ),
-        tools=ToolFormat(
-            placement="first-user",
-            before=(
-                "Given the following functions, please respond with a JSON for a function call "
-                "with its proper arguments that best answers the given prompt.\n\nRespond in the "
-                'format {"name": function name, "parameters": dictionary of argument name and its '
-                "value}.Do not use variables.\n\n"
-            ),
-            separator="\n\n",
-            after="\n\n",
-            indent=4,
-            system_mark="Environment: ipython\n",
-            call='{"name": "$name", "parameters": $arguments}',
-            text_beside=False,
-            single_call=True,
-            result=_HEADER.format("ipython") + "$json<|eot_id|>",
-        ),
         stop=("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
         differences=("Templates of 3.2 write the day of the call in place of 26 Jul 2024.",),
     ),
@@ -210,7 +149,7 @@ _TABLE: tuple[ChatFormat, ...] = (
         title="Mistral 7B Instruct v0.1 and v0.2, Mixtral",
         system=SystemTurn(before="", after="\n\n", placement="first-user"),
         user=TurnMarkers(before=" [INST] ", after=" [/INST]"),
-        tools=None,
+        more_markers=(),
         differences=("Templates before mistral-common refuse system messages and write no space.",),
     ),
     _mistral(
@@ -226,7 +165,7 @@ _TABLE: tuple[ChatFormat, ...] = (
         title="Mistral Large 2411",
         system=SystemTurn(before="[SYSTEM_PROMPT] ", after="[/SYSTEM_PROMPT]", later=True),
         alternate=False,
-        tools=None,
+        more_markers=(),
     ),
     _mistral(
         "",
@@ -234,7 +173,7 @@ _TABLE: tuple[ChatFormat, ...] = (
         title="Mistral Small 2501 and 2503",
         system=SystemTurn(before="[SYSTEM_PROMPT]", after="[/SYSTEM_PROMPT]", later=True),
         alternate=False,
-        tools=None,
+        more_markers=(),
         differences=(
             "Published templates write a system message with the day of the call where there is "
             "none; here nothing is written that the conversation does not hold.",
@@ -289,17 +228,15 @@ _TABLE: tuple[ChatFormat, ...] = (
             default="You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
             later=True,
         ),
-        tools=QWEN_TOOLS,
         stop=("<|im_end|>", "<|endoftext|>"),
-        more_markers=("<|endoftext|>",),
+        more_markers=("<|endoftext|>", *_QWEN_MARKERS),
     ),
     _chatml(
         name="qwen-3",
         title="Qwen 3",
-        tools=QWEN_TOOLS,
         thoughts=Thoughts(strip="\n", wrap=True),
         stop=("<|im_end|>", "<|endoftext|>"),
-        more_markers=("<|endoftext|>",),
+        more_markers=("<|endoftext|>", *_QWEN_MARKERS),
         differences=("With enable_thinking=False templates write an empty thought as a prompt.",),
     ),
     ChatFormat(
@@ -324,8 +261,8 @@ _TABLE: tuple[ChatFormat, ...] = (
         user=TurnMarkers(before="<｜User｜>", after=""),
         assistant=TurnMarkers(before="<｜Assistant｜>", after="<｜end▁of▁sentence｜>"),
         generation="<｜Assistant｜>",
-        thoughts=Thoughts(plain_only=True),
-        tools=DEEPSEEK_TOOLS,
+        thoughts=Thoughts(),
+        more_markers=_DEEPSEEK_MARKERS,
         stop=("<｜end▁of▁sentence｜>",),
         differences=(
             "Later templates of R1 add <think> to the prompt for the answer.",

@@ -1,10 +1,10 @@
 """The description of an instruction format, and how conversations are written in it.
 
 Roles with their markers, where the system message goes, the rules of order, trimming, the prompt
-for the next answer, tools. One Jinja template (`chat_format.jinja`) renders every description, here
-and, written out by `to_jinja`, at a server. What a format cannot express is refused, never dropped
-in silence. Formats with names: `catalogue`. Back from text: `parsing`. Read off from a template of
-somebody else: `inference`.
+for the next answer. Tools are left to the models' own templates. One Jinja template
+(`chat_format.jinja`) renders every description, here and, written out by `to_jinja`, at a server.
+A format refuses what it cannot express, and drops nothing in silence. Formats with names:
+`catalogue`. Back from text: `parsing`. Read off from a template of somebody else: `detection`.
 """
 
 from __future__ import annotations
@@ -51,9 +51,8 @@ OnMarker = Literal["neutralise", "keep"]
 """The handling of a marker of the format inside a text: it is broken up (`unbreak` undoes
 it), or it stays and a server may read it as a change of speaker."""
 
-ROLES = ("system", "user", "assistant", "tool")
-_FIELDS = {"role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content"}
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+ROLES = ("system", "user", "assistant")
+_FIELDS = {"role", "content", "reasoning_content"}
 
 
 class ChatFile(NamedTuple):
@@ -103,41 +102,21 @@ def _read(message: Mapping[str, Any], place: int) -> dict[str, Any]:
     role = message.get("role")
     if role not in ROLES:
         raise InputError(f"message {place}: role must be one of {', '.join(ROLES)}, not {role!r}")
-    unknown = [key for key in message if key not in _FIELDS and message[key] is not None]
+    unknown = [key for key in message if key not in _FIELDS and message[key]]
     if unknown:
         raise InputError(f"message {place}: no format writes '{unknown[0]}': leave it out")
-    if message.get("name") and role != "tool":
-        raise InputError(f"message {place}: no format writes names: put the name into the content")
-    calls = [_read_call(call, place) for call in message.get("tool_calls") or ()]
-    if calls and role != "assistant":
-        raise InputError(f"message {place}: only an assistant calls tools, not the {role}")
-    text = _read_text(message.get("content"), place, bool(calls))
     thought = str(message.get("reasoning_content") or "")
-    return make_message(role, text, calls, str(message.get("tool_call_id") or ""), thought)
+    return make_message(str(role), _read_text(message.get("content"), place), thought)
 
 
-def make_message(
-    role: str,
-    text: str,
-    calls: Sequence[dict[str, Any]] = (),
-    answers: str = "",
-    thought: str = "",
-) -> dict[str, Any]:
+def make_message(role: str, text: str, thought: str = "") -> dict[str, Any]:
     """Return a message of the protocol with only the fields that hold something."""
-    more = {"reasoning_content": thought, "tool_calls": list(calls), "tool_call_id": answers}
-    return {"role": role, "content": text} | {key: value for key, value in more.items() if value}
+    return {"role": role, "content": text} | ({"reasoning_content": thought} if thought else {})
 
 
-def make_call(name: str, arguments: str, id: str) -> dict[str, Any]:
-    function = {"name": name, "arguments": arguments}
-    return {**({"id": id} if id else {}), "type": "function", "function": function}
-
-
-def _read_text(content: Any, place: int, may_be_absent: bool) -> str:
+def _read_text(content: Any, place: int) -> str:
     if isinstance(content, str):
         return content
-    if content is None and may_be_absent:
-        return ""
     if not isinstance(content, list):
         kind = type(content).__name__
         raise InputError(f"message {place}: content must be a text, not {kind}")
@@ -151,22 +130,6 @@ def _read_text(content: Any, place: int, may_be_absent: bool) -> str:
                     f"message {place}: only texts can be written, not images: leave them out"
                 )
     return "".join(texts)
-
-
-def _read_call(call: Any, place: int) -> dict[str, Any]:
-    match call:
-        case {"function": {"name": str(name), **function}} if _TOOL_NAME.fullmatch(name):
-            arguments = function.get("arguments", "{}")
-            written = arguments if isinstance(arguments, str) else as_json(arguments)
-            return make_call(name, written, str(call.get("id") or ""))
-        case {"function": {"name": name}}:
-            raise InputError(
-                f"message {place}: {name!r} cannot be a tool's name: letters, digits, _ -"
-            )
-        case _:
-            raise InputError(
-                f"message {place}: a tool call needs a function with name and arguments"
-            )
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
@@ -221,7 +184,6 @@ def guard(text: str, markers: tuple[str, ...], place: int) -> str:
 CONTROL_TOKEN = re.compile(
     r"<\|[^|\s<>]{1,40}\|>|<｜[^｜\s]{1,40}｜>|<</?\w{1,40}>>|</?[A-Za-z_]\w{0,40}>|\[/?[A-Z_]{2,40}\]"
 )
-_PLACE = re.compile(r"\$(name|arguments|id|content|json)")
 
 Trim = Literal["none", "both", "left", "right"]
 
@@ -257,65 +219,12 @@ class SystemTurn(TurnMarkers):
 class Thoughts(Frozen):
     """How thoughts in the text of an assistant are treated: those of earlier answers are dropped
     together with the white space after them that `strip` names; with `wrap` the last answer, if it
-    follows the last question, is written with its thoughts, even where it has none. With
-    `plain_only` answers that call tools, or answer to them, keep theirs."""
+    follows the last question, is written with its thoughts, even where it has none."""
 
     opening: str = "<think>"
     closing: str = "</think>"
     strip: str = ""
     wrap: bool = False
-    plain_only: bool = False
-
-
-class ToolFormat(Frozen):
-    """Tools in a format: what may be called, calls, and their results.
-
-    Declarations: `placement` says whether they stand at the end of the system message, at the
-    beginning of the first user's turn, or before the last one; None: the format declares none.
-    `joint` stands between the system's text and them. `system_mark`: stands before the system's
-    preamble where there are tools. `style`: each tool as JSON, or as Mistral's templates spell it.
-
-    Calls: `call` with $name, $arguments and $id; `raw_arguments`: as the model wrote them, and not
-    as JSON of one spelling. `text_beside`: whether an answer with calls may have a text, too;
-    `text_joint` stands between the two. `assistant_before`: what opens an answer with calls, where
-    it is not what opens any other.
-
-    Results: `result` with $content, or $json for the content as a JSON string, and $id; those in a
-    row share `results_before` and `results_after`. `answer_before`: what opens an answer to them.
-    """
-
-    placement: Literal["system", "first-user", "last-user"] | None = None
-    before: str = ""
-    separator: str = ""
-    after: str = ""
-    joint: str = ""
-    indent: int | None = None
-    style: Literal["json", "mistral"] = "json"
-    system_mark: str = ""
-    assistant_before: str | None = None
-    calls_before: str = ""
-    call: str = ""
-    calls_separator: str = ""
-    calls_after: str = ""
-    raw_arguments: bool = False
-    text_beside: bool = True
-    text_joint: str = ""
-    single_call: bool = False
-    id_length: int | None = None
-    results_before: str = ""
-    result: str = ""
-    results_separator: str = ""
-    results_after: str = ""
-    answer_before: str | None = None
-
-    @property
-    def marking(self) -> tuple[str, ...]:
-        """The texts whose control tokens are markers. Those in the prose around declarations are
-        not, since a model may write about them."""
-        edges = (self.before, self.after) if self.style == "mistral" else ()
-        calls = (self.assistant_before or "", self.calls_before, self.call, self.calls_after)
-        results = (self.results_before, self.result, self.results_after)
-        return (*edges, *calls, *results, self.answer_before or "")
 
 
 class ChatFormat(Frozen):
@@ -339,7 +248,6 @@ class ChatFormat(Frozen):
     alternate: bool = False
     stop: tuple[str, ...] = ()
     thoughts: Thoughts | None = None
-    tools: ToolFormat | None = None
     more_markers: tuple[str, ...] = ()
     differences: tuple[str, ...] = Field(
         default=(), description="What published templates of the family do otherwise, in sentences."
@@ -352,7 +260,6 @@ class ChatFormat(Frozen):
         turns = [self.user, self.assistant, *([self.system] if self.system else [])]
         texts = [text for turn in turns for text in (turn.before, turn.after)]
         texts += [self.bos, self.eos, self.generation, self.ending, *self.stop]
-        texts += self.tools.marking if self.tools is not None else ()
         openings = {turn.before for turn in turns}
         markers: list[str] = []
         for text in texts:
@@ -362,14 +269,8 @@ class ChatFormat(Frozen):
 
     @cached_property
     def plain(self) -> dict[str, Any]:
-        """The description as `chat_format.jinja` takes it: calls and results as the fixed texts and
-        the names of their places, in turns; nothing where there is nothing."""
-        plain = self.model_dump(exclude_none=True, exclude={"title", "differences", "more_markers"})
-        for field in ("call", "result"):
-            if self.tools is not None:
-                written = plain["tools"][field]
-                plain["tools"][field] = pieces(written) if written else []
-        return plain
+        """The description as `chat_format.jinja` takes it; nothing where there is nothing."""
+        return self.model_dump(exclude_none=True, exclude={"title", "differences", "more_markers"})
 
 
 def changed(format: ChatFormat, **fields: Any) -> ChatFormat:
@@ -377,87 +278,28 @@ def changed(format: ChatFormat, **fields: Any) -> ChatFormat:
     return ChatFormat(**{name: getattr(format, name) for name in ChatFormat.model_fields} | fields)
 
 
-def pieces(template: str) -> list[str]:
-    """The fixed texts of a call or a result and the names of its places, in turns."""
-    return _PLACE.split(template)
-
-
 def render_chat(
     format: ChatFormat,
     messages: Sequence[Mapping[str, Any]],
     *,
-    tools: Sequence[Mapping[str, Any]] | None = None,
     add_generation_prompt: bool = True,
     on_marker: OnMarker = "neutralise",
 ) -> str:
     """The conversation in a format, as a prompt.
 
-    `messages`: those of the chat protocol; `tools`: its function definitions. `on_marker`: what
-    becomes of a marker of the format inside a text; with "keep" the result is byte-equal to the
-    published template, whoever wrote the marker.
+    `messages`: those of the chat protocol, without tools. `on_marker`: what becomes of a marker of
+    the format inside a text; with "keep" the result is byte-equal to the published template.
 
     Raises:
         InputError: the format cannot express the conversation; says what to do.
     """
     talk = read_messages(messages)
-    declared = [_check_tool(tool) for tool in tools or ()]
-    for place, message in enumerate(talk, 1):
-        for call in message.get("tool_calls", ()):
-            if format.tools is not None and not format.tools.raw_arguments:
-                call["function"]["arguments"] = _one_spelling(call["function"], place)
     if on_marker == "neutralise":
         for place, message in enumerate(talk, 1):
-            _break_up_markers(message, format.markers, place)
-        declared = [json.loads(break_up(as_json(tool), format.markers)) for tool in declared]
-        _set_apart(format, talk if declared else ())
-    return _compiled()(
-        f=format.plain, messages=talk, tools=declared, add_generation_prompt=add_generation_prompt
-    )
-
-
-def _break_up_markers(message: dict[str, Any], markers: tuple[str, ...], place: int) -> None:
-    for field in ("content", "reasoning_content", "tool_call_id"):
-        if message.get(field):
-            message[field] = guard(message[field], markers, place)
-    for call in message.get("tool_calls", ()):
-        function = call["function"]
-        function["arguments"] = guard(function["arguments"], markers, place)
-
-
-def _one_spelling(function: Mapping[str, str], place: int) -> str:
-    """The arguments of a call as JSON of one spelling.
-
-    Raises:
-        InputError: they are not JSON.
-    """
-    try:
-        return as_json(json.loads(function["arguments"]))
-    except ValueError as error:
-        raise InputError(
-            f"message {place}: the arguments of {function['name']} are not JSON ({error}): mend"
-            " them, or leave the call out"
-        ) from error
-
-
-def _check_tool(tool: Any) -> Any:
-    match tool:
-        case {"function": {}}:
-            return tool
-        case _:
-            form = '{"type": "function", "function": {"name": ..., "parameters": ...}}'
-            raise InputError(f"a tool must be {form}, not {str(tool)[:60]!r}")
-
-
-_LIKE_A_TOOL = re.compile(rf"\s*{JOINER}*{{")
-
-
-def _set_apart(format: ChatFormat, talk: Sequence[dict[str, Any]]) -> None:
-    """Put a joiner before a question that could pass for one more declaration, where nothing but
-    its place tells it from the declarations before it."""
-    if format.tools is not None and format.tools.placement == "first-user":
-        first = next((message for message in talk if message["role"] == "user"), {"content": ""})
-        if _LIKE_A_TOOL.match(first["content"]):
-            first["content"] = JOINER + first["content"].lstrip()
+            for name in ("content", "reasoning_content"):
+                if message.get(name):
+                    message[name] = guard(message[name], format.markers, place)
+    return _compiled()(f=format.plain, messages=talk, add_generation_prompt=add_generation_prompt)
 
 
 def to_jinja(format: ChatFormat) -> str:
@@ -490,8 +332,6 @@ def closing_of(format: ChatFormat, last: str, add_generation_prompt: bool) -> st
     """Return the end of a text after a message of the role `last`."""
     if not add_generation_prompt:
         return format.ending
-    if last == "tool" and format.tools is not None and format.tools.answer_before is not None:
-        return format.tools.answer_before
     return (
         "" if last == "assistant" and not format.generation_after_assistant else format.generation
     )

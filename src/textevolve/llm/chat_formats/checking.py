@@ -1,19 +1,17 @@
 """The check of a model's chat template, made by rendering it.
 
-Which format it writes, whether it keeps the system message, whether BOS comes twice, tools, the
-prompt for an answer. The template of a server is probed by `discovery`.
+Which format it writes, whether it keeps the system message, whether BOS comes twice, tools. The
+template of a server is probed by `discovery`.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.detection import (
     FormatMatch,
-    count_common,
     match_formats,
     talk,
 )
@@ -39,7 +37,6 @@ _USED = [
     {"role": "assistant", "content": "", "tool_calls": [_CALL]},
     {"role": "tool", "content": "At noon.", "tool_call_id": "call00001", "name": "find_tide"},
 ]
-_OPEN_MARKER = re.compile(r"<[^<>]*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,6 @@ def check_chat_template(model: ModelTemplate) -> TemplateCheck:
     findings = (
         _check_format(matches),
         _check_system(template, plain),
-        _check_generation(template, plain),
         _check_bos(model, plain),
         _check_tools(template),
     )
@@ -105,24 +101,6 @@ def _check_system(template: JinjaTemplate, plain: str) -> TemplateFinding:
     added = text.replace(SYSTEM, "").strip() != plain.strip() and len(plain) > len(text)
     more = "; without one, a default of the template's own is written" if added else ""
     return TemplateFinding("system message", True, f"kept{more}")
-
-
-def _check_generation(template: JinjaTemplate, asked: str) -> TemplateFinding:
-    question = "generation prompt"
-    try:
-        plain = template.render(talk(QUESTION))
-    except InputError as error:
-        return TemplateFinding(question, False, str(error))
-    if asked == plain:
-        note = "the same with and without it: the template ends a question as it always does"
-        return TemplateFinding(question, None, note)
-    shared = _OPEN_MARKER.sub("", asked[: count_common(asked, plain)])
-    prompt, ending = asked[len(shared) :], plain[len(shared) :]
-    if prompt and QUESTION in shared:
-        note = f"ends with {prompt!r}" + (f", and with {ending!r} without it" if ending else "")
-        return TemplateFinding(question, True, note)
-    note = "asking for an answer does not add to the text, but changes it"
-    return TemplateFinding(question, False, note)
 
 
 def _check_bos(model: ModelTemplate, text: str) -> TemplateFinding:

@@ -66,6 +66,7 @@ class _Running:
     limits: TemplateLimits
     requests: Connection[Any, Any]
     answers: Connection[Any, Any]
+    owner: int = field(default_factory=os.getpid)
 
     def exchange(self, request: bytes, patience: float) -> bytes:
         """The answer; empty where none comes, because the process was killed or does not end."""
@@ -127,6 +128,10 @@ def _explain_end(code: int, limits: TemplateLimits) -> str:
 def _get_running(limits: TemplateLimits) -> _Running:
     """The process, started anew where there is none of ours with these limits."""
     global _running
+    if _running is not None and _running.owner != os.getpid():
+        _running.process.returncode = 0  # in a fork: it serves the parent
+        _running.close_pipes()
+        _running = None
     if _running is not None and (_running.limits != limits or _running.process.poll() is not None):
         _end(_running)
     if _running is None:
@@ -183,23 +188,9 @@ def _end(running: _Running) -> int:
 def end_rendering() -> None:
     """Ends the process, if there is one; the next template starts it anew."""
     with _lock:
-        if _running is not None:
+        if _running is not None and _running.owner == os.getpid():
             _running.process.kill()
             _end(_running)
-
-
-def _leave_to_parent() -> None:
-    """In a fork: the process, and the lock that a thread may hold, are those of the other one."""
-    global _running, _lock
-    _lock = threading.Lock()
-    if _running is not None:
-        _running.process.returncode = 0
-        _running.close_pipes()
-        _running = None
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 DEFAULT, TOOL_USE = "default", "tool_use"
@@ -370,10 +361,10 @@ def _template_format(named: str) -> PromptFormat:
     found = read_chat_template(named)
     template = found.open()
     inferred = infer_format(template.render, bos=found.bos_token or "", eos=found.eos_token or "")
-    user = inferred.format.user.before.strip()
-    stop = inferred.format.stop or ((user,) if user else ())
+    user = inferred.user.before.strip()
+    stop = inferred.stop or ((user,) if user else ())
     signs = (sign for source in found.templates.values() for sign in CONTROL_TOKEN.findall(source))
-    markers = tuple(dict.fromkeys((*inferred.format.markers, *signs)))
+    markers = tuple(dict.fromkeys((*inferred.markers, *signs)))
 
     def render(messages: Messages) -> str:
         broken = [_broken(message, markers) for message in messages]
