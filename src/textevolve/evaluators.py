@@ -10,7 +10,7 @@ from functools import partial
 from itertools import count
 from typing import Any, cast
 
-from textevolve.debate.profile import override
+from textevolve.debate.profile import Profile, override
 from textevolve.debate.protocol import Debate
 from textevolve.debate.result import DebateResult
 from textevolve.errors import BudgetError, InputError
@@ -65,6 +65,7 @@ def open_evaluator(
     today: str | None = None,
     rubric: str = "",
     recall: Recall = nothing,
+    fill: Callable[[Profile], Profile] = lambda profile: profile,
 ) -> Evaluator:
     """The judge that a spec names; `model` serves where neither spec nor profile names one.
 
@@ -84,7 +85,7 @@ def open_evaluator(
         return _open_others(spec, lambda: model_of(asked))
     if spec.is_debate:
         return Debate(
-            profile=read_profile(spec, rubric),
+            profile=fill(read_profile(spec, rubric)),
             model_of=lambda agent: model_of(agent.model or asked),
             recall=recall,
             listener=listener,
@@ -125,7 +126,7 @@ class Judges:
     """How judges are opened for one run. `objects`: evaluators of the user's own, by the names that
     stand for them; `model` serves where a judge names none. `mode`: in the shortest rehearsal only
     the first part of a judge with two is asked, in the longest both. `recall`: what debaters
-    remember."""
+    remember. `fill`: puts stored agents into a profile that names some."""
 
     model: str
     model_of: Callable[[str], Model]
@@ -135,6 +136,7 @@ class Judges:
     objects: Mapping[str, object] = field(default_factory=dict[str, object])
     mode: str = "live"
     recall: Recall = nothing
+    fill: Callable[[Profile], Profile] = lambda profile: profile
 
     def open(self, text: str, rubric: str = "") -> Evaluator:
         """The judge that a text names: `rules:FILE`, `hybrid:FILE:JUDGE`, one of the user's own, or
@@ -168,6 +170,7 @@ class Judges:
             today=self.today,
             rubric=rubric,
             recall=self.recall,
+            fill=self.fill,
         )
         return bound_debate(opened, self.mode) if isinstance(opened, Debate) else opened
 

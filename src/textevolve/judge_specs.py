@@ -450,6 +450,12 @@ def collections_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for one in profiles for name in one.collections))
 
 
+def agents_of(text: str) -> tuple[str, ...]:
+    """The stored agents that the profile of a judge names."""
+    profiles = [read_profile(spec) for spec in judges_in(text) if spec.is_debate]
+    return tuple(name for one in profiles for name in one.stored_agents)
+
+
 def check_absolute(text: str) -> None:
     """Raises InputError where a judge only compares candidates of one case with each other."""
     if any(spec.is_relative for spec in judges_in(text)):

@@ -1,12 +1,14 @@
-"""Collections of memories as they stood when a run began, and what debaters recall from them.
+"""Stored agents and collections of memories as they stood when a run began, and what debaters
+recall from them.
 
-A run pins the version of each collection that its debaters name, so that it goes on with what they
-knew at its beginning, and another version makes another run. How memories are found is in `memory`;
-what is kept of them, in `store`.
+A run pins the agents that its profiles name, and the version of each collection that its debaters
+recall from, so that it goes on with who they were and what they knew at its beginning; another
+version makes another run. How memories are found is in `memory`; what is kept of them, in `store`.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -15,17 +17,77 @@ import numpy as np
 
 from textevolve import store
 from textevolve.agents.resources import split_name
+from textevolve.debate.profile import Agent, Profile
 from textevolve.errors import InputError
 from textevolve.llm.embeddings import embed_texts
 from textevolve.llm.model import Model
 from textevolve.memory.cue import Cue, Memory, Recall
 from textevolve.memory.index import Embed
 from textevolve.memory.recall import RecallSource, Summarize, pinned, recall_from
+from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Collection, Vector
 from textevolve.settings import Settings
+from textevolve.spec import Frozen
+from textevolve.store import kinds
 
 if TYPE_CHECKING:
     from textevolve.store import Store
+
+
+class PinnedAgent(Frozen):
+    """A stored agent as it stood at a version. `memory`: how it recalls, with the full names of its
+    collections; None where it has none."""
+
+    version: int
+    persona: str
+    model: str | None = None
+    memory: RecallSettings | None = None
+
+
+def read_agent(resources: Store, name: str, namespace: str) -> PinnedAgent:
+    """Read an agent as it is now; `namespace` is that of a bare name. As in chats, it recalls from
+    the collections that it writes into where it names none.
+
+    Raises:
+        InputError: there is no such agent, or it is no name.
+    """
+    try:
+        space, own = split_name(name, namespace)
+        agent = resources.read(kinds.get, kinds.AGENTS, space, own)
+    except InputError as error:
+        raise InputError(f"a profile names the stored agent '{name}': {error}") from None
+    spec = agent.spec
+    named = spec.memory.collections or tuple(filter(None, (spec.memories, spec.insights)))
+    full = tuple("/".join(split_name(each, space)) for each in named)
+    memory = spec.memory.model_copy(update={"collections": full}) if full else None
+    return PinnedAgent(
+        version=agent.spec_version, persona=spec.persona, model=spec.model, memory=memory
+    )
+
+
+async def pin_agents(names: Iterable[str], settings: Settings) -> dict[str, PinnedAgent]:
+    """The agents as they are now, by the names that profiles have for them. Raises as
+    `read_agent`."""
+    every = sorted(set(names))
+    if not every:
+        return {}
+    with closing(store.Store(settings.memory_location)) as resources:
+        space = settings.namespace
+        return {n: await asyncio.to_thread(read_agent, resources, n, space) for n in every}
+
+
+def with_stored_agents(profile: Profile, agent_of: Callable[[str], PinnedAgent]) -> Profile:
+    """The profile with the persona, the model and the memories of its stored agents. A model that
+    the profile itself names stays."""
+    agents: list[Agent] = []
+    for agent in profile.agents:
+        if agent.stored is not None:
+            pinned = agent_of(agent.stored)
+            model = agent.model or pinned.model
+            update = {"persona": pinned.persona, "model": model, "memory": pinned.memory}
+            agent = agent.model_copy(update=update)
+        agents.append(agent)
+    return profile.model_copy(update={"agents": tuple(agents)})
 
 
 async def pin_collections(names: Iterable[str], settings: Settings) -> dict[str, int]:

@@ -12,10 +12,11 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from textevolve import store
+from textevolve.debate.profile import Profile
 from textevolve.errors import BudgetError, InputError, SettingsError
 from textevolve.evaluation import Evaluator, Usage
 from textevolve.evaluators import Judges, keep_whole, rehearse_scores
@@ -42,7 +43,13 @@ from textevolve.llm.refusals import refuse_unfit
 from textevolve.llm.wrappers import Allowance, Budget, Journaled, Retrying, refuse_unpriced, within
 from textevolve.memory.cue import Recall, nothing
 from textevolve.memory.index import Embed
-from textevolve.memory_snapshots import embed_with, open_recall
+from textevolve.memory_snapshots import (
+    PinnedAgent,
+    embed_with,
+    open_recall,
+    read_agent,
+    with_stored_agents,
+)
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.shapes import LabelMetric, check_metric
 from textevolve.settings import Price, Settings
@@ -148,7 +155,8 @@ class Workbench(Setting):
     """What a study works with.
 
     `model`: the study's own. `judge_of`: from a judge's text, and a rubric if there is one, to an
-    evaluator, which is opened once. `resources`: namespaces, agents and memories; `budget`: what
+    evaluator, which is opened once. `fill`: puts stored agents into a profile that names some, as
+    the run pins them. `resources`: namespaces, agents and memories; `budget`: what
     all its models share; `recall`: what debaters remember, of the versions of their collections
     that the run pins, if it does. `concurrency`: how many pieces of work are worth having under
     way. `calls_per_case`: of them, how many calls of one case run at once. `deadline`: when the
@@ -158,6 +166,7 @@ class Workbench(Setting):
     settings: Settings
     model_of: ModelOf
     judge_of: Callable[..., Evaluator]
+    fill: Callable[[Profile], Profile]
     journal: Journal
     resources: Store
     budget: Budget = field(default_factory=Budget)
@@ -247,6 +256,14 @@ async def open_workbench(
         async def summarize(texts: Sequence[str], budget: int) -> str:
             return (await compress(model_of(setting.default_model), texts, budget)).text
 
+        pinned: Mapping[str, Any] | None = setting.described.get("agents")
+
+        def agent_of(name: str) -> PinnedAgent:
+            if pinned is None:  # nothing is to be made again: the agent as it is now
+                return read_agent(resources, name, settings.namespace)
+            return PinnedAgent.model_validate(pinned[name])
+
+        fill = partial(with_stored_agents, agent_of=agent_of)
         recall = open_recall(resources, settings.namespace, embed, versions, summarize)
         judges = Judges(
             setting.default_model,
@@ -257,12 +274,14 @@ async def open_workbench(
             setting.objects,
             mode=setting.mode,
             recall=recall,
+            fill=fill,
         )
         yield Workbench(
             **vars(setting),
             settings=settings,
             model_of=model_of,
             judge_of=cache(judges.open),
+            fill=fill,
             journal=journal,
             resources=resources,
             budget=budget,

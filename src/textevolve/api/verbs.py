@@ -84,6 +84,7 @@ class AsyncClient(MemoryVerbs):
         *,
         judge: AnyJudge | None = None,
         profile: str | Path | Profile | None = None,
+        agents: Sequence[str] | None = None,
         rubric: str | None = None,
         rounds: int | None = None,
         weights: Mapping[str, float] | None = None,
@@ -97,13 +98,20 @@ class AsyncClient(MemoryVerbs):
     ) -> CaseResult:
         """Judge candidates by a debate, or by another `judge`, and return scores and feedback.
 
-        `profile`: who debates, about what and how; `rounds`, `weights` and `threshold` are laid
+        `profile`: who debates, about what and how; `agents`: stored agents that debate in place of
+        the profile's, each NAMESPACE/NAME or NAME; `rounds`, `weights` and `threshold` are laid
         over it, and `judge=Debate(...)` takes its other parameters. `images`: those of the input,
         each a path, bytes or a data URL; `candidate_images`: one for each candidate, or several;
         where there are no texts they are the candidates.
         """
         objects = Objects()
-        debate = {"rounds": rounds, "weights": weights, "threshold": threshold, "seed": seed}
+        debate: dict[str, Any] = {
+            "agents": agents,
+            "rounds": rounds,
+            "weights": weights,
+            "threshold": threshold,
+            "seed": seed,
+        }
         fields = {**debate, "rubric": rubric, "model": model}
         spec = _specify_evaluation(objects, judge, profile, recall, fields)
         of_each = tuple(
@@ -128,6 +136,7 @@ class AsyncClient(MemoryVerbs):
         *,
         judge: AnyJudge | None = None,
         profile: str | Path | Profile | None = None,
+        agents: Sequence[str] | None = None,
         rubric: str | None = None,
         rounds: int | None = None,
         weights: Mapping[str, float] | None = None,
@@ -150,7 +159,13 @@ class AsyncClient(MemoryVerbs):
         if cases is None:  # pyright: ignore[reportUnnecessaryComparison]
             raise InputError("cases must be a list or another iterable of them, not None")
         objects = Objects()
-        debate = {"rounds": rounds, "weights": weights, "threshold": threshold, "seed": seed}
+        debate: dict[str, Any] = {
+            "agents": agents,
+            "rounds": rounds,
+            "weights": weights,
+            "threshold": threshold,
+            "seed": seed,
+        }
         fields = {**debate, "rubric": rubric, "model": model, "images": images or None, "map": map}
         spec = _specify_evaluation(objects, judge, profile, recall, fields)
         records = self._stream(spec, cases, objects.by_name, name=name, ordered=ordered)

@@ -90,7 +90,10 @@ def _draw_profile(profile: Profile) -> None:
     console.print(Text("\nAgents", "bold"))
     console.print(
         draw_facts(
-            (agent.name + (f" ({agent.model})" if agent.model else ""), safe(agent.persona))
+            (
+                agent.name + (f" ({agent.model})" if agent.model else ""),
+                safe(agent.persona or f"the stored agent {agent.stored}"),
+            )
             for agent in profile.agents
         )
     )

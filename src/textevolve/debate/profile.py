@@ -101,13 +101,24 @@ class Component(_Frozen):
 
 class Agent(_Frozen):
     """A debater. `model` is a spec, the run's model where it is None. `memory`: from which
-    collections it recalls in each turn, and how; `collections`: the same with their names alone."""
+    collections it recalls in each turn, and how; `collections`: the same with their names alone.
+    `stored`: the agent of the store that debates, as NAMESPACE/NAME or NAME. A run looks it up when
+    it begins, and takes its persona, model and memories as they are then."""
 
     name: Name
-    persona: str = Field(min_length=1)
+    persona: str = ""
     model: str | None = None
     collections: tuple[str, ...] = ()
     memory: RecallSettings | None = None
+    stored: str | None = Field(default=None, min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _stored_by_name(cls, value: Any) -> Any:
+        """A text in place of an agent is the name of a stored one."""
+        if not isinstance(value, str):
+            return value
+        return {"name": value.rpartition("/")[2].strip(), "stored": value.strip()}
 
     @field_validator("memory", mode="wrap")
     @classmethod
@@ -118,16 +129,19 @@ class Agent(_Frozen):
             raise ValueError(str(error)) from None
 
     @model_validator(mode="after")
-    def _named_once(self) -> Agent:
+    def _usable(self) -> Agent:
+        if not self.persona and self.stored is None:
+            raise ValueError("persona: missing")
         if self.memory is not None and bool(self.memory.collections) == bool(self.collections):
             raise ValueError("memory: name the collections to recall from, in memory.collections")
         return self
 
     @model_serializer(mode="wrap")
     def _without_none(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Profiles without memories stay in records what they were before there were any."""
+        """Profiles without memories and stored agents stay in records what they were before there
+        were any."""
         data: dict[str, Any] = write(self)
-        return data if self.memory is not None else {n: v for n, v in data.items() if n != "memory"}
+        return {n: v for n, v in data.items() if v is not None or n not in ("memory", "stored")}
 
     @property
     def recall_settings(self) -> RecallSettings | None:
@@ -256,6 +270,11 @@ class Profile(_Frozen):
     def _none_by_name(cls, value: Any) -> Any:
         return None if isinstance(value, str) and value.strip().lower() == "none" else value
 
+    @field_validator("agents", mode="before")
+    @classmethod
+    def _stored_by_names(cls, value: Any) -> Any:
+        return value.split(",") if isinstance(value, str) else value
+
     @field_validator("components", mode="before")
     @classmethod
     def _known_by_name(cls, value: Any) -> Any:
@@ -317,6 +336,11 @@ class Profile(_Frozen):
         """Every collection that its agents recall from, each once."""
         settings = [agent.recall_settings for agent in self.agents]
         return tuple(dict.fromkeys(name for one in settings if one for name in one.collections))
+
+    @property
+    def stored_agents(self) -> tuple[str, ...]:
+        """The agents of the store that debate, as the profile names them."""
+        return tuple(agent.stored for agent in self.agents if agent.stored is not None)
 
     @property
     def weight_list(self) -> tuple[float, ...]:

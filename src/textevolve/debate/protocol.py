@@ -34,7 +34,7 @@ from textevolve.debate.result import DebateResult, Turn
 from textevolve.debate.tensor import Array
 from textevolve.debate.turn import quote_turn, sum_up, take_turn
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import CapabilityError
+from textevolve.errors import CapabilityError, InputError
 from textevolve.evaluation import Case, Failure, Usage, check_case
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fence, sanitize
@@ -70,6 +70,12 @@ class Debate:
         """
         profile = override(self.profile, case.parameters)
         check_case(case)
+        for agent in profile.agents:
+            if not agent.persona:
+                raise InputError(
+                    f"agent '{agent.stored}' is a stored one, and only a run's profile can name"
+                    " these, not a case's"
+                )
         context = self._open_context(case, profile)
         begun = {"case": case, "profile": context.profile}
         self.listener(StepStarted(case.id, "debate", begun))

@@ -25,12 +25,12 @@ from textevolve.engine import sync
 from textevolve.errors import InputError, MismatchError
 from textevolve.evaluation import Case, Usage, refer_to_images, with_images
 from textevolve.events import CallFinished, Event, Listener, silence
-from textevolve.judge_specs import collections_of, describe_judge, judge_models
+from textevolve.judge_specs import agents_of, collections_of, describe_judge, judge_models
 from textevolve.llm.batches.ledger import refuse_unbatched
 from textevolve.llm.catalogue import find_missing_package
 from textevolve.llm.prices import sources_of_prices
 from textevolve.llm.wrappers import Salted, replay_models
-from textevolve.memory_snapshots import pin_collections
+from textevolve.memory_snapshots import pin_agents, pin_collections
 from textevolve.reach import check_earlier
 from textevolve.settings import Settings, StoreLocation, today
 from textevolve.studies.chained import (
@@ -134,14 +134,19 @@ async def specify(
         model, why = await choose_model(settings, named, asks=asks_models)
     elif own or (may_ask(chains) and (named or settings.model)):
         model, why = await choose_model(settings, named or own, asks=asks_models)
-    for further in (*asks.models, *of_chains):
-        await choose_model(settings, further, asks=asks_models)
     described = dict(await study.describe(spec, settings, objects)) if study.describe else {}
-    if collections := _collections(asks):
+    names = [*asks.agents, *(name for judge in asks.judges for name in agents_of(judge))]
+    agents = await pin_agents(names, settings)
+    if agents:
+        described["agents"] = {name: each.model_dump(mode="json") for name, each in agents.items()}
+    recalled = [n for each in agents.values() if each.memory for n in each.memory.collections]
+    if collections := (*_collections(asks), *recalled):
         pinned = await pin_collections(collections, settings)
         described["collections"] = {**described.get("collections", {}), **pinned}
     if chains:
         described["chains"] = chains
+    for further in (*asks.models, *of_chains, *_models_of_agents(described)):
+        await choose_model(settings, further, asks=asks_models)
     stored = StoredSpec(
         kind=study.kind,
         spec=spec.model_dump(mode="json", exclude_defaults=True),
@@ -149,7 +154,7 @@ async def specify(
         why=why,
         today=today(),
         described=described,
-        **_read_asked(asks),
+        **_read_asked(asks, described),
     )
     models = models_asked(asks, stored)
     for missing in () if asks_models else filter(None, map(find_missing_package, models)):
@@ -160,16 +165,22 @@ async def specify(
     return stored.model_copy(update={"prices": sources_of_prices(models, settings)})
 
 
+def _models_of_agents(described: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the models of the stored agents that a run pins."""
+    return tuple(each["model"] for each in described.get("agents", {}).values() if each["model"])
+
+
 def _collections(asks: Asks) -> tuple[str, ...]:
     """Return the collections of memories that debaters recall from."""
     of_judges = (name for judge in asks.judges for name in collections_of(judge))
     return tuple(dict.fromkeys([*asks.collections, *of_judges]))
 
 
-def _read_asked(asks: Asks) -> dict[str, Any]:
+def _read_asked(asks: Asks, described: Mapping[str, Any]) -> dict[str, Any]:
     """Return the files behind the judges, and the versions of all prompts, with those that show
     memories if any are recalled."""
-    recalling = memory_prompts() if _collections(asks) else {}
+    of_agents = any(agent["memory"] for agent in described.get("agents", {}).values())
+    recalling = memory_prompts() if of_agents or _collections(asks) else {}
     judges = {judge: file for judge in asks.judges if (file := describe_judge(judge))}
     return {"judges": judges, "prompts": {**asks.prompts, **recalling}}
 
@@ -212,7 +223,8 @@ def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:
     chains: Mapping[str, Any] = stored.described.get("chains", {})
     own = [stored.model] if asks.writes or asks_default(chains) else []
     of_judges = [model for judge in asks.judges for model in judge_models(judge, stored.model)]
-    every = [*own, *filter(None, of_judges), *asks.models, *models_of_chains(chains)]
+    of_agents = _models_of_agents(stored.described)
+    every = [*own, *filter(None, of_judges), *asks.models, *models_of_chains(chains), *of_agents]
     return tuple(dict.fromkeys(every))
 
 
@@ -293,7 +305,7 @@ def refuse_changed(
     """
     asks = study.asks(read_spec(study, stored))
     before = {"prompts": dict(stored.prompts), "judges": dict(stored.judges)}
-    now = _read_asked(asks)
+    now = _read_asked(asks, stored.described)
     if asks.chains:
         before["chains"] = stored.described.get("chains", {})
         now["chains"] = describe_chains(asks.chains, objects)

@@ -134,6 +134,7 @@ def ask(spec: EvaluateSpec) -> Asks:
         prompts=prompts_version(decides=profile.readout == "decide")
         | (memory_prompts() if own else {}),
         collections=() if own else profile.collections,
+        agents=profile.stored_agents,
     )
 
 
@@ -228,7 +229,7 @@ def open_judge(spec: EvaluateSpec, bench: Workbench) -> Evaluator:
     if not debates(spec):
         text = spec.judge or ""
         return bench.judge_of(text, spec.rubric or "")
-    profile, recall = _profile_of(spec), nothing
+    profile, recall = bench.fill(_profile_of(spec)), nothing
     if spec.recall is not None:
         recall = own_object(spec.recall, bench.objects)
     elif profile.collections:  # else its agents have nothing to recall from

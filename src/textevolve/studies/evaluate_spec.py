@@ -5,7 +5,7 @@ Apart from that, so that whoever imports the verb alone loads no more than its s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast
 
@@ -62,9 +62,23 @@ def _read_weights(given: object) -> object:
 WeightsOption: TypeAlias = Annotated[dict[str, float], BeforeValidator(_read_weights)]
 
 
+def _join_names(names: object) -> object:
+    return ",".join(cast("Iterable[str]", names)) if isinstance(names, list | tuple) else names
+
+
+AgentNames: TypeAlias = Annotated[str, BeforeValidator(_join_names)]
+"""Names of stored agents with commas between them; Python may give them as a list."""
+
+
 class DebateParameters(Frozen):
     """Those of a profile's parameters that a run may set anew."""
 
+    agents: AgentNames | None = option(
+        None,
+        "Stored agents that debate in place of the profile's: acme/guide,acme/critic.",
+        group=GROUP,
+        metavar="NAME,...",
+    )
     rounds: Plain[int] | None = option(None, "The most rounds of the debate.", group=GROUP)
     convergence: NumberOrNone | None = option(
         None,

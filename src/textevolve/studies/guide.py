@@ -34,6 +34,7 @@ from textevolve.memory.cue import Cue, Memory, Recall
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Section, Table, Texts
 from textevolve.spec import option
+from textevolve.studies.evaluate_spec import AgentNames
 from textevolve.studies.study import (
     Asks,
     LoopSteps,
@@ -76,6 +77,12 @@ class GuideSpec(GuidancePlan, StudySpec):
         short="-p",
         group="Debate",
     )
+    agents: AgentNames | None = option(
+        None,
+        "Stored agents that debate in place of the profile's: acme/guide,acme/critic.",
+        group="Debate",
+        metavar="NAME,...",
+    )
     debate: Mapping[str, Any] = option(
         {}, "Another value of the profile's parameter: rounds=1.", group="Advanced"
     )
@@ -101,7 +108,8 @@ class GuideSpec(GuidancePlan, StudySpec):
 
 
 def read_profile(spec: GuideSpec, otherwise: str = "general") -> Profile:
-    return override(load_profile(spec.profile or otherwise), spec.debate)
+    agents = {} if spec.agents is None else {"agents": spec.agents}
+    return override(load_profile(spec.profile or otherwise), {**agents, **spec.debate})
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +142,14 @@ def ask(spec: GuideSpec) -> Asks:
     own = tuple(filter(None, profile.models(None)))
     read = () if spec.recall is not None else profile.collections
     judges = () if judge is None else (judge,)
-    return Asks(judges, own, writes=True, prompts=prompts, collections=read)
+    return Asks(
+        judges,
+        own,
+        writes=True,
+        prompts=prompts,
+        collections=read,
+        agents=profile.stored_agents,
+    )
 
 
 def read_cases(spec: GuideSpec) -> list[Case]:
@@ -148,7 +163,7 @@ async def run(
     (case,) = cases
     held: list[DebateResult] = []
     opened = Debate(
-        profile=read_profile(spec, bench.settings.profile),
+        profile=bench.fill(read_profile(spec, bench.settings.profile)),
         model_of=lambda agent: bench.model_of(agent.model or bench.default_model),
         recall=_open_recall(spec, bench),
         listener=bench.listener,

@@ -71,8 +71,10 @@ class Asks:
     `writes`: its own model is asked for more than judging, so one is needed even where every judge
     names its own. `prompts`: versions of its prompts, which are a part of the run's identity.
     `collections`: of memories, that debaters of its own recall from. The driver pins the versions
-    of these, and of those that debaters of its judges recall from. `chains`: the chains that are
-    asked in a model's place; the driver opens them, and what they are is a part of the identity.
+    of these, and of those that debaters of its judges recall from. `agents`: stored agents that
+    its own profile names, which the driver pins like those of its judges. `chains`: the chains that
+    are asked in a model's place; the driver opens them, and what they are is a part of the run's
+    identity.
     """
 
     judges: tuple[str, ...] = ()
@@ -80,6 +82,7 @@ class Asks:
     writes: bool = False
     prompts: Mapping[str, str] = field(default_factory=dict[str, str])
     collections: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
     chains: tuple[str, ...] = ()
 
 

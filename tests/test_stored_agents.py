@@ -1,0 +1,143 @@
+"""Stored agents debate: over the command line, Python and HTTP, with their memories, as they were
+when a run began."""
+
+import json
+
+import pytest
+
+from recorded.memory_answers import answers
+from textevolve import Client, InputError, Settings
+from textevolve.debate.profile import Profile
+
+OLD = "You are Ada, a guide in the harbour. You like long answers."
+CHANGE = {
+    "because": [1],
+    "reason": "she learned so",
+    "action": "add",
+    "sentence": 0,
+    "text": "You know the ferry to Larkspur.",
+}
+NEW = f"{OLD} {CHANGE['text']}"
+FACT = "The ferry to Larkspur leaves at noon."
+CASE = ("When does the ferry leave?", "At noon.", "At one.")
+AGENTS = "acme/ada,acme/critic"
+
+
+@pytest.fixture
+def agents(cli, server, home, monkeypatch):
+    """Ada, who remembers what is said, and a critic who does not."""
+    monkeypatch.setenv("TEXTEVOLVE_EMBEDDER", f"{server.url}#embeds")
+    for command in (
+        ("agents", "namespaces", "create", "acme"),
+        ("memories", "collections", "create", "acme/diary"),
+        ("agents", "create", "acme/ada", "--persona", OLD, "--memories", "diary"),
+        ("agents", "create", "acme/critic", "--persona", "You look for faults."),
+    ):
+        assert (made := cli(*command)).code == 0, made.err
+    (home / "notes.jsonl").write_text(json.dumps({"text": FACT}) + "\n")
+    added = cli("memories", "import", "acme/diary", "notes.jsonl")
+    assert added.code == 0, added.err
+    server.requests.clear()
+
+
+def evolve(cli, server, model):
+    """Give Ada another persona out of what she remembers."""
+    before, server.script = server.script, answers(changes=[CHANGE])
+    ended = cli("agents", "evolve", "acme/ada", "-m", model, "--min-trust", "0")
+    assert ended.code == 0, ended.err
+    assert "version 2" in ended.out
+    server.script = before
+    server.requests.clear()
+
+
+def prompts_of(server, name):
+    every = [body["messages"][-1]["content"] for body in server.requests if "messages" in body]
+    return [text for text in every if f"You are {name}" in text]
+
+
+def evaluate(cli, model, *more):
+    return cli("evaluate", *CASE, "--agents", AGENTS, "-m", model, "--rounds", "1", *more)
+
+
+def test_they_debate_with_their_personas_and_memories(cli, server, model, agents):
+    ended = evaluate(cli, model, "--json")
+    assert ended.code == 0, ended.err
+    profile = json.loads(ended.out)["profile"]
+    assert [each["name"] for each in profile["agents"]] == ["ada", "critic"]
+    assert [each["stored"] for each in profile["agents"]] == ["acme/ada", "acme/critic"]
+    shown = prompts_of(server, "ada")
+    assert shown
+    assert all(OLD in text and FACT in text and "From acme/diary" in text for text in shown)
+    assert not any(FACT in text for text in prompts_of(server, "critic"))
+
+
+def test_a_run_keeps_the_persona_that_it_was_begun_with(cli, server, model, agents):
+    stopped = evaluate(cli, model, "--max-calls", "1", "--json")
+    assert stopped.code == 3
+    run = cli("runs", "list", "--json").rows[0]["id"]
+    server.requests.clear()
+    evolve(cli, server, model)
+    resumed = cli("runs", "resume", run, "--max-calls", "100")
+    assert resumed.code == 0, resumed.err
+    assert not any(NEW in str(body) for body in server.requests)
+    assert OLD in json.dumps(json.loads(cli("runs", "show", run, "--json").out))
+    server.requests.clear()
+    assert evaluate(cli, model).code == 0
+    assert all(NEW in text for text in prompts_of(server, "ada"))
+
+
+def test_profiles_and_judges_name_them_too(cli, server, model, agents, home):
+    (home / "team.yaml").write_text(
+        "agents:\n  - acme/ada\n  - {name: Lay reader, persona: You know nothing.}\nrounds: 1\n"
+    )
+    with Client(settings=Settings(store=home / "store.db", model=model)) as client:
+        judged = client.evaluate(*CASE[:1], CASE[1:], profile="team.yaml")
+        assert [each.name for each in judged.debate.profile.agents] == ["ada", "Lay reader"]
+        assert all(FACT in text for text in prompts_of(server, "ada"))
+        by_list = client.evaluate(*CASE[:1], CASE[1:], agents=["acme/ada"], rounds=1)
+        assert by_list.debate.profile.agents[0].persona == OLD
+        server.requests.clear()
+        named = client.evaluate(*CASE[:1], CASE[1:], judge="jury:team.yaml")
+        assert named.debate.profile.agents[0].persona == OLD
+        server.requests.clear()
+        client.guide("When does the ferry leave?", debate={"agents": AGENTS, "rounds": 1})
+    assert all(FACT in text for text in prompts_of(server, "ada"))
+    shown = cli("judges", "profiles", "show", "team.yaml")
+    assert "the stored agent acme/ada" in shown.out
+
+
+def test_a_judge_of_another_study_keeps_them_too(cli, server, model, agents, home):
+    (home / "rows.csv").write_text("question,one\nWhen?,At noon.\nWhere?,At pier 2.\n")
+    judge = f"jury+agents={AGENTS}"
+    common = ("compare", "-d", "rows.csv", "--outputs", "one", "--judge", judge)
+    common += ("--judge-model", model)
+    assert cli(*common, "--max-calls", "1").code == 3
+    run = cli("runs", "list", "--json").rows[0]["id"]
+    evolve(cli, server, model)
+    resumed = cli("runs", "resume", run)
+    assert resumed.code == 0, resumed.err
+    assert prompts_of(server, "ada")
+    assert not any(NEW in text for text in prompts_of(server, "ada"))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("acme/nobody", "nobody"), ("a/b/c", "is no name"), ("ada", "ada")],
+)
+def test_one_that_is_not_there_is_named(model, agents, home, name, reason):
+    with Client(settings=Settings(store=home / "store.db", model=model)) as client:
+        with pytest.raises(InputError, match=reason):
+            client.evaluate(*CASE[:1], CASE[1:], agents=[name])
+
+
+def test_a_case_names_none(cli, model, agents, home):
+    row = {"input": "When?", "candidates": ["At noon."], "agents": ["acme/ada"]}
+    (home / "cases.jsonl").write_text(json.dumps(row) + "\n")
+    ended = cli("evaluate", "cases.jsonl", "-m", model, "--json")
+    assert ended.code == 3
+    assert "only a run's profile can name" in ended.out
+
+
+def test_an_agent_of_a_profile_needs_a_persona():
+    with pytest.raises(ValueError, match="persona: missing"):
+        Profile.model_validate({"agents": [{"name": "A"}]})
