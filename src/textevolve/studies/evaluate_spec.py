@@ -77,6 +77,7 @@ class DebateParameters(Frozen):
         None,
         "Stored agents that debate in place of the profile's: acme/guide,acme/critic.",
         group=GROUP,
+        identity=False,  # they stand in the profile, which makes the run what it is
         metavar="NAME,...",
     )
     rounds: Plain[int] | None = option(None, "The most rounds of the debate.", group=GROUP)

@@ -81,6 +81,7 @@ class GuideSpec(GuidancePlan, StudySpec):
         None,
         "Stored agents that debate in place of the profile's: acme/guide,acme/critic.",
         group="Debate",
+        identity=False,  # the prompts' versions have the profile that they stand in
         metavar="NAME,...",
     )
     debate: Mapping[str, Any] = option(
@@ -136,7 +137,9 @@ def judge_of(spec: GuideSpec) -> str | None:
 def ask(spec: GuideSpec) -> Asks:
     judge, profile = judge_of(spec), read_profile(spec)
     prompts = dict(prompts_version())
-    if spec.profile is not None:  # the file may come to say something else
+    if (
+        spec.profile is not None or spec.agents is not None
+    ):  # the file may come to say something else
         written = profile.model_dump_json().encode()
         prompts["profile"] = hashlib.sha256(written).hexdigest()[:12]
     own = tuple(filter(None, profile.models(None)))
