@@ -125,9 +125,9 @@ def test_a_judge_of_another_study_keeps_them_too(cli, server, model, agents, hom
     [("acme/nobody", "nobody"), ("a/b/c", "is no name"), ("ada", "ada")],
 )
 def test_one_that_is_not_there_is_named(model, agents, home, name, reason):
-    with Client(settings=Settings(store=home / "store.db", model=model)) as client:
-        with pytest.raises(InputError, match=reason):
-            client.evaluate(*CASE[:1], CASE[1:], agents=[name])
+    settings = Settings(store=home / "store.db", model=model)
+    with Client(settings=settings) as client, pytest.raises(InputError, match=reason):
+        client.evaluate(*CASE[:1], CASE[1:], agents=[name])
 
 
 def test_a_case_names_none(cli, model, agents, home):
