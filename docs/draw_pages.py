@@ -122,19 +122,14 @@ def fill(settings: Settings, embedder: str) -> None:
         store.write(kinds.update, kinds.AGENTS, "nord", "guide", better, source, [change])
         study = {"kind": "integrate-memories", "agent": "nord/guide"}
         nightly = JobSpec(name="nightly", study=study, zone="Europe/Oslo", cron="0 3 * * *")
-        for spec in (nightly, JobSpec(name="hourly", study=study, every=3600.0)):
+        for spec in (nightly, JobSpec(name="hourly", study=study, cron="0 * * * *")):
             store.write(stored_jobs.create_job, "nord", spec, next_due)
-        store.write(
-            stored_jobs.end_claim,
-            store.write(stored_jobs.claim_job, "nord", "nightly", 60),
-            "finished",
-            "",
-            next_due,
-        )
-        late = store.write(stored_jobs.claim_job, "nord", "nightly", 60)
-        store.write(
-            stored_jobs.end_claim, late, "failed", "the model did not answer in time", next_due
-        )
+        late = "the model did not answer in time"
+        for status, detail in (("finished", ""), ("failed", late)):
+            store.write(stored_jobs.hasten_job, "nord", "nightly")
+            claim = store.claim_due_job(60)
+            assert claim is not None
+            store.write(stored_jobs.end_claim, claim, status, detail, next_due)
 
 
 def keep_memories(store: Store) -> tuple[str, ...]:

@@ -42,12 +42,12 @@ def label_all(kept, name, answers, who="ann"):
 def test_a_task_of_rows_is_made_listed_shown_exported_and_deleted(cli, rows, kept, home):
     assert "no labelling tasks" in cli("labels", "list").out
     made = cli("labels", "create", "mine", rows, *MAPPED)
-    assert "made default/mine: 12 pairs to label, 1 of them twice" in made.out
+    assert "made default/mine: 12 pairs to label" in made.out
     assert "unread: nr" in made.err
     assert "Nobody has labelled anything yet" in cli("labels", "show", "mine").out
     label_all(kept, "mine", lambda item: "first")
     label_all(kept, "mine", lambda item: "tie" if item.place == 0 else "first", "bob")
-    assert "mine: pairs, 13 to label; ann 13, bob 13" in cli("labels", "list").out
+    assert "mine: pairs, 12 to label; ann 12, bob 12" in cli("labels", "list").out
     shown = cli("labels", "show", "mine").out
     assert "over 12 items" in shown
     assert "Disputed: 1" in shown
@@ -57,13 +57,13 @@ def test_a_task_of_rows_is_made_listed_shown_exported_and_deleted(cli, rows, kep
     assert "It is 0." in (home / "labels.csv").read_text()
     found = cli("labels", "export", "mine").rows
     assert [one["scores"] for one in found[:2]] == [[0.75, 0.25], [1.0, 0.0]]
-    assert len(cli("labels", "export", "mine", "--each").rows) == 26
+    assert len(cli("labels", "export", "mine", "--each").rows) == 24
     assert cli("labels", "delete", "mine", stdin=b"n\n").code == 1
     assert "deleted" in cli("labels", "delete", "mine", "--yes").out
     assert "no labelling task 'mine'" in cli("labels", "show", "mine").err
 
 
-@pytest.mark.parametrize("written", ["labelling:mine", "labels.jsonl", "labels.csv"])
+@pytest.mark.parametrize("written", ["labelling:mine", "labels.csv"])
 def test_labels_are_what_a_judge_is_measured_on(cli, rows, kept, server, model, written):
     """At once, and as files."""
     cli("labels", "create", "mine", rows, *MAPPED)
@@ -78,47 +78,19 @@ def test_labels_are_what_a_judge_is_measured_on(cli, rows, kept, server, model, 
     assert found["summary"]["judges"][0]["covered"] == 12
 
 
-def test_new_labels_make_another_run_that_asks_nothing_twice(cli, rows, kept, server, model):
-    cli("labels", "create", "mine", rows, *MAPPED)
-    label_all(kept, "mine", lambda item: "first")
-    command = ("bench", "agreement", "labelling:mine", "--judge", "probe", "-m", model)
-    assert cli(*command).code == 0
-    asked = server.calls
-    label_all(kept, "mine", lambda item: "second", "bob")
-    label_all(kept, "mine", lambda item: "second", "cy")
-    assert cli(*command).code == 0
-    assert server.calls == asked
-    assert len(cli("runs", "list", "--json").rows) == 2
-
-
 def test_labels_of_single_texts_correct_a_rate(cli, home, kept, server, model):
     rows = home / "answers.csv"
     lines = [f"What is {n}?,It is {n}." for n in range(20)]
     rows.write_text("input,output\n" + "\n".join(lines) + "\n")
     assert cli("evaluate", rows, "--judge", "probe", "-m", model, "-o", "results.csv").code == 0
     made = cli("labels", "create", "good", rows, "--sample", "10")
-    assert "10 texts to label, 1 of them twice" in made.out
+    assert "10 texts to label" in made.out
     label_all(kept, "good", lambda item: str(item.place % 2))
     ended = cli("bench", "rate", "results.csv", "labelling:good", "--json")
     assert ended.code == 0, ended.err
     assert (ended.rows[0]["labelled"], ended.rows[0]["texts"]) == (10, 10)
     refused = cli("bench", "agreement", "labelling:good", "--judge", "probe", "-m", model)
     assert "bench rate" in refused.err
-
-
-def test_texts_of_a_run_are_labelled_and_held_against_its_judge(cli, home, kept, server, model):
-    rows = home / "answers.jsonl"
-    data = [{"id": f"q{n}", "input": f"Why {n}?", "candidates": ["a", "b"]} for n in range(6)]
-    rows.write_text("".join(json.dumps(one) + "\n" for one in data))
-    assert cli("evaluate", rows, "--judge", "probe", "-m", model, "--name", "first").code == 0
-    assert "6 pairs" in cli("labels", "create", "two", "--run", "first").out
-    made = cli("labels", "create", "one", "--run", "first", "--kind", "single", "--repeat", "0")
-    assert "12 texts" in made.out
-    label_all(kept, "one", lambda item: "1")
-    (told,) = cli("labels", "show", "one", "--json").rows
-    assert told["judged"] == 12
-    ranked = cli("bench", "agreement", "labelling:one", "--judge", "probe", "-m", model, "--json")
-    assert ranked.rows[0]["summary"]["items"] == 6
 
 
 def test_variants_of_a_comparison_are_labelled_against_each_other(cli, rows, kept, server, model):
@@ -146,12 +118,9 @@ def test_variants_of_a_comparison_are_labelled_against_each_other(cli, rows, kep
         (("rows.jsonl",), "no column for the input"),
         (("rows.jsonl", *MAPPED, "--kind", "both"), "kind must be"),
         (("rows.jsonl", *MAPPED, "--kind", "pairs", "--scale", "5"), "about single texts"),
-        (("rows.jsonl", *MAPPED, "--scale", "5", "--rubric", "It is so."), "scale or rubric"),
-        (("rows.jsonl", *MAPPED, "--repeat", "2"), "from 0 to 0.5"),
         (("rows.jsonl", *MAPPED[:4], "--kind", "pairs"), "no input has two texts"),
         (("nothing.csv",), "nothing.csv"),
         (("--run", "nothing"), "nothing"),
-        (("rows.jsonl", "--map", "input"), "give NAME=VALUE"),
     ],
 )
 def test_what_cannot_be_labelled_is_refused(cli, rows, given, said):
@@ -159,19 +128,3 @@ def test_what_cannot_be_labelled_is_refused(cli, rows, given, said):
     assert ended.code != 0
     assert said in ended.err
     assert "Traceback" not in ended.err
-
-
-def test_a_rubric_asks_line_by_line(cli, home, kept):
-    (home / "ab.jsonl").write_text('{"input": "q", "candidates": ["x", "y"]}\n')
-    rubric = "It is polite.\nIt is clear. [no | in parts | yes]"
-    cli("labels", "create", "lines", "ab.jsonl", "--rubric", rubric)
-    task = kept.read(stored_labels.find_task, "default", "lines")
-    assert [one.levels for one in task.spec.questions] == [("no", "yes"), ("no", "in parts", "yes")]
-    label_all(kept, "lines", lambda item: "1,1")
-    assert [one["human"] for one in cli("labels", "export", "lines").rows] == [0.75, 0.75]
-
-
-def test_a_task_that_is_not_there_is_said(cli, home):
-    ended = cli("bench", "agreement", "labelling:nothing", "--judge", "probe", "-m", "x/y")
-    assert ended.code != 0
-    assert "no labelling task 'nothing'" in ended.err or "namespace" in ended.err

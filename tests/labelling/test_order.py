@@ -3,17 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.labelling.tasks import (
-    GAP,
-    LabelItem,
-    is_swapped,
-    plan_showings,
-    show_to,
-    turn,
-)
+from textevolve.labelling.tasks import LabelItem, is_swapped, show_to, turn
 
 NAMES = st.text(min_size=1, max_size=20)
-SHARES = st.floats(0, 0.5)
 
 
 def make_items(number):
@@ -26,23 +18,6 @@ def test_of_the_first_so_many_each_side_stands_first_equally_often(task, labelle
     for item in make_items(number):
         lead += 1 if is_swapped(task, item, labeller) else -1
         assert abs(lead) <= 1
-
-
-@given(number=st.integers(0, 80), share=SHARES, seed=st.integers(0, 9))
-def test_every_item_is_shown_and_a_share_twice_the_other_way_round(number, share, seed):
-    planned = plan_showings(make_items(number), share, seed)
-    firsts = [one for one in planned if not one.again]
-    assert [one.place for one in firsts] == list(range(number))
-    assert [one.id for one in firsts] == [f"id{n}" for n in range(number)]
-    agains = [(n, one) for n, one in enumerate(planned) if one.again]
-    assert len({one.place for _, one in agains}) == len(agains) <= round(number * share)
-    assert len(agains) >= min(round(number * share), number - GAP)
-    for position, one in agains:
-        before = next(n for n, other in enumerate(planned) if other.place == one.place)
-        assert position - before >= min(GAP, number // 2)
-        assert one.texts == planned[before].texts
-        assert is_swapped("t", one, "ann") != is_swapped("t", planned[before], "ann")
-    assert plan_showings(make_items(number), share, seed) == planned
 
 
 def test_people_see_different_orders_and_the_same_one_again():
@@ -61,18 +36,13 @@ def test_people_see_different_orders_and_the_same_one_again():
 def test_what_is_shown_holds_nothing_of_where_it_comes_from():
     item = LabelItem(
         *(0, "gpt-x/1", "in", ("one", "two")),
-        group="gpt-x",
-        subset="gpt-x",
         variants=("gpt-x", "llama"),
-        scores=(0.123, 0.9),
-        passed=(True, False),
     )
     shown = show_to("task", item, "ann")
     assert "gpt-x" not in str(shown)
-    assert "0.123" not in str(shown)
     assert sorted(shown.texts) == ["one", "two"]
 
 
-@given(st.sampled_from(["first", "second", "tie", "skip", "0", "1,2"]), st.booleans())
+@given(st.sampled_from(["first", "second", "tie", "skip", "0"]), st.booleans())
 def test_an_answer_turned_twice_is_itself(answer, swapped):
     assert turn(turn(answer, swapped=swapped), swapped=swapped) == answer

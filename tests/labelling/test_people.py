@@ -5,10 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from textevolve.errors import InputError
 from textevolve.labelling.agreement import agree
-from textevolve.labelling.label_rows import item_rows, label_rows, rows_to_rank
-from textevolve.labelling.tasks import GivenLabel, LabelItem, LabelQuestion, TaskSpec, scores_of
+from textevolve.labelling.label_rows import item_rows, label_rows
+from textevolve.labelling.tasks import GivenLabel, LabelItem, LabelQuestion, TaskSpec
 from textevolve.statistics.agreement import alpha_of
 
 PAIRS = TaskSpec(kind="pairs")
@@ -47,50 +46,31 @@ def test_alpha_is_that_of_the_literature():
 
 
 def test_people_are_described_one_by_one_and_two_by_two():
-    items = [item(n) for n in range(4)] + [item(0, again=True)]
-    answers = {"ann": "first first tie second second", "bob": "first second tie skip -"}
+    items = [item(n, variants=("x", "y")) for n in range(4)]
+    answers = {"ann": "first first tie second", "bob": "first second tie skip"}
     labels = [
-        GivenLabel(n, who, answer, swapped=n == 4)
+        GivenLabel(n, who, answer)
         for who, said in answers.items()
         for n, answer in enumerate(said.split())
-        if answer != "-"
     ]
     found = agree(PAIRS, items, labels)
     ann, bob = found.people
     assert (found.items, found.labelled, found.shared, found.disputed) == (4, 4, 3, (1,))
     assert found.same.value == pytest.approx(2 / 3)
-    assert (ann.labelled, ann.skipped, bob.labelled, bob.skipped) == (5, 0, 3, 1)
-    # She said first, and then that the second was better, which then stood first.
-    assert (ann.repeats, ann.consistency.value) == (1, 0.0)
-    assert bob.repeats == 0
+    assert (ann.labelled, ann.skipped, bob.labelled, bob.skipped) == (4, 0, 3, 1)
     assert ann.others.value == bob.others.value == pytest.approx(2 / 3)
-
-
-def test_a_runs_judge_stands_beside_the_majority_and_variants_beside_each_other():
-    spec = TaskSpec(kind="single", questions=(LabelQuestion(),))
-    told = [(True, "1 1 0"), (True, "0 0 1"), (False, "1"), (None, "1"), (False, "0 1")]
-    items, labels = [], []
-    for n, (passed, said) in enumerate(told):
-        items.append(item(n, ("t",), passed=(passed,), scores=(0.5,), variants=("v",)))
-        labels += [GivenLabel(n, f"p{who}", one) for who, one in enumerate(said.split())]
-    found = agree(spec, items, labels)
-    assert (found.judged, found.judge.value) == (3, pytest.approx(1 / 3))
-    assert found.wins["v"] == (pytest.approx((2 / 3 + 1 / 3 + 1 + 1 + 0.5) / 5), 5)
-    pair = [item(0, scores=(0.2, 0.9), variants=("x", "y"))]
-    found = agree(PAIRS, pair, [GivenLabel(0, "ann", "second")])
-    assert found.judge.value == 1
-    assert found.wins == {"x": (0.0, 1), "y": (1.0, 1)}
+    assert found.wins == {"x": (0.5, 4), "y": (0.5, 4)}
 
 
 def test_nothing_labelled_is_no_figure():
     found = agree(PAIRS, [item(0)], [])
-    assert (found.labelled, found.people, found.judged) == (0, (), 0)
+    assert (found.labelled, found.people) == (0, ())
     assert math.isnan(found.same.value)
 
 
-def test_rows_are_means_of_first_answers_and_leave_out_what_nobody_answered():
-    items = [item(0, context="c", group="g"), item(1), item(2), item(0, again=True)]
-    said = {("ann", 0): "first", ("bob", 0): "tie", ("ann", 1): "skip", ("ann", 3): "second"}
+def test_rows_are_means_of_answers_and_leave_out_what_nobody_answered():
+    items = [item(0, context="c"), item(1), item(2)]
+    said = {("ann", 0): "first", ("bob", 0): "tie", ("ann", 1): "skip"}
     labels = [GivenLabel(n, who, answer) for (who, n), answer in said.items()]
     (row,) = item_rows(PAIRS, items, labels)
     assert row == {
@@ -100,27 +80,6 @@ def test_rows_are_means_of_first_answers_and_leave_out_what_nobody_answered():
         "candidate_2": "b",
         "scores": [0.75, 0.25],
         "context": "c",
-        "group": "g",
         "labels": 2,
     }
-    assert len(list(label_rows(PAIRS, items, labels))) == 4
-    assert rows_to_rank(PAIRS, items, labels) == [row]
-
-
-def test_single_texts_on_one_input_can_be_ranked_and_others_cannot():
-    spec = TaskSpec(kind="single", questions=(LabelQuestion(levels=("1", "2", "3")),))
-    items = [LabelItem(n, "q", "in", (f"t{n}",), candidates=(n + 1,)) for n in range(2)]
-    labels = [GivenLabel(0, "ann", "2"), GivenLabel(1, "ann", "1")]
-    (row,) = rows_to_rank(spec, items, labels)
-    assert (row["candidate_1"], row["candidate_2"], row["scores"]) == ("t0", "t1", [1.0, 0.5])
-    with pytest.raises(InputError, match="bench rate"):
-        rows_to_rank(spec, items[:1], labels[:1])
-    with pytest.raises(InputError, match="nobody has labelled"):
-        rows_to_rank(spec, items, [])
-
-
-def test_an_answer_to_several_questions_is_their_mean():
-    questions = (LabelQuestion(), LabelQuestion(levels=("1", "2", "3")))
-    spec = TaskSpec(kind="single", questions=questions)
-    assert scores_of(spec, "1,1") == (0.75,)
-    assert scores_of(spec, "skip") == ()
+    assert len(list(label_rows(PAIRS, items, labels))) == 3

@@ -1,8 +1,6 @@
 """Labelling by page: blind, in each person's order, kept before the next item."""
 
-import json
 import re
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -11,14 +9,14 @@ from http.cookiejar import CookieJar
 import pytest
 
 from textevolve.agents.resources import NamespaceSpec
-from textevolve.labelling.tasks import GivenLabel, LabelItem, LabelQuestion, TaskSpec
+from textevolve.labelling.tasks import GivenLabel, LabelItem, TaskSpec
 from textevolve.store import keys as stored_keys
 from textevolve.store import kinds
 from textevolve.store import labelling as stored_labels
 from textevolve.store.repository import Store
 
 PAIRS = TaskSpec(kind="pairs", source="secret-model.csv", instructions="Look for <b>facts</b>.")
-HIDDEN = ("secret-model", "0.123", "llama-9")
+HIDDEN = ("secret-model", "llama-9")
 
 
 def make_items(number):
@@ -26,10 +24,7 @@ def make_items(number):
         LabelItem(
             *(n, f"secret-model/{n}", f"input {n} <script>alert(1)</script>"),
             (f"good {n}", f"bad {n}"),
-            group="secret-model",
             variants=("secret-model", "llama-9"),
-            scores=(0.123, 0.9),
-            passed=(True, False),
             candidates=(1, 2),
         )
         for n in range(number)
@@ -46,14 +41,7 @@ def kept(home):
 
 @pytest.fixture
 def task(kept):
-    items = make_items(4)
-    return kept.write(
-        stored_labels.create_task,
-        "default",
-        "mine",
-        PAIRS,
-        [*items, LabelItem(0, "x", "input 0", ("good 0", "bad 0"), True)],
-    )
+    return kept.write(stored_labels.create_task, "default", "mine", PAIRS, make_items(5))
 
 
 class Person:
@@ -116,7 +104,6 @@ def test_somebody_labels_is_led_on_and_comes_back(serve, kept, task):
         ann.post(f"/labelling/{task.id}", item=ann.item, answer=ann.better, note="because\r\nyes")
     assert [item for item, _ in seen] == [0, 1, 2, 3, 4]
     assert {better for _, better in seen[:4]} == {"first", "second"}
-    assert seen[0][1] != seen[4][1]
     labels = kept.read(stored_labels.read_labels, task.id, "Ann Lee")
     assert [one.answer for one in labels] == ["first"] * 5
     assert labels[0].note == "because\nyes"
@@ -126,14 +113,6 @@ def test_somebody_labels_is_led_on_and_comes_back(serve, kept, task):
     assert 'aria-pressed="true"' in ann.text
     ann.post(f"/labelling/{task.id}", item=2, answer="tie", note="")
     assert "All labelled" in ann.text
-    ann.post(f"/labelling/{task.id}/undo")
-    assert ann.item == 2
-    assert [one.position for one in kept.read(stored_labels.read_labels, task.id, "Ann Lee")] == [
-        0,
-        1,
-        3,
-        4,
-    ]
     assert Person(url).get(f"/labelling/{task.id}") == 200
 
 
@@ -182,25 +161,6 @@ def test_names_are_shown_as_text_and_lead_nowhere_else(serve, task):
     assert ann.post("/labelling/name", name="a" * 61, then="") == 400
 
 
-def test_a_task_of_several_questions_takes_an_answer_to_each(serve, kept):
-    questions = (
-        LabelQuestion(text="Is it polite?", levels=("no", "yes")),
-        LabelQuestion(text="Is it clear?", levels=("no", "in parts", "yes")),
-    )
-    spec = TaskSpec(kind="single", questions=questions)
-    task = kept.write(
-        stored_labels.create_task, "default", "lines", spec, [LabelItem(0, "a", "q", ("t",))]
-    )
-    ann = Person(serve())
-    ann.begin(task, "ann")
-    assert ann.post(f"/labelling/{task.id}", item=0, answer="all", q0="1") == 400
-    assert ann.get(f"/labelling/{task.id}") == 200
-    ann.post(f"/labelling/{task.id}", item=0, answer="all", q0="1", q1="2")
-    assert [one.answer for one in kept.read(stored_labels.read_labels, task.id, "ann")] == ["1,2"]
-    ann.get(f"/labelling/{task.id}?item=0")
-    assert ann.text.count("checked") == 2
-
-
 def label(kept, task, name, answers, note=""):
     for position, answer in enumerate(answers):
         kept.write(stored_labels.keep_label, task, GivenLabel(position, name, answer, note))
@@ -216,34 +176,8 @@ def test_agreement_is_shown_with_what_people_differ_on(serve, kept, task):
         assert said in ann.text
     assert "<script>alert" not in ann.text
     ann.get(f"/labelling/{task.id}/export")
-    rows = [json.loads(line) for line in ann.text.splitlines()]
-    assert [one["scores"] for one in rows] == [[1.0, 0.0], [0.75, 0.25], [0.5, 0.5], [1.0, 0.0]]
-    ann.get(f"/labelling/{task.id}/export?format=csv")
     assert ann.text.startswith("id,input,candidate_1")
-    ann.get(f"/labelling/{task.id}/export?each=true")
-    assert len(ann.text.splitlines()) == 8
-    ann.get("/labelling")
-    assert ann.post(f"/labelling/{task.id}/delete") == 200
-    assert ann.get(f"/labelling/{task.id}") == 404
-
-
-def test_a_study_at_the_server_measures_a_judge_on_labels(serve, kept, task, ask):
-    url = serve()
-    label(kept, task, "ann", ["first"] * 4)
-    given = {"kind": "agreement", "items": ["labelling:default/mine"], "judge": ["probe"]}
-    status, run = ask(f"{url}/v1/studies", given)
-    assert status == 201, run
-    until = time.monotonic() + 120
-    while run["status"] != "finished":
-        assert time.monotonic() < until, run
-        time.sleep(0.1)
-        _, run = ask(f"{url}/v1/studies/{run['id']}")
-    _, found = ask(f"{url}/v1/studies/{run['id']}/records")
-    assert len(found["data"]) == 8  # each item in both orders
-    # Only what a task holds, and of no other namespace.
-    for items, said in (("labelling:nothing", "no labelling task"), ("rows.jsonl", "sent")):
-        status, refused = ask(f"{url}/v1/studies", {**given, "items": [items]})
-        assert (status, said in refused["error"]["message"]) == (400, True), refused
+    assert "[0.75, 0.25]" in ann.text
 
 
 def test_keys_label_under_their_own_name_and_see_no_more_than_they_may(serve, kept, task, ask):
@@ -260,9 +194,9 @@ def test_keys_label_under_their_own_name_and_see_no_more_than_they_may(serve, ke
     url = serve(keys=True)
     path = f"{url}/labelling/{task.id}"
 
-    def send(key, path, method="GET"):
+    def send(key, path):
         headers = {"Authorization": f"Bearer {key}", "Origin": url}
-        request = urllib.request.Request(path, headers=headers, method=method)
+        request = urllib.request.Request(path, headers=headers)
         try:
             with urllib.request.urlopen(request) as response:
                 return response.status, response.read().decode()
@@ -277,8 +211,6 @@ def test_keys_label_under_their_own_name_and_see_no_more_than_they_may(serve, ke
     for part in ("/export", "/agreement"):
         codes = [send(key, path + part)[0] for key in (ann, other, "te_none")]
         assert codes == [403, 404, 401]
-    codes = [send(key, f"{path}/delete", "POST")[0] for key in (ann, other)]
-    assert codes == [403, 404]
     page = f"{url}/labelling/{task.id}"
     body = urllib.parse.urlencode({"item": 0, "answer": "tie"}).encode()
     headers = {"Authorization": f"Bearer {ann}", "Origin": url}
@@ -316,7 +248,7 @@ def test_a_task_is_labelled_by_keyboard_alone(serve, kept, page, check_page):
     page.keyboard.press("n")
     page.keyboard.type("1 is odd")  # goes into the note alone
     press("s", item=4)
-    press("u", item=3)
+    press("ArrowLeft", item=3)
     press("ArrowLeft", item=2)
     assert page.locator('[aria-pressed="true"]').inner_text().startswith("Tie")
     press("ArrowRight", item=3)
@@ -337,25 +269,3 @@ def test_a_task_is_labelled_by_keyboard_alone(serve, kept, page, check_page):
     assert labels[3].note == "now"
     page.goto(f"{url}/labelling/{task.id}/agreement")
     check_page(page)
-
-
-@pytest.mark.slow
-def test_several_questions_are_answered_by_digits(serve, kept, page, check_page):
-    questions = tuple(
-        LabelQuestion(text=f"Is it {what}?", levels=("no", "in parts", "yes"))
-        for what in ("polite", "clear", "true")
-    )
-    spec = TaskSpec(kind="single", questions=questions, instructions="Read it whole.")
-    items = [LabelItem(n, "a", "q", ("word " * 300,), context="c", reference="r") for n in (0, 1)]
-    task = kept.write(stored_labels.create_task, "default", "lines", spec, items)
-    page.goto(f"{serve()}/labelling/{task.id}")
-    page.locator("#name").focus()
-    page.keyboard.type("ann")
-    page.keyboard.press("Enter")
-    page.wait_for_selector("fieldset")
-    check_page(page)
-    page.evaluate("document.activeElement.blur()")
-    for key in ("1", "3", "2", "Enter"):
-        page.keyboard.press(key)
-    page.wait_for_selector('input[name="item"][value="1"]', state="attached")
-    assert [one.answer for one in kept.read(stored_labels.read_labels, task.id, "ann")] == ["0,2,1"]

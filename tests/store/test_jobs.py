@@ -121,8 +121,6 @@ def test_the_one_that_waits_longest_comes_first_and_nobody_else_gets_it(resource
         assert [one.job.name for one in claims] == ["first", "second"]
         assert other.claim_due_job(60) is None
         assert other.read(stored_jobs.get_job, "acme", "first").working
-        with pytest.raises(ConflictError, match="in work by process"):
-            other.write(stored_jobs.claim_job, "acme", "first", 60)
     finally:
         other.close()
 
@@ -137,7 +135,7 @@ def test_its_end_is_noted_with_when_it_is_due_next(resources):
     assert not job.working
     (run,) = resources.read(stored_jobs.list_job_runs, job)
     assert (run.status, run.run_id, run.detail) == ("finished", "run-1", "all well")
-    assert (run.cause, run.attempt, run.due) == ("schedule", 1, claim.job.due)
+    assert run.due == claim.job.due
     assert run.started <= run.ended
     assert resources.claim_due_job(60) is None
 
@@ -155,7 +153,6 @@ def test_a_lease_that_has_ended_is_lost_and_who_lost_it_notes_nothing(resources)
     taken = resources.claim_due_job(60)
     assert taken.run.id == lost.run.id
     assert taken.run.run_id == "run-1"
-    assert taken.run.attempt == 1
     assert not resources.write(stored_jobs.renew_claim, lost, 60)
     with pytest.raises(ConflictError, match="another scheduler has it"):
         resources.write(stored_jobs.note_job_run, lost, "run-2")
@@ -201,33 +198,6 @@ def test_the_job_of_a_process_that_is_gone_is_taken_up_at_once(resources, locati
     claim = resources.claim_due_job(60)
     assert claim.run.id == held
     assert claim.run.status == "running"
-
-
-def test_another_attempt_is_of_the_same_time_and_the_same_run(resources):
-    make(resources)
-    claim = resources.claim_due_job(60)
-    resources.write(stored_jobs.note_job_run, claim, "run-1")
-    resources.write(stored_jobs.end_claim, claim, "retrying", "no connection", at_once)
-    again = resources.claim_due_job(60)
-    assert (again.run.attempt, again.run.due, again.run.run_id) == (2, claim.run.due, "run-1")
-    resources.write(stored_jobs.end_claim, again, "failed", "no connection", at_once)
-    third = resources.claim_due_job(60)
-    assert (third.run.attempt, third.run.run_id) == (1, "")
-    history = resources.read(stored_jobs.list_job_runs, third.job)
-    assert [one.status for one in history] == ["running", "failed", "retrying"]
-    assert resources.read(stored_jobs.list_job_runs, third.job, before=history[1].id) == history[2:]
-    assert resources.read(stored_jobs.list_job_runs, third.job, limit=1) == history[:1]
-
-
-def test_by_hand_it_runs_whenever_and_stays_due(resources):
-    due = make(resources, due=in_an_hour).due
-    claim = resources.write(stored_jobs.claim_job, "acme", "nightly", -1)
-    assert claim.run.cause == "hand"
-    scheduled = resources.write(stored_jobs.claim_job, "acme", "nightly", 60)
-    stopped = resources.read(stored_jobs.list_job_runs, scheduled.job)[1]
-    assert (stopped.id, stopped.status) == (claim.run.id, "stopped")
-    resources.write(stored_jobs.end_claim, scheduled, "finished", "", lambda job, _now: job.due)
-    assert resources.read(stored_jobs.get_job, "acme", "nightly").due == due
 
 
 def test_what_goes_by_in_a_pause_is_left_out_but_not_what_was_broken_off(resources):

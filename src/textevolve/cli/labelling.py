@@ -73,10 +73,9 @@ def create(
         spec, items = make_task(new, cases, source)
         task = resources.write(stored_labels.create_task, space, own, spec, items)
     noun = "pair" if spec.kind == "pairs" else "text"
-    repeated = sum(item.again for item in items)
     typer.echo(
-        f"made {space}/{own}: {wording.count(len(items) - repeated, noun)} to label, {repeated} of"
-        f" them twice; label at /labelling/{task.id} of: textevolve serve"
+        f"made {space}/{own}: {wording.count(len(items), noun)} to label; label at"
+        f" /labelling/{task.id} of: textevolve serve"
     )
 
 
@@ -109,7 +108,7 @@ def show(
     namespace: NamespaceName = None,
     store: options.StoreFile = None,
 ) -> None:
-    """Show how far people agree with each other and with themselves, and where they do not."""
+    """Show how far people agree with each other, and where they do not."""
     with open_named(store, name, namespace) as (_, resources, space, own):
         task = resources.read(stored_labels.find_task, space, own)
         items, labels = resources.read(stored_labels.read_task, task.id)

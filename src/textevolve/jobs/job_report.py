@@ -17,9 +17,7 @@ from textevolve.report.blocks import Column, Report, Table, Texts
 from textevolve.store.jobs import StoredJob, StoredJobRun
 
 JOBS = tuple(map(Column, ("job", "kind", "schedule", "state", "next", "last", "ended", "run")))
-HISTORY = tuple(
-    map(Column, ("due", "cause", "attempt", "state", "started", "ended", "run", "detail"))
-)
+HISTORY = tuple(map(Column, ("due", "state", "started", "ended", "run", "detail")))
 
 
 def show_time(when: float | None, zone: ZoneInfo) -> str:
@@ -33,8 +31,8 @@ def describe_state(job: StoredJob, last: StoredJobRun | None) -> str:
         return "running"
     if job.paused:
         return "paused"
-    if last is not None and last.status in ("interrupted", "retrying"):
-        return last.status
+    if last is not None and last.status == "interrupted":
+        return "interrupted"
     return "waiting" if job.due is not None else "ended"
 
 
@@ -93,8 +91,6 @@ def report_job(job: StoredJob, runs: Sequence[StoredJobRun]) -> Report:
     rows = [
         [
             show_time(run.due, spec.time_zone),
-            run.cause,
-            str(run.attempt),
             run.status,
             show_time(run.started, spec.time_zone),
             show_time(run.ended, spec.time_zone),

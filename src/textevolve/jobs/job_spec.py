@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Any, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BeforeValidator, WithJsonSchema, model_validator
+from pydantic import model_validator
 
 from textevolve.agents.resources import ResourceName
 from textevolve.errors import InputError
@@ -27,28 +25,6 @@ from textevolve.wiring import Limits
 
 LIMITS = "Limits of each run"
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\s*")
-
-
-def _read_duration(text: Any) -> Any:
-    """Read a duration such as 6h, 1h30m or 45s; a number is one of seconds."""
-    if isinstance(text, int | float) and not isinstance(text, bool):
-        text = f"{text}s"
-    parts = _PART.findall(str(text).strip().lower())
-    if not parts or _PART.sub("", str(text).strip().lower()):
-        raise ValueError(f"give a duration such as 30m, 6h or 1d12h, not '{text}'")
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    if not 1 <= seconds <= 10 * 366 * 86400:
-        raise ValueError(f"a duration is from 1s to ten years, not '{text}'")
-    return seconds
-
-
-Duration: TypeAlias = Annotated[
-    float, BeforeValidator(_read_duration), WithJsonSchema({"type": ["string", "number"]})
-]
-"""Seconds; written as in 30m, 6h or 1d12h."""
-
 
 class SentBy(Frozen):
     """Who made a job over HTTP, whose runs are confined to what this client may reach. `key`: the
@@ -61,7 +37,7 @@ class SentBy(Frozen):
 
 
 class JobSpec(Frozen):
-    """A study that runs by a clock: by a cron expression, or again and again after a while.
+    """A study that runs by a clock: when a cron expression says.
 
     One that was missed, since nothing ran jobs at that time, is run once as soon as something does,
     however many times went by.
@@ -71,23 +47,13 @@ class JobSpec(Frozen):
     study: Mapping[str, Any] = option(
         description="The study, as a study file has it: its kind, and its fields."
     )
-    cron: str | None = option(
-        None,
-        "When it runs: minute, hour, day of the month, month and day of the week, such as"
+    cron: str = option(
+        description="When it runs: minute, hour, day of the month, month, day of the week, such as"
         " '0 3 * * *' for each day at 3:00.",
         metavar="EXPRESSION",
         min_length=1,
     )
-    every: Duration | None = option(
-        None, "Or after how long it runs again, such as 30m, 6h or 1d.", metavar="DURATION"
-    )
     zone: str = option("UTC", "The time zone of the times, such as Europe/Vienna.", metavar="ZONE")
-    start: datetime | None = option(None, "It does not run before this time.", metavar="TIME")
-    end: datetime | None = option(None, "It does not run after this time.", metavar="TIME")
-    retries: int = option(0, "How often it is tried again where it fails.", ge=0, le=100)
-    retry_wait: Duration = option(
-        60.0, "How long to wait before that, such as 10m.", metavar="DURATION"
-    )
     fresh: bool = option(
         False,
         "Each time is a new run, which asks everything anew. Without it a study whose rows and"
@@ -104,12 +70,7 @@ class JobSpec(Frozen):
 
     @model_validator(mode="after")
     def _usable(self) -> JobSpec:
-        if (self.cron is None) == (self.every is None):
-            raise InputError("say when the job runs: by --cron EXPRESSION, or by --every DURATION")
         _ = self.time_zone
-        start, end = self.moment(self.start), self.moment(self.end)
-        if start is not None and end is not None and end <= start:
-            raise InputError("the job's end is not after its start")
         return self
 
     @property
@@ -124,12 +85,6 @@ class JobSpec(Frozen):
             raise InputError(
                 f"there is no time zone '{self.zone}'; write it as in Europe/Vienna or UTC"
             ) from None
-
-    def moment(self, given: datetime | None) -> datetime | None:
-        """One of its times, in its zone."""
-        if given is None or given.tzinfo is not None:
-            return given
-        return given.replace(tzinfo=self.time_zone)
 
     def launch(self, namespace: str) -> Launch:
         """How each of its runs is started."""

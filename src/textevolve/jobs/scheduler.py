@@ -66,11 +66,8 @@ class JobDesk:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """`again`: whether another attempt may help."""
-
     status: JobRunStatus
     detail: str = ""
-    again: bool = False
 
 
 async def work_on_jobs(desk: JobDesk, at_once: int = AT_ONCE) -> None:
@@ -160,22 +157,12 @@ def _release(desk: JobDesk, claim: JobClaim) -> None:
 
 
 def _end_claim(desk: JobDesk, claim: JobClaim, outcome: JobOutcome) -> None:
-    """Note the outcome, and when the job is due next: a job run by hand stays due as it was.
+    """Note the outcome, and when the job is due next.
 
     Raises:
         ConflictError: the job is another's by now.
     """
-    spec = read_job(claim.job)
-    by_hand = claim.run.cause == "hand"
-    again = outcome.again and not by_hand and claim.run.attempt <= spec.retries
-
-    def due(job: StoredJob, now: float) -> float | None:
-        if by_hand:
-            return job.due
-        return now + spec.retry_wait if again else next_due(job, now)
-
-    status = "retrying" if again else outcome.status
-    desk.resources.write(stored_jobs.end_claim, claim, status, outcome.detail, due)
+    desk.resources.write(stored_jobs.end_claim, claim, outcome.status, outcome.detail, next_due)
 
 
 def served_of(job: StoredJob, run_id: str = "") -> ServedRun:
@@ -194,10 +181,10 @@ async def _attempt(desk: JobDesk, claim: JobClaim) -> JobOutcome:
             return await _perform(desk, claim, await _begin_run(desk, claim))
     except TextEvolveError as error:
         log.warning("job %s failed: %s", claim.job.name, error)
-        return JobOutcome("failed", public_message(error), again=True)
+        return JobOutcome("failed", public_message(error))
     except Exception as error:
         log.exception("job %s failed", claim.job.name)
-        return JobOutcome("failed", f"{type(error).__name__}: {error}", again=True)
+        return JobOutcome("failed", f"{type(error).__name__}: {error}")
 
 
 async def _begin_run(desk: JobDesk, claim: JobClaim) -> RunRecord:
@@ -274,7 +261,6 @@ async def _perform(desk: JobDesk, claim: JobClaim, run: RunRecord) -> JobOutcome
 def judge_outcome(rows: Iterable[Row], gated: Gated, *, known: bool) -> JobOutcome:
     """Return the outcome of a run. `known`: it was finished before, so nothing was asked."""
     unscored = [row for row in rows if row.status != "scored"]
-    again = any(row.status == "failed" for row in unscored)
     details = [str(gate) for gate in gated.outcomes if not gate.holds]
     status: JobRunStatus = "gated" if details else "finished"
     if unscored:
@@ -284,4 +270,4 @@ def judge_outcome(rows: Iterable[Row], gated: Gated, *, known: bool) -> JobOutco
         details.append(f"{number} without a score ({reason})")
     elif known and not details:
         details.append("nothing new: the same run as before")
-    return JobOutcome(status, "; ".join(details), again and status != "finished")
+    return JobOutcome(status, "; ".join(details))

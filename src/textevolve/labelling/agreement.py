@@ -1,7 +1,6 @@
-"""How far people agree: with each other, with themselves, and with the judge of the labelled run.
+"""How far people agree with each other, and which texts they prefer.
 
-Repeated showings count for consistency and position preference alone; everything else uses a
-person's first label. A skipped item is missing data, not a class.
+A skipped item is missing data, not a class.
 """
 
 from __future__ import annotations
@@ -13,15 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
-from textevolve.labelling.tasks import (
-    CHOICES,
-    SKIP,
-    GivenLabel,
-    LabelItem,
-    TaskSpec,
-    classes_of,
-    scores_of,
-)
+from textevolve.labelling.tasks import SKIP, GivenLabel, LabelItem, TaskSpec, scores_of
 from textevolve.statistics.agreement import alpha_of
 from textevolve.statistics.clusters import cluster_share
 from textevolve.statistics.intervals import Statistic, bootstrap_interval
@@ -29,15 +20,11 @@ from textevolve.statistics.intervals import Statistic, bootstrap_interval
 
 @dataclass(frozen=True, slots=True)
 class LabellerFigures:
-    """One person. `labelled` and `skipped`: of all showings. `consistency`: the share of repeated
-    items, `repeats` in number, with the same answer. `others`: the share of answers that another
-    person gave."""
+    """One person. `others`: the share of answers that another person gave."""
 
     name: str
     labelled: int
     skipped: int
-    repeats: int
-    consistency: Statistic
     others: Statistic
 
 
@@ -45,9 +32,8 @@ class LabellerFigures:
 class PeopleAgreement:
     """`labelled`: items with a label; `shared`: those with labels of two people or more. `same`:
     the share of equal answers among each two to one item; `alpha`: Krippendorff's. `disputed`:
-    places of items on which people differ. `judge`: the share of items on which the judge of the
-    labelled run agrees with the majority of people, out of `judged`. `wins`: the mean score of each
-    variant, and its number of items."""
+    places of items on which people differ. `wins`: the mean score of each variant, and its number
+    of items."""
 
     items: int
     labelled: int
@@ -56,18 +42,16 @@ class PeopleAgreement:
     alpha: Statistic
     people: tuple[LabellerFigures, ...]
     disputed: tuple[int, ...]
-    judged: int
-    judge: Statistic
     wins: Mapping[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
 
 
 @dataclass(frozen=True, slots=True)
-class RatedUnit:
-    """A question on an item, with the class that each person put it into. Units of one `group` are
-    not independent."""
+class RatedItem:
+    """An item with the class that each person put it into. Items of one input are not
+    independent."""
 
     place: int
-    group: str
+    input: str
     classes: Mapping[str, int]
 
 
@@ -76,20 +60,17 @@ def agree(
 ) -> PeopleAgreement:
     """Compute all figures of a task; `labels` are in the order of their positions."""
     labelled = labels_by_item(items, labels)
-    units = [unit for item, given in labelled for unit in _units_of(item, given)]
-    shared = [unit for unit in units if len(unit.classes) > 1]
-    judged, judge = _compare_judge(spec, labelled)
+    rated = [_rate(spec, item, given) for item, given in labelled]
+    shared = [item for item in rated if len(item.classes) > 1]
     names = list(dict.fromkeys(label.labeller for label in labels))
     return PeopleAgreement(
         items=len(labelled),
-        labelled=len({unit.place for unit in units}),
-        shared=len({unit.place for unit in shared}),
+        labelled=sum(bool(item.classes) for item in rated),
+        shared=len(shared),
         same=_share_of_equal_answers(shared),
         alpha=_alpha(spec, shared, seed),
-        people=tuple(_describe_labeller(items, labels, shared, name) for name in names),
-        disputed=tuple(dict.fromkeys(u.place for u in shared if len(set(u.classes.values())) > 1)),
-        judged=judged,
-        judge=judge,
+        people=tuple(_describe_labeller(labels, shared, name) for name in names),
+        disputed=tuple(item.place for item in shared if len(set(item.classes.values())) > 1),
         wins=_count_wins(spec, labelled),
     )
 
@@ -97,11 +78,11 @@ def agree(
 def labels_by_item(
     items: Sequence[LabelItem], labels: Iterable[GivenLabel]
 ) -> list[tuple[LabelItem, list[GivenLabel]]]:
-    """Return the items in their order, each with the labels of its first showing."""
+    """Return the items in their order, each with its labels."""
     by_position: defaultdict[int, list[GivenLabel]] = defaultdict(list)
     for label in labels:
         by_position[label.position].append(label)
-    return [(item, by_position[n]) for n, item in enumerate(items) if not item.again]
+    return [(item, by_position[n]) for n, item in enumerate(items)]
 
 
 def mean_scores(spec: TaskSpec, labels: Iterable[GivenLabel]) -> tuple[float, ...]:
@@ -110,42 +91,40 @@ def mean_scores(spec: TaskSpec, labels: Iterable[GivenLabel]) -> tuple[float, ..
     return tuple(sum(column) / len(scores) for column in zip(*scores, strict=True))
 
 
-def _units_of(item: LabelItem, labels: Iterable[GivenLabel]) -> list[RatedUnit]:
-    by_question: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    for label in labels:
-        for question, chosen in enumerate(classes_of(label.answer)):
-            by_question[question][label.labeller] = chosen
-    return [RatedUnit(item.place, item.group or item.input, one) for one in by_question.values()]
+def _rate(spec: TaskSpec, item: LabelItem, labels: Iterable[GivenLabel]) -> RatedItem:
+    answers = [label for label in labels if label.answer != SKIP]
+    classes = {label.labeller: spec.answers.index(label.answer) for label in answers}
+    return RatedItem(item.place, item.input, classes)
 
 
-def _share_of_equal_answers(units: Iterable[RatedUnit], name: str | None = None) -> Statistic:
-    """Compare each two answers to a unit; with `name` only those of one person with others'."""
+def _share_of_equal_answers(items: Iterable[RatedItem], name: str | None = None) -> Statistic:
+    """Compare each two answers to an item; with `name` only those of one person with others'."""
     equal, groups = list[float](), list[str]()
-    for unit in units:
-        for (first, a), (second, b) in combinations(unit.classes.items(), 2):
+    for item in items:
+        for (first, a), (second, b) in combinations(item.classes.items(), 2):
             if name is None or name in (first, second):
                 equal.append(float(a == b))
-                groups.append(unit.group)
+                groups.append(item.input)
     return cluster_share(equal, groups)
 
 
-def _alpha(spec: TaskSpec, units: Sequence[RatedUnit], seed: int) -> Statistic:
+def _alpha(spec: TaskSpec, items: Sequence[RatedItem], seed: int) -> Statistic:
     """Compute Krippendorff's alpha: of squared differences for levels, else nominal."""
-    if not units:
+    if not items:
         return Statistic()
-    levels = max((len(question.levels) for question in spec.questions), default=len(CHOICES))
+    levels = len(spec.answers)
     places = np.arange(levels, dtype=np.float64)
     gaps = np.abs(places[:, None] - places[None, :])
     distance = gaps**2 if spec.kind == "single" else np.sign(gaps)
-    tables = np.zeros((len(units), levels, levels))
-    for table, unit in zip(tables, units, strict=True):
-        for a, b in combinations(unit.classes.values(), 2):
-            table[a, b] += 1 / (len(unit.classes) - 1)
-            table[b, a] += 1 / (len(unit.classes) - 1)
+    tables = np.zeros((len(items), levels, levels))
+    for table, item in zip(tables, items, strict=True):
+        for a, b in combinations(item.classes.values(), 2):
+            table[a, b] += 1 / (len(item.classes) - 1)
+            table[b, a] += 1 / (len(item.classes) - 1)
     interval = bootstrap_interval(
-        tables.reshape(len(units), -1),
+        tables.reshape(len(items), -1),
         lambda sums: alpha_of(sums.reshape(*sums.shape[:-1], levels, levels), distance),
-        [unit.group for unit in units],
+        [item.input for item in items],
         seed=seed,
         bounds=(-1, 1),
     )
@@ -153,47 +132,12 @@ def _alpha(spec: TaskSpec, units: Sequence[RatedUnit], seed: int) -> Statistic:
 
 
 def _describe_labeller(
-    items: Sequence[LabelItem], labels: Sequence[GivenLabel], shared: Sequence[RatedUnit], name: str
+    labels: Sequence[GivenLabel], shared: Sequence[RatedItem], name: str
 ) -> LabellerFigures:
-    own = [label for label in labels if label.labeller == name]
-    answered = [label for label in own if label.answer != SKIP]
-    firsts, repeats = dict[int, str](), dict[int, str]()
-    for label in answered:
-        item = items[label.position]
-        (repeats if item.again else firsts)[item.place] = label.answer
-    twice = [float(firsts[place] == repeats[place]) for place in repeats if place in firsts]
-    return LabellerFigures(
-        name=name,
-        labelled=len(answered),
-        skipped=len(own) - len(answered),
-        repeats=len(twice),
-        consistency=cluster_share(twice),
-        others=_share_of_equal_answers(shared, name),
-    )
-
-
-def _compare_judge(
-    spec: TaskSpec, labelled: Iterable[tuple[LabelItem, list[GivenLabel]]]
-) -> tuple[int, Statistic]:
-    """Return on how many items the judge and a majority of people take a side, and how often it is
-    the same one: of a pair the better text or neither, of a single text pass or fail."""
-    same, groups = list[float](), list[str]()
-    for item, labels in labelled:
-        pairs = spec.kind == "pairs"
-        judge = _side(item.scores if pairs else item.passed)
-        people = _side(mean_scores(spec, labels))
-        if judge is not None and people is not None and (pairs or people):
-            same.append(float(judge == people))
-            groups.append(item.group or item.input)
-    return len(same), cluster_share(same, groups)
-
-
-def _side(scores: Sequence[float | None]) -> int | None:
-    """Return the sign of the first score against the second, or against one half."""
-    first, second = (*scores, 0.5)[:2] if scores else (None, None)
-    if first is None or second is None:
-        return None
-    return int(np.sign(round(first - second, 9)))
+    answers = [label.answer for label in labels if label.labeller == name]
+    skipped = answers.count(SKIP)
+    others = _share_of_equal_answers(shared, name)
+    return LabellerFigures(name, len(answers) - skipped, skipped, others)
 
 
 def _count_wins(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
@@ -102,24 +102,6 @@ def get_job(request: Request, caller: JobReader, namespace: str, name: str) -> R
     return respond(_describe(resources, job))
 
 
-@router.patch("/{name}")
-async def update_job(
-    request: Request, caller: JobAdmin, namespace: str, name: str, given: dict[str, Any]
-) -> Response:
-    """Change what is given of a job; a null puts a field back to its default. What is under way
-    goes on as it was begun."""
-    server = server_of(request)
-    if given.get("name", name) != name:
-        raise InputError("name: a job keeps its name; make another one")
-    job = await asyncio.to_thread(server.resources.read, stored_jobs.get_job, namespace, name)
-    fields = {n: value for n, value in {**job.spec, **given}.items() if value is not None}
-    spec = await _read_spec(server, caller, namespace, fields, None if "study" in given else job)
-    job = await asyncio.to_thread(
-        server.resources.write, stored_jobs.update_job, namespace, spec, next_due
-    )
-    return respond(await asyncio.to_thread(_describe, server.resources, job))
-
-
 @router.delete("/{name}", status_code=204)
 def delete_job(request: Request, caller: JobAdmin, namespace: str, name: str) -> Response:
     """Remove a job with its history; the runs that it made stay."""
@@ -152,14 +134,12 @@ def list_history(
     namespace: str,
     name: str,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    before: Annotated[int | None, Query(ge=1, le=2**62)] = None,
 ) -> Response:
-    """The runs of a job, the newest first; `next` is the `before` of the next page."""
+    """The runs of a job, the newest first."""
     resources = server_of(request).resources
     job = resources.read(stored_jobs.get_job, namespace, name)
-    runs = resources.read(stored_jobs.list_job_runs, job, limit, before)
-    following = runs[-1].id if len(runs) == limit else None
-    return respond({"data": [describe_job_run(run) for run in runs], "next": following})
+    runs = resources.read(stored_jobs.list_job_runs, job, limit)
+    return respond({"data": [describe_job_run(run) for run in runs]})
 
 
 def _describe(resources: Store, job: StoredJob) -> dict[str, Any]:
@@ -170,14 +150,9 @@ def _describe(resources: Store, job: StoredJob) -> dict[str, Any]:
 
 
 async def _read_spec(
-    server: ServerState,
-    caller: Caller,
-    namespace: str,
-    given: Mapping[str, Any],
-    old: StoredJob | None = None,
+    server: ServerState, caller: Caller, namespace: str, given: dict[str, Any]
 ) -> JobSpec:
-    """Return a job's specification; its client is told at once what its runs would fail at. `old`:
-    a job that keeps its study, which still belongs to whoever sent it.
+    """Return a job's specification; its client is told at once what its runs would fail at.
 
     Raises:
         InputError: something in it cannot be used.
@@ -187,12 +162,10 @@ async def _read_spec(
     seen = None if caller.namespaces is None else tuple(sorted(caller.namespaces))
     folder = await asyncio.to_thread(server.runner.uploads.keep, files)
     sent = SentBy(key=caller.key, namespaces=seen, files=folder)
-    spec = JobSpec(**fields, sent=sent if old is None else read_job(old).sent)
+    spec = JobSpec(**fields, sent=sent)
     check_schedule(spec, time.time())
     if seen is not None and spec.gates.no_worse_than is not None:
         raise InputError("gates: no_worse_than names runs, which keys of some namespaces may not")
-    if old is not None:
-        return spec
     if not isinstance(fields.get("study"), dict):
         raise InputError("study: must be an object: the kind of study, and its fields")
     job = StoredJob("", namespace, spec.name, 0.0, 0.0, False, None, False, spec.model_dump())

@@ -42,13 +42,10 @@ from textevolve.store.resource_rows import (
 from textevolve.store.tables import namespaces
 
 JobRunStatus: TypeAlias = Literal[
-    "running", "interrupted", "finished", "incomplete", "gated", "failed", "retrying", "stopped"
+    "running", "interrupted", "finished", "incomplete", "gated", "failed"
 ]
 """`interrupted`: whoever ran it is gone, and a scheduler goes on with it. `incomplete`: done, but
-some records have no score. `gated`: done, but a gate fails. `retrying`: failed, and will be tried
-again. `stopped`: by somebody who ran it by hand."""
-
-JobCause: TypeAlias = Literal["schedule", "hand"]
+some records have no score. `gated`: done, but a gate fails."""
 
 JOB = ResourceTable(
     "job", "jobs", tables.jobs, "jo", "add {} study.yaml", "add --replace {} study.yaml"
@@ -79,16 +76,14 @@ class StoredJob:
 @dataclass(frozen=True, slots=True)
 class StoredJobRun:
     """One time that a job ran. `due`: the time that it was due; `ended` is None while it is not at
-    its end. `attempt` counts from 1. `run_id`: the run that it made or went on with, empty before
+    its end. `run_id`: the run that it made or went on with, empty before
     there is one. `detail`: what there is to say of its end, such as why it failed."""
 
     id: int
     job_id: str
     due: float
-    cause: JobCause
     started: float
     ended: float | None
-    attempt: int
     status: JobRunStatus
     run_id: str
     detail: str
@@ -196,14 +191,9 @@ def hasten_job(connection: Connection, namespace: str, name: str) -> StoredJob:
     return _set_due(connection, job.id, lambda _job, now: now)
 
 
-def list_job_runs(
-    connection: Connection, job: StoredJob, limit: int = 20, before: int | None = None
-) -> list[StoredJobRun]:
-    """What became of a job, the newest first; `before`: only those older than the one with this
-    id."""
+def list_job_runs(connection: Connection, job: StoredJob, limit: int = 20) -> list[StoredJobRun]:
+    """List what became of a job, the newest first."""
     query = select(_runs).where(_runs.c.job_id == job.id).order_by(_runs.c.id.desc()).limit(limit)
-    if before is not None:
-        query = query.where(_runs.c.id < before)
     return [_read_run(row, working=job.working) for row in connection.execute(query)]
 
 
@@ -239,21 +229,12 @@ def claim_due_job(connection: Connection, id: str, seconds: float) -> JobClaim |
     row, now = connection.execute(query).one_or_none(), database_time(connection)
     if row is None or row.paused or row.due is None or row.due > now or not _is_free(row, now):
         return None
-    return _claim(connection, row, now, seconds, "schedule")
-
-
-def claim_job(connection: Connection, namespace: str, name: str, seconds: float) -> JobClaim:
-    """A job by its name, for somebody who runs it by hand, whenever it is due.
-
-    Raises:
-        InputError: it is not there. ConflictError: somebody works on it.
-    """
-    row, now = require_row(connection, JOB, name, namespace), database_time(connection)
-    if not _is_free(row, now):
-        raise ConflictError(
-            f"job {name}: is in work by process {row.lease_pid} on {row.lease_host}; wait for it"
-        )
-    return _claim(connection, row, now, seconds, "hand")
+    token, pid = secrets.token_hex(16), os.getpid()
+    lease = {"lease_token": token, "lease_until": now + seconds, "lease_pid": pid}
+    lease |= {"lease_host": socket.gethostname(), "lease_process": process_identity(pid)}
+    update_where(connection, _jobs, lease, id=id)
+    run = _take_up(connection, id, row.due, now)
+    return JobClaim(_get(connection, id), run, token)
 
 
 def renew_claim(connection: Connection, claim: JobClaim, seconds: float) -> bool:
@@ -296,31 +277,13 @@ def release_claim(connection: Connection, claim: JobClaim) -> None:
     update_where(connection, _jobs, _UNLEASED, **_own(claim))
 
 
-def _claim(
-    connection: Connection, row: Row[Any], now: float, seconds: float, cause: JobCause
-) -> JobClaim:
-    token, pid = secrets.token_hex(16), os.getpid()
-    lease = {"lease_token": token, "lease_until": now + seconds, "lease_pid": pid}
-    lease |= {"lease_host": socket.gethostname(), "lease_process": process_identity(pid)}
-    update_where(connection, _jobs, lease, id=row.id)
-    run = _take_up(connection, row, now, cause)
-    return JobClaim(_get(connection, row.id), run, token)
-
-
-def _take_up(connection: Connection, row: Row[Any], now: float, cause: JobCause) -> StoredJobRun:
-    """What a claim is to do: what was broken off, another attempt, or what is due now."""
-    last = _newest_run(connection, row.id)
-    due = row.due if cause == "schedule" else now
-    values = {"job_id": row.id, "due": due, "cause": cause, "started": now, "attempt": 1}
-    values |= {"status": "running", "run_id": "", "detail": ""}
-    if last is not None and last.ended is None:
-        if last.cause == cause == "schedule":
-            return _read_run(last, working=True)
-        stop = {"status": "stopped", "ended": now, "detail": "its process ended"}
-        update_where(connection, _runs, stop, id=last.id)
-    elif last is not None and last.status == "retrying" and cause == "schedule":
-        values |= {"due": last.due, "attempt": last.attempt + 1, "run_id": last.run_id}
-    run = connection.execute(insert(_runs).values(values).returning(*_runs.c)).one()
+def _take_up(connection: Connection, job_id: str, due: float, now: float) -> StoredJobRun:
+    """Return the run of a claim: the one that was broken off, or a new one."""
+    run = _newest_run(connection, job_id)
+    if run is None or run.ended is not None:
+        values = {"job_id": job_id, "due": due, "cause": "schedule", "started": now, "attempt": 1}
+        values |= {"status": "running", "run_id": "", "detail": ""}
+        run = connection.execute(insert(_runs).values(values).returning(*_runs.c)).one()
     return _read_run(run, working=True)
 
 
@@ -376,4 +339,4 @@ def _read_run(row: Row[Any], *, working: bool) -> StoredJobRun:
     values = mapping_of(row)
     if row.ended is None and not working:
         values["status"] = "interrupted"
-    return StoredJobRun(**values)
+    return build(StoredJobRun, values)

@@ -28,7 +28,7 @@ from textevolve.labelling.tasks import (
 )
 from textevolve.spec import suggest
 from textevolve.store.memory_rows import chunks
-from textevolve.store.resource_rows import delete_where, fetch_all, fetch_one, namespace_id
+from textevolve.store.resource_rows import build, delete_where, fetch_all, fetch_one, namespace_id
 from textevolve.store.tables import labelling_items, labelling_tasks, labels, namespaces
 
 TASK_ID = "la_"
@@ -140,11 +140,11 @@ def read_task_item(connection: Connection, task: str, position: int) -> LabelIte
 
 
 def _read_item(text: str) -> LabelItem:
-    listed = ("texts", "candidates", "variants", "scores", "passed", "images")
     fields: dict[str, Any] = json.loads(text)
-    fields |= {name: tuple(fields.get(name, ())) for name in listed}
-    fields["text_images"] = tuple(tuple(urls) for urls in fields.get("text_images", ()))
-    return LabelItem(**fields)
+    for name in ("texts", "candidates", "variants", "images"):
+        fields[name] = tuple(fields[name])
+    fields["text_images"] = tuple(tuple(urls) for urls in fields["text_images"])
+    return build(LabelItem, fields)
 
 
 def read_labels(connection: Connection, task: str, labeller: str | None = None) -> list[GivenLabel]:
@@ -171,17 +171,11 @@ def keep_label(connection: Connection, task: StoredTask, label: GivenLabel) -> G
         note=check_note(label.note),
         created=label.created or time.time(),
     )
-    drop_label(connection, task.id, kept.position, kept.labeller)
     said = {"answer": kept.answer, "note": kept.note, "swapped": kept.swapped}
     key = {"task_id": task.id, "position": kept.position, "labeller": kept.labeller}
+    delete_where(connection, labels, **key)
     connection.execute(insert(labels).values(**key, created=kept.created, label=_ascii(said)))
     return kept
-
-
-def drop_label(connection: Connection, task: str, position: int, labeller: str) -> bool:
-    """Take a label back; whether there was one."""
-    key = {"task_id": task, "position": position, "labeller": labeller}
-    return delete_where(connection, labels, **key) > 0
 
 
 def delete_task(connection: Connection, id: str) -> None:

@@ -21,12 +21,10 @@ from textevolve import store
 from textevolve.agents.resources import split_name
 from textevolve.debate.result import DebateResult
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, EvaluationResult, choose_candidates, with_images
-from textevolve.judges.criteria import read_criteria, read_levels
+from textevolve.evaluation import Case, choose_candidates, with_images
 from textevolve.judges.judged import JudgedCase
-from textevolve.judges.shipped_rubrics import expand_rubric
 from textevolve.labelling.agreement import PeopleAgreement, agree, labels_by_item
-from textevolve.labelling.label_rows import item_rows, rows_to_rank
+from textevolve.labelling.label_rows import item_rows
 from textevolve.labelling.tasks import (
     FIRST,
     SECOND,
@@ -37,7 +35,6 @@ from textevolve.labelling.tasks import (
     TaskKind,
     TaskSpec,
     describe_answer,
-    plan_showings,
 )
 from textevolve.reach import allow_namespace, also_reach
 from textevolve.report import wording
@@ -72,24 +69,11 @@ class LabellingSpec(Frozen):
         ge=2,
         le=9,
     )
-    rubric: str | None = option(
-        None,
-        "Of single texts: a text, @FILE, or a shipped rubric, each of whose lines is answered by"
-        " itself.",
-        text="argument",
-    )
     instructions: str = option(
         "", "What those who label are told; @FILE reads it from a file.", text="argument"
     )
     variant: Several = option((), "Of a run: only texts of this variant. Repeatable.")
     sample: int | None = option(None, "Take only so many items, drawn at random.", ge=1)
-    repeat: float = option(
-        0.1,
-        "The share of items that are shown a second time, pairs the other way round, to see how far"
-        " people agree with themselves.",
-        ge=0,
-        le=0.5,
-    )
     seed: int = option(0, "Seed of what is drawn at random.", ge=0)
 
 
@@ -112,10 +96,9 @@ def make_items(spec: LabellingSpec, cases: Sequence[Case]) -> tuple[TaskKind, li
         InputError: there is nothing to label.
     """
     several = any(len(case.candidates) > 1 for case in cases)
-    graded = spec.scale is not None or spec.rubric is not None
-    kind = spec.kind or ("pairs" if several and not graded else "single")
-    if kind == "pairs" and graded:
-        raise InputError("scale and rubric are about single texts: give kind single with them")
+    kind = spec.kind or ("pairs" if several and spec.scale is None else "single")
+    if kind == "pairs" and spec.scale is not None:
+        raise InputError("scale is about single texts: give kind single with it")
     items = [
         _make_item(case, chosen)
         for case in cases
@@ -129,12 +112,7 @@ def make_items(spec: LabellingSpec, cases: Sequence[Case]) -> tuple[TaskKind, li
 
 
 def _make_item(case: Case, chosen: Sequence[int]) -> LabelItem:
-    known: Mapping[str, Any] = case.parameters
-    lists: dict[str, Any] = {
-        name: tuple(known[name][n] for n in chosen)
-        for name in ("variants", "scores", "passed")
-        if name in known
-    }
+    variants: Sequence[str] = case.parameters.get("variants", ())
     return LabelItem(
         place=0,
         id=case.id,
@@ -145,13 +123,13 @@ def _make_item(case: Case, chosen: Sequence[int]) -> LabelItem:
         candidates=tuple(n + 1 for n in chosen),
         images=case.images,
         text_images=choose_candidates(case, chosen).candidate_images,
-        **lists,
+        variants=tuple(variants[n] for n in chosen) if variants else (),
     )
 
 
 def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
-    """Return the texts of a run with their scores: a case of several candidates, or for each row
-    the texts of its variants.
+    """Return the texts of a run: a case of several candidates, or for each row the texts of its
+    variants.
 
     Raises:
         InputError: there is no such run, or it has no texts.
@@ -161,7 +139,7 @@ def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
     cases: list[Case] = []
     for line in read_records(store, record)():
         if isinstance(line, DebateResult | JudgedCase):
-            cases.append(_judged_case(line))
+            cases.append(replace(line.case, parameters={}))
         elif not isinstance(line, Output) or not line.text.strip():
             continue
         elif not spec.variant or line.variant in spec.variant:
@@ -173,27 +151,13 @@ def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
     return [with_images(case, store.find_image) for case in cases]
 
 
-def _judged_case(judged: DebateResult | JudgedCase) -> Case:
-    case = judged.case
-    results = [one if isinstance(one, EvaluationResult) else None for one in judged.result]
-    known: dict[str, Any] = {}
-    if len(results) == len(case.candidates):
-        known["scores"] = [result and result.score for result in results]
-        known["passed"] = [result and result.passed for result in results]
-    return replace(case, candidates=tuple(case.candidates), parameters=known)
-
-
 def _compared_case(outputs: Sequence[Output]) -> Case:
     first = outputs[0]
     return Case(
         input=first.input,
         candidates=tuple(output.text for output in outputs),
         id=first.row,
-        parameters={
-            "variants": [output.variant for output in outputs],
-            "scores": [output.score for output in outputs],
-            "passed": [output.passed for output in outputs],
-        },
+        parameters={"variants": [output.variant for output in outputs]},
         reference=first.reference,
         context=first.context,
         images=first.images,
@@ -203,31 +167,24 @@ def _compared_case(outputs: Sequence[Output]) -> Case:
 def make_task(
     spec: LabellingSpec, cases: Sequence[Case], source: str
 ) -> tuple[TaskSpec, list[LabelItem]]:
-    """Return a task and its showings, repetitions included.
+    """Return a task and its items.
 
     Raises:
         InputError: the specification does not fit the cases.
     """
     kind, items = make_items(spec, cases)
-    questions = _questions(spec) if kind == "single" else ()
+    question = LabelQuestion()
+    if spec.scale is not None:
+        question = LabelQuestion(levels=tuple(str(n + 1) for n in range(spec.scale)))
     if spec.sample is not None:
         items = Random(spec.seed).sample(items, min(spec.sample, len(items)))
-    showings = plan_showings(items, spec.repeat, spec.seed)
-    task = TaskSpec(kind=kind, questions=questions, instructions=spec.instructions, source=source)
-    return task, showings
-
-
-def _questions(spec: LabellingSpec) -> tuple[LabelQuestion, ...]:
-    if spec.scale is not None and spec.rubric is not None:
-        raise InputError("give scale or rubric, not both: a line of a rubric has levels of its own")
-    if spec.scale is not None:
-        return (LabelQuestion(levels=tuple(str(n + 1) for n in range(spec.scale))),)
-    if spec.rubric is None:
-        return (LabelQuestion(),)
-    lines = [read_levels(line) for line in read_criteria(expand_rubric(spec.rubric))]
-    return tuple(
-        LabelQuestion(text=line.text, levels=line.levels or ("no", "yes")) for line in lines
+    task = TaskSpec(
+        kind=kind,
+        questions=() if kind == "pairs" else (question,),
+        instructions=spec.instructions,
+        source=source,
     )
+    return task, [replace(item, place=place) for place, item in enumerate(items)]
 
 
 PEOPLE = (
@@ -235,10 +192,7 @@ PEOPLE = (
     Column("labelled", "count"),
     Column("skipped", "count"),
     Column("same as others", "percent", 0),
-    Column("same again", "percent", 0),
-    Column("shown twice", "count"),
 )
-JUDGE = (Column(""), Column("items", "count"), Column("same", "percent", 0))
 VARIANTS = (Column("variant"), Column("by people", "percent", 0), Column("items", "count"))
 DISPUTED_SHOWN = 50
 
@@ -280,20 +234,9 @@ def describe_agreement(figures: PeopleAgreement) -> str:
 def _draw_tables(figures: PeopleAgreement) -> Iterator[Block]:
     if figures.people:
         people = [
-            (
-                one.name,
-                one.labelled,
-                one.skipped,
-                estimate(one.others),
-                estimate(one.consistency),
-                one.repeats,
-            )
-            for one in figures.people
+            (one.name, one.labelled, one.skipped, estimate(one.others)) for one in figures.people
         ]
         yield Table("People", PEOPLE, people, note="Brackets: 95 % intervals.")
-    if figures.judged:
-        row = ("judge of the run", figures.judged, estimate(figures.judge))
-        yield Table("The run's judge compared with the majority of people", JUDGE, [row])
     if figures.wins:
         rows = [(name, mean, number) for name, (mean, number) in figures.wins.items()]
         rows.sort(key=lambda row: -row[1])
@@ -364,11 +307,14 @@ def _write_labels(task_name: str, settings: Settings, folder: Path, spec: StudyS
         items, labels = resources.read(stored_labels.read_task, task.id)
     if spec.takes_items and any(item.images or any(item.text_images) for item in items):
         raise InputError(f"{task_name}: has images, and judges are measured on texts alone so far")
-    try:
-        make = rows_to_rank if spec.takes_items else item_rows
-        rows = list(make(task.spec, items, labels))
-    except InputError as error:
-        raise InputError(f"{task_name}: {error}") from None
+    if spec.takes_items and task.spec.kind == "single":
+        raise InputError(
+            f"{task_name}: has single texts, so none is preferred to another; hold a judge's"
+            " results against them with: textevolve bench rate RESULTS.csv labelling:NAME"
+        )
+    rows = list(item_rows(task.spec, items, labels))
+    if not rows:
+        raise InputError(f"{task_name}: nobody has labelled anything yet")
     path = folder / f"{space}-{name}.jsonl"
     with path.open("wb") as target:
         write_rows(lambda: rows, target, ".jsonl")

@@ -20,7 +20,7 @@ from textevolve.store.jobs import StoredJob, StoredJobRun
 JOBS = 100
 """Jobs on one page."""
 RUNS = 50
-"""Runs of one job on one page."""
+"""The newest runs of a job, which its page shows."""
 
 router = APIRouter()
 
@@ -59,20 +59,14 @@ def show_jobs(request: Request, caller: RunReader, page: int = 1) -> Response:
 
 
 @router.get("/jobs/{namespace}/{name}", dependencies=[Depends(check_seen)])
-def show_job(
-    request: Request, caller: RunReader, namespace: str, name: str, before: int | None = None
-) -> Response:
-    """`before`: only runs older than this one."""
+def show_job(request: Request, caller: RunReader, namespace: str, name: str) -> Response:
     resources = server_of(request).resources
     job = resources.read(stored_jobs.get_job, namespace, name)
-    runs = resources.read(stored_jobs.list_job_runs, job, RUNS + 1, before)
     return draw(
         request,
         "job.html",
         job=ShownJob(job),
         written=write_job_yaml(job),
-        times=runs[:RUNS],
-        before=before,
-        older=f"before={runs[RUNS - 1].id}" if len(runs) > RUNS else "",
+        times=resources.read(stored_jobs.list_job_runs, job, RUNS),
         zone=time.strftime("%Z"),
     )

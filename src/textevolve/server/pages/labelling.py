@@ -10,17 +10,15 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 from urllib.parse import quote, unquote
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
 from textevolve.errors import InputError, NotFoundError
-from textevolve.labelling.label_rows import item_rows, label_rows
+from textevolve.labelling.label_rows import item_rows
 from textevolve.labelling.tasks import (
-    CHOICES,
-    SKIP,
     GivenLabel,
     LabelItem,
     StoredTask,
@@ -33,7 +31,6 @@ from textevolve.report.data import write_rows
 from textevolve.server.access import Caller, needs
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.state import server_of
-from textevolve.server.studies.reading import MEDIA
 from textevolve.store import Store
 from textevolve.store import labelling as stored_labels
 from textevolve.studies.labelling import report_task
@@ -42,7 +39,6 @@ router = APIRouter(prefix="/labelling")
 
 Labeller = Annotated[Caller, Depends(needs("label"))]
 Reader = Annotated[Caller, Depends(needs("read"))]
-Admin = Annotated[Caller, Depends(needs("admin"))]
 Form = Annotated[dict[str, str], Depends(read_form)]
 COOKIE = "labeller"
 COOKIE_SECONDS = 365 * 86_400
@@ -133,9 +129,6 @@ def take_answer(id: str, request: Request, caller: Labeller, form: Form) -> Resp
     digits, answer = form.get("item", ""), form.get("answer", "")
     if not (digits.isascii() and digits.isdigit() and int(digits[:9]) < desk.task.positions):
         raise NotFoundError("the labelling task has no such item")
-    questions = range(len(desk.task.spec.questions))
-    if len(questions) > 1 and answer not in (SKIP, *CHOICES):
-        answer = ",".join(form.get(f"q{n}", "") for n in questions)
     position = int(digits)
     swapped = is_swapped(id, desk.read(position), desk.labeller)
     answer = turn(answer, swapped=swapped)
@@ -144,18 +137,6 @@ def take_answer(id: str, request: Request, caller: Labeller, form: Form) -> Resp
     following = desk.next_after(position)
     query = f"?item={following}" if following is not None and following != position else ""
     return RedirectResponse(f"/labelling/{id}{query}", SEE_OTHER)
-
-
-@router.post("/{id}/undo")
-def undo_answer(id: str, request: Request, caller: Labeller) -> Response:
-    """Take back the last answer, and show its item again."""
-    desk = _open(request, caller, id)
-    latest = max(desk.labels.values(), key=lambda label: label.created, default=None)
-    if latest is None:
-        return RedirectResponse(f"/labelling/{id}", SEE_OTHER)
-    position = latest.position
-    desk.resources.write(stored_labels.drop_label, desk.task.id, position, desk.labeller)
-    return RedirectResponse(f"/labelling/{id}?item={position}", SEE_OTHER)
 
 
 @router.get("/{id}/agreement")
@@ -167,29 +148,14 @@ def show_agreement(id: str, request: Request, caller: Reader) -> Response:
 
 
 @router.get("/{id}/export")
-def export_labels(
-    id: str,
-    request: Request,
-    caller: Reader,
-    format: Literal["jsonl", "csv"] = "jsonl",
-    each: bool = False,
-) -> Response:
-    """The labels as rows that `bench agreement` and `bench rate` read; `each`: a row a label."""
+def export_labels(id: str, request: Request, caller: Reader) -> Response:
+    """Send the labels as rows that `bench agreement` and `bench rate` read."""
     task = _find_task(request, caller, id)
     items, labels = server_of(request).resources.read(stored_labels.read_task, task.id)
-    target, rows_of = io.BytesIO(), label_rows if each else item_rows
-    write_rows(lambda: rows_of(task.spec, items, labels), target, f".{format}")
-    name = f'attachment; filename="{task.name}.{format}"'
-    headers = {"Content-Disposition": name, "Content-Type": MEDIA[format]}
-    return Response(target.getvalue(), headers=headers)
-
-
-@router.post("/{id}/delete")
-def delete_task(id: str, request: Request, caller: Admin) -> Response:
-    """Remove a task with its items and all labels."""
-    task = _find_task(request, caller, id)
-    server_of(request).resources.write(stored_labels.delete_task, task.id)
-    return RedirectResponse("/labelling", SEE_OTHER)
+    target = io.BytesIO()
+    write_rows(lambda: item_rows(task.spec, items, labels), target, ".csv")
+    headers = {"Content-Disposition": f'attachment; filename="{task.name}.csv"'}
+    return Response(target.getvalue(), headers=headers, media_type="text/csv; charset=utf-8")
 
 
 def _find_task(request: Request, caller: Caller, id: str) -> StoredTask:
