@@ -441,7 +441,7 @@ WORK = {
                 "jobs:add",
                 "Schedule a study; `jobs work`, or a server, runs it.",
                 'jobs add nightly study.yaml --cron "0 3 * * *"',
-                "jobs add hourly study.yaml --every 1h --max-cost 2",
+                "jobs add hourly study.yaml --cron '0 * * * *' --max-cost 2",
             ),
             "list": _command(
                 "jobs:list_jobs",

@@ -81,7 +81,7 @@ def _read_cron(text: str) -> Iterator[dict[str, str]]:
         )
     # The library counts the days of the week from Monday, so they are given by name.
     fields[4] = re.sub(r"(?<![\w/])[0-7](?!\w)", lambda day: DAYS[int(day[0]) % 7], fields[4])
-    named = dict(zip(FIELDS, fields, strict=True))
+    named: dict[str, str] = dict(zip(FIELDS, fields, strict=True))
     if any(field.startswith("*") for field in (fields[2], fields[4])):
         yield named
     else:
