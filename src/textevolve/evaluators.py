@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
 from typing import Any, cast
 
-from textevolve.debate.profile import Profile, override
+from textevolve.debate.profile import Profile
 from textevolve.debate.protocol import Debate
 from textevolve.debate.result import DebateResult
 from textevolve.errors import BudgetError, InputError
-from textevolve.evaluation import Case, Evaluation, EvaluationResult, Evaluator
+from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.events import Listener, silence
 from textevolve.judge_specs import (
     DECIDE,
@@ -48,7 +46,7 @@ from textevolve.judges.pairwise import Pairwise
 from textevolve.judges.probe import Checklist, Probe
 from textevolve.judges.statements import CHECKS, StatementJudge
 from textevolve.llm.model import Model
-from textevolve.loops.attempt import PlainEvaluation, as_evaluator, instructions_of
+from textevolve.loops.attempt import as_evaluator
 from textevolve.loops.rules import Hybrid, load_rules
 from textevolve.memory.cue import Recall, nothing
 from textevolve.settings import today as this_day
@@ -124,9 +122,8 @@ def _open_others(spec: EvaluatorSpec, model: Callable[[], Model]) -> Evaluator:
 @dataclass(frozen=True, slots=True)
 class Judges:
     """How judges are opened for one run. `objects`: evaluators of the user's own, by the names that
-    stand for them; `model` serves where a judge names none. `mode`: in the shortest rehearsal only
-    the first part of a judge with two is asked, in the longest both. `recall`: what debaters
-    remember. `fill`: puts stored agents into a profile that names some."""
+    stand for them; `model` serves where a judge names none. `recall`: what debaters remember.
+    `fill`: puts stored agents into a profile that names some."""
 
     model: str
     model_of: Callable[[str], Model]
@@ -134,7 +131,6 @@ class Judges:
     concurrency: int = 64
     today: str | None = None
     objects: Mapping[str, object] = field(default_factory=dict[str, object])
-    mode: str = "live"
     recall: Recall = nothing
     fill: Callable[[Profile], Profile] = lambda profile: profile
 
@@ -152,16 +148,15 @@ class Judges:
             return as_evaluator(cast("Callable[[Case], Any]", own_object(text, self.objects)))
         if rules is not None:
             found = load_rules(rules)
-            if judge is None or self.mode == "shortest":  # rules may spare the judge the work
+            if judge is None:
                 return found
-            whole = keep_whole(self.open(judge, rubric))
-            return whole if self.mode == "longest" else Hybrid(found, whole, found.file.share)
+            return Hybrid(found, keep_whole(self.open(judge, rubric)), found.file.share)
         spec = parse_evaluator(text)
         if spec.name == FITTED:
             return self._open_fitted(spec, rubric)
         if spec.parts:
             return self._open_cascade(spec, rubric)
-        opened = open_evaluator(
+        return open_evaluator(
             spec,
             self.model,
             self.model_of,
@@ -172,15 +167,13 @@ class Judges:
             recall=self.recall,
             fill=self.fill,
         )
-        return bound_debate(opened, self.mode) if isinstance(opened, Debate) else opened
 
     def _open_cascade(self, spec: EvaluatorSpec, rubric: str) -> Cascade:
         read_rubric(spec, rubric)
         first, second = (
             keep_whole(self.open(part, rubric if takes_rubric(part) else "")) for part in spec.parts
         )
-        below = {"shortest": 0.0, "longest": math.inf}.get(self.mode, float(spec.profile or 0))
-        return Cascade(first, second, below, (spec.parts[0], spec.parts[1]))
+        return Cascade(first, second, float(spec.profile or 0), (spec.parts[0], spec.parts[1]))
 
     def _open_fitted(self, spec: EvaluatorSpec, rubric: str) -> FittedJudge:
         read_rubric(spec, rubric)
@@ -193,49 +186,6 @@ class Judges:
         return FittedJudge(
             file, judges, frozenset(filter(is_swayed, names)), self.concurrency, path
         )
-
-
-def bound_debate(debate: Debate, mode: str) -> Evaluator:
-    """The debate as a rehearsal holds it: at the shortest it ends after the first round if it may
-    end early, at the longest it goes on for all rounds, whatever the made-up scores are."""
-    if mode not in ("shortest", "longest"):
-        return debate
-
-    async def hold(case: Case, /) -> Evaluation:
-        profile = override(debate.profile, case.parameters, f"case {case.id}: ")
-        early = profile.protocol == "escalation" or (
-            profile.convergence is not None and profile.protocol != "independent"
-        )
-        ends: dict[str, Any] = {"convergence": None, "escalate_below": 1.0}
-        if mode == "shortest":
-            ends = {"rounds": 1} if early else {}
-        bounded = replace(debate, profile=profile.model_copy(update=ends))
-        return await bounded(replace(case, parameters={}))
-
-    return hold
-
-
-def rehearse_scores(judge: Evaluator, mode: str) -> Evaluator:
-    """The judge with scores that end a loop at once at the shortest, and rise with each case at the
-    longest, so that it goes on for as long as it may."""
-    if mode not in ("shortest", "longest"):
-        return judge
-    numbers = count(2)
-
-    async def score(case: Case, /) -> Evaluation:
-        made = await judge(case)
-        score = 1.0 if mode == "shortest" else 1.0 - 1.0 / next(numbers)
-        results = tuple(
-            EvaluationResult(
-                score, True, result.feedback, {"instructions": instructions_of(made, place)}
-            )
-            if isinstance(result, EvaluationResult)
-            else result
-            for place, result in enumerate(made.result)
-        )
-        return PlainEvaluation(results, made.usage, 1.0)
-
-    return score
 
 
 def keep_whole(judge: Evaluator) -> Evaluator:

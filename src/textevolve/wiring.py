@@ -19,7 +19,7 @@ from textevolve import store
 from textevolve.debate.profile import Profile
 from textevolve.errors import BudgetError, InputError, SettingsError
 from textevolve.evaluation import Evaluator, Usage
-from textevolve.evaluators import Judges, keep_whole, rehearse_scores
+from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
 from textevolve.llm.batches.ledger import (
     BatchedModel,
@@ -61,9 +61,9 @@ if TYPE_CHECKING:
 ModelOf: TypeAlias = Callable[[str], Model]
 """From a model's spec to the model."""
 
-Mode: TypeAlias = Literal["live", "replay", "shortest", "typical", "longest"]
+Mode: TypeAlias = Literal["live", "replay", "rehearsed"]
 """What a study is run for: to be asked what is missing; to be made anew from its journal; to be
-rehearsed with answers as short, or as long, as they can be, or of typical lengths."""
+rehearsed with made-up answers of typical lengths."""
 
 CALLS_IN_FLIGHT = 32
 
@@ -185,15 +185,11 @@ class Workbench(Setting):
     def embed(self) -> Embed:
         """Embeds texts by the embedders of collections. While a study is rehearsed they are asked,
         and the vectors mean nothing."""
-        return embed_with(self.model_of, made_up=self.mode not in ("live", "replay"))
+        return embed_with(self.model_of, made_up=self.mode == "rehearsed")
 
     def whole_judge_of(self, text: str, rubric: str = "") -> Evaluator:
         """The same judge, of which a debate that the limits cut short counts as not asked."""
         return keep_whole(self.judge_of(text, rubric))
-
-    def loop_judge_of(self, text: str) -> Evaluator:
-        """The judge of a loop, which ends by its scores: see `rehearse_scores`."""
-        return rehearse_scores(self.whole_judge_of(text), self.mode)
 
     def metric_of(self, name: str) -> LabelMetric:
         """A metric by its name, or one that the user's own code put in."""
@@ -207,7 +203,7 @@ class Workbench(Setting):
             default_model=self.default_model,
             listener=self.listener,
             case=case,
-            rehearsed="" if self.mode in ("live", "replay") else self.mode,
+            rehearsed=self.mode == "rehearsed",
         )
 
     def keep(self, model: Model) -> Model:
@@ -250,7 +246,7 @@ async def open_workbench(
         model_of = let_decide(model_of, settings)
         resources = store.Store(settings.memory_location)
         stack.callback(resources.close)
-        embed = embed_with(model_of, made_up=setting.mode not in ("live", "replay"))
+        embed = embed_with(model_of, made_up=setting.mode == "rehearsed")
         versions = setting.described.get("collections")
 
         async def summarize(texts: Sequence[str], budget: int) -> str:
@@ -272,7 +268,6 @@ async def open_workbench(
             calls_per_case,
             setting.today,
             setting.objects,
-            mode=setting.mode,
             recall=recall,
             fill=fill,
         )

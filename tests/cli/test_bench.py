@@ -338,20 +338,6 @@ def test_bad_input_is_one_line_and_asks_nothing(cli, server, model, items, cases
     assert server.calls == 0
 
 
-@pytest.mark.slow
-def test_beforehand_it_is_said_what_it_may_take(cli, server, model, items):
-    asked = command(items, model, "pairwise", "jury")
-    rows = json.loads(cli(*asked, "--dry-run", "--json").out)
-    assert rows["cases"] == ITEMS
-    more = json.loads(cli(*asked, "--dry-run", "--json", "--equal-tokens").out)
-    assert more["most"]["calls"] > rows["most"]["calls"]
-    assert server.calls == 0
-    assert cli("bench", "escalation", items, "-m", model, "--dry-run").code == 0
-    least = rows["least"]["calls"]
-    assert cli(*asked).code == 0
-    assert least <= server.calls <= rows["most"]["calls"]
-
-
 def test_control_characters_are_not_obeyed(cli, knows, model, home):
     made = [
         row | {"subset": f"\x1b[31m{n % 2}", "id": f"\x1b]0;{n}"} for n, row in enumerate(rows())
@@ -514,12 +500,9 @@ def test_two_judges_are_weighed_and_the_cascade_that_is_named_keeps_to_it(
     home, cli, server, model, pairs
 ):
     server.script = doubting
-    dry = json.loads(cli(*two(pairs, model, "--dry-run", "--json")).out)
-    assert server.calls == 0
     found = figures(cli(*two(pairs, model, "--json", "-o", "e.html", "-o", "e.csv")))
     # A probe asks the same about a text in either order; the single judge sees both texts.
     assert server.calls == PAIRS * (6 + 2)
-    assert dry["least"]["calls"] == server.calls
     assert {(one["item"], one["order"]) for one in found["items"]} == {
         (f"i{n}", order) for n in range(PAIRS) for order in ("given", "reversed")
     }

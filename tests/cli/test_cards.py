@@ -13,7 +13,6 @@ import pytest
 import typer
 import yaml
 
-from parameter_sets import slow_but_first
 from textevolve.bench.card import Card
 from textevolve.bench.card_cases import FAMILIES, shipped_cases
 from textevolve.bench.rates import powered_mean
@@ -248,30 +247,6 @@ def test_bad_input_is_one_line(home, cli, server, model, options, reason):
     assert ended.err.startswith("error: ")
     assert reason in ended.err
     assert ended.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "judge",
-    slow_but_first(
-        [
-            "pairwise",
-            "probe+rules",
-            "probe+examples",
-            "checklist+backward",
-            "reference",
-            "backward",
-            "debate",
-        ]
-    ),
-)
-def test_what_it_may_take_is_said_beforehand(cli, mine, server, model, judge):
-    command = ("bench", "card", "--judge", judge, "-m", model, "--cases", mine)
-    (row,) = cli(*command, "--dry-run", "--json").rows
-    assert server.calls == 0
-    assert row["cases"] == 10
-    assert cli(*command).code == 0
-    assert row["least"]["calls"] <= server.calls <= row["most"]["calls"]
-    assert "Nothing was asked" in cli(*command, "--dry-run").out
 
 
 def test_the_page_is_written_from_the_command_line(home, cli, mine, server, model):

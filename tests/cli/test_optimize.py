@@ -341,30 +341,6 @@ def test_bad_input_is_one_line_and_asks_nothing(home, cli, server, model, more, 
     assert server.calls == 0
 
 
-def test_beforehand_it_is_said_what_it_may_take(cli, server, model, rules):
-    (row,) = cli(*asked(model, "--dry-run", "--json")).rows
-    assert (row["cases"], row["least"]["calls"], row["most"]["calls"]) == (1, 4, 3 * (2 + 3))
-    judge = ("-j", f"hybrid:{rules}:probe")
-    gated = cli("optimize", TASK, "-m", model, *judge, "--dry-run", "--json").rows[0]
-    assert gated["least"]["calls"] == 1
-    assert "Nothing was asked" in cli(*asked(model, "--dry-run")).out
-    assert server.calls == 0
-
-
-def test_what_it_took_lies_within_what_was_said(cli, ably, model):
-    said_before = cli(*asked(model, "--dry-run", "--json")).rows[0]
-    (row,) = cli(*asked(model, "--json")).rows
-    for name, least, most in (("calls", "least", "most"),):
-        assert said_before[least][name] <= row["usage"][name] <= said_before[most][name]
-    tokens = {
-        k: v["prompt_tokens"] + v["completion_tokens"]
-        for k, v in said_before.items()
-        if k in ("least", "most")
-    }
-    used = row["usage"]["prompt_tokens"] + row["usage"]["completion_tokens"]
-    assert tokens["least"] <= used <= tokens["most"]
-
-
 def test_a_refusal_of_every_call_is_an_error(cli, server, model):
     server.script = lambda _body, _number: Fault.UNAUTHORISED
     ended = cli(*asked(model))

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsals import estimate_judge
 from textevolve.errors import AccessError, BudgetError, InputError, UnavailableError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.evaluators import Judges
@@ -274,19 +273,6 @@ def test_a_rubric_is_for_those_who_ask():
             read_rubric(parse_evaluator(text), "Is it so?")
 
 
-async def test_an_estimate_ends_at_the_first_judge_and_at_both(home):
-    (home / "r.yaml").write_text("rules:\n- {kind: length, max: 99}\n")
-    case = Case("Name a prime.", ("Seven.", "Nine."), "1")
-    judges = ("probe", "jury", "cascade:0.9:probe,jury")
-    probe, jury, both = [await estimate_judge(case, judge) for judge in judges]
-    assert (both.cases, both.least.calls) == (1, probe.least.calls)
-    assert both.most.calls == probe.most.calls + jury.most.calls
-    ruled = await estimate_judge(case, "cascade:0.9:rules:r.yaml,jury")
-    assert ruled.least.calls == 0
-    hybrid = await estimate_judge(case, "cascade:0.9:hybrid:r.yaml:probe,jury")
-    assert hybrid.most.calls == both.most.calls
-
-
 # From end to end
 
 
@@ -314,9 +300,5 @@ async def test_judges_are_opened_with_their_models_and_the_rubric(tmp_path):
         unsure = await cascade(Case("Name a prime.", ("Six.", "Eight."), "2"))
         assert server.calls == 2 + unsure.usage.calls == 2 + 3
         assert sorted(set(asked)) == ["cheap", "m"]
-        least = Judges("m", model_of, mode="shortest").open("cascade:1:probe,single")
-        most = Judges("m", model_of, mode="longest").open("cascade:0.1:probe,single")
-        names = [(await one(PAIR)).result[0].metadata["decided_by"] for one in (least, most)]
-        assert names == ["probe", "single"]
         with pytest.raises(InputError, match="neither judge"):
             judges.open("cascade:1:metric:exact,metric:contains", "x")

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsals import estimate_judge
 from textevolve.bench.agreement import best_probabilities
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
@@ -416,8 +415,6 @@ async def test_one_model_writes_and_another_one_judges(name, case):
     assert all("questions" in body for body in judged)
     assert made.usage.calls == len(written) + len(judged)
     assert made.coverage == 1
-    bound = await estimate_judge(case, f"{name}+decider=http://127.0.0.1:9#d")
-    assert bound.least.calls <= made.usage.calls <= bound.most.calls
 
 
 async def test_a_decider_may_be_a_chat_model():
@@ -668,16 +665,3 @@ async def test_what_no_choice_can_be_made_of():
         check_absolute("decide+choice")
     refused = await decided("decide+choice", script=lambda *_: said({}))
     assert all(isinstance(one, Failure) for one in refused[0].result)
-
-
-@pytest.mark.parametrize("judge", ["decide+choice", "decide+choice+rules"])
-async def test_a_choice_costs_what_was_estimated(judge):
-    bound = await estimate_judge(CASE, judge)
-    native, emulated = (
-        await decided(judge, script=picking),
-        await ask(judge, script=lambda *_: None),
-    )
-    wire = 1  # the call by which it is found out whether the endpoint decides by itself
-    assert bound.least.calls == native[0].usage.calls == 1
-    assert bound.most.calls - wire == emulated[0].usage.calls == 2
-    assert emulated[0].usage.tokens <= bound.most.tokens

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsals import estimate_judge
 from textevolve.errors import CapabilityError, InputError
 from textevolve.evaluation import Case, Failure
 from textevolve.evaluators import open_evaluator
@@ -216,16 +215,6 @@ def test_they_take_no_option_and_no_rubric(name):
         parse_evaluator(f"{name}+rules")
     with pytest.raises(InputError, match="no rubric"):
         read_rubric(parse_evaluator(name), "Be kind to all.")
-
-
-@pytest.mark.parametrize("name", [*CHECKS, "embedding"])
-async def test_what_they_take_lies_within_the_estimate(name):
-    async with ScriptedServer() as server, OpenAIClient(server.url, "scripted") as client:
-        judge = open_evaluator(parse_evaluator(name), "scripted", lambda _: client)
-        made = await judge(CASE)
-    bound = await estimate_judge(CASE, name)
-    assert bound.least.calls <= made.usage.calls <= bound.most.calls
-    assert bound.least.prompt_tokens <= made.usage.prompt_tokens <= bound.most.prompt_tokens
 
 
 def test_passages_are_parted_by_blank_lines():

@@ -1,21 +1,17 @@
 """`textevolve calibrate` and its Python form as they are used, on the scripted server."""
 
-import asyncio
 import json
 import re
 import signal
 
 import pytest
 
-from flat_verbs import acalibrate, calibrate
-from parameter_sets import slow_but_first
-from rehearsals import estimate_study
+from flat_verbs import acalibrate
 from textevolve.errors import InputError
 from textevolve.llm.testing import Answer
 from textevolve.loops.calibration.plan import CalibrationResult
 from textevolve.studies.calibrate import (
     CalibrateSpec,
-    cases_of,
     compare_scores,
     judges_asked,
     material_of,
@@ -152,18 +148,15 @@ def test_a_dry_run_asks_nothing(cli, files, scripted, model):
         ended.out.split()
     )
     rows = json.loads(cli(*command(model, *EXACT, "--dry-run", "--json")).out)
-    assert 0 < rows["least"]["calls"] < rows["most"]["calls"]
+    assert rows["expected"]["calls"]["median"] > 13
 
 
 @pytest.mark.slow
-def test_a_dry_run_of_any_strategy_is_bounded_by_the_budget_and_says_what_can_be_shown(
-    cli, files, scripted, model
-):
+def test_a_dry_run_of_any_strategy_says_what_can_be_shown(cli, files, scripted, model):
     for strategy in ("auto", "reflect", "demos", "protegi"):
         more = ("--strategy", strategy, "--budget", 60, "--dry-run")
         ended = cli("calibrate", "template.txt", "-d", "values.jsonl", "-m", model, *EXACT, *more)
         said = " ".join(ended.out.split())
-        assert "at most 60" in said
         assert "60 calls, of which up to 55% are set aside" in said
         assert "true gain of 0.55 or more is found 8 times in 10" in said
         assert "that takes more budget" in said
@@ -171,28 +164,6 @@ def test_a_dry_run_of_any_strategy_is_bounded_by_the_budget_and_says_what_can_be
     assert (small.code, small.err.count("\n")) == (2, 1)
     assert "a decision take 24" in small.err
     assert scripted.calls == 0
-
-
-@pytest.mark.parametrize("more", [(), ("--budget", 40)])
-@pytest.mark.slow
-def test_other_strategies_stay_within_the_bound_of_the_dry_run(cli, files, server, model, more):
-
-    def reflecting(body, number):
-        template = f"What is {{n}} and {{n}} more, in version {number}?"
-        named = {"changes": ["Once more."], "template": template}
-        schema = json.dumps(body.get("response_format"))
-        said = {name: value for name, value in named.items() if f'"{name}"' in schema}
-        return json.dumps(said) if said else "nothing right"
-
-    server.script = reflecting
-    asked = ("calibrate", "template.txt", "-d", "values.jsonl", "-m", model, *EXACT, *more)
-    bound = json.loads(cli(*asked, "--dry-run", "--json").out)["most"]
-    ended = cli(*asked, "--json")
-    assert ended.code == 0, ended.err
-    used = json.loads(ended.out)["usage"]
-    assert 4 < server.calls <= bound["calls"]
-    assert used["prompt_tokens"] <= bound["prompt_tokens"]
-    assert used["completion_tokens"] <= bound["completion_tokens"]
 
 
 def test_a_run_warns_where_only_a_large_gain_can_be_shown(cli, files, scripted, model):
@@ -234,45 +205,6 @@ class Careless(Scripted):
 
 def longer_is_better(output, label):
     return min(1.0, len(output) / 200)
-
-
-@pytest.mark.parametrize("selection", ["fast", "ucb"])
-@pytest.mark.parametrize("evaluator", slow_but_first(["probe", None, "single"]))
-@pytest.mark.parametrize("judged", ["seed", "template"])
-def test_the_estimate_is_an_upper_bound(
-    home, server, model, monkeypatch, selection, evaluator, judged
-):
-    monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
-    server.script = Careless()
-    rows = [{"n": n} for n in range(60)]
-    search = {
-        "beam": 2,
-        "depth": 3,
-        "successors": 2,
-        "minibatch": 2,
-        "selection_minibatch": 3,
-        "final_minibatch": 4,
-        "selection": selection,
-        "judged": judged,
-        "strategy": "protegi",
-    }
-    named = {"judge": evaluator, "second_judge": "probe+seed=1"}
-    fields = dict(template=TEMPLATE, metric="python:longer_is_better", **named, **search)
-    cases = list(cases_of(CalibrateSpec(**fields), (("a row", row) for row in rows)))
-    bound = asyncio.run(estimate_study("calibrate", cases, **fields))
-    result = calibrate(
-        TEMPLATE,
-        rows,
-        model=model,
-        metric=longer_is_better,
-        store=home / "bound.db",
-        **named,
-        **search,
-    )
-    assert (result.rounds, result.stopped) == (3, "max_iterations")
-    assert bound.least.calls <= server.calls <= bound.most.calls
-    assert result.usage.prompt_tokens <= bound.most.prompt_tokens
-    assert result.usage.completion_tokens <= bound.most.completion_tokens
 
 
 async def test_python_takes_rows_and_functions(home, scripted, model):

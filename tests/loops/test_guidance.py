@@ -267,16 +267,6 @@ def test_the_command_stops_at_a_limit_and_says_how_to_go_on(cli, server, model):
     assert "(not come to)" in ended.out
 
 
-@pytest.mark.slow
-def test_the_command_says_what_it_may_take(cli, server, model):
-    server.script = answering
-    asked = ("guide", QUESTION, "-m", model, "-j", "pairwise")
-    rows = json.loads(cli(*asked, "--dry-run", "--json").out)
-    assert server.calls == 0
-    assert cli(*asked).code == 0
-    assert rows["least"]["calls"] <= server.calls <= rows["most"]["calls"]
-
-
 @pytest.mark.parametrize(
     ("more", "reason"),
     [

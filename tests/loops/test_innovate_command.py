@@ -82,17 +82,6 @@ def test_nothing_with_a_score_is_said(asked, server):
     assert "Nothing has a score; the input stands" in ended.out
 
 
-@pytest.mark.slow
-def test_beforehand_it_is_said_what_it_may_take(asked, server):
-    ended = asked("--dry-run")
-    assert (ended.code, server.calls) == (0, 0)
-    rows = json.loads(asked("--dry-run", "--json").out)
-    assert rows["least"]["calls"] > 4
-    assert rows["most"]["calls"] > rows["least"]["calls"]
-    assert asked("--json", "--rounds", 1).code == 0
-    assert rows["least"]["calls"] <= server.calls <= rows["most"]["calls"]
-
-
 @pytest.mark.parametrize(
     ("text", "more", "reason"),
     [

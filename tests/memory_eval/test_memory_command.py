@@ -282,35 +282,15 @@ def test_a_judge_by_its_spec(cli, data, server, model):
     assert found["usage"]["calls"] > 3 * sum(found["judgements"].values())
 
 
-@pytest.mark.parametrize(
-    "system", slow_but_first(["context:last=3", "none", "context", "echo.py:Echo"])
-)
+@pytest.mark.parametrize("system", slow_but_first(["context:last=3", "echo.py:Echo"]))
 @pytest.mark.parametrize("judge", slow_but_first([(), ("--judge", "single")]))
-def test_a_dry_run_asks_nothing_and_bounds_what_is_used(cli, data, server, model, system, judge):
+def test_a_dry_run_asks_nothing(cli, data, server, model, system, judge):
     said = cli(*command(model, "--dry-run", "--json", *judge, system=system))
     assert said.code == 0, said.err
     assert server.calls == 0
-    bounds = json.loads(said.out)
-    found = json.loads(cli(*command(model, "--json", *judge, system=system)).out)
-    used = found["usage"]
-    assert bounds["cases"] == 3
-    for name in ("calls", "prompt_tokens", "completion_tokens"):
-        assert bounds["least"][name] <= used[name] <= bounds["most"][name], name
-
-
-@pytest.mark.slow
-def test_a_dry_run_of_recorded_results_knows_all_there_is(cli, data, server, model):
-    users = []
-    for user in read_users(str(data / "data.jsonl")):
-        sessions = tuple(
-            Session(s.index, s.dialogue, s.points, extracted=("a", "b")) for s in user.sessions
-        )
-        users.append(User(user.id, sessions))
-    (data / "data.jsonl").write_text("".join(user_to_line(user) + "\n" for user in users))
-    bounds = json.loads(cli(*command(model, "--dry-run", "--json", system="recorded")).out)
-    found = json.loads(cli(*command(model, "--json", system="recorded")).out)
-    assert bounds["least"]["calls"] == found["usage"]["calls"] == server.calls
-    assert found["coverage"]["accuracy"]["asked"] == 2 * sum(len(u.sessions) for u in users)
+    found = json.loads(said.out)
+    assert found["cases"] == 3
+    assert found["expected"]["calls"]["median"] > 3
 
 
 @pytest.mark.slow

@@ -117,7 +117,7 @@ def test_an_estimate_counts_them(serve, ask):
     asked = study({"img/red.png": sent(RED)})
     status, found = ask(f"{url}/v1/studies?dry_run=true", asked)
     assert status == 200, found
-    assert found["least"]["prompt_tokens"] > 3 * 255
+    assert found["expected"]["prompt_tokens"]["low"] > 3 * 255
 
 
 @pytest.fixture

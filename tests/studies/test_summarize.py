@@ -92,13 +92,6 @@ def test_what_is_lost_is_shown(cli, server, model, book):
     assert json.loads(nothing.out)["text"] is None
 
 
-def test_an_estimate_holds_what_is_then_used(cli, server, model, book):
-    found = json.loads(cli("summarize", book, "-m", model, "--dry-run", "--json").out)
-    assert server.calls == 0
-    assert cli("summarize", book, "-m", model).code == 0
-    assert found["least"]["calls"] <= server.calls <= found["most"]["calls"]
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import typer
@@ -17,8 +17,7 @@ WIDTH = 19
 
 
 def print_estimate(data: Mapping[str, Any], why: str, *, as_json: bool = False) -> None:
-    """Print what is to be expected of calls, tokens and cost, and the bounds of it. `why`: how the
-    model was found."""
+    """Print what is to be expected of calls, tokens and cost. `why`: how the model was found."""
     if as_json:
         typer.echo(json.dumps(data))
         return
@@ -27,18 +26,19 @@ def print_estimate(data: Mapping[str, Any], why: str, *, as_json: bool = False) 
     _line("cases", f"{data['cases']:,}")
     for name, text in data.get("parts", {}).items():
         _line(name, text)
-    if "expected" in data:
-        basis = "from rehearsals with made-up answers of usual length: the median (and a range that"
-        _line("expected", f"{basis} holds {data['expected']['share'] * 10:.0f} times in 10)")
-    for name in FIGURES[:-1]:
-        _line(name.replace("_", " "), _format_range(data, name, _number))
-    if data["least"]["cost"] is None or data["most"]["cost"] is None:
+    _line("expected", "the median of rehearsals with made-up answers, and their range")
+    for name in FIGURES:
+        if figure := data["expected"].get(name):
+            middle, low, high = (
+                money(figure[end]) if name == "cost" else _round(figure[end])
+                for end in ("median", "low", "high")
+            )
+            _line(name.replace("_", " "), middle if low == high else f"{middle} ({low} to {high})")
+    if "cost" not in data["expected"]:
         place = f'[prices."{data["model"]}"]'
         _line("cost", f"not known: give a price in the settings under {place}")
-    else:
-        _line("cost", _format_range(data, "cost", money))
-        if "costs" in data and data["most"]["cost"]:
-            _line("", data["costs"])
+    elif "costs" in data and data["expected"]["cost"]["high"]:
+        _line("", data["costs"])
     typer.echo("Nothing was asked. What the journal already holds would cost nothing.")
 
 
@@ -49,21 +49,6 @@ def _line(name: str, said: str) -> None:
     typer.echo("\n".join([f"{name:<{WIDTH}}{wrapped[0].strip()}", *wrapped[1:]]))
 
 
-def _format_range(data: Mapping[str, Any], name: str, word: Callable[[float], str]) -> str:
-    least, most = word(data["least"][name]), word(data["most"][name])
-    if least == most:
-        return least
-    expected = data.get("expected", {}).get(name)
-    if expected is None:
-        return f"{least} to {most}"
-    low, high = word(expected["low"]), word(expected["high"])
-    ends = f" ({low} to {high})" if low != high else ""
-    return f"{word(expected['median'])}{ends}; at least {least}, at most {most}"
-
-
-def _number(value: float) -> str:
-    """Bounds to the last digit; what is to be expected comes as a float, and is rounded to three
-    digits: more would say what nobody knows."""
-    if not isinstance(value, int):
-        value = int(float(f"{value:.3g}")) if value >= 100 else round(value)
-    return f"{value:,}"
+def _round(value: float) -> str:
+    """A number to three digits: more would say what nobody knows."""
+    return f"{int(float(f'{value:.3g}')) if value >= 1000 else round(value):,}"

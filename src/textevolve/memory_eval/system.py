@@ -14,7 +14,6 @@ from typing import Protocol
 
 from textevolve.errors import AnswerError
 from textevolve.memory_eval.dataset import DialogueTurn, User, write_turn
-from textevolve.memory_eval.judging import ANSWER_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,32 +93,30 @@ class WholeContext(MemorySystem):
         return tuple(self._turns.get(user, ()))
 
 
-TIMES_EXTRACTED = 2
+ANSWER_WORDS = 30
 
 
 class RehearsedSystem(MemorySystem):
     """Stands for a system of one user in an estimate.
 
-    It extracts and finds nothing; or (`longest`) it extracts twice as many memories as there are
-    points, as long as the longest of them, finds as many as it is asked for, and answers at length.
+    It extracts as many memories as there are points, as long as the longest of them, finds as many
+    as it is asked for, and answers in a few words.
     """
 
     name = "rehearsed"
 
-    def __init__(self, user: User, can: Capabilities, *, longest: bool) -> None:
+    def __init__(self, user: User, can: Capabilities) -> None:
         self.capabilities = replace(can, durable=False)
         self._sessions = iter([session for session in user.sessions if session.dialogue])
         points = [point.content for session in user.sessions for point in session.points]
         self._text = max(points, key=len, default="")
-        self._longest = longest
 
     async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
         session = next(self._sessions)
-        number = TIMES_EXTRACTED * len(session.points) if self._longest else 0
-        return [f"{session.index}.{n} {self._text}" for n in range(number)]
+        return [f"{session.index}.{n} {self._text}" for n in range(len(session.points))]
 
     async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:
-        return [f"{n} {self._text}" for n in range(limit if self._longest else 0)]
+        return [f"{n} {self._text}" for n in range(limit)]
 
     async def answer(self, question: str, memories: Sequence[str], /) -> str:
-        return "word " * ANSWER_TOKENS if self._longest else "unknown"
+        return "word " * ANSWER_WORDS

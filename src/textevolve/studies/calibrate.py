@@ -9,8 +9,7 @@ import json
 import logging
 import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
-from itertools import count
+from dataclasses import asdict
 from typing import Any, ClassVar, cast
 
 from pydantic import field_validator, model_validator
@@ -30,7 +29,7 @@ from textevolve.loops.calibration.examples import (
     split_examples,
     take_examples,
 )
-from textevolve.loops.calibration.hill_climbing import EQUAL, UNPLANNED
+from textevolve.loops.calibration.hill_climbing import UNPLANNED
 from textevolve.loops.calibration.optimizing import DECISION_SHARE, search_template, weigh_chances
 from textevolve.loops.calibration.plan import (
     CalibrationContext,
@@ -45,7 +44,6 @@ from textevolve.loops.calibration.rewriting import characters_shown
 from textevolve.loops.calibration.search import ROUND
 from textevolve.loops.calibration.trial_runner import STAGE, plain_prompt
 from textevolve.metrics.label_metrics import needs_label, open_metric
-from textevolve.metrics.shapes import LabelMetric
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -70,7 +68,6 @@ from textevolve.studies.study import (
     OUTLOOK,
     Asks,
     LoopSteps,
-    Outlook,
     Row,
     Study,
     json_codec,
@@ -79,7 +76,7 @@ from textevolve.studies.study import (
     row_status,
 )
 from textevolve.user_code import OWN
-from textevolve.wiring import Mode, Workbench
+from textevolve.wiring import Workbench
 
 DEFAULT_JUDGE = "single"
 
@@ -368,9 +365,8 @@ async def run(
         logging.getLogger("textevolve").warning(power)
     bench.listener(StepFinished("", OUTLOOK, _foresee(spec, material, power)))
     editor = bench.model if spec.editor is None else bench.model_of(spec.editor)
-    if bench.mode not in ("live", "replay"):
+    if bench.mode == "rehearsed":
         editor = UsableEdits(editor, "template", material.template)
-    rehearsal = _rehearse_metric(bench.mode)
 
     def work(show: Any) -> Any:
         def hear(event: Event) -> None:
@@ -381,10 +377,10 @@ async def run(
         context = CalibrationContext(
             generator=bench.model,
             editor=editor,
-            compare=lambda ours, theirs: _compare(ours, theirs, spec.seed, bench.mode),
-            evaluator=bench.loop_judge_of(first) if first else None,
-            metric=None if spec.metric is None else rehearsal or bench.metric_of(spec.metric),
-            second_judge=bench.loop_judge_of(second) if second else None,
+            compare=lambda ours, theirs: compare_scores(ours, theirs, spec.seed),
+            evaluator=bench.whole_judge_of(first) if first else None,
+            metric=None if spec.metric is None else bench.metric_of(spec.metric),
+            second_judge=bench.whole_judge_of(second) if second else None,
             concurrency=bench.concurrency,
             time_limit=bench.seconds_left,
             listener=hear,
@@ -397,7 +393,7 @@ async def run(
         yield found
 
 
-def _foresee(spec: CalibrateSpec, material: Material, smallest_gain: str) -> Outlook:
+def _foresee(spec: CalibrateSpec, material: Material, smallest_gain: str) -> dict[str, str]:
     """The search's own limits, and what it can show, for an estimate."""
     held_out = len(material.validation)
     parts = {
@@ -406,28 +402,9 @@ def _foresee(spec: CalibrateSpec, material: Material, smallest_gain: str) -> Out
     }
     if spec.budget is None:
         told = f"none is given: the search asks for {UNPLANNED} outputs and rewrites at most,"
-        return Outlook(parts | {"budget": f"{told} validation for {2 * held_out:,} outputs"})
+        return parts | {"budget": f"{told} validation for {2 * held_out:,} outputs"}
     limit, share = read_budget(spec.budget), f"up to {DECISION_SHARE:.0%} are set aside"
-    parts["budget"] = f"{limit}, of which {share} for validation before the search begins"
-    return Outlook(parts, **{"cost" if limit.dollars else "calls": limit.most})
-
-
-def _rehearse_metric(mode: Mode) -> LabelMetric | None:
-    """Scores with which a search ends at once at the shortest, and goes on at the longest."""
-    if mode not in ("shortest", "longest"):
-        return None
-    numbers = count(2)
-
-    def score(_output: str) -> float:
-        return 1.0 if mode == "shortest" else 1.0 - 1.0 / next(numbers)
-
-    return score
-
-
-def _compare(first: Sequence[float], second: Sequence[float], seed: int, mode: Mode) -> Gain:
-    """The gain; at the longest rehearsal one that no look at the rows held out decides on."""
-    gain = compare_scores(first, second, seed)
-    return replace(gain, difference=EQUAL) if mode == "longest" else gain
+    return parts | {"budget": f"{limit}, of which {share} for validation before the search begins"}
 
 
 def compare_scores(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Gain:

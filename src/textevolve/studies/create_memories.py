@@ -47,7 +47,7 @@ from textevolve.studies.dialogue_rows import (
 )
 from textevolve.studies.memory_work import find_collection, memories_of
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, row_of
-from textevolve.wiring import Mode, Workbench
+from textevolve.wiring import Workbench
 
 
 class CreateMemoriesSpec(CreationSettings, StudySpec):
@@ -190,8 +190,8 @@ async def run(
 async def _open(spec: CreateMemoriesSpec, bench: Workbench) -> _Work:
     store: MemoryStore
     store, name = memories_of(bench, spec.collection)
-    if bench.mode not in ("live", "replay"):
-        store = cast(MemoryStore, RehearsedMemories(store, bench.mode))
+    if bench.mode == "rehearsed":
+        store = cast(MemoryStore, RehearsedMemories(store))
     collection = await store.collection(name)
     ground = Ground(store, bench.embed, bench.model, collection, spec)
     kept = replace(bench, mode="replay", model_of=replay_models(bench.journal, dict))
@@ -370,30 +370,26 @@ def flatten(record: DialogueRecord) -> Iterator[Mapping[str, Any]]:
 
 
 SHARE_NEAR = 0.6
-"""Of points, in a rehearsal of typical lengths, that something is near to."""
+"""Of points, in a rehearsal, that something is near to."""
 WORDS = 16
 
 
 class RehearsedMemories:
-    """What making memories asks of a store. Nothing is near to any point (`shortest`), as many
-    memories as are asked for are (`longest`), or that is drawn (`typical`). What was taken in
-    before is known from the real store."""
+    """What making memories asks of a store: how many memories are near to a point is drawn. What
+    was taken in before is known from the real store."""
 
-    def __init__(self, real: MemoryStore, mode: Mode) -> None:
-        self._real, self._mode = real, mode
+    def __init__(self, real: MemoryStore) -> None:
+        self._real = real
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
     async def search(self, query: MemoryQuery) -> Sequence[MemoryMatch]:
         rng = Random(query.text)
-        number = query.limit // 2
-        if self._mode == "shortest" or (self._mode == "typical" and rng.random() > SHARE_NEAR):
+        if rng.random() > SHARE_NEAR:
             return ()
-        if self._mode == "typical":
-            number = rng.randint(1, max(1, number))
-        words = 3 * WORDS if self._mode == "longest" else WORDS
-        made = (_record(f"{n}", query.collection, prose(rng, words)) for n in range(number))
+        number = rng.randint(1, max(1, query.limit // 2))
+        made = (_record(f"{n}", query.collection, prose(rng, WORDS)) for n in range(number))
         return [MemoryMatch(one, similarity=0.9) for one in made]
 
 

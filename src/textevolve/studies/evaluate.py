@@ -32,7 +32,7 @@ from textevolve.evaluation import (
     mend_texts,
     refer_to_images,
 )
-from textevolve.evaluators import bound_debate, say_limit
+from textevolve.evaluators import say_limit
 from textevolve.judge_specs import (
     parse_evaluator,
     read_profile,
@@ -234,7 +234,7 @@ def open_judge(spec: EvaluateSpec, bench: Workbench) -> Evaluator:
         recall = own_object(spec.recall, bench.objects)
     elif profile.collections:  # else its agents have nothing to recall from
         recall = bench.recall
-    debate = Debate(
+    return Debate(
         profile=profile,
         model_of=lambda agent: bench.model_of(agent.model or bench.default_model),
         recall=cast(Recall, recall),
@@ -242,7 +242,6 @@ def open_judge(spec: EvaluateSpec, bench: Workbench) -> Evaluator:
         concurrency=bench.calls_per_case,
         today=bench.today,
     )
-    return bound_debate(debate, bench.mode)
 
 
 def _missing(spec: EvaluateSpec, case: Case, index: int, failure: Failure) -> Judged:

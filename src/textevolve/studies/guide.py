@@ -20,7 +20,7 @@ from textevolve.debate.record import read_result, to_data
 from textevolve.debate.result import DebateResult, Turn
 from textevolve.errors import AnswerError, BudgetError
 from textevolve.evaluation import Case, EvaluationResult, Usage, check_case
-from textevolve.evaluators import bound_debate, say_limit
+from textevolve.evaluators import say_limit
 from textevolve.judge_specs import with_model
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.guidance import (
@@ -165,7 +165,7 @@ async def run(
 ) -> AsyncGenerator[GuidedAnswer]:
     (case,) = cases
     held: list[DebateResult] = []
-    opened = Debate(
+    debate = Debate(
         profile=bench.fill(read_profile(spec, bench.settings.profile)),
         model_of=lambda agent: bench.model_of(agent.model or bench.default_model),
         recall=_open_recall(spec, bench),
@@ -173,10 +173,9 @@ async def run(
         concurrency=bench.calls_per_case,
         today=bench.today,
     )
-    debate = bound_debate(opened, bench.mode)
 
     async def discuss(candidates: tuple[str, ...]) -> str:
-        result = cast(DebateResult, await debate(Case(case.input, candidates, "debate")))
+        result = await debate(Case(case.input, candidates, "debate"))
         held.append(result)
         if result.stopped == "budget":
             raise BudgetError(say_limit(result))

@@ -128,19 +128,16 @@ async def run(
     spec: InnovateSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[Innovation]:
     (case,) = cases
-    live = bench.mode in ("live", "replay")
     context = InnovationContext(
-        model=bench.model if live else UsableEdits(bench.model, "input", case.input),
-        evaluator=bench.loop_judge_of(judge_of(spec)),
+        model=UsableEdits(bench.model, "input", case.input)
+        if bench.mode == "rehearsed"
+        else bench.model,
+        evaluator=bench.whole_judge_of(judge_of(spec)),
         concurrency=bench.concurrency,
         time_limit=bench.seconds_left,
         listener=bench.listener,
     )
-    plan = spec
-    if bench.mode == "longest":  # rehearsed with all rounds
-        longest = {"threshold": None, "min_gain": 0.0, "patience": max(1, spec.rounds)}
-        plan = spec.model_copy(update=longest)
-    yield await refine_input(case.input, plan, context)
+    yield await refine_input(case.input, spec, context)
 
 
 def find_row(made: Innovation) -> Row:

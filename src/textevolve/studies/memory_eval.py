@@ -479,7 +479,7 @@ class Stages:
         self, user: User, number: int, can: Capabilities
     ) -> AsyncGenerator[PieceToJudge]:
         bench, key = self.bench, f"{self.bench.run}-{number}"
-        system = self.system or RehearsedSystem(user, can, longest=bench.mode == "longest")
+        system = self.system or RehearsedSystem(user, can)
         made = await open_instance(system, self.name, user, key, bench.journal, self.health)
         feeding = feed(user, key, can, bench.keep(made), bench.listener)
         async with aclosing(feeding) as pieces:

@@ -25,7 +25,6 @@ from textevolve.loops.attempt import Attempt, Generator, as_generator, prompts_v
 from textevolve.loops.optimization import (
     ATTEMPT,
     DONE,
-    RETRY_TEMPERATURE,
     ModelGenerator,
     Optimization,
     OptimizationContext,
@@ -62,7 +61,7 @@ from textevolve.studies.study import (
     write_json,
 )
 from textevolve.user_code import OWN, load_function, own_object
-from textevolve.wiring import Mode, Workbench
+from textevolve.wiring import Workbench
 
 DEFAULT_JUDGE = "single"
 
@@ -172,8 +171,7 @@ async def run(
     """What became of each task, as they finish."""
     first = list(islice(source := iter(cases), 2))
     listener = bench.listener if len(first) < 2 else _ends_only(bench.listener)
-    judge, *second = (bench.loop_judge_of(name) for name in judges_of(spec))
-    plan = _bound_loop(spec, bench.mode)
+    judge, *second = (bench.whole_judge_of(name) for name in judges_of(spec))
 
     async def work(placed: tuple[int, Case]) -> Optimization:
         position, case = placed
@@ -184,22 +182,12 @@ async def run(
             time_limit=bench.seconds_left,
             listener=listener,
         )
-        return await optimize_text(case.input, plan, context, case.id, position)
+        return await optimize_text(case.input, spec, context, case.id, position)
 
     placed = enumerate(chain(first, source))
     async with aclosing(stream(placed, work, bench.concurrency, ordered=False)) as found:
         async for made in found:
             yield made
-
-
-def _bound_loop(spec: OptimizeSpec, mode: Mode) -> OptimizeSpec:
-    """The loop as a rehearsal goes through it: at the shortest the first attempt is accepted, at
-    the longest nothing but the number of attempts ends it."""
-    if mode == "shortest":
-        return spec.model_copy(update={"threshold": 0.0})
-    ends = {"threshold": 1.0, "min_improvement": 0.0, "oscillation_limit": None}
-    ends["convergence_window"] = spec.max_iterations
-    return spec.model_copy(update=ends) if mode == "longest" else spec
 
 
 def _ends_only(listener: Listener) -> Listener:
@@ -214,37 +202,18 @@ def _ends_only(listener: Listener) -> Listener:
 
 
 def _open_generator(spec: OptimizeSpec, bench: Workbench) -> Generator:
-    if spec.generator is not None and bench.mode not in ("live", "replay"):
+    if spec.generator is not None and bench.mode == "rehearsed":
         return _write_nothing  # the user's own function may cost something
     if spec.generator is None:
-        generator = ModelGenerator(
+        return ModelGenerator(
             _open_model(spec, bench),
             temperature=spec.temperature,
             max_tokens=spec.max_answer_tokens,
             seed=spec.seed,
         )
-        return _write_twice(generator) if bench.mode == "longest" else generator
     if spec.generator.startswith(OWN):
         return as_generator(cast("Generator", own_object(spec.generator, bench.objects)))
     return as_generator(load_function(spec.generator, Path()))
-
-
-def _write_twice(generator: Generator) -> Generator:
-    """The generator as if each first text were degenerate."""
-
-    async def write(
-        task: str,
-        *,
-        previous: str | None = None,
-        feedback: Sequence[str] = (),
-        temperature: float | None = None,
-    ) -> str:
-        await generator(task, previous=previous, feedback=feedback, temperature=temperature)
-        return await generator(
-            task, previous=previous, feedback=feedback, temperature=RETRY_TEMPERATURE
-        )
-
-    return write
 
 
 async def _write_nothing(task: str, **_given: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from pydantic import model_validator
 
 from textevolve.debate.profile import Profile, parse_profile
-from textevolve.errors import AnswerError, BudgetError, InputError
+from textevolve.errors import AnswerError, BudgetError
 from textevolve.evaluation import Case, Failure, Usage, failure_of
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.profile_writing import (
@@ -104,21 +104,15 @@ async def run(
     spec: ProfileSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[GeneratedProfile]:
     (case,) = cases
-    if bench.mode == "shortest":  # made-up drafts are no usable profiles
+    if bench.mode == "rehearsed":  # made-up drafts are no usable profiles
         await bench.model(ask_draft(case.input, spec))
         return
     try:
-        check = _refuse if bench.mode == "longest" else _check
-        written = await write_profile(bench.model, case.input, check, spec, bench.listener)
+        written = await write_profile(bench.model, case.input, _check, spec, bench.listener)
     except (AnswerError, BudgetError) as error:
         yield GeneratedProfile(bench.default_model, None, failure_of(error))
         return
     yield GeneratedProfile(bench.default_model, written)
-
-
-def _refuse(_text: str) -> Profile:
-    """Refuse each draft, so that the longest rehearsal makes both attempts."""
-    raise InputError("a draft of a rehearsal")
 
 
 def _check(text: str) -> Profile:

@@ -130,17 +130,7 @@ class Run(Protocol[S_contra, R_co]):
 
 
 OUTLOOK = "outlook"
-"""The step by which a study announces its `Outlook` while it is rehearsed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """Facts about a study that a rehearsal reports beside its figures (`parts`, each with its
-    heading), and the limits that the study sets itself: `calls`, or a `cost` in US dollars."""
-
-    parts: Mapping[str, str] = field(default_factory=dict[str, str])
-    calls: float | None = None
-    cost: float | None = None
+"""The step by which a study announces facts that an estimate reports, each with its heading."""
 
 
 def no_note(_event: Event) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from textevolve.engine.sync import is_blocked
 from textevolve.errors import InputError
@@ -91,9 +91,6 @@ T = TypeVar("T")
 
 MUST_AWAIT = "async code of a step must not wait for a model: use await, acall or ainvoke"
 
-RehearsalManner: TypeAlias = Literal["", "shortest", "typical", "longest"]
-"""Whether answers are only made up to see what a chain may take, and how long they are."""
-
 
 @dataclass(frozen=True)
 class ChainContext:
@@ -106,7 +103,7 @@ class ChainContext:
     default_model: str = ""
     listener: Listener = silence
     case: str = ""
-    rehearsed: RehearsalManner = ""
+    rehearsed: bool = False
     sample: int = 0
 
 
