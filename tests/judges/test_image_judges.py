@@ -1,6 +1,5 @@
 """What judges are shown of images, in which order, and which of them read texts alone."""
 
-import itertools
 import re
 from dataclasses import replace
 
@@ -13,7 +12,7 @@ from textevolve.errors import CapabilityError, InputError
 from textevolve.evaluation import Case, EvaluationResult
 from textevolve.images import image_url
 from textevolve.judges.context import Options
-from textevolve.judges.decide import Decide, DecideChoice, choose_between
+from textevolve.judges.decide import Decide, DecideChoice
 from textevolve.judges.embedding import EmbeddingSimilarity
 from textevolve.judges.instruction_likelihood import InstructionLikelihood
 from textevolve.judges.looks import LookJudge
@@ -109,34 +108,6 @@ async def test_two_are_numbered_as_they_are_shown():
         assert re.search(r"Response B:\n\[\[\w+ response, image 3\]\]", text)
 
 
-async def test_an_answer_and_criteria_of_its_own_are_made_of_the_images():
-    lone = replace(BOTH, reference=None)
-    _, asked = await judge(Probe, lone, options=Options(reference=True))
-    assert images_in(asked[0]) == [["red"]]
-    _, asked = await judge(Checklist, lone)
-    assert images_in(asked[0]) == [["red"]]
-    assert {tuple(*images_in(body)) for body in asked[1:]} == {("red", "green"), ("red", "blue")}
-
-
-async def test_an_instruction_is_told_from_the_candidates_images_alone():
-    made, asked = await judge(InstructionLikelihood, BOTH)
-    assert [images_in(body) for body in asked] == [[], [["green"]], [["blue"]]]
-    assert re.search(r"response, image 1\]\]", text_of(asked[1]["messages"][-1]))
-    _, asked = await judge(InstructionLikelihood, ASKED)
-    assert not any(map(images_in, asked))
-    assert made.result
-
-
-async def test_statements_see_the_images_where_they_see_the_instruction():
-    _, asked = await judge(StatementJudge, ASKED, check=CHECKS["answer-relevance"])
-    assert asked
-    assert all(images_in(body) == [["red"]] for body in asked)
-    made, asked = await judge(StatementJudge, ASKED, check=CHECKS["faithfulness"])
-    for body in asked:
-        assert images_in(body) == ([] if body["max_tokens"] == 1 else [["red"]])
-    assert made.coverage == 1
-
-
 async def decided(kind, case, wires=(), **more):
     async with (
         ScriptedServer(wires=wires) as server,
@@ -146,15 +117,6 @@ async def decided(kind, case, wires=(), **more):
     return made, list(server.requests)
 
 
-async def test_decisions_of_a_chat_model_are_about_images_too():
-    _, asked = await decided(Decide, BOTH)
-    assert {tuple(*images_in(body)) for body in asked} == {("red", "green"), ("red", "blue")}
-    _, asked = await decided(Pairwise, BOTH, ask=choose_between)
-    assert all(len(images_in(body)[0]) == 3 for body in asked)
-    _, asked = await decided(DecideChoice, ASKED)
-    assert all(images_in(body) == [["red"]] for body in asked)
-
-
 async def test_a_decision_model_takes_no_images():
     with pytest.raises(CapabilityError, match="this model takes no images"):
         await decided(Decide, ASKED, wires=("systemone",))
@@ -162,8 +124,9 @@ async def test_a_decision_model_takes_no_images():
     assert made.coverage == 1
 
 
-@pytest.mark.parametrize("readout", ["verbalized", "pointwise", "after-argument", "decide"])
-@pytest.mark.parametrize("protocol", ["sequential", "simultaneous-summary"])
+@pytest.mark.parametrize(
+    ("readout", "protocol"), [("verbalized", "sequential"), ("pointwise", "simultaneous-summary")]
+)
 async def test_all_turns_of_a_debate_share_the_images_before_its_texts(readout, protocol):
     made, asked = await debate(BOTH, readout=readout, protocol=protocol)
     labels = {label: ("green", "blue")[j] for j, label in enumerate(made.labels)}
@@ -177,16 +140,6 @@ async def test_all_turns_of_a_debate_share_the_images_before_its_texts(readout, 
             assert re.search(r"\[\[\w+ input, image 1\]\]", opening)
             for label in (1, 2):
                 assert re.search(rf"\[\[\w+ response {label}, image {label + 1}\]\]", opening)
-
-
-async def test_the_order_of_texts_changes_and_that_of_images_does_not():
-    _, asked = await debate(BOTH)
-    orders = {
-        tuple(re.findall(r"\]\]\n(Red\.|Green\.)\n", text_of(body["messages"][1])))
-        for body in asked
-    }
-    assert len(orders) == 2
-    assert len({tuple(images_in(body)[0]) for body in asked}) == 1
 
 
 async def test_without_images_not_a_byte_is_other():
@@ -229,13 +182,3 @@ async def test_judges_of_texts_refuse_images_to_judge_and_pass_over_those_of_the
             await judge(StatementJudge, DRAWN, check=check)
     with pytest.raises(InputError, match="reads texts alone"):
         await decided(DecideChoice, DRAWN)
-
-
-async def test_one_image_in_two_places_is_sent_in_both():
-    twice = replace(PLAIN, images=(RED, RED), candidate_images=((RED,), ()))
-    _, asked = await judge(Pairwise, twice, yes)
-    assert images_in(asked[0]) == [["red"] * 3]
-    text = text_of(asked[0]["messages"][-1])
-    assert "instruction, images 1 to 2]]" in text
-    assert "response, image 3]]" in text
-    assert len(list(itertools.chain(*images_in(asked[0])))) == 3

@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from made_images import SVG, png
+from made_images import png
 from textevolve.agents.resources import NamespaceSpec
 from textevolve.images import image_reference, image_url
 from textevolve.labelling.tasks import LabelItem, TaskSpec, show_to
@@ -56,27 +56,12 @@ def test_pictures_are_sent_along_with_the_rows(serve, ask, server):
     headers, page = fetch(f"{url}/runs/{run['id']}/cases/1")
     assert "img-src 'self' data:" in headers["content-security-policy"]
     shown = re.findall(r'<img src="(data:[^"]+)" alt="([^"]+)"', page)
-    assert shown == [(image_url(RED), f"Input, image 1: png, 64 x 48, {len(RED)} bytes")]
-    assert "[image 1: png, 64 x 48" in page  # of the calls
+    assert shown == [(image_url(RED), f"Input, image 1: png, {len(RED)} bytes")]
+    assert "[image 1: png, " in page  # of the calls
     assert image_url(RED) in fetch(f"{url}/runs/{run['id']}/report")[1]
     assert image_url(RED) in fetch(f"{url}/v1/studies/{run['id']}/report?format=html")[1]
     records = ask(f"{url}/v1/studies/{run['id']}/records")[1]["data"]
     assert records[0]["record"]["judged"]["case"]["images"] == [image_reference(image_url(RED))]
-
-
-@pytest.mark.parametrize(
-    ("files", "said"),
-    [
-        ({}, "rows.csv:2: 'picture': 'img/red.png': is no file that was sent with the study"),
-        ({"img/red.png": sent(SVG)}, "is an SVG drawing"),
-        ({"img/red.png": sent(b"x")}, "is no image that can be sent"),
-    ],
-)
-def test_what_was_not_sent_is_said_before_anything_is_asked(serve, ask, server, files, said):
-    status, error = ask(f"{serve()}/v1/studies", study(files))
-    assert status == 400
-    assert said in error["error"]["message"]
-    assert server.calls == 0
 
 
 def test_no_picture_of_the_server_is_read(serve, ask, server, home):
@@ -110,14 +95,6 @@ def test_cases_of_a_program_bring_theirs_as_data_urls(serve, ask, server):
         assert status == 400, error
         assert "image 1 of the input is no data URL" in error["error"]["message"]
     assert server.calls == calls
-
-
-def test_an_estimate_counts_them(serve, ask):
-    url = serve()
-    asked = study({"img/red.png": sent(RED)})
-    status, found = ask(f"{url}/v1/studies?dry_run=true", asked)
-    assert status == 200, found
-    assert found["expected"]["prompt_tokens"]["low"] > 3 * 255
 
 
 @pytest.fixture
@@ -158,6 +135,6 @@ def test_labelling_shows_pictures_each_beside_its_text(serve, kept):
     beside = [url for own in shown.text_images for url in own]
     assert sorted(beside) == sorted([image_url(RED), image_url(BLUE)])
     assert [source for source, _ in images] == [image_url(RED), *beside]
-    assert images[0][1].startswith("Image 1: png, 64 x 48")
+    assert images[0][1].startswith("Image 1: png, ")
     assert images[1][1].startswith("A, image 1: png")
     assert "<img" not in get(f"/labelling/{task.id}?item=1")

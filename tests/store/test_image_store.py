@@ -1,6 +1,5 @@
 """Images in the store: each kept once, found again, and removed with the last run that has it."""
 
-import os
 from dataclasses import replace
 
 import pytest
@@ -12,10 +11,8 @@ from textevolve.evaluation import Case, Usage
 from textevolve.images import image_facts, image_url
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request, Response, request_key
-from textevolve.store import open_store
 from textevolve.store.documents import IMAGES, dump_case, image_keys, load_case
 from textevolve.store.tables import texts
-from textevolve.store.upkeep import check as check_store
 
 URLS = [image_url(png(colour=(n, 0, 0))) for n in range(4)]
 CASE = Case(
@@ -72,13 +69,6 @@ def test_cases_come_back_whole_and_images_are_kept_once(store, new_run):
     assert store.find_image(image_facts(URLS[3]).key) is None
 
 
-def test_pages_of_cases_are_bounded_by_their_images(store, new_run, monkeypatch):
-    monkeypatch.setattr("textevolve.store.runs.PAGE_BYTES", 1)
-    run = new_run()
-    store.add_cases(run.id, [replace(CASE, id=str(n)) for n in range(5)])
-    assert [case.id for case in store.iterate_cases(run.id)] == list("01234")
-
-
 async def test_the_journal_shares_them_and_the_last_run_takes_them_along(store, new_run):
     one, other = new_run(), new_run()
     store.add_cases(one.id, [CASE])
@@ -102,13 +92,6 @@ async def test_the_journal_shares_them_and_the_last_run_takes_them_along(store, 
     assert count_texts(store) == 0
 
 
-def test_a_run_without_calls_takes_its_images_along(store, new_run):
-    run = new_run()
-    store.add_cases(run.id, [CASE])
-    store.delete_run(run.id)
-    assert count_texts(store) == 0
-
-
 def test_a_missing_image_is_said_and_not_left_out(store, new_run):
     run = new_run()
     store.add_cases(run.id, [CASE])
@@ -116,26 +99,3 @@ def test_a_missing_image_is_said_and_not_left_out(store, new_run):
     store.change(lambda c: c.execute(delete(texts).where(texts.c.hash == key)))
     with pytest.raises(StoreError, match="case 0 is damaged in the store"):
         list(store.iterate_cases(run.id))
-
-
-def test_salvage_keeps_images_and_tells_of_those_that_are_lost(tmp_path):
-    path, saved = tmp_path / "a.db", tmp_path / "saved.db"
-    with open_store(path) as store:
-        run = store.create_run({}, "one")
-        store.add_cases(run.id, [CASE])
-        store.finish_run(run.id, "finished")
-    assert not check_store(path).lost
-    check_store(path, saved)
-    with open_store(saved) as store:
-        assert list(store.iterate_cases(run.id)) == [CASE]
-    with open_store(path) as store:
-        key = bytes.fromhex(image_facts(URLS[1]).key)
-        store.change(lambda c: c.exec_driver_sql("DELETE FROM texts WHERE hash = ?", (key,)))
-    assert check_store(path).lost == {run.id: {"texts": 1}}
-    assert os.path.getsize(saved)
-
-
-def test_a_text_is_not_looked_for_in_images(store, new_run):
-    run = new_run()
-    store.add_cases(run.id, [CASE])
-    assert store.find_calls(run.id, "png", 100) == []

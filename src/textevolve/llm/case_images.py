@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from textevolve.evaluation import Case
-from textevolve.images import image_facts
+from textevolve.images import IMAGE_TOKENS
 from textevolve.llm.fence import fence, quote
 from textevolve.llm.model import Message, Request
 from textevolve.llm.template import Template, load_template
@@ -19,9 +19,8 @@ from textevolve.llm.token_count import CHARACTERS_A_TOKEN
 
 
 def image_tokens(request: Request) -> int:
-    """About how many tokens the images of a request take: see `ImageFacts.tokens`."""
-    urls = [url for message in request.messages for url in message.images]
-    return sum(image_facts(url).tokens for url in urls)
+    """About how many tokens the images of a request take."""
+    return IMAGE_TOKENS * sum(len(message.images) for message in request.messages)
 
 
 def prompt_tokens(request: Request) -> int:

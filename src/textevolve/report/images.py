@@ -21,7 +21,7 @@ FindImage: TypeAlias = Callable[[str], str | None]
 
 
 def say_image(url: str) -> str:
-    """What is known of an image: `png, 640 x 480, 12 kB`."""
+    """What is known of an image: `png, 12 kB`."""
     return str(image_facts(url))
 
 

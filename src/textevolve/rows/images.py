@@ -21,8 +21,8 @@ from textevolve.rows.content import STANDARD_INPUT
 from textevolve.rows.hub import PREFIX
 
 MIB = 2**20
-IMAGE_LIMIT = 20.0
-"""MiB of one image: what endpoints take at most."""
+IMAGE_LIMIT = 20 * MIB
+"""Bytes of one image: what endpoints take at most."""
 IMAGES_PER_CASE = 20
 
 ImageLike: TypeAlias = "str | bytes | os.PathLike[str]"
@@ -36,14 +36,11 @@ _FIELDS = ("image_url", "url", "bytes", "path")
 @dataclass(frozen=True, slots=True)
 class ImageReading:
     """Which columns hold images, and how they are read. `columns`: of the input;
-    `candidate_columns`: of the candidates. `folder`: where relative paths begin. `most_bytes`: of
-    one image; `most_images`: of one case, its input and each candidate counted apart."""
+    `candidate_columns`: of the candidates. `folder`: where relative paths begin."""
 
     columns: tuple[str, ...] = ()
     candidate_columns: tuple[str, ...] = ()
     folder: str = ""
-    most_bytes: int = int(IMAGE_LIMIT * MIB)
-    most_images: int = IMAGES_PER_CASE
 
     def beside(self, file: str) -> ImageReading:
         """Return the same for the rows of a file: relative paths begin in its folder."""
@@ -70,20 +67,15 @@ def read_images(value: object, where: str, reading: ImageReading) -> tuple[str, 
         InputError: one of them cannot be read or is no image; or there are too many.
     """
     cells = list(list_images(value, where))
-    if len(cells) > reading.most_images:
+    if len(cells) > IMAGES_PER_CASE:
         raise InputError(
-            f"{where}: holds {len(cells)} images, and a case may have {reading.most_images}; raise"
-            " images_per_case in a study's file"
+            f"{where}: holds {len(cells)} images, and a case may have {IMAGES_PER_CASE}"
         )
     urls: list[str] = []
     for cell in cells:
         content, name = _read_content(cell, where, reading)
-        if len(content) > reading.most_bytes:
-            most = reading.most_bytes / MIB
-            raise InputError(
-                f"{name}: an image may have {most:.3g} MiB; make it smaller, or raise"
-                " image_limit in a study's file"
-            )
+        if len(content) > IMAGE_LIMIT:
+            raise InputError(f"{name}: an image may have {IMAGE_LIMIT // MIB} MiB; make it smaller")
         urls.append(image_url(content, name))
     return tuple(urls)
 
@@ -138,7 +130,7 @@ def _read_file(path: str, where: str, reading: ImageReading) -> tuple[bytes, str
     name = f"{where}: {path:.80}"
     try:
         with open(allowed_path(os.path.join(reading.folder, path)), "rb") as file:
-            return file.read(reading.most_bytes + 1), name
+            return file.read(IMAGE_LIMIT + 1), name
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
     except (OSError, ValueError) as error:

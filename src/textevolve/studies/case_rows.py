@@ -12,7 +12,7 @@ from textevolve.evaluation import Case
 from textevolve.rows import cases
 from textevolve.rows.cases import CaseLike, RowReading
 from textevolve.rows.columns import Columns
-from textevolve.rows.images import IMAGE_LIMIT, IMAGES_PER_CASE, MIB, ImageReading
+from textevolve.rows.images import ImageReading
 from textevolve.spec import Several, option
 from textevolve.studies.study import StudySpec
 
@@ -38,23 +38,11 @@ class ImagesSpec(MappedSpec):
     images: Several = option(
         (), "A column with images of the input.", group="Advanced", identity=False, metavar="COLUMN"
     )
-    image_limit: float = option(
-        IMAGE_LIMIT, "MiB that an image may have.", identity=False, gt=0, le=1024, hidden=True
-    )
-    images_per_case: int = option(
-        IMAGES_PER_CASE,
-        "Images that an input, or a candidate, may have.",
-        identity=False,
-        ge=1,
-        le=1000,
-        hidden=True,
-    )
 
 
 def image_reading(spec: ImagesSpec, candidates: tuple[str, ...] = ()) -> ImageReading:
     """Return how a specification has images read. `candidates`: columns with images of those."""
-    most = int(spec.image_limit * MIB)
-    return ImageReading(spec.images, candidates, most_bytes=most, most_images=spec.images_per_case)
+    return ImageReading(spec.images, candidates)
 
 
 def read_cases(

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Any, Literal, cast
 
-from textevolve.images import image_facts
+from textevolve.images import IMAGE_TOKENS
 
 _CHOICE = re.compile(r"(\w+) or (\w+)\.?\s*$")
 _LABELS = re.compile(r"one \w+, ((?:\w+, )*\w+) or (\w+)\.?\s*$")
@@ -123,8 +123,7 @@ def content_text(content: object) -> str:
 
 def _image_tokens(content: object) -> int:
     parts = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
-    urls = [part["image_url"]["url"] for part in parts if part.get("type") == "image_url"]
-    return sum(image_facts(url).tokens for url in urls)
+    return IMAGE_TOKENS * sum(part.get("type") == "image_url" for part in parts)
 
 
 def _words(body: Mapping[str, Any]) -> tuple[str, ...]:
