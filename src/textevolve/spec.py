@@ -7,7 +7,7 @@ defaults, ranges and descriptions. Which specifications there are is the busines
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -158,9 +158,47 @@ def _say_bounds(kind: str, context: Mapping[str, Any], field: FieldInfo | None) 
     return words.get(kind, f"usable ({kind.replace('_', ' ')})")
 
 
+TERMS: Mapping[str, str] = {
+    "adaptive_threshold": "convergence",
+    "convergence_threshold": "convergence",
+    "early_stop": "convergence",
+    "c": "convergence",
+    "window": "history_rounds",
+    "window_size": "history_rounds",
+    "history": "history_rounds",
+    "l": "history_rounds",
+    "max_rounds": "rounds",
+    "r": "rounds",
+    "debaters": "agents",
+    "personas": "agents",
+    "a": "agents",
+    "w": "weights",
+    "metrics": "components",
+    "criteria": "components",
+    "responses": "candidates",
+    "outputs": "candidates",
+    "critic": "judge",
+    "evaluator": "judge",
+    "controller": "optimize",
+    "up": "innovate",
+    "utility_prompting": "innovate",
+    "spo": "calibrate",
+    "gr": "guide",
+    "guided_reasoning": "guide",
+}
+"""Words of papers and other tools, and what parameters and commands are called here."""
+
+
+def find_term(word: str, known: Iterable[str]) -> str | None:
+    """Return what a word of a paper or of another tool is called here, if it is among `known`."""
+    term = TERMS.get(word.strip().lower().lstrip("-").replace("-", "_"))
+    return term if term in known else None
+
+
 def suggest(name: str, known: Sequence[str]) -> str:
     """An ending for a message: the nearest known name, or all of them."""
-    near = difflib.get_close_matches(name, known, n=1)
+    term = find_term(name, known)
+    near = [term] if term is not None else difflib.get_close_matches(name, known, n=1)
     if near:
         return f"; did you mean '{near[0]}'?"
     return f"; there are: {', '.join(known)}" if known else ""

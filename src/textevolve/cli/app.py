@@ -21,6 +21,7 @@ from textevolve.cli import INTERRUPTED, process, say
 from textevolve.cli.commands import COMMANDS, PANELS, CommandEntry
 from textevolve.cli.options import PLAIN, RUN
 from textevolve.errors import InputError
+from textevolve.spec import find_term
 
 
 class LazyGroup(TyperGroup):
@@ -77,6 +78,8 @@ def suggest_command(name: str, group: Mapping[str, CommandEntry]) -> str:
     """A sentence that names the commands most like an unknown one: of its group, else of all."""
     paths = list(_paths(COMMANDS, "textevolve"))
     names = {path.rpartition(" ")[2] for path in paths}
+    if term := find_term(name, group):
+        return f" Did you mean '{term}'?"
     if name not in names and (near := difflib.get_close_matches(name, group, n=1)):
         return f" Did you mean '{near[0]}'?"
     near = difflib.get_close_matches(name, names, n=1)
@@ -166,6 +169,12 @@ class Command(TyperCommand):
                 formatter.write_text(details)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        options = {name for param in self.params for name in param.opts}
+        fields = {option.lstrip("-").replace("-", "_"): option for option in options}
+        for word in args:
+            name = word.partition("=")[0]
+            if name.startswith("--") and name not in options and (term := find_term(name, fields)):
+                ctx.fail(f"No such option: {name}. Did you mean {fields[term]}?")
         given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
         for param in self.params:
             if param.param_type_name == "option" and _has_empty(given.get(param.name or "")):

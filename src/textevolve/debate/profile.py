@@ -75,6 +75,17 @@ Name = Annotated[
 
 _Plain = BeforeValidator(refuse_odd_number)
 
+
+def refuse_list(weights: Any) -> Any:
+    """
+    Raises:
+        ValueError: the weights are a list, which cannot say which component each is of.
+    """
+    if isinstance(weights, list | tuple):
+        raise ValueError("name the component of each, as accuracy=1,relevance=0.5, not a list")
+    return weights
+
+
 M = TypeVar("M", str, str | None)
 
 
@@ -220,7 +231,9 @@ class Profile(_Frozen):
     description: str = ""
     agents: tuple[Agent, ...] = Field(min_length=1)
     components: tuple[Component, ...] = Field(default=COMPONENTS, min_length=1)
-    weights: dict[str, Annotated[float, _Plain, Field(ge=0, le=1)]] = {}
+    weights: Annotated[
+        dict[str, Annotated[float, _Plain, Field(ge=0, le=1)]], BeforeValidator(refuse_list)
+    ] = {}
     rounds: int = Field(default=2, ge=1, le=100)
     convergence: float | None = Field(default=0.05, ge=0, le=1)
     convergence_mode: ConvergenceMode = "agents"

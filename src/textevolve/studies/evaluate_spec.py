@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, WithJsonSchema, field_validator
 
 from textevolve.debate.candidate_order import CandidateOrder
 from textevolve.debate.modes import Aggregation, ConvergenceMode
-from textevolve.debate.profile import Profile, Protocol, Readout, Selection
+from textevolve.debate.profile import Profile, Protocol, Readout, Selection, refuse_list
 from textevolve.errors import InputError
 from textevolve.judges.shipped_rubrics import expand_rubric
 from textevolve.spec import Frozen, Several, option
@@ -44,7 +44,7 @@ NumberOrNone: TypeAlias = Annotated[
 def _read_weights(given: object) -> object:
     """`accuracy=1,relevance=0.5` as a mapping."""
     if not isinstance(given, str):
-        return given
+        return refuse_list(given)
     weights: dict[str, float] = {}
     for part in given.split(","):
         name, _, value = (piece.strip() for piece in part.partition("="))
