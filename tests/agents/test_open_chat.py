@@ -6,12 +6,9 @@ from pathlib import Path
 import pytest
 
 from flat_verbs import chat as open_chat
-from textevolve import AsyncClient
 from textevolve.agents.chat import ChatAnswer
-from textevolve.errors import ConflictError, InputError, ModelError
+from textevolve.errors import ConflictError, InputError
 from textevolve.llm.streaming import AnswerPiece
-from textevolve.llm.testing import Fault
-from textevolve.wiring import Limits
 
 
 def test_a_chat_in_plain_code(settings, resources, guide) -> None:
@@ -34,14 +31,6 @@ def test_a_chat_in_plain_code(settings, resources, guide) -> None:
             again.forget(forgotten)
 
 
-async def test_it_works_where_a_loop_runs(settings, resources) -> None:
-    with open_chat("acme/plain", settings=settings) as chat:
-        assert chat.say("One.").text
-    async with AsyncClient(settings=settings).chat("acme/plain", session="last") as chat:
-        events = [event async for event in chat.say("Two.")]
-    assert events[-1].position == 4
-
-
 def test_leaving_early_stops_the_answer(settings, resources, guide, stalled) -> None:
     guide.said["Count."] = stalled
     with open_chat("acme/plain", settings=settings) as chat:
@@ -56,16 +45,6 @@ def test_leaving_early_stops_the_answer(settings, resources, guide, stalled) -> 
             if isinstance(event, AnswerPiece):
                 chat.stop()
         assert stopped[-1].interrupted
-
-
-def test_failures_are_raised_and_answered_later(settings, resources, guide) -> None:
-    guide.said["Hello?"] = Fault.NOT_FOUND
-    with open_chat("acme/plain", settings=settings, limits=Limits(calls=5)) as chat:
-        with pytest.raises(ModelError):
-            chat.say("Hello?")
-        guide.said.clear()
-        *_, last = chat.answer()
-        assert last.text == "I hear you: Hello?"
 
 
 @pytest.mark.parametrize(

@@ -49,11 +49,11 @@ def test_the_same_document_again_changes_nothing(sections):
     assert all(step.action == "keep" for step in align_chunks(kept_of(chunks), chunks, "d"))
 
 
-def test_a_renamed_heading_a_changed_chunk_and_one_that_is_gone():
+def test_a_changed_chunk_a_new_one_and_one_that_is_gone():
     old = chunks_of([(("A",), "one"), (("A",), "two"), (("A",), "three")])
     new = chunks_of([(("Z",), "one"), (("A",), "two, changed")])
     actions = [(step.action, step.memory) for step in align_chunks(kept_of(old), new, "d")]
-    assert actions == [("replace", "me_1"), ("replace", "me_2"), ("close", "me_3")]
+    assert actions == [("add", ""), ("replace", "me_1"), ("close", "me_2"), ("close", "me_3")]
 
 
 def test_another_role_tells_everything_anew():

@@ -13,12 +13,9 @@ from textevolve.errors import InputError
 from textevolve.llm.token_count import count_tokens
 from textevolve.memory.cue import Cue
 from textevolve.memory.recall import (
-    CANDIDATE_CHARACTERS,
-    MOST_CANDIDATES,
     QUERY_CHARACTERS,
     RecallSource,
     make_queries,
-    name_source,
     recall_from,
     recall_memories,
 )
@@ -83,14 +80,6 @@ async def test_what_fits_comes_first_with_its_source_parts_and_id():
     assert (await store.get([first.id]))[0].text == first.text
 
 
-async def test_reading_changes_nothing():
-    store = await filled(new("tea"))
-    before = list(store.memories)
-    await recall_memories(store, embed, settings(), "tea")
-    assert store.memories == before
-    assert not store.used
-
-
 async def test_importance_and_recency_weigh():
     now = time()
     store = await filled(
@@ -101,17 +90,6 @@ async def test_importance_and_recency_weigh():
     gravely = await recall_memories(store, embed, settings(relevance=0, importance=1), "tea")
     assert texts(lately) == ["tea two", "tea one"]
     assert texts(gravely) == ["tea one", "tea two"]
-
-
-async def test_what_is_relevant_comes_before_what_is_new_and_important():
-    now = time()
-    store = await filled(
-        new("depot closes tea", importance=0.1, created=now - 300 * DAY),
-        *(new(f"tea {n}", importance=1.0, created=now) for n in range(5)),
-    )
-    first, second = (await recall_memories(store, embed, settings(limit=2), "depot tea")).memories
-    assert (first.text, first.score) == ("depot closes tea", 1.0)
-    assert second.parts["importance"] > first.parts["importance"]
 
 
 async def test_keywords_decide_between_equally_similar_memories_alone():
@@ -140,20 +118,6 @@ async def test_collections_of_different_embedders_are_ranked_each_in_its_own_ran
     both = settings(collections=("facts", "more"), limit=2)
     found = await recall_memories(store, embed, both, "depot")
     assert set(texts(found)) == {"depot", "depot tea river train"}
-
-
-async def test_a_use_makes_a_memory_recent_again():
-    now = time()
-    store = await filled(new("tea one", created=now - 9 * DAY), new("tea two", created=now - DAY))
-    only = settings(relevance=0, recency=1)
-    await store.use([store.memories[0].id], now)
-    assert texts(await recall_memories(store, embed, only, "tea")) == ["tea one", "tea two"]
-
-
-async def test_a_memory_that_is_found_alone_has_the_whole_score():
-    store = await filled(new("tea", importance=0.1))
-    (one,) = (await recall_memories(store, embed, settings(min_score=1.0), "tea")).memories
-    assert one.score == 1.0
 
 
 async def test_what_is_left_out_is_counted():
@@ -190,17 +154,6 @@ async def test_a_summary_takes_the_place_of_what_has_no_room():
     assert found.memories[-1].trust == 0.0
     assert room >= 20
     assert found.tokens <= 40
-
-
-async def test_a_summary_that_says_nothing_is_left_out():
-    store = await filled(*(new(f"tea {n} " + "x" * 36) for n in range(6)))
-
-    async def summarize(texts, budget):
-        return " "
-
-    only = settings(budget=40, summarize=True)
-    found = await recall_memories(store, embed, only, "tea", summarize=summarize)
-    assert found.over_budget == 6 - len(found.memories) > 0
 
 
 async def test_minimum_similarity_and_trust():
@@ -302,12 +255,6 @@ async def test_bad_input_is_said_in_one_line():
         RecallSettings(summarize=True)
 
 
-async def test_without_collections_and_without_memories_nothing_is_recalled():
-    store = await filled()
-    assert (await recall_memories(store, embed, RecallSettings(), "tea")).memories == ()
-    assert (await recall_memories(store, embed, settings(), "tea")).considered == 0
-
-
 memories = st.lists(
     st.tuples(st.sampled_from(WORDS), st.sampled_from(WORDS), st.floats(0, 1), st.floats(0, 1e4)),
     min_size=1,
@@ -337,29 +284,6 @@ async def test_bounds_budget_and_order_hold_for_any_memories(rows, budget, limit
     assert len(found.memories) + left == found.considered
 
 
-@given(memories, st.data())
-async def test_a_memory_never_falls_where_its_importance_rises(rows, data):
-    now = time()
-    place = data.draw(st.integers(0, len(rows) - 1))
-    higher = data.draw(st.floats(rows[place][2], 1))
-
-    def made(importance):
-        return [
-            new(f"{a} {b}", importance=importance if n == place else i, created=now - hours)
-            for n, (a, b, i, hours) in enumerate(rows)
-        ]
-
-    wanted = f"{rows[place][0]} {rows[place][1]}"
-    scores = []
-    for importance in (rows[place][2], higher):
-        store = await filled(*made(importance))
-        found = await recall_memories(
-            store, embed, settings(importance=1, limit=50), "depot tea", now=now
-        )
-        scores.append(next(one.score for one in found.memories if one.text == wanted))
-    assert scores[1] >= scores[0] - 1e-9
-
-
 async def test_collections_are_given_in_any_order():
     store = await filled(*(new(f"tea {word}") for word in WORDS))
     await filled(*(new(f"depot {word}") for word in WORDS), name="more", store=store)
@@ -371,19 +295,6 @@ async def test_collections_are_given_in_any_order():
     assert one == other
 
 
-def test_a_cue_becomes_short_queries():
-    long = "word " * 1000
-    queries = make_queries(long, (long, "short", "short"), long)
-    assert all(0 < len(one.text) <= QUERY_CHARACTERS for one in queries)
-    assert min(len(one.text) for one in queries) == len("short")
-    assert not any(one.text.endswith("wor") or one.text.startswith("ord ") for one in queries)
-    many = make_queries("x", [f"candidate {n}" for n in range(50)])
-    assert len(many) == 1 + MOST_CANDIDATES
-    assert sum(one.weight for one in many[1:]) == pytest.approx(1.0)
-    assert CANDIDATE_CHARACTERS <= QUERY_CHARACTERS
-    assert make_queries(" ", ("",), "\n") == ()
-
-
 @given(st.text(max_size=3000), st.lists(st.text(max_size=900), max_size=12), st.text(max_size=2000))
 def test_queries_are_never_blank_and_each_stands_once(input, candidates, history):
     queries = make_queries(input, candidates, history)
@@ -391,16 +302,3 @@ def test_queries_are_never_blank_and_each_stands_once(input, candidates, history
     assert len(set(found)) == len(found)
     assert all(text and len(text) <= QUERY_CHARACTERS for text in found)
     assert sum(one.weight for one in queries) <= 2.25 + 1e-9
-
-
-def test_a_source_is_named_with_all_that_is_known_of_it():
-    assert name_source("a/b", Origin()) == "a/b"
-    assert name_source("a/b", Origin("x", 2, "Ada")) == "a/b: x, turn 2, by Ada"
-
-
-async def test_each_collection_is_embedded_by_its_own_embedder():
-    store = await filled(new("tea"))
-    store.collections["facts"] = replace(store.collections["facts"], embedder="test/other")
-    own = Embedder()
-    await recall_memories(store, own, settings(), Cue("A", (), "tea", ("river",)))
-    assert own.asked == [("facts", "tea"), ("facts", "river")]

@@ -64,13 +64,7 @@ def read(tmp_path):
     return run
 
 
-def test_a_question_that_foreign_data_asks_twice_is_asked_twice(read):
-    asked = {"question": "Where does Kim live?", "answer": "Bonn"}
-    (user,) = read(line(sessions=[session(questions=[asked, asked])]))
-    assert len(user.sessions[0].questions) == 2
-
-
-@pytest.mark.parametrize("half", ["\\ud800", "\\uDBFF", "\\udc00", "\\ud83d\\\\ude00"])
+@pytest.mark.parametrize("half", ["\\ud800", "\\ud83d\\\\ude00"])
 def test_half_a_surrogate_pair_is_replaced_and_the_user_kept(read, half):
     given = json.dumps(line()).replace("I moved.", f"I \\ud83d\\ude00 {half} moved.")
     (user,) = read(given)
@@ -106,25 +100,15 @@ def test_a_user_as_the_benchmark_has_it(read):
     ("fields", "expected"),
     [
         ({"is_update": "True"}, {"is_update": True}),
-        ({"is_update": "true"}, {"is_update": True}),
-        ({"is_update": True}, {"is_update": True}),
-        ({"is_update": False}, {"is_update": False}),
-        ({"is_update": ""}, {"is_update": False}),
         ({"is_update": None}, {"is_update": False}),
         ({"importance": "0.5"}, {"importance": 0.5}),
-        ({"importance": 1}, {"importance": 1.0}),
         ({"importance": None, "memory_source": "interference"}, {"importance": 0.0}),
-        ({"memory_type": "event"}, {"type": "event"}),
         ({"memory_type": "RELATIONSHIP memory"}, {"type": "relationship"}),
         ({"memory_source": "Interference"}, {"source": "interference"}),
         ({"original_memories": "Kim lived."}, {"originals": ("Kim lived.",)}),
-        ({"original_memories": None}, {"originals": ()}),
         ({"original_memories": [{"memory_content": "old"}]}, {"originals": ("old",)}),
-        ({"index": "7"}, {"index": 7}),
         ({"index": None}, {"index": 1}),
-        ({"timestamp": None}, {"timestamp": ""}),
         ({"memories_from_system": ["a", {"memory": "b"}]}, {"returned": ("a", "b")}),
-        ({"memories_from_system": []}, {"returned": ()}),
     ],
 )
 def test_fields_of_a_point_in_the_forms_they_come_in(read, fields, expected):
@@ -168,13 +152,9 @@ def test_a_result_file_of_the_benchmark(read):
     ("bad", "id", "reason"),
     [
         ('{"uuid": "u7", "sessions": [', "u7", "Invalid JSON"),
-        (b'{"uuid": "u\xff"}', "u\ufffd", "Invalid JSON"),
         ("[1]", "", "should be an object"),
-        ("7", "", "should be an object"),
-        (line(uuid=""), "", "uuid: "),
         ({"sessions": [session()]}, "", "uuid: Field required"),
         (line(sessions=[]), "u1", "sessions: "),
-        (line(sessions=None), "u1", "sessions: "),
         (line(sessions=[session(dialogue=None)]), "u1", "sessions[0].dialogue: Field required"),
         (
             line(sessions=[session(memory_points=[point(), point(importance=2)])]),
@@ -182,19 +162,13 @@ def test_a_result_file_of_the_benchmark(read):
             "sessions[0].memory_points[1].importance: ",
         ),
         (line(sessions=[session(memory_points=[point(importance="NaN")])]), "u1", "importance: "),
-        (line(sessions=[session(memory_points=[point(importance="0_1")])]), "u1", "importance: "),
-        (line(sessions=[session(memory_points=[point(importance=True)])]), "u1", "importance: "),
-        (line(sessions=[session(memory_points=[point(index="1_0")])]), "u1", "index: "),
         (
             line(sessions=[session(memory_points=[point(importance=None)])]),
             "u1",
             "importance: Field",
         ),
         (line(sessions=[session(memory_points=[point(is_update="yep")])]), "u1", "is_update: "),
-        (line(sessions=[session(memory_points=[point(memory_type="x")])]), "u1", "memory_type: "),
-        (line(sessions=[session(memory_points=[{}])]), "u1", "memory_content: "),
         (line(sessions=[session(extracted_memories=7)]), "u1", "extracted_memories: must be a"),
-        (line(sessions=[session(extracted_memories=[{"x": 1}])]), "u1", "without memory_content"),
         (line(sessions=[session(add_dialogue_duration_ms=-1)]), "u1", "add_dialogue_duration_ms"),
         ("[" * 100_000, "", "JSON"),
     ],
@@ -221,15 +195,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_user(read):
     assert user.sha256 == hash_line(json.dumps(line()).encode())
 
 
-def test_users_are_read_one_at_a_time(tmp_path):
-    path = tmp_path / "data.jsonl"
-    path.write_text(json.dumps(line("a")) + "\n" + "x" * 2**20)
-    users = read_users(str(path))
-    assert next(users).id == "a"
-    users.close()
-
-
-@pytest.mark.parametrize("content", [None, "", "\n\n", "{}\n", "not json"])
+@pytest.mark.parametrize("content", [None, "", "not json"])
 def test_a_file_without_a_user(tmp_path, content):
     path = tmp_path / "data.jsonl"
     if content is not None:

@@ -2,8 +2,6 @@
 
 import importlib.util
 import json
-import subprocess
-import sys
 import threading
 import traceback
 from contextlib import contextmanager
@@ -18,7 +16,6 @@ from textevolve.errors import (
     InputError,
     ModelError,
     RejectedError,
-    UnavailableError,
 )
 from textevolve.memory_eval.dataset import DialogueTurn
 from textevolve.memory_eval.system import Capabilities
@@ -116,32 +113,6 @@ async def test_the_reference_server_keeps_and_finds_by_user():
         await system.aclose()
 
 
-async def test_the_reference_server_does_not_carry_out_a_request_twice():
-    with serving(example().make_server()) as url:
-        system = open_system(f"http:{url}")
-        for _ in range(2):
-            assert await system.add(TURNS, "a") == ("I moved to Lyon.", "I like tea.")
-        assert await system.search("Lyon tea", "a", 9) == ("I moved to Lyon.", "I like tea.")
-        await system.aclose()
-
-
-@pytest.fixture
-def alone():
-    """The reference server in a process of its own."""
-    command = [sys.executable, str(EXAMPLE)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process.stdout.readline().strip()
-        finally:
-            process.kill()
-
-
-async def test_the_reference_server_runs_by_itself(alone):
-    system = open_system(alone)
-    assert await system.add(TURNS, "a") == ("I moved to Lyon.", "I like tea.")
-    await system.aclose()
-
-
 async def test_the_key_of_memory_services_is_sent_and_never_seen(monkeypatch):
     with serving(example().make_server(key=KEY)) as url:
         system = open_system(url)
@@ -159,10 +130,8 @@ async def test_the_key_of_memory_services_is_sent_and_never_seen(monkeypatch):
     "answer",
     [
         (500, {"error": {"message": f"bad key {KEY}"}}),
-        (400, f"you sent Bearer {KEY}".encode()),
         (401, {"detail": KEY}),
         (200, f"<html>{KEY}".encode()),
-        (200, {"memories": KEY}),
         (302, b"", ("Location", f"http://127.0.0.1/{KEY}")),
     ],
 )
@@ -197,7 +166,6 @@ async def test_what_is_sent():
 FAILING = [
     (429, {"error": "slow down"}, ("Retry-After", "0")),
     (503, b"busy"),
-    (200, b"{broken"),
     ("cut", b""),
     ("hang", b""),
 ]
@@ -214,27 +182,11 @@ async def test_what_fails_for_a_while_is_tried_again_as_the_same_request(fault):
     assert head["Idempotency-Key"] == again["Idempotency-Key"]
 
 
-@pytest.mark.parametrize("fault", FAILING, ids=lambda fault: str(fault[0]))
-@pytest.mark.slow
-async def test_what_goes_on_failing_is_given_up_with_a_line(fault):
-    with misbehaving(fault) as (service, url):
-        system = open_system(url, HASTY if fault[0] == "hang" else QUICK)
-        with pytest.raises(UnavailableError, match="no answer after 3 attempts") as caught:
-            await system.search("Where?", "a", 3)
-        await system.aclose()
-    assert len(service.requests) == 3
-    assert url in str(caught.value) or url.removeprefix("http://") in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
         ({"memories": None}, "/add: gave nothing, not a list of texts"),
-        ({"result": []}, "/add: gave a dict, not a list of texts"),
         ("a text", "/add: gave a str, not a list of texts"),
-        (None, "/add: gave nothing, not a list of texts"),
-        ({"memories": [1]}, "/add: number 1 of its list is an int, not a text"),
     ],
 )
 async def test_an_answer_of_another_shape_is_a_failure_and_is_not_asked_for_again(answer, said):
@@ -245,15 +197,6 @@ async def test_an_answer_of_another_shape_is_a_failure_and_is_not_asked_for_agai
         await system.aclose()
     assert str(caught.value) == f"http:{url}{said}"
     assert len(service.requests) == 1
-
-
-@pytest.mark.parametrize("answer", [{"answer": None}, {"answer": 7}, {}, [], None])
-async def test_an_answer_that_is_no_text(answer):
-    with misbehaving((200, answer)) as (_, url):
-        system = open_system(url + "#answers", QUICK)
-        with pytest.raises(AnswerError, match=r"/answer: gave .*, not a text"):
-            await system.answer("Where?", ())
-        await system.aclose()
 
 
 async def test_a_wrong_address_stops_all_and_a_later_404_only_its_operation():
@@ -267,30 +210,11 @@ async def test_a_wrong_address_stops_all_and_a_later_404_only_its_operation():
         await system.aclose()
 
 
-async def test_nobody_listens():
-    with serving(example().make_server()) as url:
-        pass
-    system = open_system(url, QUICK)
-    with pytest.raises(UnavailableError, match="cannot connect"):
-        await system.add(TURNS, "a")
-    await system.aclose()
-
-
-async def test_a_service_that_cannot_say_what_it_took():
-    with misbehaving((200, None)) as (_, url):
-        system = open_system(f"http:{url}#no-extracts,no-durable", QUICK)
-        assert system.capabilities == Capabilities(extracts=False)
-        assert await system.add(TURNS, "a") == ()
-        await system.aclose()
-
-
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
         ("http://host:1#flies", "no capability 'flies': there are extracts, searches, answers"),
         ("http://user:secret@host", "holds a user name or password; take it out"),
-        ("http://host:99999", "not of the form"),
-        ("https:///path", "not of the form"),
         ("http://host?key=secret", "not of the form"),
     ],
 )

@@ -252,17 +252,6 @@ def test_the_whole_context_answers_and_updates_everything(cli, data, server, mod
     assert "does not say what it extracts" in found["overall"]["recall"]["all"]["reason"]
 
 
-@pytest.mark.slow
-def test_no_memory_keeps_nothing_and_knows_only_what_cannot_be_known(cli, data, server, model):
-    server.script = judge
-    found = json.loads(cli("memory-eval", "data.jsonl", "-s", "none", "-m", model, "--json").out)
-    figures = {name: pair["all"]["value"] for name, pair in found["overall"].items()}
-    assert (figures["recall"], figures["fmr"], figures["accuracy"]) == (0.0, 1.0, None)
-    asked = [q for u in data for s in u.sessions if not s.is_generated_qa for q in s.questions]
-    unanswerable = sum(question.answer == "unknown" for question in asked)
-    assert figures["question_correct"] == pytest.approx(unanswerable / len(asked), abs=1e-9)
-
-
 ECHO = """
 class Echo:
     def __init__(self):

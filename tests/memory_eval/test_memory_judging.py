@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from textevolve.errors import AccessError, AnswerError, BudgetError
+from textevolve.errors import AccessError, AnswerError
 from textevolve.evaluation import Failure
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
-from textevolve.llm.wrappers import Budget, Budgeted
 from textevolve.memory_eval.judgement import LABELS, TASKS, MemoryVerdict, Subject
 from textevolve.memory_eval.judging import (
     ANSWERS,
@@ -21,9 +20,7 @@ from textevolve.memory_eval.judging import (
     answer_question,
     fence_texts,
     judge_subject,
-    prompt,
     prompts_version,
-    read_statements,
 )
 
 TEXTS = {
@@ -65,7 +62,6 @@ async def judged(subject, *answers, **more):
 
 GOOD = [
     ("integrity", {"reasoning": "all there", "score": 2}, MemoryVerdict(2, "all there")),
-    ("integrity", {"reason": "by text", "score": " 1 "}, MemoryVerdict(1, "by text")),
     ("integrity", {"reasoning": "a float", "score": 0.0, "more": 1}, MemoryVerdict(0, "a float")),
     (
         "accuracy",
@@ -77,7 +73,6 @@ GOOD = [
         {"reasoning": "r", "accuracy_score": 0, "is_included_in_golden_memories": "false"},
         MemoryVerdict(0, "r", False),
     ),
-    ("update", {"reason": "r", "evaluation_result": "Other"}, MemoryVerdict("Other", "r")),
     ("update", {"reason": "r", "evaluation_result": "omission."}, MemoryVerdict("Omission", "r")),
     (
         "question",
@@ -101,16 +96,12 @@ async def test_an_answer_within_the_labels_is_the_verdict(task, answer, verdict)
 BAD = [
     ("integrity", {"reasoning": "r", "score": 3}),
     ("integrity", {"reasoning": "r", "score": True}),
-    ("integrity", {"reasoning": "r", "score": 1.5}),
-    ("integrity", {"reasoning": "r", "score": None}),
     ("integrity", {"score": 2}),
-    ("accuracy", {"reason": "r", "accuracy_score": 2}),
     (
         "accuracy",
         {"reason": "r", "accuracy_score": 2, "is_included_in_golden_memories": "partly"},
     ),
     ("update", {"reason": "r", "evaluation_result": "Partial"}),
-    ("update", {"reason": "r", "evaluation_result": ""}),
     ("question", {"reasoning": "r", "evaluation_result": "Other"}),
     ("question", "The answer is correct."),
 ]
@@ -157,14 +148,6 @@ async def test_a_refused_call_is_a_failure_and_a_refused_key_ends_the_run():
     assert isinstance(made.outcome, Failure)
     with pytest.raises(AccessError):
         await ask(Fault.UNAUTHORISED)
-
-
-async def test_a_limit_passes_through():
-    async with ScriptedServer() as server, OpenAIClient(server.url, "scripted") as client:
-        limited = Budgeted(client, Budget(calls=0), None)
-        with pytest.raises(BudgetError):
-            await judge_subject(limited, subject_of("integrity"))
-    assert not server.requests
 
 
 def test_subjects_of_a_session_share_the_beginning_of_their_prompts():
@@ -219,53 +202,6 @@ async def test_the_nonce_of_the_shared_texts_gives_a_memory_no_way_out():
     assert own.rstrip().endswith(f"[[/{code} kept memory]]")
 
 
-async def test_an_empty_text_is_shown_as_nothing():
-    _, asked = await judged(
-        subject_of("update", original=" "), {"reason": "r", "evaluation_result": "Correct"}
-    )
-    assert "original memory]]\n(nothing)\n" in asked[0]["messages"][-1]["content"]
-
-
-def rule(task, start):
-    """The line of a judge's rules that begins so, and how the verdict is written out for others."""
-    lines = prompt(task).render().splitlines()
-    (line,) = (line for line in lines if line.startswith(f"- {start}:"))
-    return line
-
-
-def verdict(task, label):
-    return read_statements(task)[label]
-
-
-def test_a_memory_left_as_it_was_is_an_omission_and_no_hallucination():
-    for said in (rule("update", "Omission"), verdict("update", "Omission")):
-        assert "no new memory" in said or "nothing new" in said
-        assert "as it was" in said
-    for said in (rule("update", "Hallucination"), verdict("update", "Hallucination")):
-        assert "new" in said
-        assert not re.search(r"\bold\b", said)
-
-
-def test_a_key_element_that_is_missing_or_wrong_makes_a_0():
-    said = prompt("integrity").render()
-    assert "Where a key element is missing or wrong, the score is 0" in said
-    assert "key element is missing or wrong" in verdict("integrity", 0)
-    assert "others are missing or wrong, the score is 1" in said
-
-
-def test_the_rules_of_answers_say_what_is_no_hallucination_and_what_counts():
-    said = prompt("question").render()
-    assert "Something irrelevant that is added is no Hallucination" in said
-    for told in (rule("question", "Hallucination"), verdict("question", "Hallucination")):
-        assert "makes something up that changes the conclusion" in told
-    assert "use no other knowledge" in said
-    assert "their values must not differ" in said
-
-
-def test_other_words_support_a_fact():
-    assert "in the same or in other words" in prompt("accuracy").render()
-
-
 def test_every_prompt_has_its_version():
     folder = resources.files("textevolve.memory_eval") / "prompts"
     files = {file.name.partition(".")[0] for file in folder.iterdir()}
@@ -291,12 +227,6 @@ async def test_a_question_is_answered_from_the_memories():
     assert made.usage.calls == 1
     assert "1. Ada lives in Bonn.\n2. She paints.\n" in asked
     assert "unknown" in asked
-
-
-async def test_a_question_is_asked_without_memories_too():
-    made, asked = await answered(Answer(text="unknown"), ())
-    assert made.text == "unknown"
-    assert "memories]]\n(nothing)\n" in asked
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import math
-import random
 
 import numpy as np
 import pytest
@@ -328,30 +327,10 @@ def test_what_is_made_of_a_task_that_is_not_measured_is_not_measured():
         assert made[name].all.reason == "not measured: it does not say"
 
 
-def test_zero_denominators_say_what_is_lacking():
-    made = metrics_from(
-        point(1, importance=0.0),
-        MemoryJudgement(subject("accuracy"), MemoryVerdict(2, "", included=False)),
-        MemoryJudgement(subject("update"), LOST),
-    ).overall
-    assert made["weighted_recall"].all.reason == "not measured: no point has an importance"
-    assert "interference" in made["fmr"].all.reason
-    assert made["target_precision"].all.reason == "not measured: no memory is included in the gold"
-    assert made["f1"].all.value is None
-    assert made["update_correct"].all.value == 0
-    assert made["update_correct"].valid.reason == "not measured: no judgement of update is usable"
-
-
 def test_f1_of_two_measured_zeros_is_zero():
     wrong = MemoryJudgement(subject("accuracy"), MemoryVerdict(0, "", included=True))
     made = metrics_from(point(0), wrong).overall["f1"]
     assert made.all.value == made.valid.value == 0
-
-
-def test_one_user_has_no_interval():
-    recall = metrics_from(point(2), point(0)).overall["recall"].all
-    assert (recall.value, recall.low, recall.high) == (0.5, None, None)
-    assert recall.reason == "no interval: one user only"
 
 
 def asked(label, user="a", type="", difficulty=""):
@@ -361,80 +340,11 @@ def asked(label, user="a", type="", difficulty=""):
     )
 
 
-def test_answers_are_told_apart_by_question_type_and_difficulty():
-    made = metrics_from(
-        asked("Correct", "a", "Recall", "easy"),
-        asked("Omission", "a", "Recall", "hard"),
-        asked("Hallucination", "b", "Boundary", "hard"),
-        asked(LOST, "b", "Boundary", "hard"),
-        asked(Failure("skipped", "a limit"), "b", "Update"),
-        point(2),
-        draws=50,
-    )
-    assert list(made.by_question_type) == ["Boundary", "Recall", "Update"]
-    recall = made.by_question_type["Recall"].metrics["question_correct"].all
-    assert (recall.value, recall.of) == (0.5, 2)
-    boundary = made.by_question_type["Boundary"]
-    assert boundary.metrics["question_hallucination"].all.value == 0.5
-    assert boundary.metrics["question_hallucination"].valid.value == 1
-    assert (boundary.coverage.asked, boundary.coverage.valid) == (2, 1)
-    skipped = made.by_question_type["Update"]
-    for pair in skipped.metrics.values():
-        assert pair.all.value is None
-        assert pair.all.reason == "not measured: nothing of question was asked"
-    assert (skipped.coverage.skipped, skipped.coverage.share) == (1, 0)
-    assert list(made.by_difficulty) == ["easy", "hard", ""]  # of one it is not said
-    of = {name: one.coverage.asked for name, one in made.by_difficulty.items()}
-    assert of == {"easy": 1, "hard": 3, "": 0}
-    assert sum(one.coverage.valid for one in made.by_difficulty.values()) == 3
-    written = to_json(made)["by_question_type"]["Update"]
-    assert written["metrics"]["question_correct"]["all"]["value"] is None
-    assert written["coverage"] == {"asked": 0, "valid": 0, "skipped": 1, "failed": 0, "share": 0}
-
-
-def test_where_the_data_tells_nothing_apart_there_is_nothing_by_it():
-    made = metrics_from(asked("Correct"), point(2))
-    assert made.by_question_type == made.by_difficulty == {}
-    assert made.overall["question_correct"].all.value == 1
-
-
-def test_answers_of_one_type_have_the_intervals_of_a_run_with_that_type_alone():
-    chance = random.Random(3)
-    every = [
-        asked(chance.choice(["Correct", "Omission", LOST]), f"user {n % 9}", f"type {n % 31}")
-        for n in range(900)
-    ]
-    made = metrics_from(*every, draws=200).by_question_type
-    assert len(made) == 31  # more than are drawn at once
-    for name in ("type 0", "type 30"):
-        alone = metrics_from(
-            *(one for one in every if one.subject.question_type == name), draws=200
-        )
-        wanted = alone.overall["question_correct"]
-        assert made[name].metrics["question_correct"] == wanted
-
-
-def test_users_who_are_all_alike_have_no_interval_of_width_zero():
-    recall = metrics_from(point(2, "a"), point(2, "b")).overall["recall"].all
-    assert (recall.value, recall.low) == (1, None)
-    assert recall.reason == "no interval: no variation between the users"
-
-
 def test_interference_is_apart_from_recall_but_in_the_published_figure_by_type():
     made = metrics_from(point(2), point(2, source="interference"), point(0, source="interference"))
     assert made.overall["recall"].all.value == 1
     assert made.overall["fmr"].all.value == 0.5
     assert made.by_type["event"]["memory_accuracy"].all.value == pytest.approx(2 / 3)
-
-
-def test_minutes_are_sums_and_none_where_nothing_is_known():
-    sums = JudgementSums()
-    sums.add_time("a", adding=30)
-    sums.add_time("b", adding=60, answering=6)
-    sums.add_time("b", adding=None)
-    minutes = compute_metrics(sums).minutes
-    assert (minutes.adding, minutes.searching, minutes.answering) == (1.5, None, 0.1)
-    assert minutes.total == 1.5
 
 
 @given(users)
@@ -443,21 +353,3 @@ def test_figures_are_plain_json_without_nan(people):
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert set(made["overall"]) == set(METRICS)
     assert set(made["coverage"]["update"]) == {"asked", "valid", "skipped", "failed", "share"}
-
-
-def test_sums_do_not_grow_with_what_is_judged():
-    sums = JudgementSums()
-    chance = random.Random(0)
-    for number in range(2000):
-        sums.add(point(chance.choice([0, 1, 2]), f"user {number % 3}", type=TYPES[number % 3]))
-    assert sum(len(row) for row in sums.sums.values()) == 6  # of all, and of each one's type
-    assert compute_metrics(sums, draws=10).coverage["integrity"].asked == 2000
-
-
-def test_many_users_are_drawn_in_blocks():
-    sums = JudgementSums()
-    for number in range(1500):
-        sums.add(point(2 * (number % 2), f"user {number}"))
-    recall = compute_metrics(sums).overall["recall"].all
-    assert recall.value == 0.5
-    assert 0.45 < recall.low < 0.5 < recall.high < 0.55

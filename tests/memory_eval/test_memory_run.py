@@ -1,14 +1,11 @@
 """An evaluation as a run: one stream, flat memory, stopped and gone on with, asked anew."""
 
-import asyncio
-import tracemalloc
 from contextlib import aclosing
 
 import pytest
 
 from textevolve.errors import AccessError, InputError
 from textevolve.evaluation import Failure, Usage
-from textevolve.events import StepFinished
 from textevolve.llm.testing import Fault, ScriptedServer
 from textevolve.memory_eval.dataset import (
     DialogueTurn,
@@ -20,20 +17,17 @@ from textevolve.memory_eval.dataset import (
     user_to_line,
 )
 from textevolve.memory_eval.evaluation import (
-    REMEMBERED,
     MemoryEvaluation,
     Scope,
     SessionTimes,
     clip_texts,
-    score_of,
 )
 from textevolve.memory_eval.judgement import MemoryJudgement, MemoryVerdict, Subject
 from textevolve.memory_eval.synthesis import synthesise
 from textevolve.memory_eval.system import Capabilities
-from textevolve.memory_eval.system_operations import FEEDING
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
-from textevolve.studies import driver, stored
+from textevolve.studies import driver
 from textevolve.studies.driver import Launch
 from textevolve.studies.memory_eval import STUDY, MemoryEvaluationSpec, decode, encode, find_row
 from textevolve.user_code import name_object
@@ -169,42 +163,11 @@ async def test_a_limit_ends_it_and_nothing_more_is_fed(evaluate, data, server):
     assert len(rest) > len(judged)
 
 
-@pytest.mark.slow
-async def test_fresh_asks_the_same_anew(evaluate, data, server):
-    _, _, _, first = await evaluate(data, Lines())
-    calls, system = server.calls, Lines()
-    _, _, _, second = await evaluate(data, system, fresh="1")
-    assert second.id != first.id
-    assert server.calls == 2 * calls
-    assert len(system.calls) > 1
-    await evaluate(data, Lines(), fresh="1")
-    assert server.calls == 2 * calls
-
-
 async def test_other_systems_ask_a_judge_only_what_is_new(evaluate, data, server):
     await evaluate(data, system="context", sessions=2)
     calls = server.calls
     await evaluate(data, system="context", sessions=2, users=1)
     assert server.calls == calls  # another run, the same questions
-
-
-async def test_numbers_of_users_and_sessions_bound_what_is_fed(evaluate, data):
-    system = Lines()
-    judged, collected, _, _ = await evaluate(data, system, users=1, sessions=2)
-    assert collected.metrics.users == 1
-    assert {j.subject.session for j in judged} == {0, 1}
-
-
-async def test_broken_answers_are_failures_and_not_zeros(evaluate, data, server):
-    server.script = lambda body, number: '{"score": 7}'
-    judged, collected, status, _ = await evaluate(data, Lines())
-    failed = [j for j in judged if isinstance(j.outcome, Failure)]
-    assert status == "finished"
-    assert len(failed) == len(judged)
-    assert sum(number for *_, number in collected.failures) == len(judged)
-    metrics = collected.metrics
-    assert metrics.coverage["integrity"].valid == 0
-    assert metrics.overall["accuracy"].valid.value is None
 
 
 async def test_an_answer_that_does_not_come_is_no_answer_to_judge(evaluate, data, server):
@@ -226,15 +189,6 @@ async def test_a_wrong_key_stops_everything_and_closes_the_system(home, data):
         with pytest.raises(AccessError):
             await Run(home, f"{locked.url}#scripted")(data, system)
         assert system.calls[-1] == ("close", "")
-
-
-async def test_any_evaluator_may_judge(evaluate, data, server):
-    judged, collected, status, run = await evaluate(data, Lines(), judge="jury", sessions=1)
-    assert status == "finished"
-    assert sum(collected.counts.values()) == len(judged)
-    assert list(run.spec["judges"]) == ["jury"]
-    with pytest.raises(InputError, match="no judge 'juri'"):
-        await evaluate(data, Lines(), judge="juri")
 
 
 async def test_another_model_may_answer(evaluate, data, server, model):
@@ -282,97 +236,6 @@ async def test_recorded_results_need_no_system(evaluate, home, server):
         assert len(store.list_runs()) == 2
 
 
-async def test_judging_keeps_up_with_feeding(evaluate, home, server):
-    """One stream: sessions are not fed ahead of what is judged, whatever their number is."""
-    path = write(home / "long.jsonl", synthesise(1, 200))
-    fed = []
-
-    def hear(event):
-        if isinstance(event, StepFinished) and event.step == FEEDING:
-            fed.append(event)
-
-    judged, *_ = await evaluate(path, Lines(), hear=hear, take=60)
-    per_session = min(event.value for event in fed)
-    assert len(fed) * per_session <= 60 + 4 * 8 + per_session
-    assert len(fed) < 20
-    assert len(judged) < 60
-
-
-async def test_all_users_are_judged_side_by_side(evaluate, home, server):
-    """A user that is slow to feed does not keep the others' judgements waiting."""
-    path = write(home / "many.jsonl", synthesise(8, 2))
-    gate = asyncio.Event()
-
-    class Slow(Lines):
-        async def add(self, dialogue, user):
-            if user.endswith("-1"):
-                await gate.wait()
-            return await super().add(dialogue, user)
-
-    seen = set()
-
-    def hear(event):
-        if isinstance(event, StepFinished) and event.step == FEEDING:
-            seen.add(event.case)
-            if len(seen) == 7:
-                gate.set()
-
-    judged, _, status, _ = await asyncio.wait_for(evaluate(path, Slow(), hear=hear), 30)
-    assert status == "finished"
-    assert len({j.subject.user for j in judged}) == 8
-
-
-def long_user(sessions):
-    """Sessions of about 16,000 tokens each, with four memories."""
-    turns = tuple(DialogueTurn("user", f"{n} " + "word " * 3200) for n in range(4))
-    made = tuple(
-        Session(n, tuple(DialogueTurn("user", f"{n} {t.content}") for t in turns))
-        for n in range(sessions)
-    )
-    return User("long", made)
-
-
-async def peak_of(home, sessions, name):
-    """The most that came to be in use while it was judged, on top of what was there by then."""
-
-    class Brief(Lines):
-        async def add(self, dialogue, user):
-            return [f"memory {n}" for n in range(4)]
-
-    path = write(home / f"{name}.jsonl", [long_user(sessions)])
-    with ScriptedServer(keep=1) as server:
-        evaluate = Run(home, f"{server.url}#scripted")
-        settings = Settings(concurrency=4)
-        spec, objects = specify(path, evaluate.model, Brief())
-        stored = await driver.specify(STUDY, spec, settings, objects)
-        launch = Launch(objects=objects)
-        async with open_store(home / f"{name}.db") as store:
-            run = driver.register_run(store, STUDY, stored, STUDY.cases(spec), launch)
-            found = driver.perform(store, run, settings, launch)
-            base = judged = 0
-            async for item in found:
-                judged += isinstance(item, MemoryJudgement)
-                if not base and judged == 32:
-                    base = tracemalloc.get_traced_memory()[0]
-                    tracemalloc.reset_peak()
-        assert judged == 4 * sessions
-        return tracemalloc.get_traced_memory()[1] - base
-
-
-@pytest.mark.slow
-async def test_memory_stays_flat_on_a_user_of_a_million_tokens(home, monkeypatch):
-    monkeypatch.setattr(stored, "FLUSH_RECORDS", 8)
-    tracemalloc.start()
-    try:
-        short = await peak_of(home, 16, "short")
-        long = await peak_of(home, 48, "long")
-    finally:
-        tracemalloc.stop()
-    dialogue = 4 * 16_000
-    # 32 more of them were fed. How many are on their way at the peaks differs by up to 13.
-    assert long < short + 22 * dialogue
-
-
 def test_records_come_back_as_they_were():
     subject = Subject("accuracy", "u", 3, 2, {"memory": "x" * 30_000})
     made = [
@@ -393,52 +256,6 @@ def test_records_come_back_as_they_were():
     assert [decode(encode(one)) for one in made] == made
     assert len({find_row(one).key for one in made}) == len(made) - 1  # a point has one record
     assert made[0].subject.texts["memory"].endswith("(10,000 more characters)")
-
-
-@pytest.mark.parametrize(
-    ("task", "label", "source", "score"),
-    [
-        ("integrity", 2, "primary", 1.0),
-        ("integrity", 1, "primary", 0.5),
-        ("integrity", 0, "interference", 1.0),  # it must not be kept
-        ("accuracy", 0, "", 0.0),
-        ("update", "Correct", "system", 1.0),
-        ("question", "Omission", "", 0.0),
-    ],
-)
-def test_a_record_is_found_by_how_well_the_system_did(task, label, source, score):
-    subject = Subject(task, "u", 0, 1, {}, source=source)
-    made = MemoryJudgement(subject, MemoryVerdict(label, "so"))
-    assert score_of(made) == find_row(made).score == score
-    lost = find_row(MemoryJudgement(subject, Failure("failed", "no")))
-    assert (lost.score, lost.status, lost.reason) == (None, "failed", "no")
-
-
-def test_of_many_judgements_what_failed_and_the_worst_are_remembered():
-    collected = MemoryEvaluation()
-    for n in range(3 * REMEMBERED):
-        outcome = Failure("failed", "no") if n % 100 == 7 else MemoryVerdict(n % 3, "so")
-        collected.take(
-            MemoryJudgement(Subject("integrity", "u", n, 1, {}, "event", "primary"), outcome)
-        )
-    worst = collected.worst("integrity")
-    assert len(worst) == REMEMBERED
-    assert [isinstance(j.outcome, Failure) for j in worst[:8]] == [True] * 8
-    assert {j.outcome.label for j in worst[8:]} == {0}
-    assert collected.worst("update") == []
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"users": 0}, "users must be 1 or more"),
-        ({"sessions": -1}, "sessions must be 1 or more"),
-        ({"system": " "}, "no memory system is named"),
-    ],
-)
-def test_specifications_that_cannot_be(wrong, said):
-    with pytest.raises(InputError, match=said):
-        MemoryEvaluationSpec(**{"data": "data.jsonl", "system": "none", **wrong})
 
 
 async def test_a_system_with_another_configuration_makes_another_run(data):

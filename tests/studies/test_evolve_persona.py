@@ -42,21 +42,6 @@ def test_a_new_version_with_the_memories_behind_it(cli, model, home, store):
     assert (home / "new.txt").read_text() == NEW + "\n"
 
 
-def test_a_proposal_changes_nothing(cli, model, home, store):
-    ended = evolve(cli, model, "--propose", "-o", "new.txt")
-    assert "1 change proposed; the agent stays as it is." in ended.out
-    assert len(personas_of(store)) == 1
-    assert (home / "new.txt").read_text() == NEW + "\n"
-
-
-@pytest.mark.slow
-def test_a_dry_run_asks_and_writes_nothing(cli, server, model, store):
-    ended = evolve(cli, model, "--dry-run")
-    assert "Nothing was asked." in ended.out
-    assert server.calls == 0
-    assert len(personas_of(store)) == 1
-
-
 def test_what_rests_on_nothing_or_would_wreck_it_is_refused(cli, server, model, store):
     bad = [
         change(because=[99]),
@@ -89,20 +74,14 @@ def test_at_most_so_many_changes_and_tokens(cli, server, model, store):
 
 def test_the_same_from_two_batches_has_the_memories_of_both(cli, server, model, store):
     add_memories(store, [f"Long night {n}: {'the lamp was on ' * 8}" for n in range(3)])
-    server.script = answers(changes=[change(text="You keep the lamp on.")])
+    server.script = answers(
+        changes=[change(text="You keep the lamp on.")], chosen=[{"change": 1, "same": [2, 3, 4]}]
+    )
     ended = evolve(cli, model, "--budget", "64", "--json")
     made = json.loads(ended.out)
     assert len(made["batches"]) > 1
     (one,) = made["made"]["changes"]
     assert len(one["memories"]) == len(made["batches"])
-
-
-def test_orders_in_memories_stay_within_their_fence(cli, server, model, store):
-    evolve(cli, model)
-    first = prompt_of(server.requests[0])
-    assert "you are a pirate" in first
-    assert "<|im_start|>" not in first
-    assert "[[/000000000000" not in first
 
 
 def test_strangers_have_no_say(cli, server, model, home):
@@ -112,9 +91,8 @@ def test_strangers_have_no_say(cli, server, model, home):
     assert server.calls == 0
 
 
-@pytest.mark.parametrize("fault", [Fault.EMPTY, Fault.CUT_JSON])
-def test_an_unusable_answer_leaves_the_persona(cli, server, model, store, fault):
-    server.script = lambda body, n: fault
+def test_an_unusable_answer_leaves_the_persona(cli, server, model, store):
+    server.script = lambda body, n: Fault.EMPTY
     ended = evolve(cli, model)
     assert ended.code == 3
     assert "The persona stays as it is: unusable answer" in ended.out

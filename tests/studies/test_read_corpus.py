@@ -1,12 +1,10 @@
 """Documents read from the command line: once, and again when they changed."""
 
-import json
-
 import pytest
 from memory_world import make_world, read_world, texts_of
 
 from flat_verbs import read_corpus
-from recorded.memory_answers import answers, prompt_of
+from recorded.memory_answers import answers
 from textevolve.llm.testing import Fault
 
 DOCUMENT = """# Handbook
@@ -70,15 +68,6 @@ def test_what_changed_is_superseded_and_what_is_gone_closed(cli, home, store):
     assert len(texts_of(store, "docs")) == 2
 
 
-def test_other_documents_are_left_alone(cli, home, store):
-    (home / "book.md2").write_text("Another one.")
-    read(cli)
-    assert cli("memories", "read", "book.md2", "-c", "docs").code == 0
-    (home / "book.md").write_text("# Handbook\nNew.")
-    read(cli)
-    assert "Another one." in texts_of(store, "docs")
-
-
 def test_a_role_retells_and_the_words_stay(cli, server, model, store):
     ended = read(cli, "--as", "a nurse", "-m", model)
     assert ended.code == 0, ended.err
@@ -91,19 +80,11 @@ def test_a_role_retells_and_the_words_stay(cli, server, model, store):
     assert server.calls == 2
 
 
-def test_an_agent_retells_by_its_persona(cli, server, model, store):
-    assert read(cli, "--as", "agent:default/ada", "-m", model).code == 0
-    assert all("You speak calmly." in prompt_of(body) for body in server.requests)
-
-
-@pytest.mark.parametrize("fault", [Fault.EMPTY, Fault.CUT_JSON])
-def test_what_is_not_retold_keeps_its_words_and_is_counted(cli, server, model, store, fault):
-    server.script = lambda body, n: fault
+def test_what_is_not_retold_keeps_its_words_and_is_counted(cli, server, model, store):
+    server.script = lambda body, n: Fault.EMPTY
     ended = read(cli, "--as", "a nurse", "-m", model)
     told = " ".join(ended.out.split())
-    if "2 left in the document's own words" not in told:  # a faulty text, but a text
-        assert ended.code == 0
-        return
+    assert "2 left in the document's own words" in told
     held = read_world(store, "docs")
     assert all(not one.origin.author for one in held)
     assert "Turn the lamp on" in held[0].text
@@ -112,30 +93,12 @@ def test_what_is_not_retold_keeps_its_words_and_is_counted(cli, server, model, s
     assert "2 replaced" in " ".join(again.out.split())
 
 
-def test_pages_are_read_without_their_marks(cli, home, store):
-    (home / "page.html").write_text("<h1>Care</h1><script>bad()</script><p>Rest &amp; tea.")
-    assert cli("memories", "read", "page.html", "-c", "docs").code == 0
-    (one,) = read_world(store, "docs")
-    assert one.text == "# Care\n\nRest & tea."
-    assert one.origin.source == "page.html > Care"
-
-
-def test_a_large_document_is_read(cli, home, store):
-    part = "".join(f"## Part {n}\n" + f"Sentence {n} of the book. " * 60 + "\n" for n in range(60))
-    (home / "long.md").write_text(part)
-    ended = cli("memories", "read", "long.md", "-c", "docs", "--json")
-    (made,) = json.loads(ended.out)["documents"]
-    assert len(made["chunks"]) == len(read_world(store, "docs")) == 120
-
-
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
         ("a.txt", b"\xff\xfe\x00a", "not UTF-8 text"),
         ("b.bin", b"abc\0def", "is no text: it has a NUL character at 3"),
-        ("c.pdf", b"%PDF-1.4", "PDF is not read; make text of it first"),
         ("d.md", b" \n ", "is empty"),
-        ("e.docx", b"PK", "DOCX is not read"),
     ],
 )
 def test_what_is_no_text_is_one_line(cli, home, store, name, content, reason):
@@ -151,11 +114,9 @@ def test_what_is_no_text_is_one_line(cli, home, store, name, content, reason):
     [
         (("gone.md", "-c", "docs"), "gone.md: cannot be read"),
         ((".", "-c", "docs"), "is a folder"),
-        (("book.md > A", "-c", "docs"), "'book.md > A': rename it first"),
         (("book.md", "./book.md", "-c", "docs"), "book.md: is given twice"),
         (("book.md", "-c", "gone"), "no collection 'gone'"),
         (("book.md",), "collection is missing"),
-        (("book.md", "-c", "docs", "--as", "agent:gone"), "there is no agent 'gone'"),
         (("book.md", "-c", "docs", "--chunk-tokens", "3"), "chunk_tokens must be from 64 to 8000"),
     ],
 )

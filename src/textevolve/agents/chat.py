@@ -11,9 +11,9 @@ import datetime
 import hashlib
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from contextlib import aclosing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeAlias
 
@@ -58,35 +58,11 @@ class Learned:
     error: str = ""
 
 
-class Quiet:
-    """Counts the answers that are being written, so that learning can wait until there is none."""
-
-    def __init__(self) -> None:
-        self._answers = 0
-        self._none = asyncio.Event()
-        self._none.set()
-
-    @contextmanager
-    def broken(self) -> Generator[None]:
-        """Hold up learning while an answer is written."""
-        self._answers += 1
-        self._none.clear()
-        try:
-            yield
-        finally:
-            self._answers -= 1
-            if not self._answers:
-                self._none.set()
-
-    async def wait(self) -> None:
-        await self._none.wait()
-
-
 class Learner:
-    """Makes memories of turns, one after the other, while it is quiet."""
+    """Makes memories of turns, one after the other."""
 
-    def __init__(self, learn: Learn, quiet: Quiet) -> None:
-        self._learn, self._quiet = learn, quiet
+    def __init__(self, learn: Learn) -> None:
+        self._learn = learn
         self._waiting: deque[tuple[FinishedTurn, asyncio.Future[Learned]]] = deque()
         self._task: asyncio.Task[None] | None = None
 
@@ -100,7 +76,6 @@ class Learner:
 
     async def _work(self) -> None:
         while self._waiting:
-            await self._quiet.wait()
             turn, learned = self._waiting[0]
             try:
                 learned.set_result(Learned(turn, await self._learn(turn)))
@@ -285,7 +260,6 @@ class ChatParts:
         forget: Closes a memory.
         learner: Makes memories of turns; None if nothing is to be learned.
         condense: Summarises what the prompt has no room for; None leaves it out.
-        quiet: Is broken while an answer is written.
     """
 
     persona: Persona
@@ -300,7 +274,6 @@ class ChatParts:
     forget: Callable[[Memory], Awaitable[None]] | None = None
     learner: Learner | None = None
     condense: Condense | None = None
-    quiet: Quiet = field(default_factory=Quiet)
 
 
 class AgentChat:
@@ -383,11 +356,10 @@ class AgentChat:
             raise InputError("an answer is being written; wait for it, or stop it")
         self._busy = True
         try:
-            with self.parts.quiet.broken():
-                await self._take_message(text)
-                async with aclosing(self._answer()) as events:
-                    async for event in events:
-                        yield event
+            await self._take_message(text)
+            async with aclosing(self._answer()) as events:
+                async for event in events:
+                    yield event
         finally:
             self._busy = False
 

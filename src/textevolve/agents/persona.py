@@ -218,13 +218,12 @@ class Proposals:
 def batch_memories(
     memories: Sequence[MemoryRecord], plan: PersonaPlan
 ) -> list[tuple[MemoryRecord, ...]]:
-    """Those that are trusted, the newest of them, in batches that fit into a prompt."""
-    trusted = [one for one in memories if one.origin.trust >= plan.min_trust][-plan.newest :]
-    batches = list[tuple[MemoryRecord, ...]]()
-    while trusted:
-        number = count_fitting([one.text for one in trusted], plan.budget)
-        batches.append(tuple(trusted[:number]))
-        trusted = trusted[number:]
+    """Batches that fit into a prompt."""
+    left, batches = list(memories), list[tuple[MemoryRecord, ...]]()
+    while left:
+        number = count_fitting([one.text for one in left], plan.budget)
+        batches.append(tuple(left[:number]))
+        left = left[number:]
     return batches
 
 
@@ -345,35 +344,19 @@ async def choose_changes(
     Raises:
         AnswerError: no usable answer came.
     """
-    left, refused = _joinalike(proposed), list[RefusedChange]()
-    while len(left) > GROUP:
-        kept = list[PersonaChange]()
+    left, refused = list(proposed), list[RefusedChange]()
+    chosen = len(left) < 2
+    while not chosen:
+        chosen, kept = len(left) <= GROUP, list[PersonaChange]()
         for begin in range(0, len(left), GROUP):
             found = await _choose(model, sentences, left[begin : begin + GROUP], plan)
             kept += found.changes
             refused += found.refused
-        if len(kept) >= len(left):  # as with more wanted than a group holds
+        if not chosen and len(kept) >= len(left):  # as with more wanted than a group holds
             refused += [_not_chosen(one) for one in kept[GROUP:]]
             kept = kept[:GROUP]
         left = kept
-    if len(left) > 1:
-        found = await _choose(model, sentences, left, plan)
-        return Proposals(found.changes, (*refused, *found.refused))
     return Proposals(tuple(left), tuple(refused))
-
-
-def _joinalike(proposed: Sequence[PersonaChange]) -> list[PersonaChange]:
-    """Edits in nearly the same words made into one, with the memories of all."""
-    found = list[PersonaChange]()
-    for one in proposed:
-        for place, other in enumerate(found):
-            same = (one.action, one.sentence) == (other.action, other.sentence)
-            if same and alike(one.text, other.text):
-                found[place] = _join(other, one)
-                break
-        else:
-            found.append(one)
-    return found
 
 
 def _join(one: PersonaChange, other: PersonaChange) -> PersonaChange:

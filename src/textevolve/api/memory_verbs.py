@@ -158,10 +158,8 @@ class MemoryVerbs(Opener):
 
     async def integrate_memories(
         self,
-        agent: str | None = None,
+        agent: str,
         *,
-        sources: Iterable[str] = (),
-        into: str | None = None,
         threshold: float | None = None,
         always: bool | None = None,
         questions: int | None = None,
@@ -173,13 +171,11 @@ class MemoryVerbs(Opener):
         seed: int | None = None,
         name: str = "",
     ) -> Integration:
-        """Draw insights from an agent's memories (reflection), when enough importance has gathered.
-        `agent`: NAME or NAMESPACE/NAME; or `sources` and `into` name collections."""
+        """Draw insights from the memories of an agent, NAME or NAMESPACE/NAME, when enough
+        importance has gathered (reflection)."""
         spec = specify(
             "integrate-memories",
             agent=agent,
-            sources=tuple(sources),
-            into=into,
             threshold=threshold,
             always=always,
             questions=questions,

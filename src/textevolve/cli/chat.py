@@ -79,17 +79,13 @@ def _chat(**given: Any) -> None:
             talk.take_lines(sys.stdin)
         talk.finish()
     except KeyboardInterrupt:
-        talk.report_session()
         if talk.interactive and not process.is_terminated():
             talk.finish()  # unless it comes again
         raise
-    except TextEvolveError:
-        talk.report_session()
-        raise
     finally:
         chat.close()
-    if command.once is None:
-        talk.report_session()
+        if command.once is None:
+            talk.report_session()
 
 
 def _report_waiting(event: Event) -> None:
@@ -163,10 +159,9 @@ class Talk:
         else:
             self._print("\n" if self.streams else f"{answer.text}\n")
         if answer.interrupted:
-            say("[stopped]" if answer.text.strip() else "[stopped; /retry asks again]")
+            say("[stopped]")
         elif answer.finish_reason == "length":
-            tokens = self.plan.request.options.answer_tokens
-            say(f"[cut at {tokens:,} tokens; see --answer-tokens]")
+            say("[cut at the limit of tokens; see --answer-tokens]")
         elif not answer.text.strip():
             say(f"[no text came: {answer.finish_reason}]")
 
@@ -191,11 +186,8 @@ class Talk:
     def _welcome(self) -> None:
         plan, messages = self.plan, self.plan.messages
         say(f"{plan.agent.full_name}, by {plan.model}; /help lists commands, /quit ends")
-        if plan.request.options.memory and plan.agent.spec.memories is None:
-            say("this agent keeps no memories of chats: it names no collection for them")
         if messages:
-            last = shorten(messages[-1].text, 200)
-            say(f"session {plan.session}, {count(len(messages), 'message')}; the last: {last}")
+            say(f"session {plan.session}; the last message: {shorten(messages[-1].text, 200)}")
         if messages and messages[-1].role == "user":
             say("it has no answer yet; /retry asks for one")
 
@@ -216,10 +208,8 @@ class Talk:
         if not memories:
             say("nothing was recalled for the last message")
         for number, memory in enumerate(memories, 1):
-            parts = ", ".join(f"{name} {part:.2f}" for name, part in memory.parts.items())
-            score = "" if memory.score is None else f"score {memory.score:.2f}"
             print(f"{number}. {visible(memory.text)}")
-            print(f"   {memory.source}; {score} ({parts}); {memory.id}")
+            print(f"   {memory.source}; score {memory.score or 0:.2f}; {memory.id}")
 
     def _forget(self, which: str) -> None:
         for number, memory in enumerate(self.chat.recalled.memories, 1):
@@ -234,13 +224,12 @@ class Talk:
             if learned.error:
                 say(f"[no memories were made of a turn: {learned.error}]")
             elif learned.ids:
-                say(f"[{count(len(learned.ids), 'memory').replace('memorys', 'memories')} kept]")
+                say(f"[memories kept: {len(learned.ids)}]")
 
     def finish(self) -> None:
         """Make memories of what is left; an interrupt leaves it for the next chat."""
         if self.chat.unlearned and sys.stderr.isatty():
-            turns = count(self.chat.unlearned, "turn")
-            say(f"making memories of {turns}; Ctrl-C leaves that to the next chat")
+            say("making memories; Ctrl-C leaves that to the next chat")
         self.chat.finish()
         self._report_learned()
 

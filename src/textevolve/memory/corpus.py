@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from itertools import chain
@@ -90,15 +89,12 @@ def parse_document(source: str, text: str, format: DocumentFormat) -> Document:
 
 
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
-_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _CODE = re.compile(r" {0,3}(```+|~~~+)")
-_PLAIN = re.compile(r" {0,3}(?![-*+>|#]|\d+[.)])\S")
-"""A line that a line below can make a heading of: no list, quotation or table."""
 
 
 def _markdown_headings(text: str) -> Iterator[Heading]:
-    """Those with marks before them, and those with a line below, but for what stands in code."""
-    at, code, before, above = 0, "", "", ""
+    """Lines that begin with marks, but for what stands in code."""
+    at, code = 0, ""
     for line in text.splitlines(keepends=True):
         bare = line.rstrip()
         if code:
@@ -106,20 +102,10 @@ def _markdown_headings(text: str) -> Iterator[Heading]:
             code = "" if closing and closing[1].startswith(code) else code
         elif opening := _CODE.match(bare):
             code = opening[1]
-        elif found := _ATX.match(bare):
-            title = re.sub(r"[ \t]+#+$", "", found[2] or "").strip()
-            yield Heading(at, at + len(line), len(found[1]), _shorten(title))
-        elif _UNDERLINE.match(bare) and _PLAIN.match(before) and not above.strip():
-            level = 1 if "=" in bare else 2
-            start = at - len(before)
-            yield Heading(start, at + len(line), level, _shorten(before.strip()))
-        above, before = before, line
+        elif heading := _ATX.match(bare):
+            title = " ".join(re.sub(r"[ \t]+#+$", "", heading[2] or "").split())
+            yield Heading(at, at + len(line), len(heading[1]), title[:LONGEST_TITLE])
         at += len(line)
-
-
-def _shorten(title: str) -> str:
-    line = " ".join(title.split())
-    return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1] + "…"
 
 
 _HIDDEN = frozenset({"script", "style", "template"})
@@ -128,13 +114,12 @@ _MARKS: Mapping[str, str] = {
     **dict.fromkeys(("br", "tr", "option"), "\n"),
     **dict.fromkeys(("td", "th"), " "),
     "li": "\n- ",
-    "pre": "\n\n```\n",
 }
 """What a tag begins with in Markdown; those of blocks are a blank line, and so is their end."""
 _BLOCKS = frozenset(
     {"address", "article", "aside", "blockquote", "body", "dd", "details", "div", "dl", "dt"}
     | {"fieldset", "figcaption", "figure", "footer", "form", "header", "hr", "main", "nav", "ol"}
-    | {"p", "section", "summary", "table", "title", "ul", "h1", "h2", "h3", "h4", "h5", "h6"}
+    | {"p", "pre", "section", "summary", "table", "title", "ul", "h1", "h2", "h3", "h4", "h5", "h6"}
 )
 
 
@@ -144,7 +129,7 @@ class _HtmlText(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self._parts: list[str] = []
-        self._hidden, self._code = 0, 0
+        self._hidden = 0
 
     @property
     def markdown(self) -> str:
@@ -153,21 +138,17 @@ class _HtmlText(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._hidden += tag in _HIDDEN
-        self._code += tag == "pre"
         self._put(_MARKS.get(tag, "\n\n" if tag in _BLOCKS else ""))
 
     def handle_endtag(self, tag: str) -> None:
         self._hidden = max(0, self._hidden - (tag in _HIDDEN))
-        if tag == "pre" and self._code:
-            self._code -= 1
-            self._put("\n```\n\n")
-        elif tag in _BLOCKS:
+        if tag in _BLOCKS:
             self._put("\n\n")
 
     def handle_data(self, data: str) -> None:
-        text = data if self._code else re.sub(r"\s+", " ", data)
+        text = re.sub(r"\s+", " ", data)
         begins = not self._parts or self._parts[-1][-1] in " \n"
-        self._put(text.lstrip(" ") if begins and not self._code else text)
+        self._put(text.lstrip(" ") if begins else text)
 
     def _put(self, text: str) -> None:
         if text and not self._hidden:
@@ -348,36 +329,24 @@ def align_chunks(
     """What becomes of each chunk, in their order, and then of memories whose chunks are gone.
 
     A chunk with the same words under the same headings stays as it is. Of the others one takes the
-    place of the memory with its words (a heading was renamed), else of one under its headings.
+    place of a memory under its headings.
     """
-    new = list(chunks)
+    new, left = list(chunks), list(kept)
     steps: dict[int, ChunkStep] = {}
-    left = list(kept)
 
-    def pair(
-        action: ChunkAction,
-        old: Callable[[KeptChunk], Hashable],
-        fresh: Callable[[Chunk], Hashable],
-    ) -> None:
-        waiting = defaultdict[Hashable, deque[KeptChunk]](deque)
-        for one in left:
-            waiting[old(one)].append(one)
-        for place, chunk in enumerate(new):
-            if place not in steps and (found := waiting[fresh(chunk)]):
-                steps[place] = ChunkStep(action, chunk, found.popleft().id)
-        taken = {step.memory for step in steps.values()}
-        left[:] = [one for one in left if one.id not in taken]
+    def take(action: ChunkAction, place: int, fits: Callable[[KeptChunk], bool]) -> None:
+        if place not in steps and (old := next(filter(fits, left), None)):
+            steps[place] = ChunkStep(action, new[place], old.id)
+            left.remove(old)
 
-    digests = {chunk.position: digest(chunk.text) for chunk in new}
-    pair(
-        "keep",
-        lambda one: (one.source, one.role, one.digest),
-        lambda chunk: (chunk.source_in(document), role, digests[chunk.position]),
-    )
-    pair("replace", lambda one: one.digest, lambda chunk: digests[chunk.position])
-    pair("replace", lambda one: one.source, lambda chunk: chunk.source_in(document))
+    for place, chunk in enumerate(new):
+        words = (chunk.source_in(document), role, digest(chunk.text))
+        take("keep", place, lambda old, w=words: (old.source, old.role, old.digest) == w)
+    for place, chunk in enumerate(new):
+        source = chunk.source_in(document)
+        take("replace", place, lambda old, s=source: old.source == s)
     placed = [steps.get(place, ChunkStep("add", chunk)) for place, chunk in enumerate(new)]
-    return [*placed, *(ChunkStep("close", memory=one.id) for one in left)]
+    return [*placed, *(ChunkStep("close", memory=old.id) for old in left)]
 
 
 def change_chunks(
@@ -440,19 +409,17 @@ def voice_prompt() -> Template:
     return memory_prompt("voice", "role", "persona", "source", "passage")
 
 
-async def voice_chunk(
-    model: Model, chunk: Chunk, document: str, role: str, persona: str, seed: int
-) -> ToldChunk:
+async def voice_chunk(model: Model, chunk: Chunk, document: str, role: str, seed: int) -> ToldChunk:
     """A chunk as a role would retell it; in the document's own words where no usable answer came.
 
     Raises:
         ModelError: the model cannot be asked.
     """
     words = chunk.text.strip()
-    nonce = draw_nonce((words, persona), seed)
+    nonce = draw_nonce((words, ""), seed)
     prompt = voice_prompt().render(
         role=role,
-        persona=fence("persona", sanitize(persona, nonce)[0], nonce) if persona else "",
+        persona="",
         source=" ".join(sanitize(chunk.source_in(document), nonce)[0].split()),
         passage=fence("passage", sanitize(words, nonce)[0], nonce),
     )

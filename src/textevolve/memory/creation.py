@@ -2,8 +2,7 @@
 
 All changes of a dialogue are made in one step, under the key of the dialogue, so that it is taken
 in whole or not at all, and never twice. The key is a hash of its turns: of a dialogue that has gone
-on since, only the new turns are read. What was taken in before is decided again, from the version
-of the collection that it was decided upon, so that a journal has all answers.
+on since, only the new turns are read. Of what was taken in before, its memories tell.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import time
 
-from textevolve.errors import BudgetError, ConflictError, ModelError
 from textevolve.llm.model import Model
 from textevolve.memory.extraction import (
     CreationSettings,
@@ -38,27 +36,21 @@ from textevolve.memory.record import (
     Change,
     ChangeSource,
     DialogueTurn,
-    MemoryRecord,
     NewMemory,
     Origin,
     Supersede,
 )
 
-TIMES_DECIDED = 4
-"""How often a dialogue is decided while others change the same memories."""
-
 
 @dataclass(frozen=True, slots=True)
 class CreatedMemories:
     """What became of a dialogue. `decisions` in the order of its points. `applied`: the change of
-    the collection, None where nothing was written. `first`: so many turns were taken in before.
-    `whole`: the decisions are all there; else those of an earlier time, of which no journal tells,
-    as far as the memories themselves do."""
+    the collection, None where nothing was written; of a repeated one the decisions are what its
+    memories tell. `first`: so many turns were taken in before."""
 
     decisions: tuple[PointDecision, ...]
     applied: Applied | None = None
     first: int = 0
-    whole: bool = True
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -89,12 +81,14 @@ async def create_memories(
     place of the hash of the dialogue. `write`: False decides, and keeps nothing.
 
     Raises:
-        InputError: there is no such collection. ConflictError: others change the same memories all
-            the time. ModelError: the model or the embedder gave no usable answer, and nothing was
+        InputError: there is no such collection. ConflictError: others changed the same memories
+            meanwhile. ModelError: the model or the embedder gave no usable answer, and nothing was
             kept. BudgetError: a limit was reached first, and nothing was kept.
     """
     ground = Ground(store, embed, model, await store.collection(collection), settings)
     start = await find_start(ground, dialogue, source)
+    if start.known is not None:
+        return await tell_kept(ground, start.known)
     points = await extract_points(model, dialogue, settings, start.first)
     return await keep_points(ground, points, start, source, write=write)
 
@@ -146,60 +140,29 @@ async def keep_points(
     write: bool = True,
 ) -> CreatedMemories:
     """Decide what becomes of points, and make all changes at once; see `create_memories`."""
-    if start.known is not None:
-        return await recall_decisions(ground, points, start)
     name = ground.collection.name
-    for last in (*[False] * (TIMES_DECIDED - 1), True):
-        collection = await ground.store.collection(name)
-        done = await reconcile(ground, points, collection.version)
-        if not write:
-            return CreatedMemories(_decisions(done), None, start.first)
-        changes = [_change(draft, source) for draft in done.drafts]
-        try:
-            applied = await ground.store.apply(name, changes, ChangeSource(start.key, source.label))
-        except ConflictError:
-            if last:
-                raise
-            continue
-        if applied.repeated:  # another process was faster with the same dialogue
-            return await recall_decisions(ground, points, replace(start, known=applied))
-        return CreatedMemories(_decisions(done, applied.ids), applied, start.first)
-    raise AssertionError("the last time returns or raises")
+    collection = await ground.store.collection(name)
+    done = await reconcile(ground, points, collection.version)
+    if not write:
+        return CreatedMemories(_decisions(done), None, start.first)
+    changes = [_change(draft, source) for draft in done.drafts]
+    applied = await ground.store.apply(name, changes, ChangeSource(start.key, source.label))
+    if applied.repeated:  # another process was faster with the same dialogue
+        return await tell_kept(ground, applied)
+    return CreatedMemories(_decisions(done, applied.ids), applied, start.first)
 
 
-async def recall_decisions(
-    ground: Ground, points: Sequence[DialoguePoint], start: Start
-) -> CreatedMemories:
-    """The decisions about a dialogue that was taken in before, made again from what was known then;
-    where no answers are to be had for that, what its memories tell."""
-    assert start.known is not None
-    known = replace(start.known, repeated=True)
-    held = await ground.store.get(known.ids)
-    try:
-        done = await reconcile(ground, points, known.base)
-        if [draft.decision.text for draft in done.drafts] == [one.text for one in held]:
-            return CreatedMemories(_decisions(done, known.ids), known, start.first)
-    except (ModelError, BudgetError):
-        pass
-    return await tell_kept(ground, start, held)
-
-
-async def tell_kept(
-    ground: Ground, start: Start, held: Sequence[MemoryRecord] | None = None
-) -> CreatedMemories:
-    """What the memories of a dialogue tell of how they came to be, without asking anything."""
-    assert start.known is not None
-    kept = await ground.store.get(start.known.ids) if held is None else held
+async def tell_kept(ground: Ground, known: Applied) -> CreatedMemories:
+    """What the memories of a dialogue that was taken in before tell of how they came to be."""
     decisions: list[PointDecision] = []
-    for one in kept:
+    for one in await ground.store.get(known.ids):
         origin = one.origin
         point = DialoguePoint(one.text, origin.turn, origin.author, one.importance, origin.trust)
         before = tuple(each.text for each in await ground.store.get(one.supersedes))
         action = "update" if before else "add"
         made = PointDecision(point, action, one.reason, "rule", (), before, one.text, one.id)
         decisions.append(made)
-    known = replace(start.known, repeated=True)
-    return CreatedMemories(tuple(decisions), known, start.first, whole=False)
+    return CreatedMemories(tuple(decisions), replace(known, repeated=True))
 
 
 def _decisions(done: Reconciled, ids: Sequence[str] = ()) -> tuple[PointDecision, ...]:

@@ -1,12 +1,10 @@
 """What an evaluation of a memory system gives: its records, and what is made of them all.
 
-Records are taken in one by one and not kept: sums make the metrics, and a few judgements of each
-task, the worst first, are remembered for people to look at.
+Records are taken in one by one and not kept: sums make the metrics.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -16,7 +14,6 @@ from typing import Any, TypeAlias
 from textevolve.evaluation import Failure, Usage
 from textevolve.memory_eval.dataset import Malformed
 from textevolve.memory_eval.judgement import (
-    LABELS,
     Label,
     MemoryJudgement,
     MemoryVerdict,
@@ -26,8 +23,6 @@ from textevolve.memory_eval.metrics import JudgementSums, MemoryMetrics, compute
 
 TEXT_KEPT = 20_000
 """Characters of a text that a record keeps; the journal has all of it."""
-REMEMBERED = 250
-REMEMBERED_TEXT = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +77,6 @@ class MemoryEvaluation:
     _failures: Counter[tuple[Task, str]] = field(default_factory=Counter[tuple[Task, str]])
     _sessions: int = 0
     _expected: int = 0
-    _worst: dict[Task, list[tuple[float, int, MemoryJudgement]]] = field(
-        default_factory=dict[Task, list[tuple[float, int, MemoryJudgement]]]
-    )
 
     @cached_property
     def metrics(self) -> MemoryMetrics:
@@ -144,20 +136,6 @@ class MemoryEvaluation:
         else:
             self.counts["judged"] += 1
             self.labels[task, outcome.label] += 1
-        self._remember(judgement)
-
-    def _remember(self, judgement: MemoryJudgement) -> None:
-        kept = self._worst.setdefault(judgement.subject.task, [])
-        entry = (badness(judgement), -sum(self.counts.values()), judgement)
-        if len(kept) < REMEMBERED:
-            heapq.heappush(kept, (*entry[:2], clip_texts(judgement, REMEMBERED_TEXT)))
-        elif entry[:2] > kept[0][:2]:
-            heapq.heapreplace(kept, (*entry[:2], clip_texts(judgement, REMEMBERED_TEXT)))
-
-    def worst(self, task: Task) -> list[MemoryJudgement]:
-        """The judgements to look at first: what failed, then from the worst to the best."""
-        found = (judgement for _, _, judgement in self._worst.get(task, ()))
-        return sorted(found, key=lambda j: (-badness(j), _place(j)))
 
 
 def collect(records: Iterable[EvaluationRecord], seed: int = 0) -> MemoryEvaluation:
@@ -179,29 +157,15 @@ def score_of(judgement: MemoryJudgement) -> float | None:
     return 1 - share if judgement.subject.source == "interference" else share
 
 
-def badness(judgement: MemoryJudgement) -> float:
-    """2 for what has no verdict, else 0 for the best label up to 1 for the worst."""
-    score, outcome = score_of(judgement), judgement.outcome
-    if score is None or isinstance(outcome, Failure):
-        return 2.0
-    wrong = isinstance(outcome.label, str) and not score
-    return 1 - (0.1 * LABELS[judgement.subject.task].index(outcome.label) if wrong else score)
-
-
-def _place(judgement: MemoryJudgement) -> tuple[str, int, int]:
-    subject = judgement.subject
-    return subject.user, subject.session, subject.item
-
-
-def clip_texts(judgement: MemoryJudgement, most: int = TEXT_KEPT) -> MemoryJudgement:
+def clip_texts(judgement: MemoryJudgement) -> MemoryJudgement:
     """With long texts cut, which they then say."""
-    texts = {name: _clip(text, most) for name, text in judgement.subject.texts.items()}
+    texts = {name: _clip(text) for name, text in judgement.subject.texts.items()}
     return replace(judgement, subject=replace(judgement.subject, texts=texts))
 
 
-def _clip(text: str, most: int) -> str:
-    left = len(text) - most
-    return text if left <= 0 else f"{text[:most]}… ({left:,} more characters)"
+def _clip(text: str) -> str:
+    left = len(text) - TEXT_KEPT
+    return text if left <= 0 else f"{text[:TEXT_KEPT]}… ({left:,} more characters)"
 
 
 def to_row(judgement: MemoryJudgement) -> dict[str, Any]:

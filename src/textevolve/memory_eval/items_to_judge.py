@@ -112,13 +112,13 @@ def judge_answer(
         question_type=question.type.strip(),
         difficulty=question.difficulty.strip(),
     )
-    if isinstance(answer, Failure):
-        return replace(subject, failure=answer)
-    return subject if answer is None else with_answer(subject, answer)
+    return with_answer(subject, answer)
 
 
-def with_answer(subject: Subject, answer: str | Failure) -> Subject:
-    """A question's subject with its answer, or with why there is none."""
+def with_answer(subject: Subject, answer: str | Failure | None) -> Subject:
+    """A question's subject with its answer, or with why there is none; None: not yet."""
+    if answer is None:
+        return subject
     if isinstance(answer, Failure):
         return replace(subject, failure=answer)
     return replace(subject, texts={**subject.texts, "answer": answer})

@@ -1,7 +1,7 @@
 """The benchmark's metrics out of judgements, each with an interval over users. Pure arithmetic.
 
-Every metric is a ratio of sums by user, and each memory type, question type and difficulty. Texts
-are not kept, so the sums stay small, and a bootstrap draw is a product of matrices. Two runs are
+Every metric is a ratio of sums by user, and each memory type and question type. Texts are not kept,
+so the sums stay small, and a bootstrap draw is a product of matrices. Two runs are
 compared on the users that both have, drawn together, so that what makes a user hard cancels out.
 
 `all` divides by all that was asked, so that what failed counts as not reached; `valid` leaves out
@@ -32,13 +32,11 @@ from textevolve.statistics.resampling import Array, draw_weights
 
 T = TypeVar("T")
 
-Side = Literal["type", "question_type", "difficulty"]
-SIDES: tuple[Side, ...] = ("type", "question_type", "difficulty")
-"""What judgements are told apart by: the memory type of a point, and two things of a question."""
+Side = Literal["type", "question_type"]
+"""What judgements are told apart by: the memory type of a point, and the type of a question."""
 
 SideValue: TypeAlias = tuple[Side, str]
-"""The judgements of one value of a side; the value is empty for the questions that have none where
-others have one."""
+"""The judgements of one value of a side."""
 
 OUTCOMES = ("asked", "valid", "skipped")
 CLASSES: tuple[str, ...] = tuple(
@@ -71,21 +69,16 @@ class JudgementSums:
 
     @property
     def parts(self) -> tuple[SideValue, ...]:
-        """All there is something of, sorted on each side, questions of which a side is not said
-        last; nothing on a side that is never named."""
-        parts = {part for row in self.sums.values() for part in row if part is not None}
-        named = {side for side, value in parts if value}
-        order = sorted(parts, key=lambda part: (SIDES.index(part[0]), not part[1], part[1]))
-        return tuple(part for part in order if part[0] in named)
+        """All there is something of, sorted."""
+        return tuple(sorted({part for row in self.sums.values() for part in row if part}))
 
     def add(self, judgement: MemoryJudgement) -> None:
         subject = judgement.subject
         parts: list[SideValue | None] = [None]
         if subject.type:
             parts.append(("type", subject.type))
-        if subject.task == "question":
+        if subject.question_type:
             parts.append(("question_type", subject.question_type))
-            parts.append(("difficulty", subject.difficulty))
         row = self.sums.setdefault(subject.user, {})
         for name, amount in _contributions(subject, judgement.outcome):
             for part in parts:
@@ -174,12 +167,11 @@ that was kept counts too, as published), `updated` that of correct updates, `mem
 """
 
 QUESTION_METRICS: Mapping[str, Task] = {n: t for n, t in METRICS.items() if t == "question"}
-"""What there is for each question type and difficulty."""
+"""What there is for each question type."""
 
 SIDE_METRICS: Mapping[Side, Mapping[str, Task]] = {
     "type": TYPE_METRICS,
     "question_type": QUESTION_METRICS,
-    "difficulty": QUESTION_METRICS,
 }
 
 
@@ -241,25 +233,15 @@ class Minutes:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerMetrics:
-    """How questions of one kind were answered: `metrics` by the names in `QUESTION_METRICS`."""
-
-    metrics: Mapping[str, MetricPair]
-    coverage: Coverage
-
-
-@dataclass(frozen=True, slots=True)
 class MemoryMetrics:
     """`overall` by the names in `METRICS`; `by_type` by memory type, then those in `TYPE_METRICS`;
-    a type of which there is no point has no entry. The other two are by what the data says of its
-    questions, an empty name being that of those of which it says nothing; where it says nothing of
-    any, there is no entry."""
+    a type of which there is no point has no entry. `by_question_type` by what the data says of its
+    questions, then those in `QUESTION_METRICS`."""
 
     users: int
     overall: Mapping[str, MetricPair]
     by_type: Mapping[str, Mapping[str, MetricPair]]
-    by_question_type: Mapping[str, AnswerMetrics]
-    by_difficulty: Mapping[str, AnswerMetrics]
+    by_question_type: Mapping[str, Mapping[str, MetricPair]]
     coverage: Mapping[Task, Coverage]
     minutes: Minutes
 
@@ -281,17 +263,11 @@ def compute_metrics(
         names = METRICS if part is None else SIDE_METRICS[part[0]]
         by_kind = [_estimates(table, drawn, kind, names, reasons) for kind in KINDS]
         pairs[part] = {name: MetricPair(*(of[name] for of in by_kind)) for name in names}
-    answers = {
-        part: AnswerMetrics(pairs[part], _coverage(table, "question"))
-        for part, table in zip(parts, tables, strict=True)
-        if part is not None
-    }
     return MemoryMetrics(
         users=len(tables[0]),
         overall=pairs[None],
         by_type=_on_side("type", pairs),
-        by_question_type=_on_side("question_type", answers),
-        by_difficulty=_on_side("difficulty", answers),
+        by_question_type=_on_side("question_type", pairs),
         coverage={task: _coverage(tables[0], task) for task in TASKS},
         minutes=Minutes(**{name: round(spent / 60, 9) for name, spent in tally.seconds.items()}),
     )
@@ -366,17 +342,11 @@ def _missing_reason(name: str, task: Task, table: Array, reasons: Mapping[Task, 
     for needed in tasks:
         if needed in reasons:
             return reasons[needed]
-    for needed in tasks:
         if not _at(table, f"{needed}_asked").any():
             return f"nothing of {needed} was asked"
         if not _at(table, f"{needed}_valid").any():
             return f"no judgement of {needed} is usable"
-    return {
-        "fmr": "there is no interference point with a verdict",
-        "target_precision": "no memory is included in the gold",
-        "f1": "there is no target precision or no recall",
-        "weighted_recall": "no point has an importance",
-    }.get(name, "there is no point to count")
+    return "there is nothing to divide by"
 
 
 def draw_tables(tables: Sequence[Array], draws: int, seed: int) -> Iterator[Array | None]:
@@ -413,10 +383,6 @@ def to_json(metrics: MemoryMetrics) -> dict[str, Any]:
     made = asdict(metrics)
     for task, one in metrics.coverage.items():
         made["coverage"][task] |= {"failed": one.failed, "share": one.share}
-    for side in ("by_question_type", "by_difficulty"):
-        for name, answers in getattr(metrics, side).items():
-            one = answers.coverage
-            made[side][name]["coverage"] |= {"failed": one.failed, "share": one.share}
     made["minutes"]["total"] = metrics.minutes.total
     return made
 
@@ -441,73 +407,39 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class DifferencePair:
-    all: Difference
-    valid: Difference
-
-
-@dataclass(frozen=True, slots=True)
 class MemoryComparison:
-    """`users` are in both runs; only they are compared. The metrics are told apart as in
-    `MemoryMetrics`."""
+    """`users` are in both runs; only they are compared. `overall`: metrics of all that was asked,
+    by the names in `METRICS`."""
 
     users: tuple[str, ...]
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
-    overall: Mapping[str, DifferencePair]
-    by_type: Mapping[str, Mapping[str, DifferencePair]]
-    by_question_type: Mapping[str, Mapping[str, DifferencePair]]
-    by_difficulty: Mapping[str, Mapping[str, DifferencePair]]
+    overall: Mapping[str, Difference]
 
 
 def compare_metrics(
     first: JudgementSums, second: JudgementSums, *, draws: int = DRAWS, seed: int = 0
 ) -> MemoryComparison:
     """Compare two runs; without a user in common there is no metric."""
-    both = (first, second)
     users = sorted(set(first.users) & set(second.users))
-    parts = (None, *dict.fromkeys((*first.parts, *second.parts))) if users else ()
-    tables = [np.concatenate([run.table(part, users) for run in both], axis=1) for part in parts]
-    measured = [_measures_integrity(run.table(None, users)) for run in both]
-    pairs: dict[SideValue | None, dict[str, DifferencePair]] = {}
-    for part, table, drawn in zip(parts, tables, draw_tables(tables, draws, seed), strict=True):
-        names = METRICS if part is None else SIDE_METRICS[part[0]]
-        by_kind = [_differences(table, drawn, kind, names, measured) for kind in KINDS]
-        pairs[part] = {name: DifferencePair(*(of[name] for of in by_kind)) for name in names}
+    table = np.concatenate([run.table(None, users) for run in (first, second)], axis=1)
+    (drawn,) = draw_tables([table], draws, seed)
     return MemoryComparison(
         users=tuple(users),
         only_first=tuple(sorted(set(first.users) - set(users))),
         only_second=tuple(sorted(set(second.users) - set(users))),
-        overall=pairs.get(None, {}),
-        by_type=dict(sorted(_on_side("type", pairs).items())),
-        by_question_type=dict(sorted(_on_side("question_type", pairs).items())),
-        by_difficulty=dict(sorted(_on_side("difficulty", pairs).items())),
+        overall=_differences(table, drawn) if users else {},
     )
 
 
-def _measures_integrity(table: Array) -> bool:
-    return any(_at(table, f"integrity_{end}").any() for end in ("asked", "skipped"))
-
-
-def _differences(
-    table: Array,
-    drawn: Array | None,
-    kind: MetricKind,
-    names: Mapping[str, Task],
-    measured: Sequence[bool],
-) -> dict[str, Difference]:
-    """`table`, `drawn`: the sums of both runs side by side. `measured`: whether each run measures
-    integrity; where not, a figure made of integrity and updates has but a part."""
-    totals = [ratios(side, kind) for side in np.split(table.sum(axis=0), 2)]
-    resampled = [] if drawn is None else [ratios(s, kind) for s in np.split(drawn, 2, axis=1)]
+def _differences(table: Array, drawn: Array | None) -> dict[str, Difference]:
+    """`table`, `drawn`: the sums of both runs side by side."""
+    totals = [ratios(side, "all") for side in np.split(table.sum(axis=0), 2)]
+    resampled = [] if drawn is None else [ratios(s, "all") for s in np.split(drawn, 2, axis=1)]
     differences: dict[str, Difference] = {}
-    for name, task in names.items():
-        values: list[float | None] = []
-        for total, has_integrity in zip(totals, measured, strict=True):
-            value = tidy(divide(*total[name]))
-            missing = math.isnan(value) or (task == "integrity" and not has_integrity)
-            values.append(None if missing else value)
-        first, second = values
+    for name in METRICS:
+        values = [tidy(divide(*total[name])) for total in totals]
+        first, second = (None if math.isnan(value) else value for value in values)
         if first is None or second is None:
             runs = [run for run, v in (("first", first), ("second", second)) if v is None]
             reason = f"not measured in the {' and the '.join(runs)} run"

@@ -16,7 +16,6 @@ from typing import Any
 
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, ModelError, SettingsError
 from textevolve.evaluation import Failure, Usage
-from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.journal import Journal
 from textevolve.llm.model import Message, Model, Request, Response, request_key
 from textevolve.llm.refusals import one_line
@@ -26,7 +25,6 @@ from textevolve.memory_eval.items_to_judge import (
     FoundMemories,
     PieceToJudge,
     Unanswered,
-    count_planned,
     judge_answer,
     judge_extraction,
     judge_update,
@@ -40,9 +38,6 @@ QUESTION_LIMIT = 20
 
 FAILURES_IN_A_ROW = 10
 """After so many operations without one that succeeded, a system is taken to be broken."""
-
-FEEDING = "feeding"
-"""The step of a session. Its end has as value how many judgements it gives more than planned."""
 
 
 def write_operation(verb: str, user: str, session: int, **arguments: Any) -> Request:
@@ -178,7 +173,7 @@ async def open_instance(
 
 
 async def feed(
-    user: User, key: str, can: Capabilities, instance: Model, listener: Listener = silence
+    user: User, key: str, can: Capabilities, instance: Model
 ) -> AsyncGenerator[PieceToJudge]:
     """Give a system a user's sessions, and yield what is to be judged as soon as it is known.
 
@@ -189,9 +184,7 @@ async def feed(
         StoreError: an outcome cannot be kept.
     """
     for session in user.sessions:
-        place = {"session": session.index + 1, "sessions": len(user.sessions)}
-        listener(StepStarted(user.id, FEEDING, place))
-        number = 0
+        number, stopped = 0, ""
         feeding = SessionFeeding(user.id, key, session, can, instance)
         try:
             async with aclosing(feeding.run()) as pieces:
@@ -199,10 +192,10 @@ async def feed(
                     number += 1
                     yield piece
         except LimitReached as error:
-            yield SessionTimes(user.id, session.index, number, **feeding.spent, stopped=str(error))
+            stopped = str(error)
+        yield SessionTimes(user.id, session.index, number, **feeding.spent, stopped=stopped)
+        if stopped:
             return
-        yield SessionTimes(user.id, session.index, number, **feeding.spent)
-        listener(StepFinished(user.id, FEEDING, number - count_planned(session)))
 
 
 @dataclass

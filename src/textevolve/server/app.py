@@ -123,7 +123,7 @@ async def open_state(
         limits = await stack.enter_async_context(open_limits(resources))
         relays = Relays(serving, await stack.enter_async_context(AsyncExitStack()))
         stack.push_async_callback(relays.aclose)
-        chats = Chats(serving.bench, shared=True)
+        chats = Chats(serving.bench)
         stack.push_async_callback(chats.aclose)
         # Studies that name no model ask the one that judges without one of their own ask.
         own = settings.model_copy(update={"model": serving.bench.default_model or settings.model})

@@ -23,7 +23,6 @@ from textevolve.agents.chat import (
     ChatParts,
     Learner,
     Persona,
-    Quiet,
 )
 from textevolve.agents.resources import StoredAgent, split_name
 from textevolve.agents.session import FinishedTurn, SessionKeeper, SessionMessage
@@ -232,13 +231,10 @@ class Chats:
     then still to be learned of stored sessions is learned another time.
     """
 
-    def __init__(self, bench: Workbench, *, shared: bool = False) -> None:
-        """`shared`: many people chat at once, so only a model that runs on this machine is kept
-        from learning while any of them waits for an answer."""
-        self._bench, self._shared = bench, shared
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
         self._learners: dict[tuple[str, ...], Learner] = {}
         self._unkept: dict[str, _UnkeptKeeper] = {}
-        self._quiet = Quiet()
 
     async def plan(self, request: ChatRequest) -> ChatPlan:
         """Plan a chat of the workbench's store; agents that name no model speak by its first one.
@@ -257,7 +253,7 @@ class Chats:
             key = (agent.id, collection, plan.model)
             learner = self._learners.get(key)
             if learner is None:
-                learner = Learner(partial(self._learn, plan, collection), self._quiet_for(plan))
+                learner = Learner(partial(self._learn, plan, collection))
                 self._learners[key] = learner
                 pending = await asyncio.to_thread(sessions.pending_turns, agent.id)
 
@@ -288,7 +284,6 @@ class Chats:
             forget=forget,
             learner=learner,
             condense=partial(_condense, bench, plan),
-            quiet=self._quiet_for(plan),
         )
         chat = AgentChat(parts, plan.session, plan.messages)
         if learner is not None:
@@ -297,10 +292,6 @@ class Chats:
 
     def _sessions(self, plan: ChatPlan) -> StoredSessions:
         return self._bench.resources.sessions(plan.agent.namespace)
-
-    def _quiet_for(self, plan: ChatPlan) -> Quiet:
-        waits = not self._shared or plan.model.startswith("local/")
-        return self._quiet if waits else Quiet()
 
     async def _learn(self, plan: ChatPlan, collection: str, turn: FinishedTurn) -> tuple[str, ...]:
         """Make memories of a turn. They come from its session up to there: what was learned of it

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing, closing
 from dataclasses import asdict, dataclass, field, replace
-from random import Random
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Usage, attempt
-from textevolve.llm.testing.answers import prose
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.llm.wrappers import replay_models
 from textevolve.memory.creation import (
     CreatedMemories,
     Start,
@@ -31,9 +28,8 @@ from textevolve.memory.creation import (
     tell_kept,
 )
 from textevolve.memory.extraction import CreationSettings, DialoguePoint, extract_points
-from textevolve.memory.index import MemoryMatch, MemoryQuery, MemoryStore
 from textevolve.memory.reconciliation import Action, Ground, PointDecision
-from textevolve.memory.record import ChangeSource, MemoryRecord
+from textevolve.memory.record import ChangeSource
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table
 from textevolve.settings import Settings
@@ -108,27 +104,24 @@ class _Read:
 
 @dataclass
 class _Work:
-    """Reads dialogues and keeps what they give. `past`: the ground on which only the journal
-    answers, for what was taken in before."""
+    """Reads dialogues and keeps what they give."""
 
     spec: CreateMemoriesSpec
     bench: Workbench
     ground: Ground
-    past: Ground
 
     async def read(self, placed: tuple[int, Case]) -> _Read:
         position, case = placed
         dialogue, began = dialogue_of(case), time.monotonic()
-        ground = self._about(self.ground, dialogue)
+        ground = self._about(dialogue)
         start = await find_start(ground, dialogue.turns, ChangeSource("", case.id))
-        if not dialogue.turns:
+        if not dialogue.turns or start.known is not None:
             return _Read(position, dialogue, start, ())
-        if start.known is None and self.bench.mode == "replay":
+        if self.bench.mode == "replay":
             return _Read(position, dialogue, start, Failure("skipped", "not taken in yet"))
         if self.bench.seconds_left == 0:
             late = Failure("skipped", "the time limit is reached")
             return _Read(position, dialogue, start, late)
-        ground = ground if start.known is None else self._about(self.past, dialogue)
         meter, at_once = UsageMeter(ground.model), self.bench.calls_per_case
         points = await attempt(
             extract_points(meter, dialogue.turns, ground.settings, start.first, at_once)
@@ -140,11 +133,9 @@ class _Work:
         """The record of a dialogue; all its changes are made here, or none."""
         dialogue, began, turns = read.dialogue, time.monotonic(), len(read.dialogue.turns)
         created: CreatedMemories | Failure = CreatedMemories(())
-        known = read.start.known is not None
-        ground = self._about(self.past if known else self.ground, dialogue)
-        meter = UsageMeter(ground.model)
+        meter = UsageMeter(self.ground.model)
         if turns:
-            keeping = self._keep(replace(ground, model=meter), read)
+            keeping = self._keep(replace(self._about(dialogue), model=meter), read)
             created = await attempt(keeping, ConflictError, InputError)
         failed = isinstance(created, Failure)
         return DialogueRecord(
@@ -160,43 +151,31 @@ class _Work:
     async def _keep(self, ground: Ground, read: _Read) -> CreatedMemories | Failure:
         source, turns = ChangeSource("", read.dialogue.id), read.dialogue.turns
         points, start = read.points, read.start
-        if isinstance(points, Failure):  # what another run took in, its memories tell
-            return points if start.known is None else await tell_kept(ground, start)
-        if start.known is None:
-            now = await find_start(ground, turns, source)
-            if now.known is not None:  # the same dialogue stood before this one
-                return await tell_kept(ground, now)
-            if now.first != start.first:  # its beginning did
-                start = now
-                points = await extract_points(ground.model, turns, ground.settings, start.first)
-        return await keep_points(ground, points, start, source, write=self.bench.mode == "live")
+        if isinstance(points, Failure):
+            return points
+        now = await find_start(ground, turns, source)
+        if now.known is not None:  # before this run, or by the same dialogue before this one
+            return await tell_kept(ground, now.known)
+        if now.first != start.first:  # its beginning stood before this one
+            points = await extract_points(ground.model, turns, ground.settings, now.first)
+        return await keep_points(ground, points, now, source, write=self.bench.mode == "live")
 
-    def _about(self, ground: Ground, dialogue: GivenDialogue) -> Ground:
+    def _about(self, dialogue: GivenDialogue) -> Ground:
         """With the settings for this dialogue: whose it is may stand beside it."""
         about = self.spec.about or dialogue.user
-        return replace(ground, settings=self.spec.model_copy(update={"about": about}))
+        return replace(self.ground, settings=self.spec.model_copy(update={"about": about}))
 
 
 async def run(
     spec: CreateMemoriesSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[DialogueRecord]:
-    work = await _open(spec, bench)
+    store, name = memories_of(bench, spec.collection)
+    ground = Ground(store, bench.embed, bench.model, await store.collection(name), spec)
+    work = _Work(spec, bench, ground)
     found = stream(enumerate(cases, 1), work.read, bench.concurrency, ahead=2)
     async with aclosing(found) as readings:
         async for read in readings:
             yield await work.keep(read)
-
-
-async def _open(spec: CreateMemoriesSpec, bench: Workbench) -> _Work:
-    store: MemoryStore
-    store, name = memories_of(bench, spec.collection)
-    if bench.mode == "rehearsed":
-        store = cast(MemoryStore, RehearsedMemories(store))
-    collection = await store.collection(name)
-    ground = Ground(store, bench.embed, bench.model, collection, spec)
-    kept = replace(bench, mode="replay", model_of=replay_models(bench.journal, dict))
-    past = replace(ground, embed=kept.embed, model=kept.model)
-    return _Work(spec, bench, ground, past)
 
 
 def find_row(record: DialogueRecord) -> Row:
@@ -367,36 +346,6 @@ def flatten(record: DialogueRecord) -> Iterator[Mapping[str, Any]]:
             "entities": list(point.entities),
             "near": [asdict(near) for near in one.near],
         }
-
-
-SHARE_NEAR = 0.6
-"""Of points, in a rehearsal, that something is near to."""
-WORDS = 16
-
-
-class RehearsedMemories:
-    """What making memories asks of a store: how many memories are near to a point is drawn. What
-    was taken in before is known from the real store."""
-
-    def __init__(self, real: MemoryStore) -> None:
-        self._real = real
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-    async def search(self, query: MemoryQuery) -> Sequence[MemoryMatch]:
-        rng = Random(query.text)
-        if rng.random() > SHARE_NEAR:
-            return ()
-        number = rng.randint(1, max(1, query.limit // 2))
-        made = (_record(f"{n}", query.collection, prose(rng, WORDS)) for n in range(number))
-        return [MemoryMatch(one, similarity=0.9) for one in made]
-
-
-def _record(id: str, collection: str, text: str) -> MemoryRecord:
-    return MemoryRecord(
-        id=id, collection=collection, kind="episodic", text=text, importance=0.5, created=0.0
-    )
 
 
 encode, decode = json_codec(DialogueRecord)

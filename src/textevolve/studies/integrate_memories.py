@@ -14,7 +14,7 @@ from contextlib import aclosing, closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel
 
 from textevolve.agents.resources import split_name
 from textevolve.engine.local import stream
@@ -40,7 +40,7 @@ from textevolve.memory.record import ChangeSource, Collection, MemoryRecord
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Column, Report, Table, Tree
 from textevolve.settings import Settings
-from textevolve.spec import Several, option
+from textevolve.spec import option
 from textevolve.store import Store
 from textevolve.store.memories import list_source_labels
 from textevolve.studies.memory_work import (
@@ -55,8 +55,6 @@ from textevolve.wiring import Workbench
 
 MARK = "integrated "
 """What the label begins with that says how far memories were integrated; see `_write_mark`."""
-ATTEMPTS = 3
-"""How often insights are decided where somebody changed what they would take the place of."""
 
 
 class IntegrateMemoriesSpec(IntegrationPlan, StudySpec):
@@ -68,35 +66,18 @@ class IntegrateMemoriesSpec(IntegrationPlan, StudySpec):
 
     kind: ClassVar[str] = "integrate-memories"
 
-    agent: str | None = option(
-        None, "The agent, as NAME or NAMESPACE/NAME.", argument=True, metavar="[AGENT]"
+    agent: str = option(
+        description="The agent, as NAME or NAMESPACE/NAME.", argument=True, min_length=1
     )
-    sources: Several = option(
-        (),
-        "A collection whose memories are integrated, in place of the agent's own. Repeatable.",
-        flag="--from",
-        metavar="NAME",
-    )
-    into: str | None = option(
-        None,
-        "The collection that keeps the insights, where it is not the agent's own.",
-        metavar="NAME",
-    )
-
-    @model_validator(mode="after")
-    def _usable(self) -> IntegrateMemoriesSpec:
-        if self.agent is None and not (self.sources and self.into):
-            raise InputError("name an agent, or collections with --from and --into")
-        return self
 
 
 class Snapshot(BaseModel):
     """What a run works on. `sources`: the version of each collection that is read; `since`: the
-    version, and the last memory, up to which each was integrated before. `into`: where insights go;
-    `known`: the version of it that recall reads, 0 for none."""
+    version up to which each was integrated before. `into`: where insights go; `known`: the version
+    of it that recall reads, 0 for none."""
 
     sources: dict[str, int]
-    since: dict[str, tuple[int, str]]
+    since: dict[str, int]
     into: str
     known: int
 
@@ -107,7 +88,7 @@ def ask(_spec: IntegrateMemoriesSpec) -> Asks:
 
 
 def read_cases(spec: IntegrateMemoriesSpec) -> list[Case]:
-    return [Case(spec.agent or ", ".join(spec.sources), (), "1")]
+    return [Case(spec.agent, (), "1")]
 
 
 async def describe(
@@ -117,17 +98,21 @@ async def describe(
     of insights is not among them, since the run itself changes it: stopped half-way and begun once
     more it is the same run."""
     with closing(Store(settings.memory_location)) as resources:
-        named, into = await _name_collections(spec, resources, settings.namespace)
-        target = await find_collection(resources, into, settings.namespace)
-        held = [await find_collection(resources, name, settings.namespace) for name in named]
+        agent = await find_agent(resources, spec.agent, settings.namespace)
+        if agent.spec.insights is None:
+            raise InputError(
+                f"agent {agent.full_name} has no collection of insights; name one with: textevolve"
+                f" agents update {agent.full_name} --insights NAME"
+            )
+        target = await find_collection(resources, agent.spec.insights, agent.namespace)
+        named = memories_of_agent(agent)
+        held = [await find_collection(resources, name, agent.namespace) for name in named]
         for one in held:
             if one.namespace != target.namespace:
                 raise InputError(
                     f"{target.full_name} cannot rest on {one.full_name}: insights cite memories of"
                     " their own namespace"
                 )
-            if one.id == target.id:
-                raise InputError(f"{one.full_name} cannot be integrated into itself")
         marks = resources.read(list_source_labels, target, MARK)
         since, known = _read_marks(marks, held)
         return Snapshot(
@@ -138,41 +123,24 @@ async def describe(
         ).model_dump(mode="json")
 
 
-async def _name_collections(
-    spec: IntegrateMemoriesSpec, resources: Store, namespace: str
-) -> tuple[tuple[str, ...], str]:
-    """The collections that are read, and the one that is written."""
-    if spec.agent is None:
-        return tuple(dict.fromkeys(spec.sources)), spec.into or ""
-    agent = await find_agent(resources, spec.agent, namespace)
-    into = spec.into or agent.spec.insights
-    if into is None:
-        raise InputError(
-            f"agent {agent.full_name} has no collection of insights; name one with --into, or:"
-            f" textevolve agents update {agent.full_name} --insights NAME"
-        )
-    full = "/".join(split_name(into, namespace if spec.into else agent.namespace))
-    return tuple(dict.fromkeys(spec.sources)) or memories_of_agent(agent), full
+_MARKED = re.compile(r"(?P<name>[^\s@]+)@(?P<version>\d+)")
 
 
-_MARKED = re.compile(r"(?P<name>[^\s@]+)@(?P<version>\d+)\+(?P<last>\w+)")
-
-
-def _write_mark(sources: Mapping[str, tuple[int, str]]) -> str:
-    """`integrated NAME@VERSION+MEMORY, ...`: versions with the last memory of each."""
-    return MARK + ", ".join(f"{name}@{v}+{last}" for name, (v, last) in sources.items())
+def _write_mark(sources: Mapping[str, int]) -> str:
+    """`integrated NAME@VERSION, ...`."""
+    return MARK + ", ".join(f"{name}@{version}" for name, version in sources.items())
 
 
 def _read_marks(
     marks: Sequence[tuple[str, int]], held: Sequence[Collection]
-) -> tuple[dict[str, tuple[int, str]], int]:
+) -> tuple[dict[str, int], int]:
     """How far each collection was integrated, by labels that are newest first; and the version of
     the collection of insights that the newest of them made."""
-    wanted, since, known = {one.full_name for one in held}, dict[str, tuple[int, str]](), 0
+    wanted, since, known = {one.full_name for one in held}, dict[str, int](), 0
     for label, version in marks:
         for found in _MARKED.finditer(label):
             if found["name"] in wanted and found["name"] not in since:
-                since[found["name"]] = (int(found["version"]), found["last"])
+                since[found["name"]] = int(found["version"])
                 known = max(known, version)
     return since, known
 
@@ -204,17 +172,16 @@ async def run(
             failures.append(made.failure)
             yield IntegrationRecord(made)
     if None in failures and not any(one and one.kind == "skipped" for one in failures):
-        await work.mark(new.last)
+        await work.mark()
 
 
 @dataclass(frozen=True, slots=True)
 class _New:
-    """New memories: how many, their importance, the newest of them, the last of each collection."""
+    """New memories: how many, their importance, the newest of them."""
 
     number: int
     importance: float
     newest: list[MemoryRecord]
-    last: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,27 +206,17 @@ class _Integrating:
         """The memories that were kept since the last time and are held. Only the newest are held
         in memory."""
         spec, number, importance = self._spec, 0, 0.0
-        newest, last = list[MemoryRecord](), dict[str, str]()
+        newest = list[MemoryRecord]()
         for name, version in self._snapshot.sources.items():
-            since, after = self._snapshot.since.get(name, (0, ""))
+            since = self._snapshot.since.get(name, 0)
             some = deque[MemoryRecord](maxlen=spec.newest)
-            last[name] = after
-            own = split_name(name, "")[1]
-            async for one in read_held(self._store, own, version, await self._known(after)):
-                last[name] = one.id
+            async for one in read_held(self._store, split_name(name, "")[1], version):
                 if one.added > since and one.origin.trust >= spec.min_trust:
                     some.append(one)
                     number, importance = number + 1, importance + one.importance
             newest += some
         newest.sort(key=lambda one: one.created)
-        return _New(number, round(importance, 6), newest[-spec.newest :], last)
-
-    async def _known(self, id: str) -> str | None:
-        """The id, if there is still such a memory."""
-        try:
-            return (await self._store.get([id]))[0].id if id else None
-        except InputError:
-            return None
+        return _New(number, round(importance, 6), newest[-spec.newest :])
 
     async def draw(self, asked: tuple[int, str]) -> _Drawn:
         """What follows from what is recalled for a question."""
@@ -292,13 +249,10 @@ class _Integrating:
         cited = dict.fromkeys(id for one in drawn.found.insights for id in one.cites)
         texts = {one.id: one.text for one in drawn.shown if one.id in cited}
         made = replace(made, refused=drawn.found.refused, cited=texts)
-        kept: tuple[DecidedInsight, ...] | Failure = ()
-        for _ in range(ATTEMPTS):
-            try:
-                kept = await attempt(self._keep(drawn, drawn.found, list(cited)))
-                break
-            except ConflictError as error:
-                kept = Failure("skipped", str(error))
+        try:
+            kept = await attempt(self._keep(drawn, drawn.found, list(cited)))
+        except ConflictError as error:  # somebody changed what they would take the place of
+            kept = Failure("skipped", str(error))
         if isinstance(kept, Failure):
             return replace(made, usage=drawn.meter.usage, failure=kept)
         return replace(made, insights=kept, usage=drawn.meter.usage)
@@ -330,16 +284,12 @@ class _Integrating:
             applied = await self._store.apply(self._into, changes, ChangeSource(key, label))
         return name_kept(decided, () if applied is None else applied.ids)
 
-    async def mark(self, last: Mapping[str, str]) -> None:
+    async def mark(self) -> None:
         """Note how far memories are integrated now."""
         if self._bench.mode == "live":
-            sources = {
-                name: (version, last[name])
-                for name, version in self._snapshot.sources.items()
-                if last[name]
-            }
             key = change_key(self._bench, self._spec, "done")
-            await self._store.apply(self._into, [], ChangeSource(key, _write_mark(sources)))
+            label = _write_mark(self._snapshot.sources)
+            await self._store.apply(self._into, [], ChangeSource(key, label))
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,12 +365,15 @@ def summarise(_spec: IntegrateMemoriesSpec, records: Iterable[IntegrationRecord]
 
 
 def report(spec: IntegrateMemoriesSpec, found: Integration) -> Report:
-    title = f"Integration of {spec.agent or ', '.join(spec.sources)}"
+    title = f"Integration of {spec.agent}"
     if found.gathered is None:
         return Report(title, "Nothing was read.", [])
-    if not found.gathered.due:
-        return Report(title, _say_not_due(found.gathered), [])
-    facts = {"Memories": _say_gathered(found.gathered)}
+    new = found.gathered
+    noun = "memory" if new.memories == 1 else "memories"
+    sums = f"{new.memories:,} new {noun}, importance {new.importance:.1f} of {new.threshold:g}"
+    if not new.due:
+        advice = " Use --always to integrate all the same." if new.memories else ""
+        return Report(title, f"Not due: {sums}.{advice}", [])
     blocks: list[Block] = []
     if found.questions:
         blocks.append(Tree("Insights", [_branch(one) for one in found.questions]))
@@ -428,30 +381,12 @@ def report(spec: IntegrateMemoriesSpec, found: Integration) -> Report:
         columns = (Column("refused"), Column("why"))
         rows = [(one.text, one.reason) for one in found.refused]
         blocks.append(Table("What was refused", columns, rows))
-    return Report(title, _say_found(found), blocks, facts)
+    return Report(title, _say_found(found, new), blocks, {"Memories": sums})
 
 
-def _say_gathered(gathered: GatheredMemories) -> str:
-    return (
-        f"{wording.count(gathered.memories, 'new one')}, importance"
-        f" {gathered.importance:.1f} of {gathered.threshold:g}"
-    )
-
-
-def _say_not_due(gathered: GatheredMemories) -> str:
-    if not gathered.memories:
-        return "Not due: nothing is new since the last integration."
-    return (
-        f"Not due: {gathered.importance:.1f} of {gathered.threshold:g}"
-        f" ({wording.count(gathered.memories, 'new memory').replace('memorys', 'memories')})."
-        " Use --always to integrate all the same."
-    )
-
-
-def _say_found(found: Integration) -> str:
-    assert found.gathered is not None
-    if found.gathered.failure is not None:
-        return f"No questions were found: {found.gathered.failure.reason}"
+def _say_found(found: Integration, gathered: GatheredMemories) -> str:
+    if gathered.failure is not None:
+        return f"No questions were found: {gathered.failure.reason}"
     failed = sum(one.failure is not None for one in found.questions)
     return (
         f"{wording.count(len(found.questions), 'question')}:"

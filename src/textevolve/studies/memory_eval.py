@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, cast
 
-from pydantic import TypeAdapter, field_validator, model_validator
+from pydantic import TypeAdapter
 from pydantic_core import from_json
 
 from textevolve.agents.resources import CollectionSpec
@@ -66,7 +66,6 @@ from textevolve.memory_eval.systems.finding import open_system
 from textevolve.memory_eval.systems.textevolve_system import (
     CAPABILITIES,
     TextEvolveSystem,
-    describe_own,
     names_own,
     read_own,
 )
@@ -108,6 +107,7 @@ class MemoryEvaluationSpec(StudySpec):
         " mem0, MODULE:ATTRIBUTE, or FILE.py:ATTRIBUTE.",
         short="-s",
         group="Memory system",
+        min_length=1,
     )
     judge: str | None = option(
         None,
@@ -138,18 +138,6 @@ class MemoryEvaluationSpec(StudySpec):
     def salt(self, described: Mapping[str, Any]) -> str:
         return self.fresh
 
-    @field_validator("system")
-    @classmethod
-    def _named(cls, system: str) -> str:
-        if not system.strip():
-            raise InputError("no memory system is named; there are: none, context, recorded, ...")
-        return system
-
-    @model_validator(mode="before")
-    @classmethod
-    def _older(cls, given: Any) -> Any:
-        return drop_decider(given)
-
     @property
     def system_name(self) -> str:
         """What the system's operations stand under in the journal."""
@@ -160,15 +148,6 @@ def ask(spec: MemoryEvaluationSpec) -> Asks:
     judges = () if spec.judge is None else (spec.judge,)
     models = () if spec.answer_model is None else (spec.answer_model,)
     return Asks(judges, models, writes=True, prompts=name_prompts())
-
-
-def drop_decider(given: Any) -> Any:
-    """Drop a field of older runs, which could name a decision model; those without one are read."""
-    if not isinstance(given, dict):
-        return given
-    fields = cast("dict[str, Any]", given)
-    older = "decider" in fields and fields["decider"] is None
-    return {name: one for name, one in fields.items() if name != "decider"} if older else fields
 
 
 def name_prompts() -> dict[str, str]:
@@ -188,8 +167,9 @@ async def describe(
         plan = read_own(spec.system)
         if plan.model is not None:
             found["system_model"], _ = await choose_model(settings, plan.model, asks=False)
-        found["textevolve"] = describe_own(plan, settings.embedder, creation_prompts())
-        found |= {"system": plan.name, "capabilities": asdict(CAPABILITIES)}
+        embedder = plan.embedder or settings.embedder
+        found["textevolve"] = {"embedder": embedder, "prompts": creation_prompts()}
+        found |= {"system": spec.system.strip(), "capabilities": asdict(CAPABILITIES)}
     elif spec.system != RECORDED:
         system = _open_system(spec, settings, objects)
         objects[OPENED] = system
@@ -254,6 +234,8 @@ async def run(
     survey = _survey(spec, wanted)
     can = None if spec.system == RECORDED else Capabilities(**bench.described["capabilities"])
     unmeasured = find_unmeasured(survey, can)
+    expected = survey.planned(spec.system) + survey.sessions + len(survey.malformed) + 1
+    bench.listener(RecordsExpected(expected))
     yield Scope(survey.users, survey.sessions, unmeasured, bench.run.rpartition("-")[0])
     for line in survey.malformed:
         yield line
@@ -272,6 +254,7 @@ async def run(
             judge=judge or None,
             answering=bench.model_of(answering),
             seed=spec.seed,
+            expected=expected,
         )
         stream = pipe(
             _users(spec, wanted),
@@ -410,7 +393,8 @@ def open_own(spec: str, bench: Workbench) -> TextEvolveSystem:
         return resources.memories(NAMESPACE), opened[user]
 
     model = bench.model if plan.model is None else bench.model_of(plan.model)
-    return TextEvolveSystem(plan, open_memories, bench.embed, model, resources.close)
+    name = spec.strip()
+    return TextEvolveSystem(name, plan, open_memories, bench.embed, model, resources.close)
 
 
 async def _create(resources: Store, embedder: str, user: str, bench: Workbench) -> str:
@@ -433,8 +417,8 @@ async def _create(resources: Store, embedder: str, user: str, bench: Workbench) 
 class Stages:
     """What both stages share. `name`: what the system is named by. `can` is None where results were
     recorded. `system` is None there, in a replay, and where a made-up one is to be rehearsed.
-    `judge`: None where each judgement is one structured call. `expected`: how many
-    records are to come, as far as is known."""
+    `judge`: None where each judgement is one structured call. `expected`: how many records are to
+    come, as far as is known."""
 
     bench: Workbench
     survey: Survey
@@ -444,18 +428,9 @@ class Stages:
     judge: Evaluator | None
     answering: Model
     seed: int
+    expected: int
     health: Health = field(default_factory=Health)
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
-    expected: int = 0
-
-    def __post_init__(self) -> None:
-        survey = self.survey
-        self._expect(survey.planned(self.name) + survey.sessions + len(survey.malformed) + 1)
-
-    def _expect(self, more: int) -> None:
-        self.expected += more
-        if self.expected:
-            self.bench.listener(RecordsExpected(self.expected))
 
     async def produce(self, numbered: tuple[int, User]) -> AsyncGenerator[PieceToJudge]:
         """What is to be judged of a user until a limit is reached: nothing is fed that would not be
@@ -481,11 +456,11 @@ class Stages:
         bench, key = self.bench, f"{self.bench.run}-{number}"
         system = self.system or RehearsedSystem(user, can)
         made = await open_instance(system, self.name, user, key, bench.journal, self.health)
-        feeding = feed(user, key, can, bench.keep(made), bench.listener)
-        async with aclosing(feeding) as pieces:
+        async with aclosing(feed(user, key, can, bench.keep(made))) as pieces:
             async for piece in pieces:
-                if isinstance(piece, SessionTimes) and not piece.stopped:
-                    self._expect(piece.judgements - count_planned(user.sessions[piece.session]))
+                if isinstance(piece, SessionTimes):
+                    self.expected += piece.judgements - count_planned(user.sessions[piece.session])
+                    bench.listener(RecordsExpected(self.expected))
                 yield piece
 
     async def settle(self, piece: PieceToJudge) -> EvaluationRecord:

@@ -13,8 +13,7 @@ from pydantic import TypeAdapter, ValidationError, model_validator
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.judge_specs import judges_in
-from textevolve.memory_eval.dataset import DialogueTurn, write_dialogue
+from textevolve.memory_eval.dataset import DialogueTurn, write_turn
 from textevolve.memory_eval.evaluation import to_row
 from textevolve.memory_eval.judgement import MemoryJudgement, Subject, Task
 from textevolve.memory_eval.judging import (
@@ -27,7 +26,7 @@ from textevolve.memory_eval.judging import (
 )
 from textevolve.report.blocks import Report
 from textevolve.spec import explain, option
-from textevolve.studies.memory_eval import drop_decider, find_row, flatten, name_prompts
+from textevolve.studies.memory_eval import find_row, flatten, name_prompts
 from textevolve.studies.memory_report import describe_verdict, show_texts
 from textevolve.studies.study import Asks, Study, StudySpec, json_codec, last_record
 from textevolve.wiring import Workbench
@@ -40,7 +39,7 @@ REQUIRED = ("expected", "memory", "dialogue", "question", "reference")
 BY_RULE: Mapping[str, int | str] = {"integrity": 0, "update": "Omission"}
 """Labels of tasks where no memories were kept, for which nobody is asked."""
 
-_TURNS = TypeAdapter(list[DialogueTurn])
+_LINES = TypeAdapter(list[str | DialogueTurn])
 
 
 class MemoryJudgementSpec(StudySpec):
@@ -71,7 +70,6 @@ class MemoryJudgementSpec(StudySpec):
     @classmethod
     def _write_texts(cls, fields: Any) -> Any:
         """Join lists of texts, write dialogues as texts, and fill in what may be left out."""
-        fields = drop_decider(fields)
         task, texts = fields.get("task"), fields.get("texts")
         if task not in SHARED or not isinstance(texts, Mapping):
             return fields
@@ -81,12 +79,6 @@ class MemoryJudgementSpec(StudySpec):
             raise InputError(f"texts: {task} is judged by {', '.join(names)}")
         return {**fields, "texts": {name: _write(name, given.get(name, "")) for name in names}}
 
-    @model_validator(mode="after")
-    def _usable(self) -> MemoryJudgementSpec:
-        if self.judge is not None:
-            judges_in(self.judge)  # a wrong one is an error also where nothing is to be asked
-        return self
-
     def settle(self) -> MemoryJudgement | None:
         """The judgement where no memories were kept; None where a judge has to be asked."""
         by_rule = None if self.texts.get("memories", " ") else BY_RULE.get(self.task)
@@ -95,22 +87,13 @@ class MemoryJudgementSpec(StudySpec):
 
 def _write(name: str, value: object) -> str:
     """A text as it is judged; blank ones of several are left out."""
-    lines = cast(object, [value] if isinstance(value, str) else value)
-    if not isinstance(lines, Sequence):
-        raise InputError(f"{name} is neither a text nor a list of texts")
-    if name == "dialogue" and not isinstance(value, str):
-        try:
-            text = write_dialogue(_TURNS.validate_python(lines))
-        except ValidationError as error:
-            expected = "a text or a list of turns with role and content"
-            raise InputError(f"dialogue is not {expected}: {explain(error)}") from None
-    else:
-        texts = cast("Sequence[object]", lines)
-        for number, line in enumerate(texts, 1):
-            if not isinstance(line, str):
-                kind = type(line).__name__
-                raise InputError(f"{name}, item {number}, is not a text but {kind}")
-        text = "\n".join(line for line in cast("Sequence[str]", texts) if line.strip())
+    try:
+        lines = _LINES.validate_python([value] if isinstance(value, str) else value)
+    except ValidationError as error:
+        expected = "a text, a list of texts, or a list of turns with role and content"
+        raise InputError(f"{name} is not {expected}: {explain(error)}") from None
+    written = (line if isinstance(line, str) else write_turn(line) for line in lines)
+    text = "\n".join(line for line in written if line.strip())
     if name in REQUIRED and not text.strip():
         raise InputError(f"{name} is blank")
     return text

@@ -74,10 +74,10 @@ def memories_of_agent(agent: StoredAgent) -> tuple[str, ...]:
 
 
 async def read_held(
-    store: MemoryStore, collection: str, version: int, after: str | None = None
+    store: MemoryStore, collection: str, version: int
 ) -> AsyncGenerator[MemoryRecord]:
-    """The memories that a version of a collection held, in the order in which they were kept,
-    behind the one with the id `after`."""
+    """The memories that a version of a collection held, in the order in which they were kept."""
+    after = None
     while page := await store.page(collection, after=after, limit=PAGE, version=version):
         for record in page:
             yield record

@@ -1,7 +1,7 @@
 """Read a corpus: documents become semantic memories, a chunk each.
 
-How a document is taken apart is in `textevolve.memory.corpus`, what becomes of a chunk beside what
-is known already in `textevolve.memory.corpus`.
+How a document is taken apart, and what becomes of a chunk beside what is known already, is in
+`textevolve.memory.corpus`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from textevolve.memory.corpus import (
     voice_chunk,
     voice_prompt,
 )
-from textevolve.memory.record import ChangeSource, Collection, Vector
+from textevolve.memory.record import ChangeSource, Vector
 from textevolve.reach import allowed_path
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Report, Table
@@ -45,7 +45,6 @@ from textevolve.settings import Settings
 from textevolve.spec import Several, option
 from textevolve.store import Store
 from textevolve.studies.memory_work import (
-    find_agent,
     find_collection,
     memories_of,
     read_held,
@@ -53,10 +52,7 @@ from textevolve.studies.memory_work import (
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, note_step, row_of
 from textevolve.wiring import Workbench
 
-MOST_BYTES = 64_000_000
 EMBEDDINGS_AT_ONCE = 16
-AGENT = "agent:"
-"""Before the name of an agent whose point of view is taken."""
 FORMATS: Mapping[str, DocumentFormat] = {
     ".md": "markdown",
     ".markdown": "markdown",
@@ -65,15 +61,6 @@ FORMATS: Mapping[str, DocumentFormat] = {
     ".xhtml": "html",
 }
 """By a file's ending; all others are plain text."""
-UNREAD: Mapping[str, str] = {
-    ".pdf": "pdftotext",
-    ".docx": "pandoc",
-    ".doc": "libreoffice",
-    ".odt": "pandoc",
-    ".epub": "pandoc",
-    ".rtf": "pandoc",
-}
-"""Documents that are no text, and what makes text of them."""
 
 
 class ReadCorpusSpec(ReadingPlan, StudySpec):
@@ -102,8 +89,8 @@ class ReadCorpusSpec(ReadingPlan, StudySpec):
     )
     role: str | None = option(
         None,
-        "Have the model retell each chunk from this point of view, such as 'a nurse', or"
-        " agent:NAMESPACE/NAME for an agent's. The document's words stay in the memory's reason.",
+        "Have the model retell each chunk from this point of view, such as 'a nurse'. The"
+        " document's words stay in the memory's reason.",
         flag="--as",
         metavar="ROLE",
         min_length=1,
@@ -128,10 +115,6 @@ def read_cases(spec: ReadCorpusSpec) -> Iterator[Case]:
         name = name_document(path)
         if name in seen:
             raise InputError(f"{name}: is given twice")
-        if BETWEEN in name:
-            raise InputError(
-                f"'{name}': rename it first: '{BETWEEN}' stands between a document and its headings"
-            )
         seen.add(name)
         yield Case(_read_document(path, name), (), name)
 
@@ -142,19 +125,8 @@ def name_document(path: str) -> str:
 
 
 def _read_document(path: str, name: str) -> str:
-    if path != STANDARD_INPUT:
-        found = Path(allowed_path(path))
-        if found.is_dir():
-            raise InputError(f"{name}: is a folder; name the files in it")
-        ending = found.suffix.lower()
-        if ending in UNREAD:
-            raise InputError(
-                f"{name}: {ending[1:].upper()} is not read; make text of it first, as with"
-                f" {UNREAD[ending]}"
-            )
-        if found.is_file() and found.stat().st_size > MOST_BYTES:
-            most = MOST_BYTES // 1_000_000
-            raise InputError(f"{name}: is larger than {most} MB; divide it into several files")
+    if path != STANDARD_INPUT and Path(allowed_path(path)).is_dir():
+        raise InputError(f"{name}: is a folder; name the files in it")
     text = read_text(path)
     if "\0" in text:
         raise InputError(f"{name}: is no text: it has a NUL character at {text.index(chr(0))}")
@@ -166,16 +138,11 @@ def _read_document(path: str, name: str) -> str:
 async def describe(
     spec: ReadCorpusSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    """The version of the collection that documents are held against; of an agent its persona."""
+    """The version of the collection that documents are held against."""
     with closing(Store(settings.memory_location)) as resources:
         held = await find_collection(resources, spec.collection, settings.namespace)
-        found: dict[str, Any] = {"collection": held.full_name, "version": held.version}
-        if spec.role is not None:
-            found["role"] = spec.role
-        if spec.role is not None and spec.role.startswith(AGENT):
-            agent = await find_agent(resources, spec.role.removeprefix(AGENT), settings.namespace)
-            found |= {"role": agent.spec.name, "persona": agent.spec.persona}
-        return found
+        described: dict[str, Any] = {"collection": held.full_name, "version": held.version}
+        return described | ({"role": spec.role} if spec.role else {})
 
 
 async def run(
@@ -195,26 +162,20 @@ class _Reading:
     def __init__(self, spec: ReadCorpusSpec, bench: Workbench) -> None:
         self._spec, self._bench = spec, bench
         self._store, self._name = memories_of(bench, bench.described["collection"])
-        self._base = self._expected = int(bench.described["version"])
-        self._role = str(bench.described.get("role", ""))
-        self._persona = str(bench.described.get("persona", ""))
+        self._base = int(bench.described["version"])
+        self._role = spec.role or ""
         self._known: Mapping[str, list[KeptChunk]] = {}
 
     async def begin(self, documents: frozenset[str]) -> None:
-        self._known = await self._find_known(documents, self._base)
-
-    async def _find_known(
-        self, documents: frozenset[str], version: int
-    ) -> dict[str, list[KeptChunk]]:
-        """The chunks of documents that a version of the collection holds."""
+        """Find the chunks of documents that the collection held when the run began."""
         found = defaultdict[str, list[KeptChunk]](list)
-        async for record in read_held(self._store, self._name, version):
+        async for record in read_held(self._store, self._name, self._base):
             parts = record.origin.source.split(BETWEEN)
             for number in range(1, len(parts) + 1):
                 if (name := BETWEEN.join(parts[:number])) in documents:
                     found[name].append(kept_chunk(record))
                     break
-        return found
+        self._known = found
 
     async def read(self, position: int, case: Case) -> DocumentReading:
         meter = UsageMeter(self._bench.model) if self._role else None
@@ -223,7 +184,7 @@ class _Reading:
         chunks = split_document(document, self._spec.chunk_tokens)
         steps = align_chunks(self._known.get(case.id, []), chunks, case.id, self._role)
         kept = sum(step.action == "keep" for step in steps)
-        made = await attempt(self._change(steps, case.id, meter))
+        made = await attempt(self._change(steps, case.id, meter), ConflictError)
         usage = meter.usage if meter else Usage()
         if isinstance(made, Failure):
             return DocumentReading(case.id, position, kept, (), usage, made)
@@ -237,7 +198,7 @@ class _Reading:
         told = [ToldChunk(chunk.text.strip()) for chunk in changed_chunks(steps)]
         if meter is not None:
             voicing = [
-                lambda c=chunk, m=meter: voice_chunk(m, c, document, role, self._persona, seed)
+                lambda c=chunk, m=meter: voice_chunk(m, c, document, role, seed)
                 for chunk in changed_chunks(steps)
             ]
             told = await gather_bounded(voicing, bench.concurrency)
@@ -261,26 +222,8 @@ class _Reading:
         key = transition_key(document, steps, self._role, self._spec, self._base)
         applied = await self._store.applied(self._name, key)
         if applied is None and self._bench.mode == "live":
-            held = await self._store.collection(self._name)
-            if held.version != self._expected:
-                await self._refuse_changed(held, document)
             applied = await self._store.apply(self._name, changes, ChangeSource(key, document))
-        if applied is None:
-            return ()
-        self._expected = max(self._expected, applied.version)
-        return applied.ids
-
-    async def _refuse_changed(self, held: Collection, document: str) -> None:
-        """Somebody else wrote into the collection: did they change this document's memories?"""
-        now = await self._find_known(frozenset({document}), held.version)
-        if {one.id for one in now.get(document, [])} != {
-            one.id for one in self._known.get(document, [])
-        }:
-            raise ConflictError(
-                f"{document}: its memories in {held.full_name} were changed meanwhile; give the"
-                " command again"
-            )
-        self._expected = held.version
+        return () if applied is None else applied.ids
 
 
 def _list_chunks(

@@ -19,6 +19,9 @@ from textevolve.user_code import call_function, call_plain, is_async
 
 T = TypeVar("T")
 
+DECIDED_BY = {"searches": "search", "answers": "answer"}
+"""Capabilities that a system has if it has the method, unless it says otherwise."""
+
 
 class Worker:
     """A daemon thread that does one job after the other, started with the first.
@@ -64,23 +67,13 @@ class Adapted(MemorySystem):
     def __init__(self, system: object, spec: str, deadline: float) -> None:
         methods = ("add", "search", "answer", "aclose")
         self._methods = {name: getattr(system, name, None) for name in methods}
-        for name, method in self._methods.items():
-            if method is not None and not callable(method):
-                raise InputError(f"{spec}: its {name} is no method")
-        if self._methods["add"] is None:
+        if not callable(self._methods["add"]):
             raise InputError(f"{spec}: is no memory system: it has no method add(dialogue, user)")
-        name = getattr(system, "name", None)
-        self.name = name if isinstance(name, str) and name.strip() else spec
-        searches, answers = (self._methods[name] is not None for name in ("search", "answer"))
+        self.name = str(getattr(system, "name", "")).strip() or spec
+        has = {flag: callable(self._methods[name]) for flag, name in DECIDED_BY.items()}
         flags: Any = getattr(system, "capabilities", None) or {}
-        if isinstance(flags, Capabilities):
-            flags = asdict(flags)
-        if not isinstance(flags, Mapping):
-            raise InputError(f"{spec}: its capabilities are {_kind(flags)}, not Capabilities")
-        said = {"searches": searches, "answers": answers, **cast("Mapping[str, Any]", flags)}
-        self.capabilities = can = read_capabilities(said, spec)
-        if (can.searches and not searches) or (can.answers and not answers):
-            raise InputError(f"{spec}: its capabilities promise a method that it does not have")
+        flags = asdict(flags) if isinstance(flags, Capabilities) else flags
+        self.capabilities = read_capabilities({**has, **flags}, spec)
         self._spec = spec
         self._deadline = deadline
         self._worker = Worker(f"memory system {spec}")

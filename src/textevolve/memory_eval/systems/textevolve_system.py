@@ -5,7 +5,7 @@ Where memories are kept is handed in, since no store is known here.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -20,7 +20,6 @@ from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import ChangeSource
 from textevolve.memory_eval.dataset import DialogueTurn
 from textevolve.memory_eval.system import Capabilities, MemorySystem
-from textevolve.spec import suggest
 
 NAME = "textevolve"
 CAPABILITIES = Capabilities(durable=True)
@@ -29,18 +28,11 @@ OpenMemories: TypeAlias = Callable[[str], Awaitable[tuple[MemoryStore, str]]]
 """From a user to where that user's memories are kept: a store, and the name of a collection."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnPlan:
+class OwnPlan(CreationSettings):
     """What `textevolve:OPTIONS` says. `model`, `embedder`: None are those of the run."""
 
-    settings: CreationSettings
     model: str | None = None
     embedder: str | None = None
-    given: str = ""
-
-    @property
-    def name(self) -> str:
-        return f"{NAME}:{self.given}" if self.given else NAME
 
 
 def names_own(spec: str) -> bool:
@@ -53,30 +45,24 @@ def read_own(spec: str) -> OwnPlan:
     `CreationSettings` has.
 
     Raises:
-        InputError: an option cannot be used; says which there are.
+        InputError: an option cannot be used; says why.
     """
-    _, colon, said = spec.strip().partition(":")
-    known = ("model", "embedder", *CreationSettings.model_fields)
-    given: dict[str, Any] = {}
-    for part in said.split(",") if colon else ():
-        name, equals, value = (each.strip() for each in part.partition("="))
-        if not (equals and value) or name not in known:
-            raise InputError(
-                f"system '{spec}': '{part}' is no option, give NAME=VALUE{suggest(name, known)}"
-            )
-        given[name] = value
-    models = {name: given.pop(name, None) for name in ("model", "embedder")}
+    _, _, text = spec.partition(":")
+    options: dict[str, Any] = {}
+    for part in filter(str.strip, text.split(",")):
+        name, _, value = part.partition("=")
+        options[name.strip()] = value.strip()
     try:
-        settings = CreationSettings(**given)
+        return OwnPlan(**options)
     except InputError as error:
         raise InputError(f"system '{spec}': {error}") from None
-    return OwnPlan(settings, models["model"], models["embedder"], said.strip())
 
 
 @dataclass
 class TextEvolveSystem(MemorySystem):
     """Each user has a collection. `close` is called when the system is let go."""
 
+    name: str
     plan: OwnPlan
     open_memories: OpenMemories
     embed: Embed
@@ -84,8 +70,7 @@ class TextEvolveSystem(MemorySystem):
     close: Callable[[], None]
     _tokens: dict[str, int] = field(default_factory=dict[str, int])
 
-    def __post_init__(self) -> None:
-        self.name, self.capabilities = self.plan.name, CAPABILITIES
+    capabilities = CAPABILITIES
 
     async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
         store, collection = await self.open_memories(user)
@@ -93,7 +78,7 @@ class TextEvolveSystem(MemorySystem):
         source = ChangeSource("", user)
         try:
             created = await create_memories(
-                store, self.embed, meter, collection, dialogue, self.plan.settings, source
+                store, self.embed, meter, collection, dialogue, self.plan, source
             )
         finally:
             self._tokens[user] = meter.usage.tokens
@@ -112,8 +97,3 @@ class TextEvolveSystem(MemorySystem):
 
     async def aclose(self) -> None:
         self.close()
-
-
-def describe_own(plan: OwnPlan, embedder: str, prompts: Mapping[str, str]) -> dict[str, Any]:
-    """What makes two systems of this name different, beside their options."""
-    return {"embedder": plan.embedder or embedder, "prompts": dict(prompts)}
