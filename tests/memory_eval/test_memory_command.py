@@ -179,15 +179,8 @@ def test_two_runs_are_compared(cli, data, server, model):
     ended = cli("runs", "compare", "a", "b")
     assert ended.code == 0, ended.err
     assert "mean score" in ended.out
-    assert "1 user only in a" in ended.out
-    assert "recall" in ended.out
     found = json.loads(cli("runs", "compare", "a", "b", "--json").out)
     assert len(found["cases"]) == 2
-    recall = found["metrics"]["overall"]["recall"]
-    assert recall["difference"] == pytest.approx(recall["second"] - recall["first"])
-    assert len(found["metrics"]["users"]) == 2
-    same = json.loads(cli("runs", "compare", "a", "a", "--json").out)["metrics"]["overall"]
-    assert {one["difference"] for one in same.values()} <= {0.0, None}
 
 
 @pytest.mark.slow

@@ -1,8 +1,7 @@
 """The benchmark's metrics out of judgements, each with an interval over users. Pure arithmetic.
 
 Every metric is a ratio of sums by user, and each memory type and question type. Texts are not kept,
-so the sums stay small, and a bootstrap draw is a product of matrices. Two runs are
-compared on the users that both have, drawn together, so that what makes a user hard cancels out.
+so the sums stay small, and a bootstrap draw is a product of matrices.
 
 `all` divides by all that was asked, so that what failed counts as not reached; `valid` leaves out
 what failed. What was skipped (not asked: a limit) is in neither; it lowers coverage.
@@ -91,9 +90,9 @@ class JudgementSums:
             if seconds is not None:
                 self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
-    def table(self, part: SideValue | None = None, users: Sequence[str] | None = None) -> Array:
-        """The sums, (users, sums), of one part or of all; in the order of `users`."""
-        rows = [self.sums.get(user, {}) for user in (self.users if users is None else users)]
+    def table(self, part: SideValue | None = None) -> Array:
+        """The sums, (users, sums), of one part or of all."""
+        rows = [self.sums.get(user, {}) for user in self.users]
         return np.array([row.get(part, np.zeros(len(SUMS))) for row in rows]).reshape(-1, len(SUMS))
 
 
@@ -344,9 +343,7 @@ def _missing_reason(name: str, task: Task, table: Array, reasons: Mapping[Task, 
             return reasons[needed]
         if not _at(table, f"{needed}_asked").any():
             return f"nothing of {needed} was asked"
-        if not _at(table, f"{needed}_valid").any():
-            return f"no judgement of {needed} is usable"
-    return "there is nothing to divide by"
+    return "there is no judgement to divide by"
 
 
 def draw_tables(tables: Sequence[Array], draws: int, seed: int) -> Iterator[Array | None]:
@@ -364,13 +361,12 @@ def draw_tables(tables: Sequence[Array], draws: int, seed: int) -> Iterator[Arra
         yield from np.split(found, len(few), axis=1)
 
 
-def interval_of(found: Array, least: float = 0.0) -> tuple[float | None, float | None, str]:
-    """The ends of the interval of a metric's draws, cut at the `least` that it can be and at 1, or
-    why there is none."""
+def interval_of(found: Array) -> tuple[float | None, float | None, str]:
+    """The ends of the interval of a metric's draws, cut at 0 and 1, or why there is none."""
     ends = resampling_interval(found)
     if ends.reason:
         return None, None, f"no interval: {ends.reason.replace('groups', 'users')}"
-    return tidy(max(least, ends.low)), tidy(min(1.0, ends.high)), ""
+    return tidy(max(0.0, ends.low)), tidy(min(1.0, ends.high)), ""
 
 
 def tidy(value: Array | float) -> float:
@@ -385,70 +381,3 @@ def to_json(metrics: MemoryMetrics) -> dict[str, Any]:
         made["coverage"][task] |= {"failed": one.failed, "share": one.share}
     made["minutes"]["total"] = metrics.minutes.total
     return made
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """`difference` is second minus first, with its 95 % interval; values are those of the users in
-    both runs. What is None is not measured; `reason` says why there is no difference or no
-    interval."""
-
-    first: float | None
-    second: float | None
-    difference: float | None = None
-    low: float | None = None
-    high: float | None = None
-    reason: str = ""
-
-    @property
-    def clear(self) -> bool:
-        """Whether the interval leaves out 0."""
-        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryComparison:
-    """`users` are in both runs; only they are compared. `overall`: metrics of all that was asked,
-    by the names in `METRICS`."""
-
-    users: tuple[str, ...]
-    only_first: tuple[str, ...]
-    only_second: tuple[str, ...]
-    overall: Mapping[str, Difference]
-
-
-def compare_metrics(
-    first: JudgementSums, second: JudgementSums, *, draws: int = DRAWS, seed: int = 0
-) -> MemoryComparison:
-    """Compare two runs; without a user in common there is no metric."""
-    users = sorted(set(first.users) & set(second.users))
-    table = np.concatenate([run.table(None, users) for run in (first, second)], axis=1)
-    (drawn,) = draw_tables([table], draws, seed)
-    return MemoryComparison(
-        users=tuple(users),
-        only_first=tuple(sorted(set(first.users) - set(users))),
-        only_second=tuple(sorted(set(second.users) - set(users))),
-        overall=_differences(table, drawn) if users else {},
-    )
-
-
-def _differences(table: Array, drawn: Array | None) -> dict[str, Difference]:
-    """`table`, `drawn`: the sums of both runs side by side."""
-    totals = [ratios(side, "all") for side in np.split(table.sum(axis=0), 2)]
-    resampled = [] if drawn is None else [ratios(s, "all") for s in np.split(drawn, 2, axis=1)]
-    differences: dict[str, Difference] = {}
-    for name in METRICS:
-        values = [tidy(divide(*total[name])) for total in totals]
-        first, second = (None if math.isnan(value) else value for value in values)
-        if first is None or second is None:
-            runs = [run for run, v in (("first", first), ("second", second)) if v is None]
-            reason = f"not measured in the {' and the '.join(runs)} run"
-            differences[name] = Difference(first, second, reason=reason)
-            continue
-        gap = tidy(divide(*totals[1][name]) - divide(*totals[0][name]))
-        if not resampled:
-            differences[name] = Difference(first, second, gap, reason=ONE_USER)
-            continue
-        before, after = (divide(*side[name]) for side in resampled)
-        differences[name] = Difference(first, second, gap, *interval_of(after - before, -1.0))
-    return differences

@@ -5,7 +5,7 @@ add what their kind reports about both.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Report, Table
 from textevolve.statistics.comparisons import ALPHA, PairedDifference, compare_pairs
 from textevolve.studies.baseline import refuse_other_cases
-from textevolve.studies.kinds import find_study
-from textevolve.studies.stored import read_records, read_spec, read_stored
-from textevolve.studies.study import Beside, Row
+from textevolve.studies.study import Row
 
 if TYPE_CHECKING:
     from textevolve.store.repository import Store
@@ -150,7 +148,6 @@ def _sentence(variant: str, one: PairedDifference, names: tuple[str, str]) -> st
 @dataclass(frozen=True, slots=True)
 class StoredComparison:
     found: RunComparison
-    beside: Beside
     report: Report
 
 
@@ -162,23 +159,7 @@ def compare_stored(store: Store, one: RunRecord, other: RunRecord) -> StoredComp
     refuse_other_cases(store, one, other)
     found = compare_runs(_read_rows(store, one), _read_rows(store, other))
     names = one.name or one.id, other.name or other.id
-    beside = _compare_kind(store, one, other, names)
-    made = report_comparison(found, names)
-    return StoredComparison(found, beside, replace(made, blocks=[*made.blocks, *beside.blocks]))
-
-
-def _compare_kind(store: Store, one: RunRecord, other: RunRecord, names: tuple[str, str]) -> Beside:
-    """What the kind of both runs has to tell of the two, where they are of one kind."""
-    stored = [read_stored(run) for run in (one, other)]
-    study = find_study(stored[0].kind)
-    if stored[0].kind != stored[1].kind or study.compare is None:
-        return Beside((), {})
-    specs = [read_spec(study, one) for one in stored]
-    first, second = (
-        study.summarise(spec, read_records(store, run)())
-        for spec, run in zip(specs, (one, other), strict=True)
-    )
-    return study.compare(specs[0], first, second, names)
+    return StoredComparison(found, report_comparison(found, names))
 
 
 def _read_rows(store: Store, run: RunRecord) -> Iterator[Row]:

@@ -73,7 +73,7 @@ from textevolve.rows import tell_mended
 from textevolve.settings import Settings, folder_beside
 from textevolve.spec import option
 from textevolve.store import Store, kinds
-from textevolve.studies.memory_report import compare, report
+from textevolve.studies.memory_report import report
 from textevolve.studies.study import Asks, Row, Study, StudySpec, write_json
 from textevolve.user_code import OWN, own_object
 from textevolve.wiring import Workbench, choose_model
@@ -521,5 +521,4 @@ STUDY = Study(
     flat=flatten,
     aggregates=False,
     describe=describe,
-    compare=compare,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, TypeAlias
 
 from textevolve.evaluation import Failure
@@ -11,10 +10,8 @@ from textevolve.memory_eval.evaluation import MemoryEvaluation
 from textevolve.memory_eval.judgement import MemoryJudgement
 from textevolve.memory_eval.metrics import (
     METRICS,
-    Difference,
     MetricEstimate,
     MetricPair,
-    compare_metrics,
 )
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -27,7 +24,6 @@ from textevolve.report.blocks import (
     Table,
     Texts,
 )
-from textevolve.studies.study import Beside
 
 if TYPE_CHECKING:
     from textevolve.studies.memory_eval import MemoryEvaluationSpec
@@ -216,44 +212,3 @@ def describe_verdict(judgement: MemoryJudgement) -> str:
     if outcome.included is not None:
         said += ", among the expected" if outcome.included else ", beside the expected"
     return said
-
-
-def compare(
-    spec: MemoryEvaluationSpec,
-    first: MemoryEvaluation,
-    second: MemoryEvaluation,
-    names: tuple[str, str],
-) -> Beside:
-    """The differences of the metrics, on the users that both runs have."""
-    found = compare_metrics(first.sums, second.sums, seed=spec.seed)
-    blocks: list[Block] = []
-    if known := {n: one for n, one in found.overall.items() if one.difference is not None}:
-        blocks.append(_compared(known, names))
-    reasons: dict[str, list[str]] = {}
-    for name, one in found.overall.items():
-        if one.reason:
-            reasons.setdefault(one.reason, []).append(TITLES[name])
-    blocks += [Note(f"{', '.join(titles)}: {why}", "warning") for why, titles in reasons.items()]
-    for evaluation, name, others in (
-        (first, names[0], found.only_first),
-        (second, names[1], found.only_second),
-    ):
-        if not evaluation.whole:
-            blocks.append(Note(f"{name}: not all was judged, see its report", "warning"))
-        if others:
-            blocks.append(Note(f"{wording.count(len(others), 'user')} only in {name}"))
-    return Beside(blocks, {"metrics": asdict(found)})
-
-
-def _compared(rows: Mapping[str, Difference], names: tuple[str, str]) -> Table:
-    columns = (Column(""), *(Column(name, "number", 3) for name in (*names, "difference")))
-    cells = [
-        (TITLES[n], one.first, one.second, Estimate(one.difference, one.low, one.high))
-        for n, one in rows.items()
-    ]
-    best = frozenset(place for place, one in enumerate(rows.values()) if one.clear)
-    note = (
-        "Second run less first, on the users of both, drawn with the same users (95 %). Rows that"
-        " stand out are those whose interval leaves out 0."
-    )
-    return Table("Metrics of both runs", columns, cells, best=best, note=note)

@@ -22,7 +22,7 @@ from textevolve.user_code import names_chain
 if TYPE_CHECKING:
     from textevolve.evaluation import Case, Failure
     from textevolve.events import Event
-    from textevolve.report.blocks import Block, MatrixRow, Report
+    from textevolve.report.blocks import MatrixRow, Report
     from textevolve.settings import Settings
     from textevolve.wiring import Workbench
 
@@ -181,14 +181,6 @@ class LoopSteps:
     done: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """What a kind tells of two of its runs side by side: for people, and as JSON-ready data."""
-
-    blocks: Sequence[Block]
-    data: Mapping[str, Any]
-
-
 class DescribeWorld(Protocol[S_contra]):
     """What lies outside the specification and makes a run what it is, such as the configuration of
     a system that is measured: as JSON, which is kept with the run. What is opened for that may be
@@ -219,11 +211,9 @@ class Study(Generic[S, R, T]):
     settings; a run is kept with that, so that it is gone on with as it was begun. `line`: a record
     as a line of JSON for others, in .jsonl files and on standard output; else its rows, or its
     encoding, stand there. `turns`: the rows of its single turns. `rescore`: a record anew under
-    other parameters, without asking. `describe`: what else makes a run what it is. `compare`:
-    what its own figures say of two results. `variants`: the names that rows may have as their
-    `variant`, from the specification and the model. `steps`: of a loop, what a trace shows of it.
-    `aggregates`: whether mean, pass rate and
-    lowest scores of all records are told beside the report; not where it tells them itself, or
+    other parameters, without asking. `describe`: what else makes a run what it is. `variants`: the
+    names that rows may have as their `variant`, from the specification and the model. `steps`: of
+    a loop, what a trace shows of it. `aggregates`: whether mean, pass rate and lowest scores of all records are told beside the report; not where it tells them itself, or
     where they would mean nothing. `rows`: some of its records as rows of a matrix with these
     variants, of which the records of a case stand in one row. `take`: cases out
     of what a program gives instead of them, such as rows or texts, and its own objects by name.
@@ -250,7 +240,6 @@ class Study(Generic[S, R, T]):
     rescore: Callable[[R, Mapping[str, Any]], R] | None = None
     again: Callable[[R], Case | None] | None = None
     describe: DescribeWorld[S] | None = None
-    compare: Callable[[S, T, T, tuple[str, str]], Beside] | None = None
     variants: Callable[[S, str], Sequence[str]] = lambda _spec, _model: ()
     aggregates: bool = True
     independent: Callable[[S], bool] = lambda _spec: False
