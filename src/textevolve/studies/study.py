@@ -213,8 +213,9 @@ class Study(Generic[S, R, T]):
     encoding, stand there. `turns`: the rows of its single turns. `rescore`: a record anew under
     other parameters, without asking. `describe`: what else makes a run what it is. `variants`: the
     names that rows may have as their `variant`, from the specification and the model. `steps`: of
-    a loop, what a trace shows of it. `aggregates`: whether mean, pass rate and lowest scores of all records are told beside the report; not where it tells them itself, or
-    where they would mean nothing. `rows`: some of its records as rows of a matrix with these
+    a loop, what a trace shows of it. `aggregates`: whether mean, pass rate and lowest
+    scores of all records are told beside the report; not where it tells them itself, or where they
+    would mean nothing. `rows`: some of its records as rows of a matrix with these
     variants, of which the records of a case stand in one row. `take`: cases out
     of what a program gives instead of them, such as rows or texts, and its own objects by name.
     """
