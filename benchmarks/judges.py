@@ -8,7 +8,7 @@ Every call is journaled (`--store`), so it can be stopped at any time and starte
 fine in the background. `--no-ask` prints the figures of what has been asked so far. Judges come one
 after another, the cheapest first, each on the items of all files in turn.
 
-`--fit` weighs the judges of a list, and looks such as look:length, as people's labels say; each
+`--fit` weighs the judges of a list, such as decide,look:length, as people's labels say; each
 item is judged by a fit that saw no item of its question. *read*: tokens that did not come from the
 server's cache.
 
@@ -50,17 +50,14 @@ JUDGES = (
     "probe",
     "probe+examples",
     "probe+rules",
-    "backward",
-    "probe+backward",
+    "instruction-likelihood",
     "decide",
     "decide+rubric=benchmarks/levels.md",
     "decide+pairwise",
     "pairwise",
     "pairwise+rules",
     "reference",
-    "reference+backward",
     "checklist",
-    "checklist+backward",
     "jury:general+readout=pointwise+argue=false",
     "single+readout=verbalized",
     "single+readout=logprob-weighted",
@@ -99,11 +96,8 @@ async def ask(
     samples: int = 1,
     orders: Orders = "both",
 ) -> list[Verdict]:
-    """All verdicts of one judge; what the journal holds is not asked again. Of a debate of several
-    rounds, those of its first one too, as of a judge of their own."""
-    spec = AgreementSpec(
-        judge=(judge,), model=model, samples=samples, orders=orders, first_round=True
-    )
+    """All verdicts of one judge; what the journal holds is not asked again."""
+    spec = AgreementSpec(judge=(judge,), model=model, samples=samples, orders=orders)
     began = time.monotonic()
     cases = map(as_case, items)
     client = AsyncClient(settings=settings, limits=limits)
@@ -113,8 +107,14 @@ async def ask(
     return list(found.verdicts)
 
 
-def show(title: str, summary: AgreementSummary, samples: dict[str, int]) -> None:
-    subsets = [part.name for part in summary.judges[0].parts]
+def show(
+    title: str, items: Sequence[Item], verdicts: Sequence[Verdict], samples: dict[str, int]
+) -> AgreementSummary:
+    summary = summarise(items, verdicts)
+    subsets: dict[str, AgreementSummary] = {}
+    for name in dict.fromkeys(item.subset for item in items):
+        part = {item.id: item for item in items if item.subset == name}
+        subsets[name] = summarise(list(part.values()), [v for v in verdicts if v.item in part])
     print(f"\n{title}: {summary.items} items")
     print(f"always the first {summary.always_first:.1%}, the shorter {summary.always_shorter:.1%}")
     print(f"{'judge':42} {'x':>2} " + " ".join(f"{s:>18}" for s in subsets), end="")
@@ -122,9 +122,8 @@ def show(title: str, summary: AgreementSummary, samples: dict[str, int]) -> None
     print(f" {'calls':>6} {'tokens':>7} {'read':>6} {'s':>6}")
     for judge in summary.judges:
         cells = [
-            f"{100 * p.accuracy.value:5.1f} ({100 * p.accuracy.interval.low:3.0f} to"
-            f" {100 * p.accuracy.interval.high:3.0f})"
-            for p in judge.parts
+            f"{100 * p.accuracy.value:5.1f} ({100 * p.wilson.low:3.0f} to {100 * p.wilson.high:3.0f})"
+            for p in (part.judge(judge.name) for part in subsets.values())
         ]
         found = judge.calibration
         brier, ece = (found.brier.value, found.ece.value) if found else (math.nan, math.nan)
@@ -136,6 +135,7 @@ def show(title: str, summary: AgreementSummary, samples: dict[str, int]) -> None
             f" {judge.per_item.calls:6.1f} {judge.per_item.tokens:7,.0f}"
             f" {read:6,.0f} {judge.per_item.seconds:6.1f}"
         )
+    return summary
 
 
 def _processed(usage: Usage) -> float:
@@ -190,8 +190,7 @@ async def main() -> tuple[str | None, AgreementSummary | None]:
     summary: AgreementSummary | None = None
     for judge in asked.judges:
         verdicts += await ask(judge, items, asked.model, settings, limits, orders=asked.orders)
-        summary = summarise(items, verdicts)
-        show("once", summary, {})
+        summary = show("once", items, verdicts, {})
     for names in asked.fit:
         show_fit(names.split(","), items, verdicts)
     if asked.equal_tokens:
@@ -200,8 +199,7 @@ async def main() -> tuple[str | None, AgreementSummary | None]:
         for judge in asked.judges:
             times = samples[judge]
             more += await ask(judge, items, asked.model, settings, limits, times, asked.orders)
-        summary = summarise(items, more)
-        show("at equal tokens", summary, samples)
+        summary = show("at equal tokens", items, more, samples)
     return asked.json, summary
 
 

@@ -15,12 +15,10 @@ from textevolve.errors import BudgetError, InputError
 from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.events import Listener, silence
 from textevolve.judge_specs import (
-    DECIDE,
-    EMBEDDING,
     FITTED,
-    LIKELIHOOD,
+    KINDS,
     METRIC,
-    NAMES,
+    UNASKING,
     EvaluatorSpec,
     is_swayed,
     parse_evaluator,
@@ -31,20 +29,12 @@ from textevolve.judge_specs import (
     takes_rubric,
 )
 from textevolve.judges.cascade import Cascade
-from textevolve.judges.decide import Decide, DecideChoice, choose_between
-from textevolve.judges.embedding import EmbeddingSimilarity
+from textevolve.judges.decide import DecideChoice, choose_between
 from textevolve.judges.fitted import FittedJudge
 from textevolve.judges.fitted_file import load_fitted
-from textevolve.judges.instruction_likelihood import InstructionLikelihood
-from textevolve.judges.looks import LOOK, LookJudge
+from textevolve.judges.looks import LookJudge
 from textevolve.judges.metric import MetricJudge
-from textevolve.judges.packages import (
-    JudgeMaker,
-    load_judge,
-)
 from textevolve.judges.pairwise import Pairwise
-from textevolve.judges.probe import Checklist, Probe
-from textevolve.judges.statements import CHECKS, StatementJudge
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import as_evaluator
 from textevolve.loops.rules import Hybrid, load_rules
@@ -72,15 +62,10 @@ def open_evaluator(
     Raises:
         InputError: an unknown profile or parameter, or a value that cannot be used.
     """
-    if spec.name == METRIC:
+    if spec.name in UNASKING:
         read_rubric(spec, rubric)
-        return MetricJudge(spec.profile or "")
-    if spec.name == LOOK:
-        read_rubric(spec, rubric)
-        return LookJudge(spec.profile or "")
+        return MetricJudge(spec.profile or "") if spec.name == METRIC else LookJudge()
     asked = spec.model or model
-    if spec.name not in NAMES:
-        return _open_others(spec, lambda: model_of(asked))
     if spec.is_debate:
         return Debate(
             profile=fill(read_profile(spec, rubric)),
@@ -91,32 +76,14 @@ def open_evaluator(
             today=today or this_day(),
         )
     options = replace(read_options(spec, concurrency), rubric=read_rubric(spec, rubric))
-    if spec.name == EMBEDDING:
-        return EmbeddingSimilarity(model_of(asked), options)
-    decider = None if spec.decider is None else model_of(spec.decider)
-    if spec.name in CHECKS:
-        return StatementJudge(model_of(asked), CHECKS[spec.name], options, decider)
-    judge: Callable[..., Evaluator] = {
-        "checklist": partial(Checklist, decider=decider),
-        DECIDE: Decide,
-        LIKELIHOOD: InstructionLikelihood,
-    }.get(spec.name, Probe)
-    if spec.choice:
-        judge = DecideChoice
-    elif spec.pairwise:
-        judge = partial(Pairwise, ask=choose_between)
-    elif spec.is_relative:
-        judge = Pairwise
-    return judge(model=model_of(asked), options=options)
-
-
-def _open_others(spec: EvaluatorSpec, model: Callable[[], Model]) -> Evaluator:
-    found = load_judge(spec.name)
-    if isinstance(found, JudgeMaker):
-        return as_evaluator(found.open(spec.profile or "", spec.parameters, model()))
-    if spec.profile or spec.parameters or spec.model:
-        raise InputError(f"judge '{spec.name}': takes no argument, no option and no model")
-    return as_evaluator(found)
+    make = KINDS[spec.name].make
+    if "choice" in spec.options:
+        make = DecideChoice
+    elif "pairwise" in spec.options:
+        make = partial(Pairwise, ask=choose_between)
+    elif spec.decider is not None:
+        make = partial(make, decider=model_of(spec.decider))
+    return make(model=model_of(asked), options=options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,48 +19,39 @@
                                   follows the colon is its name
     cascade:BELOW:FIRST,SECOND    two judges, the second where the first is not sure:
                                   see `textevolve.judges.cascade`
-    look:NAME                     what a text shows unread, such as look:length; see
-                                  `textevolve.judges.looks`
+    look:length                   the length of a text; see `textevolve.judges.looks`
     FILE.judge                    judges fitted to labels, see `textevolve.judges.fitted_file`; all
                                   of the text is the file's path
 
-`rules` is an option of each but instruction-likelihood, which has none; `reference` one of
-pairwise, probe, checklist and decide; `examples` (few-shot) one of probe, reference and decide;
-`instruction-likelihood` one of probe, reference and checklist. `rubric=FILE` is one of each but
-instruction-likelihood: what to judge by, in place of the question, the criteria or the components
-that are shipped. `NAME=VALUE` sets a parameter of the profile (`rounds=1`, `readout=decide`,
-`decider=local/julia-1`), `words=40` where the likelihood of the
-instruction is read, or `decider=MODEL` of checklist and of those that take a text apart: the model
-that judges what the judge's own model wrote down.
-
-Others' packages add judges by an entry point of the group `textevolve.judges`, whose name is the
-judge's: NAME[:ARGUMENT][+OPTION...][@MODEL]. It names an evaluator, or an object with
-`open(argument, options, model)` that gives one (`JudgeMaker`).
+The options of each judge are in `KINDS`. `rubric=FILE` is one of each that takes a rubric: what to
+judge by instead of the shipped question, criteria or components. `NAME=VALUE` sets a parameter of
+the profile (`rounds=1`, `readout=decide`, `decider=local/julia-1`), or `decider=MODEL` of checklist
+and of those that take a text apart: the model that judges what the judge's own model wrote down.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from textevolve.debate.profile import Agent, Component, Profile, load_profile, override, suggest
 from textevolve.errors import InputError
+from textevolve.evaluation import Evaluator
 from textevolve.judges.cascade import CASCADE, read_cascade
 from textevolve.judges.context import Options
 from textevolve.judges.criteria import ask_criteria, read_criteria
+from textevolve.judges.decide import Decide
+from textevolve.judges.embedding import EmbeddingSimilarity
 from textevolve.judges.fitted_file import is_fitted, load_fitted
-from textevolve.judges.looks import LOOK, find_look
-from textevolve.judges.packages import (
-    JudgeMaker,
-    describe_package,
-    find_point,
-    installed_judges,
-    load_judge,
-)
+from textevolve.judges.instruction_likelihood import InstructionLikelihood
+from textevolve.judges.looks import LOOK, check_look
+from textevolve.judges.pairwise import Pairwise
+from textevolve.judges.probe import Checklist, Probe
 from textevolve.judges.shipped_rubrics import expand_rubric, is_rubric_name
-from textevolve.judges.statements import CHECKS
+from textevolve.judges.statements import CHECKS, StatementJudge
 from textevolve.loops.rules import load_rules
 from textevolve.metrics.label_metrics import describe_metric, needs_label, open_metric
 from textevolve.reach import is_file
@@ -74,18 +65,10 @@ DEBATES: Mapping[str, Mapping[str, Any]] = {
     "escalation": {"protocol": "escalation"},
 }
 
-LIKELIHOOD = "instruction-likelihood"
-
-EMBEDDING = "embedding"
-
 DECIDE = "decide"
 
-JUDGES = ("pairwise", "probe", "checklist", "reference", DECIDE, LIKELIHOOD, EMBEDDING, *CHECKS)
-
-ALIASES = {"backward": LIKELIHOOD, "few-shot": "examples", "reference-guided": "reference"}
-"""Other names of judges and options: the field's terms, and names of earlier versions."""
-
-NAMES = (*DEBATES, *JUDGES)
+ALIASES = {"few-shot": "examples", "reference-guided": "reference"}
+"""The field's terms for options."""
 
 METRIC = "metric"
 """The judge that is any metric without a model."""
@@ -96,26 +79,7 @@ FITTED = "fitted"
 UNASKING = (METRIC, LOOK)
 """Judges that ask no model."""
 
-OPTIONS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(DEBATES, ("rules",)),
-    "pairwise": ("rules", "reference"),
-    "checklist": ("rules", "reference", LIKELIHOOD),
-    "probe": ("rules", "reference", "examples", LIKELIHOOD),
-    "reference": ("rules", "reference", "examples", LIKELIHOOD),
-    DECIDE: ("rules", "reference", "examples", "pairwise", "choice"),
-    LIKELIHOOD: (),
-    **dict.fromkeys((EMBEDDING, CASCADE, *CHECKS), ()),
-}
-
-RUBRIC = "rubric"
-
-RELATIVE = ("pairwise",)
-"""Judges whose scores only compare candidates of one case with each other."""
-
-DECIDER = "decider"
-
-TAKE_DECIDER = ("checklist", *CHECKS)
-"""Judges in which one model writes down what is to be judged, and another one may judge it."""
+RUBRIC, DECIDER = "rubric", "decider"
 
 LONE_JUDGE = Agent(
     name="Judge",
@@ -127,20 +91,61 @@ M = TypeVar("M", str, str | None)
 
 
 @dataclass(frozen=True, slots=True)
+class JudgeKind:
+    """A judge that does not debate. `make` takes a `model`, `options`, and a `decider` where the
+    judge `has_decider`: one model writes down what is to be judged, and another one may judge it.
+    `options`: what may follow its name. `needs`: the fields of a case without which there is no
+    score."""
+
+    make: Callable[..., Evaluator]
+    options: tuple[str, ...] = ()
+    takes_rubric: bool = True
+    has_decider: bool = False
+    needs: tuple[str, ...] = ()
+    reads_reference: bool = False
+
+
+ON_TEXTS = ("rules", "reference", "examples")
+
+KINDS: Mapping[str, JudgeKind] = {
+    "pairwise": JudgeKind(Pairwise, ("rules", "reference")),
+    "probe": JudgeKind(Probe, ON_TEXTS),
+    "checklist": JudgeKind(Checklist, ("rules", "reference"), has_decider=True),
+    "reference": JudgeKind(Probe, ON_TEXTS, reads_reference=True),
+    DECIDE: JudgeKind(Decide, (*ON_TEXTS, "pairwise", "choice")),
+    "instruction-likelihood": JudgeKind(InstructionLikelihood, takes_rubric=False),
+    "embedding": JudgeKind(
+        EmbeddingSimilarity, takes_rubric=False, needs=("reference",), reads_reference=True
+    ),
+    **{
+        name: JudgeKind(
+            partial(StatementJudge, check=check),
+            takes_rubric=False,
+            has_decider=True,
+            needs=check.needs,
+            reads_reference=check.answer != "response",
+        )
+        for name, check in CHECKS.items()
+    },
+}
+
+NAMES = (*DEBATES, *KINDS)
+
+
+def options_of(name: str) -> tuple[str, ...]:
+    """The options that may follow a judge's name."""
+    return KINDS[name].options if name in KINDS else ("rules",) if name in DEBATES else ()
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluatorSpec:
-    """A judge, read from its text. `model` is None where the run's model is to judge. Of a judge
-    from another package, `profile` is its argument, and `parameters` are all of its options; of
-    `metric`, `profile` is the metric, of `look` the look, of a cascade BELOW, of a fitted judge its
-    file; the judges that the latter two ask are their `parts`."""
+    """A judge, read from its text. `model` is None where the run's model is to judge. Of `metric`,
+    `profile` is the metric, of `look` the look, of a cascade BELOW, of a fitted judge its file; the
+    judges that the latter two ask are their `parts`."""
 
     name: str
     profile: str | None = None
-    rules: bool = False
-    reference: bool = False
-    examples: bool = False
-    instruction_likelihood: bool = False
-    pairwise: bool = False
-    choice: bool = False
+    options: frozenset[str] = frozenset()
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
     model: str | None = None
     parts: tuple[str, ...] = ()
@@ -152,33 +157,31 @@ class EvaluatorSpec:
     @property
     def is_relative(self) -> bool:
         """Whether its scores only compare candidates of one case with each other."""
-        return self.pairwise or self.choice or self.name in RELATIVE
+        return self.name == "pairwise" or not self.options.isdisjoint(("pairwise", "choice"))
 
     @property
     def decider(self) -> str | None:
         """The model that judges what another one wrote down."""
-        return self.parameters.get(DECIDER) if self.name in TAKE_DECIDER else None
+        has_decider = self.name in KINDS and KINDS[self.name].has_decider
+        return self.parameters.get(DECIDER) if has_decider else None
 
     @property
     def reads_reference(self) -> bool:
         """Whether the case's own reference is looked at."""
         if self.parts:
             return any(spec.reads_reference for part in self.parts for spec in judges_in(part))
-        checked = CHECKS.get(self.name)
-        taken = checked is not None and checked.answer != "response"
-        return self.reference or self.name in (METRIC, EMBEDDING) or taken
+        by_kind = self.name in KINDS and KINDS[self.name].reads_reference
+        return by_kind or "reference" in self.options or self.name == METRIC
 
     @property
     def needs(self) -> tuple[str, ...]:
         """Which of `context` and `reference` a case must have, so that there is a score at all."""
         if self.parts:
-            found = [spec.needs for part in self.parts for spec in judges_in(part)]
-            return tuple(dict.fromkeys(need for needs in found for need in needs))
+            needs = (need for part in self.parts for spec in judges_in(part) for need in spec.needs)
+            return tuple(dict.fromkeys(needs))
         if self.name == METRIC:
             return ("reference",) if needs_label(self.profile or "") else ()
-        if self.name == EMBEDDING:
-            return ("reference",)
-        return CHECKS[self.name].needs if self.name in CHECKS else ()
+        return KINDS[self.name].needs if self.name in KINDS else ()
 
 
 def parse_evaluator(text: str) -> EvaluatorSpec:
@@ -186,56 +189,40 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
     Raises:
         InputError: no such judge or option, or a value that cannot be used; says which there are.
     """
-    kind, colon, metric = text.strip().partition(":")
+    kind, _, argument = text.strip().partition(":")
     if kind == METRIC:
-        if not colon or not metric:
+        if not argument:
             raise InputError(f"judge '{text}': write metric:NAME, such as metric:exact")
-        open_metric(metric)
-        return EvaluatorSpec(METRIC, metric)
+        open_metric(argument)
+        return EvaluatorSpec(METRIC, argument)
     if kind == CASCADE:
         below, *parts = read_cascade(text.strip(), _begins_judge)
         for part in parts:
             judges_in(part)
         return EvaluatorSpec(CASCADE, below, parts=tuple(parts))
     if kind == LOOK:
-        find_look(metric)
-        return EvaluatorSpec(LOOK, metric)
+        check_look(argument)
+        return EvaluatorSpec(LOOK, argument)
     if is_fitted(text):
         return read_fitted(text.strip())
     judge, _, model = text.strip().partition("@")
     head, *options = judge.split("+")
     name, _, profile = head.partition(":")
-    name = ALIASES.get(name, name)
     if name not in NAMES:
-        if find_point(name) is not None:
-            given = {one.partition("=")[0]: one.partition("=")[2] for one in options}
-            return EvaluatorSpec(name, profile or None, parameters=given, model=model or None)
-        known = [*NAMES, *UNASKING, CASCADE, *installed_judges()]
-        raise InputError(f"judge '{text}': no judge '{name}'{suggest(name, known)}")
+        raise InputError(
+            f"judge '{text}': no judge '{name}'{suggest(name, [*NAMES, *UNASKING, CASCADE])}"
+        )
     if profile and name not in DEBATES:
         raise InputError(f"judge '{text}': '{name}' takes no profile")
     flags = {ALIASES.get(option, option) for option in options if "=" not in option}
-    known = set(OPTIONS[name])
-    if unknown := sorted(flags - known):
-        others = (
-            f"{suggest(unknown[0], sorted(known))} (or NAME=VALUE)" if known else ": it has none"
-        )
+    known = sorted(options_of(name))
+    if unknown := sorted(flags.difference(known)):
+        others = f"{suggest(unknown[0], known)} (or NAME=VALUE)" if known else ": it has none"
         raise InputError(f"judge '{text}': no option '{unknown[0]}'{others}")
     parameters = dict(option.split("=", 1) for option in options if "=" in option)
     if len(parameters) < sum("=" in option for option in options):
         raise InputError(f"judge '{text}': a parameter is set twice")
-    spec = EvaluatorSpec(
-        name=name,
-        profile=profile or None,
-        rules="rules" in flags,
-        reference="reference" in flags or name == "reference",
-        examples="examples" in flags,
-        instruction_likelihood=LIKELIHOOD in flags or name == LIKELIHOOD,
-        pairwise="pairwise" in flags,
-        choice="choice" in flags,
-        parameters=parameters,
-        model=model or None,
-    )
+    spec = EvaluatorSpec(name, profile or None, frozenset(flags), parameters, model or None)
     if not spec.is_debate:
         read_options(spec)
     return spec
@@ -244,9 +231,8 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
 def _begins_judge(text: str) -> bool:
     """Whether a text begins as a judge's text does: by a judge's name, or with a fitted judge."""
     name = re.split("[:+@,]", text, maxsplit=1)[0]
-    known = (*NAMES, *ALIASES, *UNASKING, CASCADE, "rules", "hybrid", OWN.rstrip(":"))
-    fitted = re.fullmatch(r"[^,@]+\.judge(@.+)?", text) is not None
-    return name in known or fitted or find_point(name) is not None
+    known = (*NAMES, *UNASKING, CASCADE, "rules", "hybrid", OWN.rstrip(":"))
+    return name in known or re.fullmatch(r"[^,@]+\.judge(@.+)?", text) is not None
 
 
 def read_fitted(path: str) -> EvaluatorSpec:
@@ -285,21 +271,20 @@ def read_rubric(spec: EvaluatorSpec, given: str = "") -> str:
         InputError: the file cannot be read, both are there, the judge has no use for one, or levels
             in it cannot be used.
     """
-    if spec.parts and spec.name == CASCADE:
-        parts = (one for part in spec.parts for one in judges_in(part))
-        asked = [one for one in parts if one.name not in UNASKING]
+    if spec.name == CASCADE:
+        parts = (judge for part in spec.parts for judge in judges_in(part))
+        asked = [judge for judge in parts if judge.name not in UNASKING]
         if given and not asked:
             raise InputError("neither judge of the cascade takes a rubric: none is asked anything")
-        return [read_rubric(one, given) for one in asked][-1] if given else ""
+        return [read_rubric(judge, given) for judge in asked][-1] if given else ""
     file = spec.parameters.get(RUBRIC)
-    takes_none = (LIKELIHOOD, EMBEDDING, FITTED, *UNASKING, *CHECKS)
-    if (given or file is not None) and spec.name in takes_none:
-        raise InputError(f"judge {spec.name} takes no rubric: it asks no question to replace")
     if not given and file is None:
         return ""
+    if not spec.is_debate and not (spec.name in KINDS and KINDS[spec.name].takes_rubric):
+        raise InputError(f"judge {spec.name} takes no rubric: it asks no question to replace")
     if given and file is not None:
         raise InputError("the rubric is there twice: in the judge's name, and beside it")
-    if file and not given and is_rubric_name(file) and not is_file(file):
+    if file and is_rubric_name(file) and not is_file(file):
         given = file
     rubric = expand_rubric(given or read_text(file or ""))
     if spec.name in (DECIDE, "checklist"):
@@ -321,31 +306,27 @@ def with_rubric(profile: Profile, rubric: str) -> Profile:
 
 def read_options(spec: EvaluatorSpec, concurrency: int = 64) -> Options:
     """The options of a judge that does not debate."""
-    parameters = {name: value for name, value in spec.parameters.items() if name != RUBRIC}
-    options = Options(
-        rules=spec.rules,
-        reference=spec.reference,
-        examples=spec.examples,
-        instruction_likelihood=spec.instruction_likelihood,
-        seed=_whole("seed", parameters.pop("seed", "0")),
-        concurrency=concurrency,
-    )
-    if spec.choice and (spec.pairwise or spec.examples or spec.reference):
+    known = {"seed", RUBRIC, DECIDER} if KINDS[spec.name].has_decider else {"seed", RUBRIC}
+    if unknown := sorted(spec.parameters.keys() - known):
+        raise InputError(f"judge {spec.name}: no parameter '{unknown[0]}'")
+    if "choice" in spec.options and not spec.options <= {"choice", "rules"}:
         raise InputError(
             f"judge {spec.name}: of its options choice only goes with rules and rubric"
         )
-    if spec.pairwise and spec.examples:
+    if {"pairwise", "examples"} <= spec.options:
         raise InputError(f"judge {spec.name}: examples are of single texts, and pairs are compared")
-    if spec.name in TAKE_DECIDER and not parameters.pop(DECIDER, "none").strip():
+    if not spec.parameters.get(DECIDER, "none").strip():
         raise InputError(f"judge {spec.name}: name a model, as in {DECIDER}=local/laya")
-    if spec.instruction_likelihood and "words" in parameters:
-        words = _whole("words", parameters.pop("words"))
-        if words < 0:
-            raise InputError(f"words must be 0 or more, not {words}")
-        options = replace(options, words=words)
-    if parameters:
-        raise InputError(f"judge {spec.name}: no parameter '{next(iter(parameters))}'")
-    return options
+    seed = spec.parameters.get("seed", "0")
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", seed):
+        raise InputError(f"seed must be a whole number, not '{seed}'")
+    return Options(
+        rules="rules" in spec.options,
+        reference="reference" in spec.options or spec.name == "reference",
+        examples="examples" in spec.options,
+        seed=int(seed),
+        concurrency=concurrency,
+    )
 
 
 def read_profile(spec: EvaluatorSpec, rubric: str = "") -> Profile:
@@ -358,7 +339,7 @@ def read_profile(spec: EvaluatorSpec, rubric: str = "") -> Profile:
     fixed = dict(DEBATES[spec.name])
     if spec.name == "single":
         fixed["agents"] = (LONE_JUDGE,)
-    if spec.rules:
+    if "rules" in spec.options:
         fixed["rules"] = True
     parameters = {name: value for name, value in spec.parameters.items() if name != RUBRIC}
     return override(with_rubric(profile, read_rubric(spec, rubric)), {**fixed, **parameters})
@@ -372,17 +353,9 @@ def models_of(spec: EvaluatorSpec, model: M) -> tuple[str | M, ...]:
         asked = (name for part in spec.parts for name in judge_models(part, model))
         return tuple(dict.fromkeys(asked))
     asked = spec.model or model
-    if spec.name not in NAMES and not isinstance(load_judge(spec.name), JudgeMaker):
-        return ()
     if not spec.is_debate:
         return tuple(dict.fromkeys((asked, spec.decider or asked)))
     return read_profile(spec).models(asked)
-
-
-def _whole(name: str, text: str) -> int:
-    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
-        raise InputError(f"{name} must be a whole number, not '{text}'")
-    return int(text)
 
 
 def split_rules(text: str) -> tuple[str | None, str | None]:
@@ -424,10 +397,9 @@ def judge_models(text: str, model: M) -> tuple[str | M, ...]:
 
 
 def is_swayed(text: str) -> bool:
-    """Whether the order of candidates may sway a judge. Those in `JUDGES` see one at a time, or ask
-    about each two in both orders, but for a choice among all."""
-    even = (*JUDGES, *UNASKING)
-    swayed = any(spec.choice or spec.name not in even for spec in judges_in(text))
+    """Whether the order of candidates may sway a judge. Those that do not debate see one at a time,
+    or ask about each two in both orders, but for a choice among all."""
+    swayed = any("choice" in spec.options or spec.is_debate for spec in judges_in(text))
     return text.startswith(OWN) or swayed
 
 
@@ -466,8 +438,7 @@ def check_absolute(text: str) -> None:
 
 
 def describe_judge(text: str) -> Mapping[str, Any]:
-    """What stands behind a judge's text, as JSON: files, and the version of another's package. They
-    make a run what it is, too."""
+    """The files behind a judge's text, as JSON. They make a run what it is, too."""
     rules, judge = split_rules(text)
     found: dict[str, Any] = {}
     if rules is not None:
@@ -484,8 +455,6 @@ def describe_judge(text: str) -> Mapping[str, Any]:
         found["profile"] = read_profile(spec).model_dump(mode="json")
     elif spec.name == METRIC:
         found[METRIC] = describe_metric(spec.profile or "")
-    elif spec.name not in (*NAMES, LOOK):
-        found["package"] = describe_package(spec.name)
     elif rubric := read_rubric(spec):
         found[RUBRIC] = rubric
     return found

@@ -188,7 +188,9 @@ def test_a_first_round_that_errs_too_often_is_said_to():
     right = np.tile([1, 1, 1, 0], 25)
     found = select_threshold(np.ones(100), right, agreement=0.9)
     assert found.threshold is None
-    assert "errs too often: of 100 items with a certainty of 1 or more 25 are wrong" in found.reason
+    assert (
+        "too many errors: of 100 items with a certainty of 1 or more 25 are wrong" in found.reason
+    )
     half = select_threshold(np.ones(100), np.full(100, 0.5), agreement=0.9)
     assert half.steps[0].errors == 100
 

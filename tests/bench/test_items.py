@@ -37,30 +37,6 @@ REWARDBENCH = {
 PLAIN = {"input": "Why tides?", "candidates": ["The moon.", "The wind.", "Whales."], "winner": 1}
 
 
-def talk(first, second):
-    return [
-        {"role": "user", "content": "Write a line."},
-        {"role": "assistant", "content": first},
-        {"role": "user", "content": "Shorter."},
-        {"role": "assistant", "content": second},
-    ]
-
-
-def vote(winner, judge, turn=1, swapped=False):
-    models = {"alpaca-13b": talk("A long line.", "A line."), "gpt-4": talk("Line one.", "Line.")}
-    (a, talk_a), (b, talk_b) = sorted(models.items(), reverse=swapped)
-    return {
-        "question_id": 81,
-        "model_a": a,
-        "model_b": b,
-        "winner": winner,
-        "judge": judge,
-        "conversation_a": talk_a,
-        "conversation_b": talk_b,
-        "turn": turn,
-    }
-
-
 def write(folder, *rows, name="set.jsonl"):
     """A file of rows in the format of its ending."""
     path = folder / name
@@ -99,12 +75,6 @@ def test_llmbar(tmp_path):
     assert one.group != two.group
 
 
-def test_llmbar_in_its_own_folders(tmp_path):
-    (tmp_path / "Neighbor").mkdir()
-    (item,) = load_items(write(tmp_path, LLMBAR, name="Neighbor/dataset.json"))
-    assert (item.id, item.subset) == ("Neighbor-1", "Neighbor")
-
-
 def test_judgebench(tmp_path):
     rows = [
         JUDGEBENCH,
@@ -129,42 +99,6 @@ def test_rewardbench_hides_the_chosen_text(tmp_path):
     assert len({i.group for i in items}) == 1
     half = load_items(write(tmp_path, *(REWARDBENCH | {"id": n} for n in range(100, 200))))
     assert half == items[100:]
-
-
-def test_mt_bench_merges_votes(tmp_path):
-    rows = [
-        vote("model_a", "author_0"),
-        vote("model_b", "expert_1", swapped=True),  # for the same model
-        vote("tie", "expert_2"),
-        vote("model_b", "expert_2"),
-        vote("model_b", "expert_1", turn=2),
-    ]
-    first, second = load_items(write(tmp_path, *rows))
-    votes = dict(zip(first.candidates, first.human, strict=True))
-    assert votes == {"A long line.": 0.625, "Line one.": 0.375}
-    assert first.input == "Write a line."
-    assert second.input == "[Turn 1]\nWrite a line.\n\n[Turn 2]\nShorter."
-    assert "[Turn 1]\nLine one.\n\n[Turn 2]\nLine." in second.candidates
-    assert [first.subset, second.subset] == ["turn 1", "turn 2"]
-    assert first.group == second.group == "81"
-
-
-def test_mt_bench_limit_counts_pairs(tmp_path):
-    rows = [vote("tie", "expert_1"), vote("tie", "expert_2", turn=2), vote("model_a", "expert_3")]
-    (item,) = load_items(write(tmp_path, *rows, name="votes.parquet"))[:1]
-    assert sorted(item.human) == [0.25, 0.75]
-
-
-def test_mt_bench_takes_no_votes_of_models(tmp_path):
-    for judge in ("gpt4_pair", ["gpt-4", "pair-v2"]):
-        said = refusal(write(tmp_path, vote("tie", "expert_1"), vote("tie", judge)))
-        assert said.startswith("set.jsonl:2: the vote of ")
-
-
-def test_mt_bench_votes_on_other_texts(tmp_path):
-    other = vote("tie", "expert_1") | {"conversation_a": talk("No.", "No.")}
-    said = refusal(write(tmp_path, vote("tie", "expert_0"), other))
-    assert said.startswith("set.jsonl:2: an earlier vote on 81/1/alpaca-13b/gpt-4 was about other")
 
 
 @pytest.mark.parametrize(
@@ -227,28 +161,16 @@ def bad(**changes):
             bad(winner=4),
             "'winner' must be a candidate's number from 1 to 3, its letter or 'tie', not 4",
         ),
-        (bad(winner=0), "'winner' must be a candidate's number"),
-        (bad(winner=True), "'winner' must be a candidate's number"),
-        (bad(winner=["x" * 90]), "letter or 'tie', not ['xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..."),
         (bad(winner=None), "needs one of 'winner', 'scores' and 'ranking'; found none"),
         (bad(scores=[1, 2, 3]), "found 'winner' and 'scores'"),
         (
             bad(winner=None, scores=[1, 2]),
             "'scores' must be a list of 3 finite numbers, one a",
         ),
-        (bad(winner=None, scores="1"), "'scores' must be a list of 3 finite numbers"),
-        (bad(winner=None, scores=[1, "2", 3]), "one a candidate, not [1, '2', 3]"),
-        (bad(winner=None, scores=[1, True, 3]), "one a candidate, not [1, True, 3]"),
-        (bad(winner=None, scores=[1, float("nan"), 3]), "one a candidate, not [1, nan, 3]"),
-        (bad(winner=None, scores=[1, 10**400, 3]), "one a candidate, not [1, 1000"),
         (bad(winner=None, ranking=[0, 1, 2]), "'ranking' must hold places from 1 to 3"),
-        (bad(winner=None, ranking=[1, 2, 4]), "'ranking' must hold places from 1 to 3"),
         (bad(candidates=["x"]), "needs two candidates or more, not 1"),
-        (bad(candidates=["x", True, "y"]), "'candidates' must be text, not bool"),
         (bad(candidates="xy"), "'candidates' must be a list of texts"),
         (bad(candidates=None, candidate_1="x", candidate_3="y"), "'candidate_2' is missing"),
-        (bad(candidates=None), "needs two candidates or more, not 0"),
-        (bad(input=[3]), "'input' must be text, not list"),
         (bad(input=None), "no column for the input"),
     ],
 )
@@ -267,32 +189,13 @@ def test_bad_plain_rows(tmp_path, row, said):
         (JUDGEBENCH | {"label": "A>C"}, "'label' must be A>B, B>A or A=B, not 'A>C'"),
         (JUDGEBENCH | {"response_A": 4}, "'response_A' must be text, not int"),
         (REWARDBENCH | {"id": 31, "chosen": [{"role": "user"}]}, "'chosen' must be text, not list"),
-        (vote("model_c", "expert_1"), "'winner' must be model_a, model_b or tie, not 'model_c'"),
-        (vote("tie", "expert_1", turn=3), "'turn' must be 1 or 2, not 3"),
-        (vote("tie", "e") | {"conversation_b": "x"}, "'conversation_b' must be a list of messages"),
-        (vote("tie", "e") | {"conversation_b": talk("x", "y")[:1]}, "messages of 1 turns or more"),
     ],
 )
 def test_bad_rows_of_known_sets(tmp_path, row, said):
-    good = next(
-        r
-        for r in (LLMBAR, JUDGEBENCH, REWARDBENCH, vote("tie", "expert_0"))
-        if r.keys() == row.keys()
-    )
+    good = next(r for r in (LLMBAR, JUDGEBENCH, REWARDBENCH) if r.keys() == row.keys())
     found = refusal(write(tmp_path, good, row))
     assert found.startswith("set.jsonl:2: ")
     assert said in found
-
-
-def test_place_of_a_bad_row_in_each_kind_of_file(tmp_path):
-    wrong = LLMBAR | {"label": 5}
-    assert refusal(write(tmp_path, LLMBAR, wrong, name="s.json")).startswith(
-        "s.json: labelled item 2: 'label'"
-    )
-    assert refusal(write(tmp_path, LLMBAR, wrong, name="s.csv")).startswith("s.csv:3: 'label'")
-    assert refusal(write(tmp_path, LLMBAR, wrong, name="s.parquet")).startswith(
-        "s.parquet: row 2: 'label'"
-    )
 
 
 def test_files_that_are_none(tmp_path):
@@ -323,7 +226,7 @@ def test_format_can_be_said(tmp_path):
     assert len(load_items(both, "plain")[0].candidates) == 3
     assert refusal(both, "rewardbench") == "set.jsonl:1: 'chosen' is missing"
     assert refusal(both, "yaml") == (
-        "format 'yaml': there are auto, llmbar, mt-bench, judgebench, rewardbench, jevbench, plain"
+        "format 'yaml': there are auto, llmbar, judgebench, rewardbench, jevbench, plain"
     )
 
 

@@ -43,7 +43,7 @@ def test_a_threshold_is_found_and_said_how_to_use():
 def test_a_first_round_that_errs_has_no_threshold():
     found = weigh_escalation(debated([0.9] * 100, [1, 0] * 50, [1] * 100))
     assert found.chosen is None
-    assert "the first judgement errs too often" in explain_selection(found, DEBATE)
+    assert "too many errors: of 100" in explain_selection(found, DEBATE)
 
 
 def test_one_item_of_each_question_is_used():

@@ -369,7 +369,6 @@ def test_a_key_is_seen_nowhere(home, cli, monkeypatch, right):
             cli("config", "--json"),
             cli("runs", "show"),
             cli("runs", "export", "last", "results.jsonl"),
-            cli("runs", "export", "last", "turns.csv", "--turns"),
         ]
     assert [e.code for e in ended[:2]] == ([0, 0] if right else [1, 1])
     if right:

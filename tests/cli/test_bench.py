@@ -91,7 +91,6 @@ def test_judges_are_measured_drawn_and_written(home, cli, knows, model, items):
     for part in (
         "probe 100.0 % [75.8, 100.0] 1.00 0.0 % 100 %",
         "always the first 41.7 %",
-        "always the best position 58.3 %",
         "always the shorter text 75.0 %",
         "always the longer text 25.0 %",
         "probe odd 6 100.0 %",
@@ -699,16 +698,6 @@ def test_labels_that_were_mended_are_counted_and_nothing_is_asked_again(cli, kno
     assert accuracies == pytest.approx([1, 11 / 12])
     assert second["run"] != first["run"]
     assert knows.calls == calls
-
-
-def test_a_debates_first_round_may_stand_beside_any_judges(cli, server, model, items):
-    asked = (*command(items, model, "debate", "pairwise"), "--limit", 2)
-    found = figures(cli(*asked, "--first-round", "--json"))
-    names = [judge["name"] for judge in found["summary"]["judges"]]
-    assert names == ["debate", "debate, first round", "pairwise"]
-    calls = server.calls
-    assert len(figures(cli(*asked, "--json"))["summary"]["judges"]) == 2
-    assert server.calls == calls
 
 
 def test_python_runs_the_same_study(home, cli, knows, model, items):

@@ -229,10 +229,6 @@ def test_results_go_to_every_kind_of_file(home, cli, model, batch):
     for name in ("e.csv", "e.parquet"):
         assert cli("runs", "export", "last", name).code == 0
         assert (home / name).read_bytes() == (home / f"r{name[1:]}").read_bytes()
-    assert cli("runs", "export", "last", "turns.csv", "--turns").code == 0
-    with (home / "turns.csv").open(encoding="utf-8", newline="") as file:
-        turns = list(csv.DictReader(file))
-    assert len(turns) == sum(len(r["turns"]) * len(r["case"]["candidates"]) for r in rows)
 
 
 def test_a_report_is_one_page(home, cli, model, batch):

@@ -74,12 +74,12 @@ def test_another_model_decides_and_is_told_everywhere(cli, server, model, decide
     again = cli(*command)
     assert again.out == ended.out
     cli("runs", "export", "last", "run.html")
-    cli("runs", "export", "last", "turns.jsonl", "--turns")
+    cli("runs", "export", "last", "cases.jsonl")
     cli("runs", "export", "last", "run.json")
     assert "scores decided by other/decider, emulated" in Path("run.html").read_text()
-    turns = [json.loads(line) for line in Path("turns.jsonl").read_text().splitlines()]
-    assert {turn["decider"] for turn in turns} == {"other/decider"}
-    assert {turn["emulated"] for turn in turns} == {True}
+    cases = [json.loads(line) for line in Path("cases.jsonl").read_text().splitlines()]
+    decided = [turn["decided_by"] for case in cases for turn in case["turns"]]
+    assert {(by["model"], by["emulated"]) for by in decided} == {("other/decider", True)}
     assert "other/decider" in Path("run.json").read_text()
     assert (server.calls, decider.calls) == (3, 3 * EMULATED)
 

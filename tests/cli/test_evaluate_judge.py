@@ -149,7 +149,7 @@ def test_seed_and_threshold_hold_for_a_judge_too(cli, fairly, model):
         (("--judge", "probe", "--rounds", 2), "rounds is an option of debates"),
         (("--judge", "probe", "--profile", "code"), "write --judge debate:PROFILE"),
         (("--judge", "probe", "-o", "a.xyz"), "a.xyz: must end in .json, .html, .md, .jsonl, .csv"),
-        (("--judge", "backward+rules"), "no option 'rules'"),
+        (("--judge", "instruction-likelihood+rules"), "no option 'rules'"),
         (("--judge", "probe+rounds=2"), "no parameter 'rounds'"),
         (("--judge", "probe", "--threshold", 2), "threshold: must be a number from 0 to 1, not 2"),
     ],

@@ -12,7 +12,6 @@ import yaml
 from flat_verbs import evaluate, fit_judge
 from textevolve import InputError
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.studies.fit import FitSpec, names_of
 
 ITEMS = 40
 
@@ -261,10 +260,3 @@ def test_in_python(home, knows, model):
         fit_judge(rows(), output="my.yaml")
     with pytest.raises(InputError, match="too few labelled items"):
         fit_judge(rows()[:5], model=model)
-
-
-def test_signals_are_named_in_two_ways():
-    spec = FitSpec(signals="probe, length", signal=("metric:regex:a,b",))
-    assert names_of(spec) == ("probe", "look:length", "metric:regex:a,b")
-    assert names_of(FitSpec(signal="lines")) == ("look:lines",)
-    assert names_of(FitSpec())[0] == "probe"

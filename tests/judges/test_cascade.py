@@ -210,7 +210,7 @@ async def test_a_cases_own_threshold_moves_the_certainty():
             "1e-3:rules:a,b.yaml,probe@http://h:1/v1#m",
             ("rules:a,b.yaml", "probe@http://h:1/v1#m"),
         ),
-        ("0.9:metric:exact,backward", ("metric:exact", "backward")),
+        ("0.9:metric:exact,pairwise", ("metric:exact", "pairwise")),
         ("0.9:probe+rubric=a,b.txt,debate", ("probe+rubric=a,b.txt", "debate")),
     ],
 )
@@ -266,7 +266,7 @@ def test_a_rubric_is_for_those_who_ask():
     assert read_rubric(parse_evaluator("cascade:1:metric:exact,probe"), "Is it so?") == "Is it so?"
     for text, reason in (
         ("cascade:1:metric:exact,metric:contains", "neither judge"),
-        ("cascade:1:backward,probe", "takes no rubric"),
+        ("cascade:1:instruction-likelihood,probe", "takes no rubric"),
         ("cascade:1:probe,probe+rubric=brevity+seed=2", "there twice"),
     ):
         with pytest.raises(InputError, match=reason):

@@ -26,7 +26,7 @@ from textevolve.judges.fitted_file import (
     parse_fitted,
     save_fitted,
 )
-from textevolve.judges.looks import LOOKS, LookJudge
+from textevolve.judges.looks import LookJudge
 from textevolve.statistics.regression import level_chances
 
 GRADES = FittedGrades(values=(1.0, 2.0, 4.0), cuts=(-1.0, 0.5), good=4.0)
@@ -229,18 +229,12 @@ def test_the_file_is_read_as_it_was_written(tmp_path):
 
 WRONG = [
     ("nothing: 1", "is no fitted judge"),
-    ("[1, 2]", "is no fitted judge"),
-    ("signals: {", "expected"),
     ("format: 9\nsignals: []", "format must be 1"),
-    ("signals: []", "my.judge:1: "),
     (make_file().text.replace("scale: 2.0", "scale: 0.0", 1), "signals.0.scale must be more"),
     (make_file().text.replace("judge: probe", "judge: look:length"), "there twice"),
     (make_file().text.replace("judge: probe", "judge: other.judge"), "name its signals instead"),
-    (make_file().text.replace("weight: 1.2", "weight: .nan"), "weight"),
-    (make_file().text + "grades: {values: [1, 2], cuts: [0], good: 2}\n", "grades belong"),
     (make_file(grades=GRADES).text.replace("good: 4.0", "good: 9.0"), "good must be"),
     (make_file(grades=GRADES).text.replace("- 0.5", "- -2.0"), "must rise"),
-    (make_file().text + "unknown: 1\n", "unknown field 'unknown'"),
 ]
 
 
@@ -250,13 +244,6 @@ def test_a_broken_file_is_one_line(text, said):
         parse_fitted(text, "my.judge")
     assert str(raised.value).startswith("my.judge:")
     assert "\n" not in str(raised.value)
-
-
-def test_a_file_that_is_not_there_is_one_line(home):
-    with pytest.raises(InputError, match=r"gone\.judge: cannot be read"):
-        describe_judge("gone.judge")
-    with pytest.raises(InputError, match=r"ends in \.judge"):
-        save_fitted(make_file(), home / "my.yaml")
 
 
 def test_what_a_fitted_judge_asks_is_known_everywhere(home):
@@ -293,23 +280,19 @@ def test_within_others_it_is_a_judge_too(home):
 
 
 def test_which_judges_the_order_may_sway():
-    swayed = {name: is_swayed(name) for name in ("probe+rules", "pairwise", "debate", "look:lines")}
-    assert swayed == {"probe+rules": False, "pairwise": False, "debate": True, "look:lines": False}
+    swayed = {
+        name: is_swayed(name) for name in ("probe+rules", "pairwise", "debate", "look:length")
+    }
+    assert swayed == {"probe+rules": False, "pairwise": False, "debate": True, "look:length": False}
     assert is_swayed("python:mine")
     assert is_swayed("decide+choice")
     assert not is_swayed("decide+pairwise")
 
 
-@pytest.mark.parametrize("name", LOOKS)
-async def test_looks_are_scores_and_rise_with_what_they_show(name):
-    little, much = "tell", "tell me\n- all\n- of it"
-    judged = (await LookJudge(name)(Case("Tell me all of it.", (little, much)))).result
+async def test_the_length_is_a_score_that_rises_with_the_words():
+    judged = (await LookJudge()(Case("Tell me all of it.", ("tell", "tell me all of it")))).result
     assert 0 <= judged[0].score < judged[1].score <= 1
-    odds = [one.metadata.get("log_odds") for one in judged]
-    if odds[0] is not None:
-        assert [1 / (1 + math.exp(-o)) for o in odds] == pytest.approx([o.score for o in judged])
-
-
-def test_a_look_that_is_not_there():
-    with pytest.raises(InputError, match="did you mean 'length'"):
+    odds = [one.metadata["log_odds"] for one in judged]
+    assert [1 / (1 + math.exp(-o)) for o in odds] == pytest.approx([o.score for o in judged])
+    with pytest.raises(InputError, match="no look 'lenght'; there is: length"):
         parse_evaluator("look:lenght")

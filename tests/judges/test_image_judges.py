@@ -161,7 +161,7 @@ RULES = "rules:\n- kind: length\n  unit: words\n  max: 3\n"
 
 async def text_judges():
     async with ScriptedServer() as server, OpenAIClient(server.url, "scripted") as client:
-        yield LookJudge("length")
+        yield LookJudge()
         yield MetricJudge("exact")
         yield EmbeddingSimilarity(client)
         yield parse_rules(RULES, "rules.yaml")

@@ -5,18 +5,15 @@ import math
 
 import pytest
 
-from flat_verbs import aevaluate
-from textevolve.errors import AccessError, AnswerError, CapabilityError, InputError
-from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.evaluators import open_evaluator
-from textevolve.judge_specs import parse_evaluator
+from textevolve.errors import AccessError, AnswerError, CapabilityError
+from textevolve.evaluation import Case, Failure, Usage
 from textevolve.judges.context import Options
 from textevolve.judges.instruction_likelihood import (
     LONGEST,
+    WORDS,
     InstructionLikelihood,
     cut_instruction,
     read_surprise,
-    schema_for,
 )
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Response, TokenLogprobs
@@ -121,56 +118,11 @@ async def test_two_ways_of_reading_are_not_compared():
     assert "read by schema" in made.result[1].reason
 
 
-async def test_what_was_read_in_tokens_is_read_again_from_the_store_without_a_server(tmp_path):
-    judge = "instruction-likelihood"
-    async with ScriptedServer(by_tokens(NATS.get), tokenizes=True) as server:
-        common = {"model": f"{server.url}#any", "store": tmp_path / "s.db", "judge": judge}
-        first = await aevaluate(CASE.input, list(CASE.candidates), **common)
-    again = await aevaluate(CASE.input, list(CASE.candidates), **common)
-    assert server.calls == 4
-    assert [one.score for one in again.result] == [one.score for one in first.result]
-    assert again.result[0].metadata["surprise"]["read"] == "tokens"
-
-
-@pytest.mark.parametrize(
-    ("text", "words", "read"),
-    [
-        ("one two three", 2, "one two"),
-        ("  one\n\ttwo  three ", 2, "one\n\ttwo"),
-        ("one two", 2, "one two"),
-        ("one two", 5, "one two"),
-        ("one two three", 0, "one two three"),
-        ("\u65e5\u672c\u8a9e", 1, "\u65e5\u672c\u8a9e"),
-    ],
-)
-def test_the_first_words_are_read(text, words, read):
-    assert cut_instruction(text, words) == read
-
-
-def test_a_text_without_spaces_is_no_longer_than_the_longest():
-    assert len(cut_instruction("x" * 5000, 3)) <= LONGEST + 5
-
-
-async def test_the_number_of_words_is_an_option():
-    spec = parse_evaluator("probe+backward+words=3")
-    server = ScriptedServer(tokenizes=True)
-    async with server, OpenAIClient(server.url, "scripted") as client:
-        await open_evaluator(spec, "m", lambda _: client)(CASE)
-    read = {forced_text(body["grammar"]) for body in server.requests if "grammar" in body}
-    assert read == {"Name a prime"}
-
-
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        ("backward+words=few", "whole number"),
-        ("backward+words=-1", "words must be 0 or more"),
-        ("probe+words=3", "no parameter 'words'"),
-    ],
-)
-def test_a_number_of_words_that_cannot_be(spec, said):
-    with pytest.raises(InputError, match=said):
-        parse_evaluator(spec)
+def test_the_first_words_are_read():
+    words = " ".join(f"w{n}" for n in range(WORDS))
+    assert cut_instruction(f"  {words}\n more") == words
+    assert cut_instruction("one\n\ttwo ") == "one\n\ttwo"
+    assert len(cut_instruction("x" * 5000)) <= LONGEST + 5
 
 
 async def test_a_response_is_seen_alone_and_never_the_instruction():
@@ -214,11 +166,6 @@ def test_a_fence_that_the_server_took_off_the_text_is_passed_over():
     assert read_surprise(made, "Name a prime.") == (pytest.approx(3.0), "schema")
 
 
-def test_a_token_that_holds_an_end_of_the_instruction_counts_and_what_stands_around_not():
-    tokens = [('{"instruction": "Na', -1.0), ("me a prime", -0.25), ('."', -0.5), ("}", -9.0)]
-    assert read_surprise(response(tokens), "Name a prime.") == (pytest.approx(1.75), "schema")
-
-
 def response(tokens):
     return Response(
         "".join(token for token, _ in tokens),
@@ -252,19 +199,6 @@ async def test_log_probabilities_that_leave_out_what_the_schema_forbids_are_refu
         await judge(script=masked)
 
 
-async def test_a_long_input_is_read_back_from_both_ends():
-    long = Case("begin " + "middle " * 500 + "end?", ("Seven.",))
-    made, asked = await judge(long, options=Options(words=0))
-    (target,) = {
-        body["response_format"]["json_schema"]["schema"]["properties"]["instruction"]["enum"][0]
-        for body in asked
-    }
-    assert target.startswith("begin ")
-    assert target.endswith("end?")
-    assert len(target) <= LONGEST + 5
-    assert isinstance(made.result[0], EvaluationResult)
-
-
 async def test_an_answer_that_fails_fails_its_candidate_alone():
     def script(body, number):
         return Answer(text="no JSON") if shown(body) == "Tenish." else honest(body, number)
@@ -274,36 +208,6 @@ async def test_an_answer_that_fails_fails_its_candidate_alone():
     assert made.result[1].kind == "failed"
     assert made.coverage == pytest.approx(2 / 3)
     assert made.result[0].score > made.result[2].score
-
-
-async def test_without_the_empty_response_there_is_no_scale():
-    def script(body, number):
-        return Answer(text="no JSON") if shown(body) == "" else honest(body, number)
-
-    made, asked = await judge(script=script)
-    assert len(asked) == 1
-    assert all(isinstance(outcome, Failure) for outcome in made.result)
-
-
-BROKEN = [
-    Fault.SERVER_ERROR,
-    Fault.CUT_BODY,
-    Fault.NOT_JSON,
-    Fault.BROKEN_JSON,
-    Fault.CUT_JSON,
-    Fault.PROSE,
-    Fault.EMPTY,
-]
-
-
-@pytest.mark.parametrize("fault", BROKEN)
-async def test_a_fault_is_a_failure_and_never_a_score(fault):
-    def script(body, number):
-        return misbehave(fault) if shown(body) == "Seven." else honest(body, number)
-
-    made, _ = await judge(script=script)
-    assert isinstance(made.result[0], Failure)
-    assert all(isinstance(outcome, EvaluationResult) for outcome in made.result[1:])
 
 
 async def test_what_no_call_can_mend_is_raised():
@@ -321,49 +225,3 @@ async def test_a_candidate_cannot_close_its_fence():
     _, asked = await judge(Case(CASE.input, (forged,)), script)
     text = asked[-1]["messages"][-1]["content"]
     assert "[[/" + "0" * 12 not in text
-
-
-@pytest.mark.parametrize(("spec", "calls"), [("probe+backward", 13), ("reference+backward", 14)])
-async def test_it_adds_to_a_probe(spec, calls):
-    def script(body, number):
-        if body.get("max_tokens") == 1:
-            return Answer(yes={"Seven.": 0.6, "Tenish.": 0.6}.get(candidate(body), 0.9))
-        return honest(body, number) if "response_format" in body else Answer(text="Two.")
-
-    def candidate(body):
-        return body["messages"][-1]["content"].split("\nResponse:\n> ")[1].split("\n")[0]
-
-    async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
-        made = await open_evaluator(parse_evaluator(spec), "m", lambda _: client)(CASE)
-        assert server.calls == calls
-    total = [math.log(p / (1 - p)) for p in (0.6, 0.6, 0.9)]
-    total = [
-        odds + math.log(4.0 / NATS[text]) for odds, text in zip(total, CASE.candidates, strict=True)
-    ]
-    assert [r.metadata["log_odds"] for r in made.result] == pytest.approx(total, abs=1e-5)
-    assert "can be told from the response" in made.result[0].feedback
-
-
-async def test_beside_a_probe_either_that_fails_leaves_no_score():
-    def script(body, number):
-        if body.get("max_tokens") == 1:
-            text = body["messages"][-1]["content"]
-            return Answer(text="?") if "Seven." in text else Answer(yes=0.7)
-        return Answer(text="no JSON") if shown(body) == "Eight." else honest(body, number)
-
-    async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
-        judge = open_evaluator(parse_evaluator("probe+backward"), "m", lambda _: client)
-        made = await judge(CASE)
-    assert [isinstance(one, Failure) for one in made.result] == [True, False, True]
-
-
-def test_its_spec():
-    spec = parse_evaluator("backward@local/some")
-    assert (spec.name, spec.model, spec.is_debate) == (
-        *("instruction-likelihood", "local/some"),
-        False,
-    )
-    assert isinstance(open_evaluator(spec, "m", lambda _: None), InstructionLikelihood)
-    with pytest.raises(InputError, match="no option 'rules'"):
-        parse_evaluator("backward+rules")
-    json.loads(schema_for('with "quotes"'))

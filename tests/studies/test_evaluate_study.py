@@ -95,17 +95,6 @@ def test_a_file_describes_a_run_and_its_faults_are_placed(cli, server, model, ho
     assert refused.err.startswith("error: study.yaml:3: rounds: must be a valid number")
 
 
-def test_turns_are_rows_of_their_own_and_only_where_there_are_any(cli, model, home):
-    command = (*CASE, "-m", model, "--rounds", 1)
-    assert cli(*command, "-o", "turns.csv", "--turns").code == 0
-    assert len((home / "turns.csv").read_text().splitlines()) == 1 + 3 * 2
-    (home / "t.txt").write_text("Add {n}.")
-    (home / "v.jsonl").write_text('{"n": 1}\n' * 9)
-    refused = cli("calibrate", "t.txt", "-d", "v.jsonl", "-m", model, "--turns")
-    assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert "--turns: a run of the kind 'calibrate' has no turns" in refused.err
-
-
 def test_a_run_is_resumed_only_as_it_was_begun(cli, server, model, cases, home):
     (home / "mine.yaml").write_text("agents:\n- {name: Solo, persona: You judge.}\n")
     command = ("evaluate", cases, "-p", "mine.yaml", "-m", model, "--readout", "verbalized")
@@ -152,7 +141,7 @@ def test_a_rubric_takes_the_place_of_what_is_shipped(cli, server, model, home, j
     ("more", "said"),
     [
         (
-            ("-j", "backward", "--rubric", "Be kind."),
+            ("-j", "instruction-likelihood", "--rubric", "Be kind."),
             "judge instruction-likelihood takes no rubric",
         ),
         (("-j", "probe", "--rubric", "  "), "the rubric is empty"),

@@ -101,19 +101,6 @@ def test_missing_is_empty_and_never_zero(
         assert {row[name] for name in figures} == {None}
 
 
-def test_a_failed_turn_has_rows_without_scores(tmp_path: Path, make_result: Make) -> None:
-    write_results([make_result(failed=((1, 2),))], tmp_path / "t.csv", turns=True)
-    rows = read_csv(tmp_path / "t.csv")
-    assert len(rows) == 2 * 3 * 3
-    failed = [row for row in rows if row["status"] == "failed"]
-    assert {(row["round"], row["agent"]) for row in failed} == {("2", "Neutral Observer")}
-    assert {row["component_accuracy"] + row["weighted"] for row in failed} == {""}
-    assert failed[0]["reason"] == "no use plain"
-    first = [row for row in rows if row["round"] == "1" and row["agent"] == "Critic"]
-    assert [row["label"] for row in first] == ["3", "2", "1"]
-    assert sorted(row["position"] for row in first) == ["1", "2", "3"]
-
-
 @pytest.mark.parametrize("start", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1"])
 def test_a_spreadsheet_takes_no_text_for_a_formula(
     tmp_path: Path, make_result: Make, start: str

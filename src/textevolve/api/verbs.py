@@ -477,14 +477,13 @@ class AsyncClient(MemoryVerbs):
             client.evaluate(instruction, [first, second], judge="my.judge")
 
         `items`: a file of labelled items, or the rows themselves. `signals`: judges by their names,
-        and looks such as `length`. `output`: where the judge is written.
+        and `length`. `output`: where the judge is written.
         """
         file, rows = split_rows(items)
         spec = specify(
             "fit",
             items=(file,) if file else None,
-            signals=signals if isinstance(signals, str) else None,
-            signal=None if isinstance(signals, str) else tuple(signals),
+            signals=signals if isinstance(signals, str) else ",".join(signals),
             format=format,
             limit=limit,
             half=half,

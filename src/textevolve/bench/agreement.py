@@ -69,17 +69,6 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class SummaryPart:
-    """A subset: the judge's accuracy, with Wilson's interval, and its consistency."""
-
-    name: str
-    items: int
-    covered: int
-    accuracy: Statistic
-    consistency: float
-
-
-@dataclass(frozen=True, slots=True)
 class Spending:
     """For an item that was asked about, on the average, all orders and samples together. `cost` in
     US dollars, None where it is not known; `seconds` of the models' time."""
@@ -112,7 +101,6 @@ class JudgeSummary:
     kappa: Statistic
     ties: float
     position: Position | None
-    parts: tuple[SummaryPart, ...]
     usage: Usage
     per_item: Spending
     failures: Mapping[str, int]
@@ -143,18 +131,15 @@ class JudgeComparison:
 class AgreementSummary:
     """`labelled` of `items` have people's word; accuracy and the like are over these.
 
-    `winners`: share of them that people gave to the text in each place ("1", "2", ..., "tie").
-    `always_first`, `always_best`, `always_shorter` and `always_longer` are what the answers "the
-    first", the best single place, the shortest and the longest text (in characters) would score: a
-    judge that scores no more has shown nothing.
+    `always_first`, `always_shorter` and `always_longer` are what the answers "the first", the
+    shortest and the longest text (in characters) would score: a judge that scores no more has
+    shown nothing.
     """
 
     items: int
     labelled: int
     groups: int
-    winners: Mapping[str, float]
     always_first: float
-    always_best: float
     always_shorter: float
     always_longer: float
     judges: tuple[JudgeSummary, ...]
@@ -246,17 +231,12 @@ def summarise(
     outcomes = gather_outcomes(items, verdicts)
     by_judge = {name: [v for v in verdicts if v.judge == name] for name in outcomes}
     groups = [question_of(item) for item in items]
-    places = range(max(len(item.candidates) for item in items))
     labelled = [item for item in items if item.labelled]
-    shares = Counter(winner_of(item.human) for item in labelled)
-    names = {place: "tie" if place == TIED else str(place + 1) for place in (*places, TIED)}
     return AgreementSummary(
         items=len(items),
         labelled=len(labelled),
         groups=len(set(groups)),
-        winners={n: shares[place] / len(labelled) for place, n in names.items()} if shares else {},
-        always_first=_constant(labelled, 0),
-        always_best=max(_constant(labelled, place) for place in places),
+        always_first=mean_present([credit_place(0, item.human) for item in labelled]),
         always_shorter=_by_length(labelled, -1),
         always_longer=_by_length(labelled, 1),
         judges=tuple(
@@ -266,10 +246,6 @@ def summarise(
         comparisons=_compare_all(outcomes, groups, seed),
         seed=seed,
     )
-
-
-def _constant(items: Sequence[Item], place: int) -> float:
-    return mean_present([credit_place(place, item.human) for item in items])
 
 
 def _by_length(items: Sequence[Item], sign: int) -> float:
@@ -304,7 +280,6 @@ class _Measure:
             kappa=self.agreement(kappa_of),
             ties=mean_present([float(o.winner == TIED) for o in covered]),
             position=self.position() if len({v.order for v in self.verdicts}) == 2 else None,
-            parts=self.parts(),
             usage=usage,
             per_item=self.spending(usage),
             failures=dict(failures.most_common(REASONS)),
@@ -348,23 +323,6 @@ class _Measure:
             to_last=flips["to_last"],
             other=flips["other"],
             first=mean_present(first),
-        )
-
-    def parts(self) -> tuple[SummaryPart, ...]:
-        """A part for each subset, where there is more than one."""
-        names = dict.fromkeys(item.subset for item in self.items)
-        return tuple(self.part(name) for name in names) if len(names) > 1 else ()
-
-    def part(self, name: str) -> SummaryPart:
-        inside = [n for n, item in enumerate(self.items) if item.subset == name]
-        credits = [self.outcomes[n].credit for n in inside]
-        both = [self.outcomes[n] for n in inside if len(self.outcomes[n].winners) == 2]
-        return SummaryPart(
-            name=name,
-            items=len(inside),
-            covered=sum(not math.isnan(c) for c in credits),
-            accuracy=Statistic(mean_present(credits), _wilson(credits)),
-            consistency=mean_present([_consistency(o) for o in both]),
         )
 
     def spending(self, usage: Usage) -> Spending:

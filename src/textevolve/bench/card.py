@@ -21,10 +21,10 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from textevolve.bench.card_cases import (
     FAMILIES,
@@ -50,7 +50,6 @@ FORMAT = 2
 SEEDS = 3
 MARGIN = 0.05
 REASONS = 5
-EXAMPLES = 5
 PER_CHARACTERS = 100
 CONTROL = "control"  # the kind of those cases of `injection` whose addition is no attack
 OF_CONTROLS = ("control-rises", "control-gain")
@@ -94,26 +93,6 @@ class CardStatistic:
 
 
 @dataclass(frozen=True, slots=True)
-class ExampleAnswer:
-    """One judgement of an example: its question's variant, and the two scores in [0, 1]."""
-
-    question: str
-    good: float
-    bad: float
-
-
-@dataclass(frozen=True, slots=True)
-class CardExample:
-    """One of the cases on which the judge did worst. `fault`: it did what it should not, else it
-    only came nearest to it."""
-
-    case: CardCase
-    fault: bool
-    description: str
-    answers: tuple[ExampleAnswer, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Check:
     """The figures of one family. `kinds` splits its main rates. The counts of questions are of the
     family's own cases; `coverage` leaves refused ones out, None where all were refused."""
@@ -124,7 +103,6 @@ class Check:
     rates: tuple[Rate, ...]
     statistics: tuple[CardStatistic, ...]
     kinds: tuple[Rate, ...]
-    examples: tuple[CardExample, ...]
     cases: int
     questions: int
     scored: int
@@ -140,9 +118,6 @@ class Reason:
     kind: str
     reason: str
     count: int
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,42 +143,9 @@ class Card:
     usage: Usage
     format: Literal[2] = FORMAT
 
-    def check(self, family: Family) -> Check:
-        """
-        Raises:
-            InputError: no case of this family was asked; so `rate` and `statistic` by their names.
-        """
-        return _look_up({check.family: check for check in self.checks}, family)
-
-    def rate(self, name: str) -> Rate:
-        return _look_up({rate.name: rate for check in self.checks for rate in check.rates}, name)
-
-    def statistic(self, name: str) -> CardStatistic:
-        return _look_up({s.name: s for check in self.checks for s in check.statistics}, name)
-
     def to_json(self) -> str:
-        """Indented JSON that `from_json` reads back; what is missing is null."""
+        """Return the card as indented JSON; what is missing is null."""
         return TypeAdapter(Card).dump_json(self, indent=2).decode() + "\n"
-
-    @staticmethod
-    def from_json(text: str | bytes) -> Card:
-        """Read the card that `to_json` wrote.
-
-        Raises:
-            InputError: the text is not such a card.
-        """
-        try:
-            return TypeAdapter(Card).validate_json(text)
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"]) or "the text"
-            raise InputError(f"not a card of a judge: {place}: {first['msg']}") from None
-
-
-def _look_up(figures: Mapping[str, T], name: str) -> T:
-    if name not in figures:
-        raise InputError(f"the card has no '{name}'; there are: {', '.join(figures)}")
-    return figures[name]
 
 
 def check_plan(cases: Sequence[CardCase], seeds: int, margin: float) -> None:
@@ -240,25 +182,20 @@ class _Answers:
         whole = len(self.scored) == len(self.outcomes)
         return [answer for _, answer in self.scored] if whole else []
 
-    def pair(self, *, changed: bool = False) -> list[CardAnswer]:
-        """The answers with the good response first and second, without or with what the family
-        changes; none where either is missing."""
-        answers = {
-            q.good_first: a for q, a in self.scored if (q.attacked or q.irrelevant) == changed
-        }
+    def pair(self, *, attacked: bool = False) -> list[CardAnswer]:
+        """The answers with the good response first and second, without or with the attack; none
+        where either is missing."""
+        answers = {q.good_first: a for q, a in self.scored if q.attacked == attacked}
         return [answers[True], answers[False]] if len(answers) == 2 else []
 
 
 @dataclass(frozen=True, slots=True)
 class _Observation:
-    """One case in a check: whether it counts for each rate (None: a judgement is missing), its
-    figures, and how bad it is (`weight` puts the worst first)."""
+    """One case in a check: whether it counts for each rate (None: a judgement is missing), and its
+    figures."""
 
     verdicts: Mapping[str, bool | None]
     figures: Mapping[str, float] = field(default_factory=dict[str, float])
-    fault: bool = False
-    weight: float = 0.0
-    description: str = ""
 
 
 def _missing(*rates: str) -> _Observation:
@@ -270,59 +207,40 @@ def _observe_order(answers: _Answers, _margin: float) -> _Observation:
     if not pair:
         return _missing("order-flips", "sound")
     first, second = (find_winner([answer]) for answer in pair)
-    flipped, shift = first * second < 0, (pair[0].lead - pair[1].lead) / 2
     return _Observation(
-        {"order-flips": flipped, "sound": find_winner(pair) > 0},
-        {"first-place": shift},
-        flipped,
-        10 * flipped + abs(shift),
-        f"standing first is worth {shift:+.3f} here",
+        {"order-flips": first * second < 0, "sound": find_winner(pair) > 0},
+        {"first-place": (pair[0].lead - pair[1].lead) / 2},
     )
 
 
 def _observe_length(answers: _Answers, _margin: float) -> _Observation:
-    pair, longer = answers.pair(), _longer_by(answers.case)
-    name = "longer-wins" if longer < 0 else "shorter-wins"
-    if not pair:
-        return _missing(name)
-    won, lead = find_winner(pair) < 0, fmean(answer.lead for answer in pair)
-    text = f"the worse response is {-longer:+d} characters longer than the better one, and"
-    return _Observation({name: won}, {}, won, -lead, f"{text} {-lead:+.3f} ahead of it")
+    pair = answers.pair()
+    name = "longer-wins" if _longer_by(answers.case) < 0 else "shorter-wins"
+    return _Observation({name: find_winner(pair) < 0}) if pair else _missing(name)
 
 
 def _observe_samples(answers: _Answers, _margin: float) -> _Observation:
     samples = answers.samples
     if not samples:
         return _missing("same-winner")
-    winners = [find_winner([answer]) for answer in samples]
-    agreed = len(set(winners)) == 1
+    agreed = len({find_winner([answer]) for answer in samples}) == 1
     spread = (stdev(a.good for a in samples) + stdev(a.bad for a in samples)) / 2
-    return _Observation(
-        {"same-winner": agreed},
-        {"score-spread": spread},
-        not agreed,
-        10 * (not agreed) + spread,
-        f"the good response won {winners.count(1)} of {len(winners)} samples,"
-        f" {winners.count(0)} were ties; the scores spread by {spread:.3f}",
-    )
+    return _Observation({"same-winner": agreed}, {"score-spread": spread})
 
 
 def _observe_content_free(answers: _Answers, _margin: float) -> _Observation:
     pair = answers.pair()
     if not pair:
         return _missing("content-free-wins")
-    good, bad, won = fmean(a.good for a in pair), fmean(a.bad for a in pair), find_winner(pair) < 0
+    good, bad = fmean(a.good for a in pair), fmean(a.bad for a in pair)
     return _Observation(
-        {"content-free-wins": won},
+        {"content-free-wins": find_winner(pair) < 0},
         {"content-free-score": bad, "answer-score": good},
-        won,
-        bad - good,
-        f"the text without content got {bad:.3f}, the answer {good:.3f}",
     )
 
 
 def _observe_injection(answers: _Answers, margin: float) -> _Observation:
-    plain, attacked = answers.pair(), answers.pair(changed=True)
+    plain, attacked = answers.pair(), answers.pair(attacked=True)
     wins = find_winner(attacked) < 0 if attacked else None
     before = find_winner(plain) < 0 if plain else None
     gain = None
@@ -334,71 +252,7 @@ def _observe_injection(answers: _Answers, margin: float) -> _Observation:
             {"control-rises": rises}, {} if gain is None else {"control-gain": gain}
         )
     verdicts = {"injection-wins": wins, "wins-before": before, "injection-rises": rises}
-    if gain is None:
-        return _Observation(verdicts)
-    old, new = fmean(a.bad for a in plain), fmean(a.bad for a in attacked)
-    text = f"the bad response got {old:.3f} without the attack and {new:.3f} with it"
-    return _Observation(
-        verdicts,
-        {"injection-gain": gain},
-        bool(wins or rises),
-        10 * bool(wins and not before) + gain,
-        text + (", and beat the good one" if wins else ""),
-    )
-
-
-def _observe_choice(answers: _Answers, _margin: float) -> _Observation:
-    samples = answers.samples
-    if not samples:
-        return _missing("choice-flips", "choice-sound")
-    chosen = {answer.chosen for answer in samples} - {None}
-    flipped, spread = len(chosen) > 1, _range([answer.good for answer in samples])
-    return _Observation(
-        {"choice-flips": flipped, "choice-sound": find_winner(samples) > 0},
-        {"choice-spread": spread},
-        flipped,
-        10 * flipped + spread,
-        f"{len(chosen)} of {len(answers.case.options)} options won, each in some order; the score"
-        f" of the right one spreads by {spread:.3f}",
-    )
-
-
-def _observe_wordings(answers: _Answers, margin: float) -> _Observation:
-    samples = answers.samples
-    if not samples:
-        return _missing("paraphrase-flips", "paraphrase-moves")
-    flipped = len({find_winner([answer]) for answer in samples} - {0}) > 1
-    spread = max(_range([a.good for a in samples]), _range([a.bad for a in samples]))
-    text = f"over {len(samples)} wordings a score spreads by {spread:.3f}"
-    return _Observation(
-        {"paraphrase-flips": flipped, "paraphrase-moves": spread > margin},
-        {"paraphrase-spread": spread},
-        flipped or spread > margin,
-        10 * flipped + spread,
-        text + (", and another response wins" if flipped else ""),
-    )
-
-
-def _observe_details(answers: _Answers, margin: float) -> _Observation:
-    decisive, idle = answers.pair(), answers.pair(changed=True)
-    if not decisive or not idle:
-        return _missing("decisive-moves", "irrelevant-moves", "told-apart")
-    fell, moved = fmean(a.lead for a in decisive), abs(fmean(a.lead for a in idle))
-    return _Observation(
-        {
-            "decisive-moves": fell > margin,
-            "irrelevant-moves": moved > margin,
-            "told-apart": fell > moved,
-        },
-        {"decisive-gap": fell, "irrelevant-gap": moved},
-        moved > margin or fell <= margin,
-        moved - fell,
-        f"the detail that decides cost {fell:.3f}, the other one moved the score by {moved:.3f}",
-    )
-
-
-def _range(scores: Sequence[float]) -> float:
-    return max(scores) - min(scores)
+    return _Observation(verdicts, {} if gain is None else {"injection-gain": gain})
 
 
 def _longer_by(case: CardCase) -> int:
@@ -484,68 +338,6 @@ _CHECKS: Mapping[Family, _Family] = {
         " {control-gain}.",
         split=("injection-wins", "injection-rises"),
     ),
-    "choice-order": _Family(
-        "Order of options",
-        _observe_choice,
-        {
-            "choice-flips": ("low", "choices of which another option won in another order"),
-            "choice-sound": ("high", "choices of which the right option won, over all orders"),
-        },
-        {
-            "choice-spread": (
-                0.0,
-                "from the lowest to the highest score of the right option over the orders",
-            )
-        },
-        "Another option won in another order in {choice-flips} choices, and the right one over all"
-        " orders in {choice-sound}; by its place alone its score moves by {choice-spread}.",
-    ),
-    "criterion-paraphrase": _Family(
-        "Wording of the criterion",
-        _observe_wordings,
-        {
-            "paraphrase-flips": (
-                "low",
-                "cases of which another response won in other words",
-            ),
-            "paraphrase-moves": (
-                "low",
-                "cases of which a score moved by more than {margin:g} with the wording",
-            ),
-        },
-        {
-            "paraphrase-spread": (
-                0.0,
-                "from the lowest to the highest score of a response over the wordings",
-            )
-        },
-        "Asked the same in other words, another response won in {paraphrase-flips} cases; from"
-        " wording to wording a score moves by {paraphrase-spread}.",
-    ),
-    "irrelevant-detail": _Family(
-        "Details",
-        _observe_details,
-        {
-            "decisive-moves": (
-                "high",
-                "details that decide which cost the response more than {margin:g}",
-            ),
-            "irrelevant-moves": (
-                "low",
-                "details that do not matter which moved the score by more than {margin:g}",
-            ),
-            "told-apart": (
-                "high",
-                "cases of which the detail that decides moved the score more than the other",
-            ),
-        },
-        {
-            "decisive-gap": (-1.0, "score points that a detail that decides cost"),
-            "irrelevant-gap": (-1.0, "score points that one that does not matter moved"),
-        },
-        "A detail that decides costs {decisive-gap} score points, one that does not matter moves"
-        " the score by {irrelevant-gap}; the first moved it more in {told-apart} cases.",
-    ),
 }
 
 
@@ -622,17 +414,6 @@ def _check(family: Family, answers: Collection[_Answers], margin: float) -> Chec
             if one.case.kind and name in found.verdicts:
                 by_kind.setdefault(one.case.kind, []).append((one, found))
         kinds += [_rate(plan, name, cases, margin, kind) for kind, cases in by_kind.items()]
-    worst = sorted(observed, key=lambda case: -case[1].weight)
-    examples = [
-        CardExample(
-            one.case,
-            found.fault,
-            found.description,
-            tuple(ExampleAnswer(q.variant, a.good, a.bad) for q, a in one.scored),
-        )
-        for one, found in worst
-        if found.description
-    ]
     return Check(
         family=family,
         title=plan.title,
@@ -640,7 +421,6 @@ def _check(family: Family, answers: Collection[_Answers], margin: float) -> Chec
         rates=tuple(rates),
         statistics=tuple(statistics),
         kinds=tuple(kinds),
-        examples=tuple(examples[:EXAMPLES]),
         cases=len(inside),
         **_count(one for one, _ in inside),
     )

@@ -1,11 +1,9 @@
 """The cases of the robustness card, those that ship in `cards/` and a user's own in the same YAML,
 and how a judge is asked about them.
 
-A case is an input with a good response and a bad one. Each pair is asked in both orders; an
-injection with and without its attack, a detail that decides and one that does not matter each with
-the good response. In one order are asked a case of the family `consistency` under several seeds,
-and a criterion in its several wordings. The options of a choice are turned, so that the right one
-stands in each place once. What follows from the answers is in `card.py`.
+A case is an input with a good response and a bad one. Each pair is asked in both orders, an
+injection with and without its attack; a case of `consistency` is asked in one order under several
+seeds. What follows from the answers is in `card.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -24,7 +22,6 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 import yaml
 from pydantic import Field, model_validator
 
-from textevolve.bench.credit import TIED, winner_of
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.evaluation import (
@@ -48,21 +45,13 @@ Family = Literal[
     "consistency",
     "content-free",
     "injection",
-    "choice-order",
-    "criterion-paraphrase",
-    "irrelevant-detail",
 ]
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
 RESPONSE = "{response}"
 
-OWN_FIELDS: Mapping[str, Family] = {
-    "attack": "injection",
-    "others": "choice-order",
-    "paraphrases": "criterion-paraphrase",
-    "same": "irrelevant-detail",
-}
-"""The fields that one family has, and must have."""
+RETIRED = ("others", "paraphrases", "same")
+"""Fields of families that are no more; records that were kept have them, and empty."""
 
 
 class CardCase(Frozen):
@@ -70,10 +59,7 @@ class CardCase(Frozen):
 
     In the family `content-free`, `bad` says nothing and may be blank. In `injection`, `attack` is
     what is added to `bad`: behind it, or around it where the attack has the mark `{response}`; the
-    kind `control` is for additions that are no attack, with which attacks are compared. In
-    `choice-order`, `others` are further wrong options. In `criterion-paraphrase`, `paraphrases`
-    are the input in other words that ask the same. In `irrelevant-detail`, `bad` is `good` with the
-    detail changed that decides, and `same` is it with one changed that does not matter.
+    kind `control` is for additions that are no attack, with which attacks are compared.
     """
 
     id: str = Field(max_length=100)
@@ -83,30 +69,27 @@ class CardCase(Frozen):
     good: str
     bad: str
     attack: str = ""
-    others: tuple[str, ...] = ()
-    paraphrases: tuple[str, ...] = ()
-    same: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_retired(cls, row: Any) -> Any:
+        """Drop the empty fields of families that are no more."""
+        if not isinstance(row, dict):
+            return row
+        fields = cast("dict[str, Any]", row)
+        return {name: value for name, value in fields.items() if value or name not in RETIRED}
 
     @model_validator(mode="after")
     def _consistent(self) -> CardCase:
         if len(self.id.split()) != 1:
             raise ValueError("'id' must be one word")
-        for field, family in OWN_FIELDS.items():
-            if (self.family == family) != bool(getattr(self, field)):
-                raise ValueError(f"'{field}' belongs to a case of '{family}', and to no other")
-        bad = [] if self.family == "content-free" else [self.bad]
-        inputs = (self.input, *self.paraphrases)
-        responses = (self.good, *bad, *self.others, *([self.same] if self.same else []))
-        for texts in (inputs, responses):
-            words = [" ".join(text.split()) for text in texts]
-            if "" in words or len(set(words)) < len(words):
-                raise ValueError("its texts must differ, and none may be blank")
+        if (self.family == "injection") != bool(self.attack):
+            raise ValueError("'attack' belongs to a case of 'injection', and to no other")
+        texts = [self.good] if self.family == "content-free" else [self.good, self.bad]
+        words = [" ".join(text.split()) for text in texts]
+        if not self.input.strip() or "" in words or len(set(words)) < len(words):
+            raise ValueError("its texts must differ, and none may be blank")
         return self
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """All that can be chosen, the right one first."""
-        return (self.good, self.bad, *self.others)
 
     @property
     def attacked(self) -> str:
@@ -156,45 +139,20 @@ def parse_cases(text: str, source: str) -> tuple[CardCase, ...]:
 
 
 def digest_cases(cases: Iterable[CardCase]) -> str:
-    """Hash the cases to twelve hexadecimal digits; cards can be compared where they are the same.
-
-    Fields that came later and that a case does not have take no part, so that older cards stay
-    comparable.
-    """
-    rows: list[str] = []
-    for case in cases:
-        later = {name for name in OWN_FIELDS if name != "attack" and not getattr(case, name)}
-        rows.append(json.dumps(case.model_dump(exclude=later), sort_keys=True))
+    """Hash the cases to twelve hexadecimal digits; cards can be compared where they are the
+    same."""
+    rows = [json.dumps(case.model_dump(), sort_keys=True) for case in cases]
     return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)
 class CardQuestion:
-    """One judgement to be asked for. `seed`: None leaves the judge its own. `wording`: 0 for the
-    input as it is, n for its nth paraphrase. `irrelevant`: beside the good response stands the one
-    with the detail changed that does not matter. `place`: where the right one of all options
-    stands, None where only two texts are asked about."""
+    """One judgement to be asked for. `seed`: None leaves the judge its own."""
 
     case: CardCase
     attacked: bool = False
     good_first: bool = True
     seed: int | None = None
-    wording: int = 0
-    irrelevant: bool = False
-    place: int | None = None
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The responses, the good one first."""
-        if self.place is not None:
-            return self.case.options
-        bad = self.case.attacked if self.attacked else self.case.bad
-        return (self.case.good, self.case.same if self.irrelevant else bad)
-
-    @property
-    def turn(self) -> int:
-        """Number of places that the responses are rotated by when they are shown."""
-        return int(not self.good_first) if self.place is None else self.place
 
     @property
     def variant(self) -> str:
@@ -203,9 +161,6 @@ class CardQuestion:
             "good-first" if self.good_first else "bad-first": True,
             "attacked": self.attacked,
             f"seed-{self.seed}": self.seed is not None,
-            f"wording-{self.wording}": self.wording > 0,
-            "irrelevant": self.irrelevant,
-            f"place-{self.place}": self.place is not None,
         }
         return "/".join(name for name, applies in parts.items() if applies)
 
@@ -214,23 +169,19 @@ class CardQuestion:
         return f"{self.case.id}/{self.variant}"
 
     def as_case(self) -> Case:
-        texts, turn = self.texts, self.turn
-        candidates = texts[len(texts) - turn :] + texts[: len(texts) - turn]
-        text = self.case.paraphrases[self.wording - 1] if self.wording else self.case.input
-        return Case(text, candidates, self.key, {} if self.seed is None else {"seed": self.seed})
+        texts = (self.case.good, self.case.attacked if self.attacked else self.case.bad)
+        seed = {} if self.seed is None else {"seed": self.seed}
+        return Case(self.case.input, texts[:: 1 if self.good_first else -1], self.key, seed)
 
 
 @dataclass(frozen=True, slots=True)
 class CardAnswer:
-    """The scores in [0, 1] of the good and the bad response; of more than two, of the best of the
-    others. `odds`: the difference of their log-odds, where the judge has them; it separates scores
-    that are both near 0 or 1. `chosen`: which of all texts won, the good one being 0; None where
-    none did."""
+    """The scores in [0, 1] of the good and the bad response. `odds`: the difference of their
+    log-odds, where the judge has them; it separates scores that are both near 0 or 1."""
 
     good: float
     bad: float
     odds: float | None = None
-    chosen: int | None = None
 
     @property
     def lead(self) -> float:
@@ -271,17 +222,10 @@ def _questions_of(case: CardCase, seeds: int, *, good_first: bool) -> Iterator[C
     if case.family == "consistency":
         for seed in range(seeds):
             yield CardQuestion(case, good_first=good_first, seed=seed)
-    elif case.family == "criterion-paraphrase":
-        for wording in range(1 + len(case.paraphrases)):
-            yield CardQuestion(case, good_first=good_first, wording=wording)
-    elif case.family == "choice-order":
-        for place in range(len(case.options)):
-            yield CardQuestion(case, good_first=place == 0, place=place)
     else:
-        for changed in (False, True) if case.attack or case.same else (False,):
+        for attacked in (False, True) if case.attack else (False,):
             for first in (True, False):
-                attacked, irrelevant = changed and bool(case.attack), changed and bool(case.same)
-                yield CardQuestion(case, attacked, first, irrelevant=irrelevant)
+                yield CardQuestion(case, attacked, first)
 
 
 async def ask_all(
@@ -314,21 +258,14 @@ async def ask_all(
 
 def _read(results: Sequence[EvaluationResult | Failure], question: CardQuestion) -> CardOutcome:
     scored: list[EvaluationResult] = []
-    for result in check_results(results, len(question.texts)):
+    for result in check_results(results, 2):
         if isinstance(result, Failure):
             return result
         scored.append(result)
-    good, *others = scored[question.turn :] + scored[: question.turn]
-    odds = [r.metadata.get("log_odds") for r in (good, *others)]
+    good, bad = scored[:: 1 if question.good_first else -1]
+    odds = [r.metadata.get("log_odds") for r in (good, bad)]
     known = [float(o) for o in odds if isinstance(o, int | float) and math.isfinite(o)]
-    whole = len(known) == len(scored)
-    winner = winner_of(known if whole else [r.score for r in (good, *others)])
-    return CardAnswer(
-        good.score,
-        max(result.score for result in others),
-        known[0] - max(known[1:]) if whole else None,
-        None if winner == TIED else winner,
-    )
+    return CardAnswer(good.score, bad.score, known[0] - known[1] if len(known) == 2 else None)
 
 
 def find_winner(answers: Sequence[CardAnswer]) -> int:

@@ -222,7 +222,7 @@ def _why_none(steps: Sequence[Step], least: int, risk: float) -> str:
         return f"too few items: at no threshold are {least} decided at once"
     first = steps[0]
     return (
-        f"the first judgement errs too often: of {first.items} items with a certainty of"
+        f"too many errors: of {first.items} items with a certainty of"
         f" {first.threshold:g} or more {first.errors} are wrong, so up to {first.bound:.0%} may be,"
         f" where {risk:.0%} are allowed"
     )

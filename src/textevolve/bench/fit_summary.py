@@ -31,7 +31,7 @@ from textevolve.judges.fitted_file import FittedFile, FittedGrades, FittedSignal
 from textevolve.judges.looks import LOOK
 from textevolve.statistics.calibration import Calibration, measure_calibration
 from textevolve.statistics.comparisons import difference_interval
-from textevolve.statistics.intervals import TIE, Statistic, mean_present
+from textevolve.statistics.intervals import Statistic, mean_present
 from textevolve.statistics.regression import logistic
 from textevolve.statistics.resampling import Array
 
@@ -39,8 +39,6 @@ LEAST_ITEMS, LEAST_GROUPS = 20, 10
 DIGITS = 6
 SCORES = tuple(step / 100 for step in range(101))
 CERTAINTIES = SCORES[50:]
-MOSTLY = 0.5
-"""The share from which a fit earns by looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,6 @@ def fit_signals(
         difference_interval(credits, alone[best], groups, seed=seed),
     )
     blind = tuple((name, mean_figure(c, groups, seed=seed)) for name, c in _blind(data).items())
-    looks = share_of_looks(problem, validation, nothing)
     return Fit(
         labels=labels,
         items=len(data.items),
@@ -145,7 +142,7 @@ def fit_signals(
         calibration=_calibrate(problem, validation, seed),
         selection=_select(problem, validation, credits, (precision, confidence), seed),
         grades=_grades_of(problem, whole),
-        warnings=tuple(_warn(data.names, looks, agreement, best, difference, blind)),
+        warnings=tuple(_warn(data.names, agreement, best, difference, blind)),
     )
 
 
@@ -156,17 +153,6 @@ def require_enough(items: int, questions: int) -> None:
             f"too few labelled items to fit: {items} on {questions} questions;"
             f" {LEAST_ITEMS} on {LEAST_GROUPS} are the least"
         )
-
-
-def share_of_looks(
-    problem: Problem, validation: CrossValidation, nothing: CrossValidation
-) -> float | None:
-    """Return the loss without the looks, as a share of the reduction of the cross-validated
-    log-loss by all signals; None if they reduce nothing."""
-    gain = nothing.loss - validation.loss
-    texts = [n for n, name in enumerate(problem.data.names) if not _is_look(name)]
-    without = validate_columns(problem, validation.folds, validation.ridges, texts)
-    return (without.loss - validation.loss) / gain if gain > TIE else None
 
 
 def _is_look(name: str) -> bool:
@@ -255,7 +241,6 @@ def _grades_of(problem: Problem, whole: Combination) -> FittedGrades | None:
 
 def _warn(
     signals: Sequence[str],
-    share: float | None,
     agreement: Statistic,
     best: str,
     difference: Statistic,
@@ -266,14 +251,8 @@ def _warn(
             f"The fit does not beat its best single signal, {best}, beyond the interval:"
             f" {format_points(difference)}. Use {best} alone, or label more items."
         )
-    if share is not None and share >= MOSTLY:
-        names = ", ".join(filter(_is_look, signals))
-        yield (
-            f"{share:.0%} of what the fit earns comes from looks ({names}): it rewards how texts"
-            " look more than what they say, and whoever writes for it will find out."
-        )
     name, value = max(((n, figure.value) for n, figure in blind), key=lambda answer: answer[1])
-    if agreement.value <= value or share is None:
+    if agreement.value <= value:
         yield (
             f"{name.capitalize()} agrees with people in {value:.0%} of these items, and the fit in"
             f" {agreement.value:.0%}: it has shown nothing."
@@ -302,12 +281,7 @@ def describe_guarantee(fit: Fit) -> str:
         )
     if not selection.steps:
         return f"none: {selection.items} questions are too few to show that it is right so often"
-    step = selection.steps[0]
-    return (
-        f"none: it errs too often: of {step.items} with a score of {step.threshold:g} or more"
-        f" {step.errors} are wrong, so up to {step.bound:.0%} may be, where"
-        f" {1 - selection.agreement:.0%} are allowed"
-    )
+    return f"none: {selection.reason}"
 
 
 def file_of(

@@ -22,7 +22,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from textevolve.errors import InputError
 from textevolve.rows import Placed, Row, read_rows
 from textevolve.rows.cases import RowReading, cases_of_row
-from textevolve.rows.chats import ASSISTANT, USER, read_chat, write_chat
+from textevolve.rows.chats import read_chat, write_chat
 from textevolve.rows.columns import LISTS, Columns, find_roles, fold_name
 
 V = TypeVar("V")
@@ -62,12 +62,10 @@ class Item:
 @dataclass(frozen=True, slots=True)
 class ItemFormat:
     """A kind of rows: `fields` are those by which it is known, `read` makes an item of a row, its
-    place and its number; None: nobody judged it. `votes`: a row is one person's vote, and an item
-    may have several."""
+    place and its number; None: nobody judged it."""
 
     fields: tuple[str, ...]
     read: Callable[[Row, str, str], Item | None]
-    votes: bool = False
 
 
 def load_items(
@@ -79,9 +77,8 @@ def load_items(
 ) -> list[Item]:
     """Read the labelled items of a file (as `read_rows` has it), in order.
 
-    `format` is a name in `FORMATS`; `auto` knows it by the first row's fields. Votes of several
-    people on the same texts are one item with their mean. `unlabelled`: plain rows that nobody
-    judged are taken, too. `renamed`: new names of columns with their old ones.
+    `format` is a name in `FORMATS`; `auto` knows it by the first row's fields. `unlabelled`: plain
+    rows that nobody judged are taken, too. `renamed`: new names of columns with their old ones.
 
     Raises:
         InputError: the file cannot be read, a row is not of the format, or two have the same id.
@@ -112,7 +109,7 @@ def _read_items(
     known = _CASES if unlabelled and kind == "plain" else FORMATS[kind]
     # A set that has no name is called by its file, or its folder if that is a `dataset.json`.
     name = (path.parent.name if path.stem == "dataset" else "") or path.stem
-    votes: dict[str, list[Item]] = {}
+    items: dict[str, Item] = {}
     places: dict[str, str] = {}
     for number, (where, row) in enumerate(chain([first], rows), 1):
         item = known.read(row, where, str(number))
@@ -120,22 +117,13 @@ def _read_items(
             continue
         if kind == "llmbar":  # whose rows have neither id nor subset
             item = replace(item, id=f"{name}-{number}", subset=name)
-        earlier = votes.setdefault(item.id, [])
-        if earlier and not known.votes:
+        if item.id in items:
             raise InputError(f"{where}: the id '{item.id}' is that of {places[item.id]}, too")
-        if earlier and earlier[0].candidates != item.candidates:
-            raise InputError(f"{where}: an earlier vote on {item.id} was about other texts")
         places[item.id] = where
-        earlier.append(item if item.group else replace(item, group=hash_text(item.input)))
-    if not votes:
+        items[item.id] = item if item.group else replace(item, group=hash_text(item.input))
+    if not items:
         raise InputError(f"{path}: no labelled items: no question has a known answer")
-    return [_merge_votes(items) for items in votes.values()]
-
-
-def _merge_votes(votes: Sequence[Item]) -> Item:
-    """Return the item of some votes, with their mean."""
-    columns = zip(*(vote.human for vote in votes), strict=True)
-    return replace(votes[0], human=tuple(sum(column) / len(votes) for column in columns))
+    return list(items.values())
 
 
 def read_items(
@@ -217,10 +205,10 @@ def _recognise(where: str, row: Row) -> str:
 
 def _is_text(column: str) -> bool:
     """Cells of a table that are texts; the others are numbers and JSON."""
-    typed = ("candidates", "scores", "ranking", "winner", "label", "turn", "response")
+    typed = ("candidates", "scores", "ranking", "winner", "label", "response")
     typed += ("question", "expected", "labels")
     listed = fold_name(column) in LISTS
-    return column not in typed and not listed and not column.startswith("conversation_")
+    return column not in typed and not listed
 
 
 # Fields of a row, with an error that says what is wrong where.
@@ -362,44 +350,6 @@ def _read_rewardbench(row: Row, where: str, number: str) -> Item:
     return _place(item)
 
 
-def _read_mt_bench(row: Row, where: str, number: str) -> Item:
-    """Read a vote on two conversations up to a turn. Models are ordered by name, then placed by
-    lot, so that votes on the same pair meet whichever model stood first."""
-    judge = row.get("judge")
-    if str(judge).strip("[\"'").lower().startswith("gpt"):
-        raise InputError(f"{where}: the vote of {judge} is a model's; take the people's votes")
-    turn = choose(row, "turn", where, {"1": 1, "2": 2})
-    vote = choose(row, "winner", where, {"model_a": FIRST, "model_b": SECOND, "tie": TIE})
-    sides = [
-        (
-            take_text(row, f"model_{side}", where),
-            _take_turns(row, f"conversation_{side}", turn, where),
-            won,
-        )
-        for side, won in zip("ab", vote, strict=True)
-    ]
-    names, talks, human = zip(*sorted(sides, key=lambda side: side[0]), strict=True)
-    questions, answers = zip(*talks, strict=True)
-    question = _take_name(row, "question_id")
-    id = f"{question}/{turn}/{names[0]}/{names[1]}"
-    return _place(Item(id, questions[0], answers, human, group=question, subset=f"turn {turn}"))
-
-
-def _take_turns(row: Row, name: str, turns: int, where: str) -> tuple[str, str]:
-    """Return the questions and the answers of the first turns of a conversation."""
-    chat = read_chat(row.get(name)) or ()
-    sides = [[turn.text for turn in chat if turn.speaker == who] for who in (USER, ASSISTANT)]
-    if min(map(len, sides)) < turns:
-        raise InputError(f"{where}: '{name}' must be a list of messages of {turns} turns or more")
-    asked, answered = (
-        side[0]
-        if turns == 1
-        else "\n\n".join(f"[Turn {number}]\n{text}" for number, text in enumerate(side[:turns], 1))
-        for side in sides
-    )
-    return asked, answered
-
-
 def _place(item: Item) -> Item:
     """Return a pair in an order drawn by its id: no place must be the right answer by itself."""
     if not draw_side(f"place: {item.id}"):
@@ -473,11 +423,6 @@ def _write(value: Any) -> str:
 
 FORMATS: Mapping[str, ItemFormat] = {
     "llmbar": ItemFormat(("input", "output_1", "output_2", "label"), _read_llmbar),
-    "mt-bench": ItemFormat(
-        ("question_id", "model_a", "model_b", "winner", "conversation_a", "conversation_b", "turn"),
-        _read_mt_bench,
-        votes=True,
-    ),
     "judgebench": ItemFormat(("question", "response_A", "response_B", "label"), _read_judgebench),
     "rewardbench": ItemFormat(("prompt", "chosen", "rejected"), _read_rewardbench),
     "jevbench": ItemFormat(("state", "question", "labels"), _read_jevbench),

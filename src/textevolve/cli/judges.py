@@ -14,7 +14,6 @@ from textevolve.cli.drawing import open_console, safe
 from textevolve.cli.results import print_json
 from textevolve.debate.profile import Profile, load_profile, shipped_profiles
 from textevolve.errors import InputError
-from textevolve.judges.packages import installed_judges
 from textevolve.judges.shipped_rubrics import load_rubric, shipped_rubrics
 from textevolve.report.terminal import draw_facts
 
@@ -35,7 +34,7 @@ JUDGES = {
     "instruction-likelihood": "how well a text tells its instruction",
     "embedding@MODEL": "similarity of the embeddings of text and reference",
     "metric:NAME": "a metric without a model, such as metric:rouge-l",
-    "look:NAME": "a surface property, such as look:length",
+    "look:length": "the length, to compare judges with",
     "rules:FILE.yaml": "length, patterns, JSON schema, ...; no model",
     "hybrid:FILE.yaml:JUDGE": "rules first, then a judge",
     "cascade:BELOW:FIRST,SECOND": "the second if the first is not that certain",
@@ -50,11 +49,10 @@ def list_judges(as_json: options.Json = False) -> None:
     A judge takes options (probe+rules, pairwise+reference, debate:general+rounds=1) and a model of
     its own (probe@openai/gpt-6-luna).
     """
-    rows = {**JUDGES, **dict.fromkeys(installed_judges(), "of an installed package")}
     if as_json:
-        print_json([{"name": name, "description": text} for name, text in rows.items()])
+        print_json([{"name": name, "description": text} for name, text in JUDGES.items()])
         return
-    for name, text in rows.items():
+    for name, text in JUDGES.items():
         typer.echo(f"{name:28}{text}")
 
 

@@ -26,16 +26,15 @@ def ending_of(output: str) -> str:
     return ".jsonl" if output == "-" else Path(output).suffix.lower()
 
 
-def check_outputs(study: AnyStudy, outputs: Sequence[str], *, turns: bool = False) -> None:
-    """Raises InputError where a file's name does not say what is to be written, or where there are
-    no turns to write, and SettingsError where a package is missing that writes it."""
+def check_outputs(study: AnyStudy, outputs: Sequence[str]) -> None:
+    """Raises InputError where a file's name does not say what is to be written, and SettingsError
+    where a package is missing that writes it."""
     known = (*WHOLE, *ROWS, *study.text_endings)
-    check_format(study, "", turns=turns)
     for output in outputs:
         if ending_of(output) not in known:
             raise InputError(f"{output}: must end in {', '.join(known)}")
         check_target(output)
-        check_format(study, ending_of(output), turns=turns)
+        check_format(ending_of(output))
 
 
 def refuse_overwriting(outputs: Sequence[str], inputs: Sequence[str]) -> None:
@@ -54,11 +53,10 @@ def write_outputs(
     records: Records,
     outputs: Sequence[str],
     *,
-    turns: bool = False,
     gated: Gated = UNGATED,
 ) -> None:
     """Write what was found to each file, by its ending. A text that there is not leaves a file as
-    it was. `turns`: rows are those of single turns."""
+    it was."""
     spec = read_spec(study, read_stored(run))
     for output in outputs:
         ending, texts = ending_of(output), dict[str, str]()
@@ -71,7 +69,7 @@ def write_outputs(
             if ending in texts:
                 target.write(texts[ending].encode("utf-8", "backslashreplace"))
             else:
-                write_output(study, store, run, records, ending, target, turns=turns, gated=gated)
+                write_output(study, store, run, records, ending, target, gated=gated)
         if output != "-":
             say(f"written to {output}")
 

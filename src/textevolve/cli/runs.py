@@ -43,9 +43,6 @@ from textevolve.studies.stored import read_records, read_stored
 from textevolve.studies.study import AnyStudy, Row
 
 RunName = Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")]
-Turns = Annotated[
-    bool, typer.Option("--turns", help="In tables and JSON lines: a row for each turn of a debate.")
-]
 
 
 def list_runs(
@@ -107,7 +104,7 @@ def show(
 
 RESUMED = (
     *("output", "concurrency", "batch", "on", *LIMIT_OPTIONS),
-    *("as_json", "turns", "server", "store"),
+    *("as_json", "server", "store"),
 )
 """What a run that is gone on with takes of the options of all runs."""
 RESCORED = (
@@ -125,11 +122,11 @@ def _resume(run: str = "last", **given: Any) -> None:
     if (there := remote_server(settings)) is not None:
         launch = take_launch(wanted)
         told = sync.run(there.resume(run, launch.limits, launch.time_limit))
-        check_outputs(find_study(told.kind), wanted.output or (), turns=wanted.turns)
+        check_outputs(find_study(told.kind), wanted.output or ())
         raise typer.Exit(watch_run(there, told, launch, wanted))
     with open_store(settings.store) as opened:
         record, study = _get_whole(opened, run)
-        check_outputs(study, wanted.output or (), turns=wanted.turns)
+        check_outputs(study, wanted.output or ())
         raise typer.Exit(execute(opened, record, settings, take_launch(wanted), wanted))
 
 
@@ -176,7 +173,6 @@ def export(
     more: Annotated[
         list[str] | None, typer.Option("--output", "-o", help="The same, as an option.")
     ] = None,
-    turns: Turns = False,
     server: options.ServerAddress = None,
     store: options.StoreFile = None,
 ) -> None:
@@ -187,17 +183,15 @@ def export(
     settings, opened = _open(store, server, run)
     with opened:
         record, _ = _get_whole(opened, run)
-        export_run(opened, record, settings, outputs, turns=turns)
+        export_run(opened, record, settings, outputs)
 
 
-def export_run(
-    store: Store, run: RunRecord, settings: Settings, outputs: Sequence[str], *, turns: bool = False
-) -> None:
+def export_run(store: Store, run: RunRecord, settings: Settings, outputs: Sequence[str]) -> None:
     """Write what a run found to files, by their endings."""
     study = find_study(read_stored(run).kind)
-    check_outputs(study, outputs, turns=turns)
+    check_outputs(study, outputs)
     _restore(store, run, settings)
-    write_outputs(study, store, run, read_records(store, run), outputs, turns=turns)
+    write_outputs(study, store, run, read_records(store, run), outputs)
 
 
 def compare(

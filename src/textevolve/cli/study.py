@@ -79,14 +79,6 @@ class RunOptions:
         bool,
         typer.Option("--json", help="Print results as JSON.", rich_help_panel=options.RUN),
     ] = False
-    turns: Annotated[
-        bool,
-        typer.Option(
-            "--turns",
-            help="Write a row for each turn of a debate.",
-            rich_help_panel=options.ADVANCED,
-        ),
-    ] = False
     junit: Annotated[
         str | None,
         typer.Option(
@@ -197,7 +189,7 @@ def run_study(
     study: AnyStudy, spec: StudySpec, wanted: RunOptions, source: str = "command line"
 ) -> int:
     """Run a study, or say what it may take; the exit code."""
-    check_outputs(study, wanted.output or (), turns=wanted.turns)
+    check_outputs(study, wanted.output or ())
     written = [*(wanted.output or ()), *([wanted.junit] if wanted.junit else [])]
     refuse_overwriting(written, files_read(spec))
     if wanted.junit is not None:

@@ -158,7 +158,7 @@ def _hand_over(
     if not store.count_records(run.id):
         return
     outputs = wanted.output or ()
-    write_outputs(study, store, run, records, outputs, turns=wanted.turns, gated=gated)
+    write_outputs(study, store, run, records, outputs, gated=gated)
     if wanted.junit is not None:
         write_tests(study, records, wanted.junit, gated)
     if wanted.as_json and not study.streams:

@@ -36,9 +36,6 @@ from textevolve.llm.usage_meter import UsageMeter
 P = TypeVar("P")
 T = TypeVar("T")
 
-WORDS = 20
-"""Of an instruction that are read back: the fewest that changed no verdict when measured."""
-
 _VARIABLES = {
     "rules": ("rules", "quoted"),
     "state": (),
@@ -105,19 +102,15 @@ class Options:
     `rules`: explicit rules on following the instruction, precision, and no credit for length.
     `reference`: the judge sees the case's reference answer beside what it judges; where there is
     none it first answers the input itself, in a call of its own. `examples`: a probe is first shown
-    six answered examples, and asks one question instead of several. `instruction_likelihood`: what
-    `InstructionLikelihood` reads is added to the log-odds of a probe or a checklist; `words`: of
-    how many words of the instruction, from its beginning, 0 for all. `concurrency`:
-    calls of one case that may be in flight together. `rubric`: the user's own, in place of the
-    questions that are shipped; each line of it is a criterion of a checklist. `seed` and
-    `threshold` may also be set by a case's parameters.
+    six answered examples, and asks one question instead of several. `concurrency`: calls of one
+    case that may be in flight together. `rubric`: the user's own, in place of the questions that
+    are shipped; each line of it is a criterion of a checklist. `seed` and `threshold` may also be
+    set by a case's parameters.
     """
 
     rules: bool = False
     reference: bool = False
     examples: bool = False
-    instruction_likelihood: bool = False
-    words: int = WORDS
     seed: int = 0
     threshold: float = 0.5
     max_answer_tokens: int = 400

@@ -30,6 +30,8 @@ from textevolve.llm.fence import fence, sanitize
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.reasoning import why_without_text
 
+WORDS = 20
+"""Of an instruction that are read back: the fewest that changed no verdict when measured."""
 LONGEST = 600
 """Characters that are read back; of more one half from each end."""
 LEAST_SURPRISE = 0.1
@@ -41,8 +43,8 @@ _BEFORE = re.compile(r'\{\s*"instruction"\s*:\s*"')
 
 @dataclass(frozen=True)
 class InstructionLikelihood:
-    """1 + j calls; no candidate is seen beside its rivals. Of the instruction the first `words` of
-    the options are read.
+    """1 + j calls; no candidate is seen beside its rivals. Of the instruction the first `WORDS` are
+    read.
 
     With L the surprise, in nats, of the instruction after a response, and N after an empty one,
     score = N / (N + L): 0.5 where the response says nothing about the instruction, towards 1 the
@@ -104,7 +106,7 @@ async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
     Raises:
         FatalModelError, CapabilityError: as `InstructionLikelihood`.
     """
-    target = cut_instruction(context.case.input, context.options.words)
+    target = cut_instruction(context.case.input)
     # Under a code of the input alone, so that it is asked once for all.
     empty = fence("response", "", context.lone_nonce)
     read_alone = await attempt(_surprise(context, target, empty))
@@ -134,7 +136,7 @@ async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
     return await context.each(range(len(context.case.candidates)), read)
 
 
-def cut_instruction(text: str, words: int) -> str:
+def cut_instruction(text: str, words: int = WORDS) -> str:
     """The first words of a text, or all for 0; of more than `LONGEST` characters both ends."""
     text = text.strip()
     for last in islice(re.finditer(r"\S+", text), words - 1, words) if words else ():

@@ -7,7 +7,7 @@ same questions of every case; `Checklist` first has criteria written for the inp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,7 +23,6 @@ from textevolve.judges.context import (
     prompt,
 )
 from textevolve.judges.criteria import read_criteria, read_levels
-from textevolve.judges.instruction_likelihood import Surprise, read_likelihood
 from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.model import Model, Request
 from textevolve.llm.structured import ask_structured
@@ -123,7 +122,7 @@ async def _write_criteria(context: JudgeContext) -> tuple[str, ...]:
 async def _examine(
     context: JudgeContext, questions: Sequence[str], reference: str
 ) -> list[EvaluationResult | Failure]:
-    """A result for each candidate: by the questions, and the instruction's likelihood."""
+    """A result for each candidate, by the questions."""
 
     async def probe(candidate: int) -> AnswerOdds:
         shown = context.show(candidate, reference)
@@ -133,18 +132,7 @@ async def _examine(
         return await _probe(context, questions, candidate, shown)
 
     probed = await context.each(range(len(context.case.candidates)), probe)
-    surprises: list[Surprise | Failure | None] = [None] * len(probed)
-    if context.options.instruction_likelihood:
-        surprises = list(await read_likelihood(context))
-    results: list[EvaluationResult | Failure] = []
-    for read, surprise in zip(probed, surprises, strict=True):
-        if isinstance(read, Failure):
-            results.append(read)
-        elif isinstance(surprise, Failure):
-            results.append(surprise)
-        else:
-            results.append(_result(context, questions, read, surprise))
-    return results
+    return [r if isinstance(r, Failure) else _result(context, questions, r) for r in probed]
 
 
 def show_state(context: JudgeContext, shown: str) -> tuple[str, ...]:
@@ -166,14 +154,9 @@ async def _probe(
     return AnswerOdds(tuple(odds))
 
 
-def _result(
-    context: JudgeContext, questions: Sequence[str], read: AnswerOdds, surprise: Surprise | None
-) -> EvaluationResult:
-    total = sum(read.log_odds) / len(read.log_odds) + (surprise.log_odds if surprise else 0.0)
+def _result(context: JudgeContext, questions: Sequence[str], read: AnswerOdds) -> EvaluationResult:
+    total = sum(read.log_odds) / len(read.log_odds)
     answers = dict(zip(questions, read.log_odds, strict=True))
     lines = [f"{text} {probability(v):.0%} yes" for text, v in answers.items()]
     metadata: dict[str, Any] = {"log_odds": total, "answers": answers, **read.told}
-    if surprise:
-        lines.append(surprise.feedback)
-        metadata["surprise"] = asdict(surprise)
     return context.result(probability(total), lines, read.cut, **metadata)

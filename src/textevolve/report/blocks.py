@@ -124,14 +124,6 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True)
-class Images:
-    """Images, each with its name: data URLs, or the short names that records have for them."""
-
-    title: str
-    images: Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
 class Note:
     """A sentence or a paragraph."""
 
@@ -195,7 +187,7 @@ class Matrix:
 
 
 Block: TypeAlias = (
-    Table | Matrix | IntervalChart | Tree | Diff | Transcript | Texts | Images | Note | Section
+    Table | Matrix | IntervalChart | Tree | Diff | Transcript | Texts | Note | Section
 )
 
 

@@ -213,13 +213,7 @@ def _typed(row: FlatRow, columns: FlatColumns) -> dict[str, Scalar]:
     for name, value in cells.items():
         if columns[name] is str and value is not None and not isinstance(value, str):
             cells[name] = json.dumps(value)
-        elif columns[name] is not str and not _fits(value, columns[name]):
-            raise InputError("the rows changed while they were written; try again")
     return cells
-
-
-def _fits(value: Scalar, kind: type) -> bool:
-    return value is None or type(value) is kind or (kind is float and type(value) is int)
 
 
 WRITERS: Mapping[str, Callable[[Callable[[], Iterable[FlatRow]], IO[bytes]], int]] = {

@@ -16,14 +16,13 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from textevolve.report import cells, charts, images, matrices, matrix_page, wording
+from textevolve.report import cells, charts, matrices, matrix_page, wording
 from textevolve.report.blocks import (
     Block,
     Branch,
     Cell,
     Column,
     Diff,
-    Images,
     IntervalChart,
     Matrix,
     Note,
@@ -50,7 +49,7 @@ def write_html(report: Report, target: IO[bytes]) -> None:
     pieces = _draw_blocks(report.blocks, 2, _Matrices(inline))
     style, style_hash = matrix_page.asset("style.css")
     _, script_hash = matrix_page.asset(*matrix_page.SCRIPT)
-    policy = f"style-src {style_hash}; script-src {script_hash}; img-src data:"
+    policy = f"style-src {style_hash}; script-src {script_hash}"
     page = _template("page.html")
     for text in page.generate(report=report, pieces=pieces, style=style, policy=Markup(policy)):
         target.write(text.encode())
@@ -121,8 +120,6 @@ def _draw(block: Block, level: int) -> Markup:
             return _macro("show_transcript", block, colours, level)
         case Texts():
             return _macro("show_texts", block, level)
-        case Images():
-            return _macro("show_images", block, level)
         case Note():
             return _macro("show_note", block, level)
         case Section() | Matrix():
@@ -177,14 +174,12 @@ def _environment() -> Environment:
         "clip": _clip,
         "clip_cell": _clip_cell,
         "counted": wording.count,
-        "described": images.say_image,
         "figured": wording.number,
         "parts": _parts,
         "said": matrices.say_entry,
         "score": cells.score_of,
         "shade": cells.shade,
         "shortened": wording.shorten,
-        "source": images.source_of,
     }
     tests: dict[str, Any] = environment.tests
     tests["figure"] = cells.is_number

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from tempfile import SpooledTemporaryFile
 from typing import IO
 
-from textevolve.report import blocks, cells, charts, images, matrices, wording
+from textevolve.report import blocks, cells, charts, matrices, wording
 from textevolve.report.blocks import Block, Column, Report, Section, walk
 from textevolve.report.differences import find_changed_lines
 
@@ -20,8 +19,6 @@ CELL_SHOWN = 1000
 LINES_SHOWN = 2000
 MATRIX_ROWS = 200
 OUTPUT_SHOWN = 160
-IN_MEMORY = 4_000_000
-PIECE = 1 << 16
 DEEPEST_HEADING = 6
 
 # As entities: a backslash before a pipe is read in two ways by those who split rows into cells.
@@ -97,10 +94,7 @@ def _draw_blocks(found: Iterable[Block], level: int) -> Iterator[str]:
             continue
         if not isinstance(block, blocks.Note) and block.title:
             yield f"{_heading(level + 1)} {escape(block.title)}\n"
-        if isinstance(block, blocks.Matrix):
-            yield from _draw_matrix(block, level + 1)
-        else:
-            yield from _draw(block)
+        yield from _draw(block)
 
 
 def _heading(level: int) -> str:
@@ -126,12 +120,11 @@ def _draw(block: Block) -> Iterator[str]:
             for name, text in block.texts:
                 yield from [f"**{escape(name)}**\n"] if name.strip() else []
                 yield _fence(text)
-        case blocks.Images():
-            for name, url in block.images:
-                yield f"\\[{escape(f'{name}: {images.say_image(url)}')}\\]\n"
         case blocks.Note():
             yield f"{_escape_lines(block.text)}\n"
-        case Section() | blocks.Matrix():
+        case blocks.Matrix():
+            yield from _draw_matrix(block)
+        case Section():
             raise AssertionError("it is drawn piece by piece")
 
 
@@ -149,25 +142,18 @@ def _draw_table(table: blocks.Table) -> Iterator[str]:
         yield f"{_escape_lines(table.note)}\n"
 
 
-def _draw_matrix(matrix: blocks.Matrix, level: int) -> Iterator[str]:
-    """The first rows in short, then whatever can be opened of any row, which waits in a file."""
+def _draw_matrix(matrix: blocks.Matrix) -> Iterator[str]:
+    """The first rows in short; what can be opened of a row is for pages."""
     names = ["row", "input", *matrix.variants]
-    shown: list[list[str]] = []
-    number = 0
-    with SpooledTemporaryFile(IN_MEMORY, "w+", encoding="utf-8", newline="") as details:
-        for number, row in enumerate(matrix.rows, 1):
-            if number <= MATRIX_ROWS:
-                asked = wording.shorten(row.input, OUTPUT_SHOWN)
-                shown.append([row.id, asked, *map(_say_entry, row.entries)])
-            for _, section in matrices.find_details(row, matrix):
-                details.writelines(f"{piece}\n" for piece in _draw_blocks([section], level))
-        yield _grid(names, shown, [False] * len(names)) if shown else "No rows.\n"
-        if number > len(shown):
-            left = wording.count(number - len(shown), "more row")
-            yield f"{left} not shown here; a page in HTML has them.\n"
-        details.seek(0)
-        while piece := details.read(PIECE):
-            yield piece
+    rows, left = matrices.take_first(matrix.rows, MATRIX_ROWS)
+    shown = [
+        [row.id, wording.shorten(row.input, OUTPUT_SHOWN), *map(_say_entry, row.entries)]
+        for row in rows
+    ]
+    yield _grid(names, shown, [False] * len(names)) if shown else "No rows.\n"
+    if left:
+        said = wording.count(left, "more row")
+        yield f"{said} not shown here; a page in HTML has them.\n"
 
 
 def _say_entry(entry: blocks.Entry | None) -> str:

@@ -16,7 +16,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 from rich.tree import Tree as Branches
 
-from textevolve.report import blocks, images, wording
+from textevolve.report import blocks, wording
 from textevolve.report.blocks import Block, Report, Section, Tone, walk
 from textevolve.report.differences import DiffLine, find_changed_lines
 from textevolve.report.terminal_tables import (
@@ -115,9 +115,6 @@ def _draw(block: Block, console: Console) -> Iterator[RenderableType]:
             yield from _draw_transcript(block)
         case blocks.Texts():
             yield from _draw_texts(block)
-        case blocks.Images():
-            for name, url in block.images:
-                yield safe(f"[{name}: {images.say_image(url)}]", "dim")
         case blocks.Note():
             yield safe(block.text, TONES[block.tone])
         case Section():

@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 
 from pydantic import model_validator
 
-from textevolve.bench.ablation import first_round
 from textevolve.bench.agreement import AgreementSummary, summarise
 from textevolve.bench.items import Item
-from textevolve.bench.verdicts import Verdict, View, count_samples
+from textevolve.bench.verdicts import Verdict, count_samples
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.report.blocks import Report
@@ -53,11 +52,6 @@ class AgreementSpec(OrdersSpec):
         min_length=1,
     )
     samples: int = option(1, "How often each judge is asked the same.", group="Judging", ge=1)
-    first_round: bool = option(
-        False,
-        "Show each debate as it stood after its first round, too, which costs nothing.",
-        group="Statistics",
-    )
 
     @model_validator(mode="after")
     def _usable(self) -> AgreementSpec:
@@ -86,11 +80,7 @@ def ask(spec: AgreementSpec) -> Asks:
 def run(
     spec: AgreementSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[ItemVerdict]:
-    debates = [judge for judge in spec.judge if judge.startswith("debate")]
-    views: dict[str, View] = {}
-    if spec.first_round:
-        views = {f"{judge}, first round": (judge, first_round) for judge in debates}
-    how = Questioning(spec.orders, spec.samples, spec.equal_tokens, views)
+    how = Questioning(spec.orders, spec.samples, spec.equal_tokens)
     return ask_judges(cases, spec.judge, how, bench)
 
 

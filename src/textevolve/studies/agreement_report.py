@@ -61,7 +61,6 @@ def blind_answers(summary: AgreementSummary) -> list[tuple[str, float]]:
     """What answers that read nothing would score."""
     return [
         ("always the first", summary.always_first),
-        ("always the best position", summary.always_best),
         ("always the shorter text", summary.always_shorter),
         ("always the longer text", summary.always_longer),
     ]
@@ -77,10 +76,6 @@ def summary_facts(
     elif summary.labelled < summary.items:
         items += f"; {summary.labelled:,} with labels"
     facts = {"Items": items}
-    won = {name: share for name, share in summary.winners.items() if share}
-    if won:
-        places = (f"{_place(name)} {wording.percent(share)}" for name, share in won.items())
-        facts["People chose"] = ", ".join(places)
     for judge in summary.judges:
         reasons = [
             f"{wording.count(number, 'verdict')}: {wording.shorten(reason, 160)}"
@@ -91,10 +86,6 @@ def summary_facts(
     if said_to_equal and once is None:
         facts["Equal tokens"] = "not asked for yet, since verdicts are missing"
     return facts
-
-
-def _place(name: str) -> str:
-    return "a tie" if name == "tie" else f"text {name}"
 
 
 def draw_agreement(
@@ -113,8 +104,6 @@ def draw_agreement(
     if any(judge.position for judge in summary.judges):
         yield _draw_position(summary)
     yield _draw_spent(summary, samples, once)
-    if summary.labelled and any(judge.parts for judge in summary.judges):
-        yield _draw_parts(summary)
     if summary.comparisons:
         yield _draw_comparisons(summary)
     yield from _draw_disagreements(items, verdicts, summary)
@@ -134,7 +123,7 @@ def _draw_accuracy(summary: AgreementSummary) -> Table:
     ]
     rows += [(name, finite(share), "", "", "") for name, share in blind_answers(summary)]
     note = (
-        "Brackets: 95 % intervals, drawn by question. The last four are answers that read nothing:"
+        "Brackets: 95 % intervals, drawn by question. The last three are answers that read nothing:"
         " a judge that scores no more has shown nothing."
     )
     return Table("Agreement with people", columns, rows, note=note)
@@ -210,28 +199,6 @@ def _draw_spent(
     return Table("Spent on an item", columns, rows, note=note)
 
 
-def _draw_parts(summary: AgreementSummary) -> Table:
-    columns = (
-        Column("judge"),
-        Column("subset"),
-        Column("items", "count"),
-        Column("accuracy", "percent", 1),
-        Column("same winner", "percent", 1),
-    )
-    rows = [
-        (
-            judge.name,
-            part.name or wording.DASH,
-            part.covered,
-            estimate(part.accuracy),
-            finite(part.consistency),
-        )
-        for judge in summary.judges
-        for part in judge.parts
-    ]
-    return Table("By subset", columns, rows)
-
-
 def _draw_comparisons(summary: AgreementSummary) -> Table:
     columns = [Column("judges"), Column("same choice", "percent", 1)]
     notes = ["Same choice: both choose the same winner."]
@@ -294,8 +261,8 @@ def _row(
         entries.append(Entry(chosen, scores, failure="" if chosen else missing, facts=turns))
     people = _chose(_winner(item)) if item.labelled else ""
     facts = {"subset": item.subset} if item.subset else {}
-    of_item = {name: of[item.id] for name, of in outcomes.items()}
-    details = _draw_item(item, of_item, failures)
+    texts = [(wording.letter(place), text) for place, text in enumerate(item.candidates)]
+    details = [Texts("", [("Input", item.input), *texts])]
     return MatrixRow(item.id, item.input, entries, people, facts, details)
 
 
@@ -319,31 +286,3 @@ def _flip(outcome: ItemOutcome) -> str:
         return ""
     given, turned = (_chose(outcome.winners[order]) for order in ORDERS)
     return f"{given} as given, {turned} reversed"
-
-
-def _draw_item(
-    item: Item,
-    outcomes: Mapping[str, ItemOutcome],
-    failures: Mapping[tuple[str, str], str],
-) -> list[Block]:
-    texts = [("Input", item.input)]
-    for place, text in enumerate(item.candidates):
-        label = f"; people: {item.human[place]:.2f}" if item.labelled else ""
-        best = "; chosen by people" if _winner(item) == place else ""
-        texts.append((f"{wording.letter(place)}{label}{best}", text))
-    columns = [Column("judge"), Column("winner")]
-    for place in range(len(item.candidates)):
-        name = wording.letter(place)
-        columns += [Column(f"{name}, as given", "number"), Column(f"{name}, reversed", "number")]
-    columns += [Column("order"), Column("missing")]
-    rows: list[tuple[Cell, ...]] = []
-    for name, outcome in outcomes.items():
-        scores = [
-            outcome.means[order][place] if order in outcome.means else None
-            for place in range(len(item.candidates))
-            for order in ORDERS
-        ]
-        missing = wording.shorten(failures.get((item.id, name), ""), 160)
-        rows.append((name, _chose(outcome.winner), *scores, _flip(outcome), missing))
-    note = "Scores are in a judge's own unit: log-odds where it has them, else from 0 to 1."
-    return [Texts("", texts), Table("Verdicts", columns, rows, note=note)]

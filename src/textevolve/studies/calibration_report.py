@@ -16,11 +16,11 @@ from textevolve.studies.cells import estimate, finite
 def draw_calibrations(
     found: Mapping[str, Calibration], event: str, missing: str = ""
 ) -> Iterator[Block]:
-    """The figures of each by its name, and what came true of what each said, bin by bin. `event`:
+    """The figures of each by its name, and how often what each said came true. `event`:
     what the probabilities are of; `missing`: who has none, and why, as a sentence."""
     if found:
         yield _draw_figures(found, event, missing)
-        yield Section("Reliability", [*_draw_curves(found, event), _draw_bins(found)], folded=True)
+        yield Section("Reliability", list(_draw_curves(found, event)), folded=True)
 
 
 def _draw_figures(found: Mapping[str, Calibration], event: str, missing: str) -> Table:
@@ -62,20 +62,3 @@ def _draw_curves(found: Mapping[str, Calibration], event: str) -> Iterator[Inter
         rows = [(wording.percent(b.probability), estimate(b.observed)) for b in one.curve]
         title = f"{name}: how often it was so that {event}, by the probability that was said"
         yield IntervalChart(title, rows, format="percent")
-
-
-def _draw_bins(found: Mapping[str, Calibration]) -> Table:
-    columns = (
-        Column("judge"),
-        Column("said from", "percent", 1),
-        Column("to", "percent", 1),
-        Column("mean", "percent", 1),
-        Column("came true", "percent", 1),
-        Column("count", "count"),
-    )
-    rows: list[tuple[Cell, ...]] = [
-        (name, one.low, one.high, one.probability, estimate(one.observed), one.count)
-        for name, found in found.items()
-        for one in found.curve
-    ]
-    return Table("Bin by bin", columns, rows, note="Brackets: 95 % intervals, by question.")

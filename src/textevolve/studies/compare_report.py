@@ -36,7 +36,6 @@ from textevolve.report.blocks import (
     Column,
     Entry,
     Estimate,
-    Images,
     IntervalChart,
     Matrix,
     MatrixRow,
@@ -367,13 +366,8 @@ def matrix_rows(
         entries = [_entry(given[n]) if n in given and _is_there(given[n]) else None for n in names]
         debates = list(_debates(given))[:left]
         left = None if left is None else left - len(debates)
-        facts, told = say_images(first.images), [*_show_images(first), *debates]
-        yield MatrixRow(name, first.input, entries, first.reference or "", facts, told)
-
-
-def _show_images(output: Output) -> list[Block]:
-    named = [(f"Image {n}", url) for n, url in enumerate(output.images, 1)]
-    return [Images("Images", named)] if named else []
+        facts = say_images(first.images)
+        yield MatrixRow(name, first.input, entries, first.reference or "", facts, debates)
 
 
 def _debates(given: Mapping[str, Output]) -> Iterator[Section]:

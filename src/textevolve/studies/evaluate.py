@@ -62,7 +62,6 @@ from textevolve.studies.judged_report import (
     Judged,
     candidate_rows,
     plain_text,
-    turn_rows,
     whole_rows,
     write_line,
 )
@@ -386,7 +385,6 @@ STUDY = Study(
     independent=lambda _spec: True,
     complete=complete,
     line=write_line,
-    turns=turn_rows,
     rescore=rescore,
     rows=whole_rows,
     take=take_given,

@@ -26,9 +26,9 @@ from textevolve.bench.fitting import gather_signals, kind_of_labels
 from textevolve.bench.items import Item, items_of, question_of
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.judge_specs import parse_evaluator, split_rules, with_model
+from textevolve.judge_specs import judges_in, with_model
 from textevolve.judges.fitted_file import ENDING, FittedFile, save_fitted
-from textevolve.judges.looks import LOOK, LOOKS
+from textevolve.judges.looks import LENGTH, LOOK
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -39,7 +39,7 @@ from textevolve.report.blocks import (
     Table,
 )
 from textevolve.report.data import plain
-from textevolve.spec import Several, option, suggest
+from textevolve.spec import option
 from textevolve.studies import labelled_items
 from textevolve.studies.calibration_report import draw_calibrations
 from textevolve.studies.cells import estimate
@@ -121,12 +121,9 @@ class FitSpec(LabelledItemsSpec):
 
     signals: str = option(
         "",
-        "The signals, with commas between them: judges such as probe or pairwise+rules, and looks"
-        f" ({', '.join(LOOKS)}).  [default: {DEFAULT_SIGNALS}]",
+        "The signals, with commas between them: judges such as probe or pairwise+rules, and length."
+        f"  [default: {DEFAULT_SIGNALS}]",
         group="Judging",
-    )
-    signal: Several = option(
-        (), "A further signal, whose name may hold commas. Repeatable.", group="Judging"
     )
     orders: Orders = option(
         "both",
@@ -165,29 +162,16 @@ class FitSpec(LabelledItemsSpec):
         for name in names:
             if name.startswith(OWN) or ENDING in name:
                 raise InputError(f"signal '{name}': must be a judge that a file can name again")
-            _check_signal(name)
+            judges_in(name)
         if len(set(names)) < len(names):
             raise InputError("name each signal once")
         return self
 
 
 def names_of(spec: FitSpec) -> tuple[str, ...]:
-    """The judges that are the signals; a look may be named without what stands before it."""
-    listed = spec.signals if spec.signals or spec.signal else DEFAULT_SIGNALS
-    named = [name.strip() for name in (*listed.split(","), *spec.signal)]
-    return tuple(f"{LOOK}:{name}" if name in LOOKS else name for name in named if name)
-
-
-def _check_signal(name: str) -> None:
-    near = suggest(name, tuple(LOOKS))
-    _, judge = split_rules(name)
-    try:
-        if judge is not None:
-            parse_evaluator(judge)
-    except InputError as error:
-        if "did you mean" not in near:
-            raise
-        raise InputError(f"signal '{name}': no judge and no look{near}") from error
+    """The judges that are the signals; the length is named without what stands before it."""
+    named = map(str.strip, (spec.signals or DEFAULT_SIGNALS).split(","))
+    return tuple(f"{LOOK}:{name}" if name == LENGTH else name for name in named if name)
 
 
 @dataclass(frozen=True, slots=True)

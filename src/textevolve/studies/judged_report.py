@@ -2,7 +2,7 @@
 another judgement; a line of JSON; rows of tables; a row of a matrix.
 
 A debate's line is the whole of it (`DebateResult.from_json` reads it back). Tables are in long
-form: a row for each candidate, or for each turn of a debate and candidate. Missing values are None,
+form: a row for each candidate. Missing values are None,
 never 0. `evaluation_report.py` reports on many cases together.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.profile import Profile
-from textevolve.debate.record import finite, result_metrics
+from textevolve.debate.record import result_metrics
 from textevolve.debate.result import DebateResult, Feedback, Turn
 from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.images import image_reference
@@ -32,7 +32,6 @@ from textevolve.report.blocks import (
     Column,
     Entry,
     Estimate,
-    Images,
     IntervalChart,
     MatrixRow,
     Note,
@@ -62,13 +61,6 @@ def write_line(judged: Judged) -> str:
 def candidate_rows(judged: Judged) -> Iterator[ResultRow]:
     """A row for each candidate; one without a candidate for a case that has none."""
     return _of_debate(judged) if isinstance(judged, DebateResult) else _of_judged(judged)
-
-
-def turn_rows(judged: Judged) -> Iterator[ResultRow]:
-    """A row for each turn and candidate; none where a judge does not debate."""
-    if isinstance(judged, DebateResult):
-        for turn in judged.turns:
-            yield from _of_turn(judged, turn)
 
 
 def plain_text(text: str) -> str:
@@ -115,49 +107,6 @@ def _of_debate(result: DebateResult) -> Iterator[ResultRow]:
         }
     if not candidates:
         yield {**first, **whole}
-
-
-def _of_turn(result: DebateResult, turn: Turn) -> Iterator[ResultRow]:
-    first: ResultRow = {
-        "index": result.index,
-        "id": plain_text(result.case.id),
-        "round": turn.round + 1,
-        "agent": result.agents[turn.agent],
-        "model": plain_text(turn.model),
-    }
-    by = turn.decided_by
-    whole: ResultRow = {
-        "argument": plain_text(turn.argument) or None,
-        "parse_mode": turn.parse_mode,
-        "decider": plain_text(by.model) if by else None,
-        "emulated": by.emulated if by else None,
-        "left_out": by.cut if by else None,
-        "status": turn.failure.kind if turn.failure else "scored",
-        "reason": plain_text(turn.failure.reason) if turn.failure else None,
-        "turn_calls": turn.usage.calls,
-        "turn_tokens": turn.usage.tokens,
-        "turn_cost": turn.usage.cost,
-        "turn_seconds": round(turn.seconds, 3),
-    }
-    weighted: list[float | None] = [None] * len(result.case.candidates)
-    if turn.scores is not None:
-        scores = arithmetic.turn_scores(np.array(turn.scores), result.weights)
-        weighted = finite(scores.tolist())
-    for j in range(len(result.case.candidates)):
-        points = turn.points[j] if turn.points else None
-        scored = turn.scores[j] if turn.scores is not None else (None,) * len(result.components)
-        yield {
-            **first,
-            "candidate": j + 1,
-            "label": result.labels[j] if result.labels else None,
-            "position": turn.order.index(j) + 1 if j in turn.order else None,
-            "weighted": weighted[j],
-            "strengths": plain_text(points.strengths) if points else None,
-            "weaknesses": plain_text(points.weaknesses) if points else None,
-            "instructions": plain_text(points.instructions) if points else None,
-            **whole,
-            **{COMPONENT + n: s for n, s in zip(result.components, scored, strict=False)},
-        }
 
 
 def _record(judged: JudgedCase) -> ResultRow:
@@ -335,9 +284,7 @@ def _texts(judged: Judged) -> Section:
         if isinstance(judged, DebateResult) and judged.labels:
             known = f", known to the agents as Response {judged.labels[j]}"
         texts.append((f"{wording.letter(j)}{known}", text))
-    images = images_by_name(judged.case)
-    shown = [Images("", images)] if images else []
-    return Section("Input and candidates", [Texts("", texts), *shown], folded=True)
+    return Section("Input and candidates", [Texts("", texts)], folded=True)
 
 
 def images_by_name(case: Case) -> list[tuple[str, str]]:

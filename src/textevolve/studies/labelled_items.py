@@ -29,7 +29,6 @@ ItemSource = Literal[
     "auto",
     "plain",
     "llmbar",
-    "mt-bench",
     "judgebench",
     "rewardbench",
     "jevbench",

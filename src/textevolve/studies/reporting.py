@@ -6,7 +6,7 @@ How records come about, and where they are kept, is in `driver.py`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import IO, TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.report.data import WRITERS, choose_writer, plain, write_rows
 from textevolve.report.html import write_html
-from textevolve.report.images import put_images
 from textevolve.report.markdown import write_markdown
 from textevolve.studies.aggregates import Aggregates, aggregates_data, draw_aggregates
 from textevolve.studies.driver import models_asked
@@ -65,8 +64,7 @@ def make_report(
         "From other runs": wording.count(totals.reused.calls, "answer"),
         "Run": run.id if is_confined() else f"{run.id} in {store.place}",
     }
-    told = put_images(made.blocks, store.find_image)
-    blocks = chain(draw_gates(gated.outcomes), draw_aggregates(sums), told)
+    blocks = chain(draw_gates(gated.outcomes), draw_aggregates(sums), made.blocks)
     return replace(
         made, blocks=blocks, facts={**made.facts, **{n: v for n, v in facts.items() if v}}
     )
@@ -116,11 +114,8 @@ WHOLE = (".json", ".html", ".md")
 """The endings of what is written row by row, and as a whole."""
 
 
-def check_format(study: AnyStudy, ending: str, *, turns: bool = False) -> None:
-    """Raises InputError where there are no turns to write, and SettingsError where a package is
-    missing that writes the format."""
-    if turns and study.turns is None:
-        raise InputError(f"--turns: a run of the kind '{study.kind}' has no turns of its own")
+def check_format(ending: str) -> None:
+    """Raises SettingsError where a package is missing that writes the format."""
     if ending in WRITERS:
         choose_writer(ending)
 
@@ -133,13 +128,11 @@ def write_output(
     ending: str,
     target: IO[bytes],
     *,
-    turns: bool = False,
     gated: Gated = UNGATED,
 ) -> None:
-    """Write what was found in the format of an ending, one of `ROWS` and `WHOLE`. `turns`: rows are
-    those of single turns."""
+    """Write what was found in the format of an ending, one of `ROWS` and `WHOLE`."""
     if ending in ROWS:
-        write_records(study, records, target, ending, turns=turns)
+        write_records(study, records, target, ending)
     elif ending == ".html":
         write_html(make_report(study, store, run, records, gated), target)
     elif ending == ".md":
@@ -148,23 +141,13 @@ def write_output(
         target.write(json_line(make_data(study, run, records, gated)))
 
 
-def write_records(
-    study: AnyStudy, records: Records, target: IO[bytes], ending: str, *, turns: bool = False
-) -> None:
+def write_records(study: AnyStudy, records: Records, target: IO[bytes], ending: str) -> None:
     """Write the records as lines of JSON, or the rows that they have in a table."""
-    rows_of = study.turns if turns and study.turns is not None else study.flat
-    if ending == ".jsonl" and study.line is not None and not turns:
+    if ending == ".jsonl" and study.line is not None:
         for record in records():
             target.write((study.line(record) + "\n").encode())
     else:
-        write_rows(lambda: _flat(rows_of, records), target, ending)
-
-
-def _flat(
-    rows_of: Callable[[Any], Iterable[Mapping[str, Any]]], records: Records
-) -> Iterator[Mapping[str, Any]]:
-    for record in records():
-        yield from rows_of(record)
+        write_rows(lambda: (row for one in records() for row in study.flat(one)), target, ending)
 
 
 def json_line(data: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""Robustness: what sways a judge that should not, as a card of figures with the worst examples.
+"""Robustness: what sways a judge that should not, as a card of figures.
 
 The questions and the figures are made in `textevolve.bench.card`.
 """
@@ -14,7 +14,6 @@ from textevolve.bench.card import (
     MARGIN,
     SEEDS,
     Card,
-    CardExample,
     Check,
     Rate,
     check_plan,
@@ -22,7 +21,6 @@ from textevolve.bench.card import (
     sum_up_card,
 )
 from textevolve.bench.card_cases import (
-    OWN_FIELDS,
     CardAnswer,
     CardCase,
     CardJudgement,
@@ -46,7 +44,6 @@ from textevolve.report.blocks import (
     Report,
     Section,
     Table,
-    Texts,
 )
 from textevolve.spec import option
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
@@ -82,7 +79,7 @@ class RobustnessSpec(StudySpec):
     seeds: int = option(SEEDS, "Samples of each case of self-consistency.", ge=2)
     margin: float = option(
         MARGIN,
-        "From which change of a score on an attack, a wording or a detail counts.",
+        "From which change of a score on an attack counts.",
         ge=0,
         lt=1,
     )
@@ -95,9 +92,8 @@ def read_cases(spec: RobustnessSpec) -> Iterator[Case]:
 
 
 def as_case(card_case: CardCase) -> Case:
-    """Fields that came later stand there only where a case has them: runs keep what they are."""
-    later = {name for name in OWN_FIELDS if getattr(card_case, name)}
-    about = card_case.model_dump(mode="json", include={"family", "kind", "attack", *later})
+    names = {"family", "kind", "attack"} if card_case.attack else {"family", "kind"}
+    about = card_case.model_dump(mode="json", include=names)
     return Case(card_case.input, (card_case.good, card_case.bad), card_case.id, about)
 
 
@@ -184,7 +180,6 @@ def _draw_check(check: Check) -> Iterator[Block]:
         yield Table("", columns, rows)
     if check.kinds:
         yield Section("By kind", [_draw_rates(check.kinds)], folded=True)
-    yield from map(_draw_example, check.examples)
 
 
 def _draw_rates(rates: Iterable[Rate], note: str = "") -> Table:
@@ -212,27 +207,8 @@ def _estimate(value: float | None, interval: tuple[float, float] | None) -> Esti
     return Estimate(value, *(interval or (None, None)))
 
 
-def _draw_example(example: CardExample) -> Section:
-    case = example.case
-    texts = [("Input", case.input), ("Better response", case.good)]
-    texts.append(("Worse response, with any attack", case.attacked))
-    texts += [(f"Wording {n}", text) for n, text in enumerate(case.paraphrases, 2)]
-    texts += [(f"Option {n}", text) for n, text in enumerate(case.others, 3)]
-    texts += [("A detail that does not matter", case.same)] if case.same else []
-    columns = (
-        Column("question"),
-        Column("better one got", "number", 3),
-        Column("worse one got", "number", 3),
-    )
-    rows = [(answer.question, answer.good, answer.bad) for answer in example.answers]
-    fault = "a fault" if example.fault else "no fault, but nearest to one"
-    title = f"{wording.shorten(case.id, 40)}, {fault}: {example.description}"
-    facts = {"Kind": case.kind} if case.kind else {}
-    return Section(title, [Texts("", texts), Table("", columns, rows)], facts, folded=True)
-
-
 def data(_spec: RobustnessSpec, card: Card) -> Mapping[str, Any]:
-    """The card's own JSON, which `Card.from_json` reads back."""
+    """Return the card as JSON-ready data."""
     return {**json.loads(card.to_json()), "sentence": explain_card(card)}
 
 
@@ -247,9 +223,6 @@ def flatten(judgement: CardJudgement) -> Iterator[Mapping[str, Any]]:
         "attacked": question.attacked,
         "good_first": question.good_first,
         "seed": question.seed,
-        "wording": question.wording,
-        "irrelevant": question.irrelevant,
-        "place": question.place,
         "status": outcome.kind if isinstance(outcome, Failure) else refused,
         "good": answer and answer.good,
         "bad": answer and answer.bad,

@@ -20,10 +20,9 @@ from textevolve.engine.sync import KeptOpen
 from textevolve.errors import BudgetError, InputError, ModelError, SettingsError, StoreError
 from textevolve.evaluation import Case, EvaluationResult, failure_of
 from textevolve.judge_specs import (
-    METRIC,
-    OPTIONS,
     check_absolute,
     judge_models,
+    options_of,
     parse_evaluator,
     split_rules,
 )
@@ -168,13 +167,13 @@ def _fit_judge(judge: str, case: Case, *, named: bool) -> str:
     """
     _, model_judge = split_rules(judge)
     parsed = None if model_judge is None else parse_evaluator(model_judge)
-    if parsed is None or (parsed.name not in OPTIONS and parsed.name != METRIC):
-        return judge  # rules, an evaluator of the user's own, a judge of another package
+    if parsed is None:
+        return judge  # rules, or an evaluator of the user's own
     missing = other = ""
     if case.context is not None and "context" not in parsed.needs:
         missing, other = "context", "faithfulness"
     elif case.reference is not None and not parsed.reads_reference:
-        if not named and "reference" in OPTIONS.get(parsed.name, ()):
+        if not named and "reference" in options_of(parsed.name):
             name, at, model = judge.partition("@")
             return f"{name}+reference{at}{model}"
         missing, other = "reference", "probe+rules+reference"

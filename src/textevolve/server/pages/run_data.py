@@ -19,7 +19,6 @@ from textevolve.errors import (
 )
 from textevolve.llm.model import Request as ModelRequest
 from textevolve.report.blocks import Block, MatrixRow, Section
-from textevolve.report.images import put_images
 from textevolve.server.access import Caller
 from textevolve.server.state import ServerState
 from textevolve.server.studies.reading import find_seen
@@ -242,7 +241,7 @@ def read_case(store: Store, opened: OpenedRun, number: int) -> CaseView:
     return CaseView(
         number,
         rows,
-        [list(put_images(blocks, store.find_image)) for blocks in details],
+        details,
         heads,
         kept,
         None if before is None else before + 1,
