@@ -37,7 +37,7 @@ from textevolve.settings import ENVIRONMENT, Settings
 from textevolve.studies.case_rows import read_cases
 from textevolve.studies.evaluate import unusable
 from textevolve.studies.evaluate_spec import DebateParameters, given_parameters
-from textevolve.studies.judged_report import candidate_rows, turn_rows
+from textevolve.studies.judged_report import candidate_rows
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
@@ -272,7 +272,7 @@ def test_columns_of_result_files_are_described():
     failure = Failure("failed", "a reason")
     failed = unusable(Case("x", ("y",)), 0, load_profile("general"), failure)
     turn = Turn(0, 0, "m", (0,), failure=failure)
-    rows = (*candidate_rows(failed), *turn_rows(replace(failed, turns=(turn,))))
+    rows = candidate_rows(replace(failed, turns=(turn,)))
     for column in (name for row in rows for name in row):
         if not column.startswith("component_"):
             assert f"`{column}`" in text, column

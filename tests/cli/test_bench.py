@@ -3,16 +3,11 @@
 import html
 import json
 import re
-import signal
-import time
-from pathlib import Path
 
 import pytest
 
 from textevolve import Client
-from textevolve.llm.testing import Answer, Fault, ScriptedServer
-from textevolve.report.wording import money
-from textevolve.store.repository import open_store
+from textevolve.llm.testing import Answer
 from textevolve.studies.agreement import AgreementSpec
 
 ITEMS = 12
@@ -93,12 +88,10 @@ def test_judges_are_measured_drawn_and_written(home, cli, knows, model, items):
         "always the first 41.7 %",
         "always the shorter text 75.0 %",
         "always the longer text 25.0 %",
-        "probe odd 6 100.0 %",
         "probe − pairwise+rules 100.0 % 0.0 %",
         "Calibration judge Brier log loss ECE by chance probe 0.0",
         "over 2 bins of equal mass",
         "Items 12 items on 12 questions",
-        "People chose text 1 42 %, text 2 58 %",
     ):
         assert part in shown, part
     assert "48 of 48 done" in ended.err
@@ -116,50 +109,6 @@ def test_judges_are_measured_drawn_and_written(home, cli, knows, model, items):
     assert knows.calls == calls
     assert again["run"] == data["run"]
     assert again["summary"]["judges"][0]["accuracy"] == data["summary"]["judges"][0]["accuracy"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "asked",
-    [
-        ("agreement", "--judge", "probe", "-o", "page.html"),
-        ("escalation", "-o", "figures.json"),
-        ("card", "--judge", "probe", "-o", "card.json"),
-    ],
-)
-def test_files_are_written_though_nobody_reads_what_is_printed(spawn, home, model, items, asked):
-    files = () if asked[0] == "card" else (items,)
-    process = spawn("bench", *asked, *files, "-m", model)
-    process.stdout.close()
-    process.wait()
-    assert "written to" in process.stderr.read()
-    assert (home / asked[-1]).stat().st_size
-
-
-def test_a_measurement_goes_on_where_a_limit_stopped_it(cli, knows, model, items):
-    asked = command(items, model, "pairwise")
-    short = cli(*asked, "--max-calls", 10)
-    assert short.code == 3
-    assert "14 records not finished within the limits" in short.err
-    assert "Go on with: textevolve runs resume" in short.err
-    whole = figures(cli(*asked, "--json"))
-    assert whole["summary"]["judges"][0]["coverage"] == 1
-    assert knows.stats()["calls"] == knows.stats()["distinct"] == 2 * ITEMS
-
-
-@pytest.mark.slow
-def test_an_interrupt_says_how_to_go_on(spawn, home, items, stalling):
-    with ScriptedServer(stalling(1, knowing)) as server:
-        asked = command(items, f"{server.url}#x", "pairwise")
-        process = spawn(*asked, "--concurrency", 1)
-        while server.calls < 2:
-            assert process.poll() is None
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate()
-    assert process.returncode == 130
-    assert "Go on with: textevolve runs resume" in said
-    assert "Traceback" not in said
 
 
 @pytest.mark.slow
@@ -185,43 +134,6 @@ def test_cheaper_judges_are_asked_again_up_to_equal_tokens(home, cli, knows, mod
     assert "not asked for yet, since verdicts are missing" in short.out
 
 
-@pytest.mark.slow
-def test_calibration_stands_beside_accuracy(cli, knows, model, items, home):
-    """The model says 0.9 of the good text: of a pair 0.9 to 0.1 by pairwise, more by the probe."""
-    asked = command(items, model, "pairwise", "probe", "single")
-    found = figures(cli(*asked, "--json"))
-    pairwise, probe, single = (judge["calibration"] for judge in found["summary"]["judges"])
-    assert pairwise["brier"]["value"] == pytest.approx(0.01)
-    assert pairwise["ece"]["value"] == pytest.approx(0.1)
-    assert probe["brier"]["value"] < pairwise["brier"]["value"]
-    assert (pairwise["items"], pairwise["base_rate"]) == (ITEMS, pytest.approx(5 / 12))
-    assert [one["count"] for one in pairwise["curve"]] == [7, 5]
-    assert single is None
-    ended = cli(*asked, "-o", "a.html", "-o", "a.jsonl")
-    assert all(len(line) <= 120 for line in ended.out.splitlines())
-    assert "Without log-odds, so without a probability: single." in words(ended.out)
-    shown = page(home / "a.html")
-    assert "how often it was so that the first text is the better one" in shown
-    assert "pairwise 10.0 % 10.0 % 10.0 % 0.0 % [" in shown
-    lines = map(json.loads, (home / "a.jsonl").read_text().splitlines())
-    units = {(line["judge"], line["unit"]) for line in lines}
-    assert units == {("pairwise", "log-odds"), ("probe", "log-odds"), ("single", "score")}
-
-
-def test_a_thousand_items_have_their_price(cli, knows, items, home):
-    (home / "textevolve.toml").write_text(
-        f'[providers.priced]\nbase_url = "{knows.url}"\nkeyless = true\n'
-        '[prices."priced/x"]\ninput = 1.0\noutput = 2.0\n'
-    )
-    asked = ("bench", "agreement", items, "--judge")
-    found = figures(cli(*asked, "pairwise@priced/x", "--json"))
-    (judge,) = found["summary"]["judges"]
-    cost = judge["per_item"]["cost"]
-    used = judge["usage"]["prompt_tokens"] + 2 * judge["usage"]["completion_tokens"]
-    assert cost == pytest.approx(used / 1e6 / ITEMS)
-    assert f" {money(1000 * cost)}\n" in cli(*asked, "pairwise@priced/x").out
-
-
 def spent(found, what="calls"):
     """Of each judge, over all items."""
     return {j["name"]: j["per_item"][what] * ITEMS for j in found["summary"]["judges"]}
@@ -232,55 +144,6 @@ def test_every_distinct_request_of_a_judge_is_counted_once(cli, knows, model, it
     found = figures(cli(*command(items, model, "pairwise"), "--json"))
     assert spent(found) == {"pairwise": pytest.approx(knows.stats()["calls"])}
     assert knows.stats()["calls"] == 2 * ITEMS
-    tokens = spent(found, "tokens")["pairwise"]
-    assert tokens == pytest.approx(sum(v["tokens"] for v in exported(cli, items, model)))
-
-
-def exported(cli, items, model):
-    cli(*command(items, model, "pairwise"), "-o", "spent.jsonl")
-    return [json.loads(line) for line in Path("spent.jsonl").read_text().splitlines()]
-
-
-@pytest.mark.slow
-def test_what_a_judge_spent_does_not_depend_on_the_journal(home, cli, knows, model, items):
-    """A run that is gone on with, one that another run has paid for, and a fresh one agree."""
-    judges = ("pairwise", "probe", "single")
-    fresh = figures(cli(*command(items, model, *judges), "--json"))
-    again = figures(cli(*command(items, model, *judges), "--store", "other.db", "--json"))
-    assert cli(*command(items, model, *judges), "--store", "cut.db", "--max-calls", 30).code == 3
-    calls = knows.calls
-    resumed = figures(cli(*command(items, model, *judges), "--store", "cut.db", "--json"))
-    assert calls < knows.calls
-    alone = figures(cli(*command(items, model, "probe"), "--json"))
-    for other in (again, resumed):
-        for what in ("calls", "tokens"):
-            assert spent(other, what) == pytest.approx(spent(fresh, what))
-    assert spent(alone)["probe"] == spent(fresh)["probe"]
-
-
-def test_judges_that_ask_the_same_each_bear_it(cli, knows, model, items):
-    """The run pays once; what each judge would cost alone is what is said of it."""
-    judges = ("pairwise", "pairwise+seed=0")
-    found = figures(cli(*command(items, model, *judges), "--json"))
-    assert spent(found) == dict.fromkeys(judges, pytest.approx(2 * ITEMS))
-    assert knows.calls == 2 * ITEMS
-
-
-@pytest.mark.parametrize("first", ["given", "both"])
-def test_an_order_that_the_journal_answers_is_spent_all_the_same(cli, knows, model, items, first):
-    """Whichever run came first, one order of pairwise costs what both do, and the same again."""
-    asked = command(items, model, "pairwise")
-    rest = {"given": "both", "both": "given"}[first]
-    found = [figures(cli(*asked, "--orders", orders, "--json")) for orders in (first, rest)]
-    assert knows.calls == 2 * ITEMS
-    assert [spent(one) for one in found] == [{"pairwise": pytest.approx(2 * ITEMS)}] * 2
-
-
-def test_further_samples_are_asked_with_other_seeds(cli, knows, model, items):
-    asked = command(items, model, "probe")
-    found = figures(cli(*asked, "--samples", 2, "--limit", 1, "--json"))
-    assert found["samples"] == {"probe": 2}
-    assert {body["seed"] for body in knows.requests} == {0, 1001}
 
 
 def test_halves_share_nothing_and_limits_hold(cli, knows, model, items, home):
@@ -337,32 +200,7 @@ def test_bad_input_is_one_line_and_asks_nothing(cli, server, model, items, cases
     assert server.calls == 0
 
 
-def test_control_characters_are_not_obeyed(cli, knows, model, home):
-    made = [
-        row | {"subset": f"\x1b[31m{n % 2}", "id": f"\x1b]0;{n}"} for n, row in enumerate(rows())
-    ]
-    ended = cli(*command(write_lines(home / "bad.jsonl", made), model, "probe"))
-    assert ended.code == 0
-    assert "\x1b" not in ended.out + ended.err
-
-
 # Ablation
-
-
-@pytest.mark.slow
-def test_ablation_asks_nothing_for_the_debates_first_round(cli, server, model, items):
-    plain = figures(
-        cli(*command(items, model, *("single", "jury", "debate", "escalation")), "--json")
-    )
-    calls = server.calls
-    found = figures(cli("bench", "ablate", items, "-m", model, "--json"))
-    assert server.calls == calls
-    beside = {j["name"]: j for j in found["summary"]["judges"]}
-    assert list(beside) == ["single", "jury", "debate", "debate, first round", "escalation"]
-    for judge in plain["summary"]["judges"]:
-        assert beside[judge["name"]]["accuracy"] == judge["accuracy"]
-    first, whole = beside["debate, first round"]["per_item"], beside["debate"]["per_item"]
-    assert 0 < first["calls"] < whole["calls"]
 
 
 @pytest.mark.slow
@@ -380,26 +218,6 @@ def test_ablation_says_in_a_sentence_what_its_figures_say(cli, server, model, it
     assert found["sentence"] in words(shown.out)
     assert payoff["answer"] in found["sentence"]
     assert f"took {ratio:.1f} times the tokens" in found["sentence"]
-
-
-@pytest.mark.slow
-def test_ablation_to_equal_tokens_with_options_for_all(cli, server, model, items):
-    asked = (
-        "bench",
-        "ablate",
-        items,
-        "-m",
-        model,
-        "--judge-option",
-        "rules",
-        "--judge-option",
-        "readout=verbalized",
-    )
-    found = figures(cli(*asked, "--equal-tokens", "--limit", 4, "--json"))
-    assert found["samples"]["debate+rules+readout=verbalized"] == 1
-    assert found["samples"]["single+rules+readout=verbalized"] > 1
-    assert found["samples"]["debate, first round"] == 1
-    assert all("Length, politeness" in str(body["messages"]) for body in server.requests)
 
 
 @pytest.mark.slow
@@ -435,20 +253,6 @@ def test_escalation_is_calibrated_or_it_is_said_why_not(cli, server, model, item
     assert "No threshold holds 90% agreement with a confidence of 90%: too few items" in words(
         shown.out
     )
-
-
-def test_escalation_goes_on_where_a_limit_stopped_it(cli, server, model, items):
-    asked = ("bench", "escalation", items, "-m", model)
-    assert cli(*asked, "--max-calls", 20).code == 3
-    assert cli(*asked).code == 0
-    assert server.calls == 6 * ITEMS
-
-
-@pytest.mark.parametrize("more", [("--agreement", "1"), ("--confidence", "0"), ("-o", "e.txt")])
-def test_escalation_refuses_what_it_cannot_do(cli, server, model, items, more):
-    ended = cli("bench", "escalation", items, "-m", model, *more)
-    assert (ended.code, server.calls) == (2, 0)
-    assert more[0] == "-o" or f"{more[0][2:]} must be between 0 and 1" in ended.err
 
 
 # Two judges
@@ -499,9 +303,12 @@ def test_two_judges_are_weighed_and_the_cascade_that_is_named_keeps_to_it(
     home, cli, server, model, pairs
 ):
     server.script = doubting
+    dry = json.loads(cli(*two(pairs, model, "--dry-run", "--json")).out)
+    assert server.calls == 0
     found = figures(cli(*two(pairs, model, "--json", "-o", "e.html", "-o", "e.csv")))
     # A probe asks the same about a text in either order; the single judge sees both texts.
     assert server.calls == PAIRS * (6 + 2)
+    assert dry["least"]["calls"] == server.calls
     assert {(one["item"], one["order"]) for one in found["items"]} == {
         (f"i{n}", order) for n in range(PAIRS) for order in ("given", "reversed")
     }
@@ -540,48 +347,6 @@ def test_two_judges_are_weighed_and_the_cascade_that_is_named_keeps_to_it(
     assert (home / "c.jsonl").read_text() == (home / "d.jsonl").read_text()
 
 
-@pytest.mark.slow
-def test_two_judges_go_on_where_a_limit_stopped_them_and_are_told_again(cli, server, model, pairs):
-    server.script = doubting
-    given = two(pairs, model, "--orders", "given", "--limit", 12)
-    stopped = cli(*given, "--max-calls", 30, "--json")
-    assert stopped.code == 3
-    assert server.calls <= 30
-    assert cli(*given).code == 0
-    assert server.calls == 12 * 7
-    whole = figures(cli(*given, "--json"))
-    assert [one["order"] for one in whole["items"]] == ["given"] * 12
-    assert cli("runs", "show", "last", "--json").rows[0]["curve"] == whole["curve"]
-    assert server.calls == 12 * 7
-
-
-@pytest.mark.slow
-def test_a_first_judge_that_fails_is_told_and_left_to_the_second(cli, server, model, pairs):
-    def failing(body, number):
-        alone = "> good 3\n" in body["messages"][-1]["content"]
-        return Fault.TOO_LONG_OPENAI if alone else doubting(body, number)
-
-    server.script = failing
-    ended = cli(*two(pairs, model, "--json"))
-    assert ended.code == 3
-    found = json.loads(ended.out)
-    failed = [one for one in found["items"] if one["first"]["failure"]]
-    assert [one["item"] for one in failed] == ["i3", "i3"]
-    assert all(one["certainty"] is None for one in failed)
-    assert all(one["second"]["credit"] is not None for one in failed)
-    assert found["selection"]["items"] == PAIRS - 1
-    assert found["curve"][-1]["share"]["value"] == (PAIRS - 1) / PAIRS
-
-
-def test_what_two_judges_ask_alike_is_paid_for_once(cli, server, model, items):
-    first, then = "escalation+escalate_below=0", "debate+protocol=blind-first+convergence=none"
-    asked = ("bench", "escalation", items, "-m", model, "--limit", 2, "--orders", "given")
-    found = figures(cli(*asked, "--first", first, "--then", then, "--json"))
-    assert server.calls == 2 * 6
-    assert found["each"]["calls"] == [3, 6]
-    assert {one["both"]["calls"] for one in found["items"]} == {6}
-
-
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
@@ -596,13 +361,6 @@ def test_two_judges_that_cannot_be_are_refused(cli, server, model, items, more, 
     ended = cli("bench", "escalation", items, "-m", model, *more)
     assert (ended.code, server.calls) == (2, 0)
     assert reason in words(ended.err)
-
-
-def test_a_debate_is_asked_in_both_orders_where_that_is_wanted(cli, server, model, items):
-    asked = ("bench", "escalation", items, "-m", model, "--orders", "both", "--limit", 2)
-    found = figures(cli(*asked, "--json"))
-    assert server.calls == 2 * 2 * 6
-    assert [one["order"] for one in found["items"]] == ["given", "reversed"] * 2
 
 
 # A run of each kind, from the store
@@ -642,61 +400,6 @@ def test_a_run_is_listed_shown_written_and_removed(cli, home, knows, asked):
     assert json.loads((home / "x.json").read_text()) == whole
     assert cli("runs", "delete", "mine", "--yes").code == 0
     assert cli("runs", "list", "--json").rows == []
-    assert knows.calls == calls
-
-
-def test_what_a_limit_stopped_is_resumed_and_lost_records_are_made_again(cli, home, knows, asked):
-    _, command = asked
-    assert cli(*command, "--max-calls", 7).code == 3
-    assert cli("runs", "resume").code == 0
-    calls = knows.calls
-    (whole,) = cli("runs", "show", "--json").rows
-    with open_store(home / "store.db") as store:
-        (kept,) = store.list_runs(1)
-        store.drop_records(kept.id)
-        assert not store.count_records(kept.id)
-    (again,) = cli("runs", "show", "--json").rows
-    assert again == whole
-    assert figures(cli(*command, "--json")) == whole
-    assert knows.calls == calls
-
-
-def test_a_run_described_in_a_file_is_the_same_run(cli, home, knows, model, items):
-    found = figures(cli(*command(items, model, "pairwise"), "--limit", 5, "--json"))
-    (home / "mine.yaml").write_text(
-        f"kind: agreement\nitems: items.jsonl\njudge: pairwise\nlimit: 5\nmodel: '{model}'\n"
-    )
-    calls = knows.calls
-    again = figures(cli("run", "mine.yaml", "--json"))
-    assert again["summary"] == found["summary"]
-    (home / "mine.yaml").write_text("kind: ablation\nitems: [items.jsonl]\nminimum_effect: 2\n")
-    ended = cli("run", "mine.yaml")
-    assert (ended.code, knows.calls) == (2, calls)
-    assert "mine.yaml:3: minimum_effect must be between 0 and 1, not 2" in ended.err
-
-
-@pytest.mark.slow
-def test_two_judges_are_compared_as_two_runs(cli, knows, model, items):
-    for judge in ("pairwise", "probe"):
-        assert cli(*command(items, model, judge), "--name", judge).code == 0
-    (found,) = cli("runs", "compare", "pairwise", "probe", "--json").rows
-    assert (found["scores"]["first"], found["scores"]["second"], len(found["cases"])) == (
-        1,
-        1,
-        ITEMS,
-    )
-
-
-def test_labels_that_were_mended_are_counted_and_nothing_is_asked_again(cli, knows, model, items):
-    first = figures(cli(*command(items, model, "pairwise"), "--json"))
-    calls = knows.calls
-    mended = rows()
-    mended[0]["winner"] = 2
-    write_lines(items, mended)
-    second = figures(cli(*command(items, model, "pairwise"), "--json"))
-    accuracies = [f["summary"]["judges"][0]["accuracy"]["value"] for f in (first, second)]
-    assert accuracies == pytest.approx([1, 11 / 12])
-    assert second["run"] != first["run"]
     assert knows.calls == calls
 
 
