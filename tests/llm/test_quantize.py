@@ -9,22 +9,17 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, LlamaFileType, quants
 
-from textevolve.errors import FatalModelError, InputError, SettingsError
+from textevolve.errors import InputError, SettingsError
 from textevolve.llm import quantize
 from textevolve.llm.quantize import (
-    BLOCK_TYPES,
     FILE_TYPES,
-    PLAIN,
-    Kernels,
     choose_types,
     is_kept,
-    open_kernels,
     quantize_file,
+    quantize_rows,
     quantized_name,
 )
 
-NATIVE = open_kernels().native
-QUANTISED = [name for name in PLAIN if not BLOCK_TYPES[name].is_float]
 NAMES = (
     "token_embd.weight",
     "output_norm.weight",
@@ -82,7 +77,7 @@ def read(path):
 # The file
 
 
-@pytest.mark.parametrize("to", QUANTISED)
+@pytest.mark.parametrize("to", ["q8_0", "q4_0"])
 def test_blocks_are_those_of_the_reference(make, to):
     source = make()
     made = quantize_file(source, to, source.with_name(f"{to}.gguf"))
@@ -93,7 +88,7 @@ def test_blocks_are_those_of_the_reference(make, to):
     assert bytes(tensors[q].data.tobytes()) == expected.tobytes()
 
 
-@pytest.mark.parametrize("to", ["f16", "bf16", "f32", *QUANTISED])
+@pytest.mark.parametrize("to", ["f16", "bf16", "q8_0", "q4_0"])
 def test_norms_and_biases_stay_and_values_stay_near(make, to):
     source = make()
     found = read(quantize_file(source, to, source.with_name(f"{to}.gguf")).path)
@@ -131,12 +126,12 @@ def test_what_is_told_is_true(make):
 
 def test_large_tensors_are_made_in_parts_and_come_out_the_same(make, monkeypatch):
     source, seen = make(), []
-    whole = quantize_file(source, "q5_1", source.with_name("a.gguf"))
+    whole = quantize_file(source, "q4_k_m", source.with_name("a.gguf"))
     monkeypatch.setattr(quantize, "VALUES_AT_ONCE", 256)
-    parts = quantize_file(source, "q5_1", source.with_name("b.gguf"), report=seen.append)
+    parts = quantize_file(source, "q4_k_m", source.with_name("b.gguf"), report=seen.append)
     assert parts.sha256 == whole.sha256
     assert seen[-1].done == seen[-1].total
-    assert len(seen) > 20
+    assert len(seen) > 5
 
 
 def test_what_has_its_type_already_is_copied(make):
@@ -149,12 +144,9 @@ def test_what_has_its_type_already_is_copied(make):
     assert made.notes == ()
 
 
-def test_a_quantised_file_is_only_requantised_when_that_is_wanted(make):
+def test_what_was_quantised_already_is_told(make):
     source = make("model-q5_0.gguf", "Q5_0")
-    into = source.with_name("out.gguf")
-    with pytest.raises(InputError, match=r"quantised already.*--allow-requantize"):
-        quantize_file(source, "q4_0", into)
-    made = quantize_file(source, "q4_0", into, allow_requantize=True)
+    made = quantize_file(source, "q4_0", source.with_name("out.gguf"))
     assert "has lost more" in made.notes[0]
     plain = quantize_file(source, "f16", source.with_name("f16.gguf"))
     assert plain.notes == ()
@@ -210,14 +202,6 @@ def test_what_is_interrupted_leaves_nothing(make, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [source.name]
 
 
-def test_a_full_disk_is_said_before_anything_is_written(make, monkeypatch):
-    source = make()
-    usage = quantize.shutil.disk_usage(source.parent)._replace(free=1)
-    monkeypatch.setattr(quantize.shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(FatalModelError, match=r"0\.00 GB are free"):
-        quantize_file(source, "q8_0", source.with_name("out.gguf"))
-
-
 def test_one_part_of_several_is_refused(make):
     source = make(split__count=2)
     with pytest.raises(InputError, match="one part of several"):
@@ -230,64 +214,36 @@ def test_an_unknown_type_says_which_there_are(make):
         quantize_file(source, "q4_k_mm", source.with_name("out.gguf"))
 
 
-def test_k_quants_without_llama_cpp_are_refused_in_one_line(make, monkeypatch):
+def test_without_llama_cpps_code_it_is_refused(monkeypatch, make):
     source = make()
-    monkeypatch.setattr(quantize, "open_kernels", lambda: Kernels(gguf, None))
-    with pytest.raises(InputError, match=r"q4_k_m: K-quants are written by.*there are: f32, f16"):
-        quantize_file(source, "q4_k_m", source.with_name("out.gguf"))
-
-
-def test_without_llama_cpp_the_output_is_of_q8_0(make, monkeypatch):
-    source = make()
-    monkeypatch.setattr(quantize, "open_kernels", lambda: Kernels(gguf, None))
-    made = quantize_file(source, "q4_0", source.with_name("out.gguf"))
-    assert made.tensors == {"q4_0": 3, "f32": 3, "q8_0": 1}
-    assert "q8_0, not q6_k" in made.notes[0]
-
-
-def test_a_missing_package_is_named(monkeypatch):
-    def missing(name):
-        raise ModuleNotFoundError(name)
-
-    open_kernels.cache_clear()
-    monkeypatch.setattr(quantize, "import_module", missing)
+    quantize._find_native.cache_clear()
+    monkeypatch.setattr(quantize, "find_spec", lambda _: None)
     with pytest.raises(SettingsError, match=r"textevolve\[local\]"):
-        open_kernels()
+        quantize_file(source, "q4_0", source.with_name("out.gguf"))
+    quantize._find_native.cache_clear()
 
 
 # llama.cpp's own code
 
 
-@pytest.mark.skipif(NATIVE is None, reason="this xllamacpp does not let its functions be called")
-@pytest.mark.parametrize("to", QUANTISED)
-def test_both_kernels_write_the_same_bytes(to):
+@pytest.mark.parametrize("to", ["Q8_0", "Q5_1", "Q5_0", "Q4_0"])
+def test_llama_cpp_writes_the_bytes_of_the_reference(to):
     rows = np.random.default_rng(7).standard_t(2, (64, 512)).astype(np.float32)
     rows[3] = 0
-    plain = Kernels(gguf, None)
-    np.testing.assert_array_equal(
-        NATIVE(rows, BLOCK_TYPES[to]), plain.quantize(rows, BLOCK_TYPES[to])
-    )
+    kind = GGMLQuantizationType[to]
+    with np.errstate(all="ignore"):
+        expected = quants.quantize(rows, kind)
+    np.testing.assert_array_equal(quantize_rows(rows, kind), expected)
 
 
-@pytest.mark.skipif(NATIVE is None, reason="this xllamacpp does not let its functions be called")
-@pytest.mark.parametrize("to", ["q6_k", "q5_k_m", "q4_k_m", "q4_k_s", "q3_k_m", "q2_k"])
+@pytest.mark.parametrize("to", ["q6_k", "q5_k_m", "q4_k_m", "q3_k_m"])
 def test_k_quants_come_near_the_numbers(make, to):
     source = make()
     made = quantize_file(source, to, source.with_name(f"{to}.gguf"))
     kind, values = read(made.path)["blk.0.attn_q.weight"]
-    assert kind == FILE_TYPES[to].main.name.upper()
+    assert kind == FILE_TYPES[to]
     error = np.abs(values - numbers("blk.0.attn_q.weight")).mean()
     assert error < {"q6_k": 0.003, "q5": 0.006, "q4": 0.01, "q3": 0.02}.get(to[:2], 0.04)
-
-
-def test_a_kernel_that_differs_is_not_used(monkeypatch):
-    def other(rows, kind):
-        return np.zeros((len(rows), kind.row_bytes(rows.shape[1])), np.uint8)
-
-    open_kernels.cache_clear()
-    monkeypatch.setattr(quantize, "_find_native", lambda: other)
-    assert open_kernels().native is None
-    open_kernels.cache_clear()
 
 
 # Which type each tensor has
@@ -303,8 +259,7 @@ def layout_of(names, width=1536, layers=28, **keys):
 
 
 def names_of(layout, to):
-    found = choose_types(*layout, FILE_TYPES[to])
-    return {name: kind and kind.name for name, kind in found.items()}
+    return {name: kind and kind.lower() for name, kind in choose_types(*layout, to).items()}
 
 
 def test_the_output_has_more_bits_and_so_have_embeddings_that_are_the_output():
@@ -321,7 +276,7 @@ def test_rows_that_256_does_not_divide_fall_back():
     assert found["q4_k_m"] == "q5_0"
     assert found["q5_k_m"] == "q5_1"
     assert found["q6_k"] == "q8_0"
-    assert found["q3_k_m"] == found["q2_k"] == "q4_0"
+    assert found["q3_k_m"] == "q4_0"
     odd = layout_of(["blk.0.ffn_up.weight"], width=40)
     assert names_of(odd, "q4_k_m") == {"blk.0.ffn_up.weight": "f16"}
 
@@ -363,7 +318,7 @@ def test_small_tensors_are_kept(name):
         ("model-f16.gguf", "q8_0", "model-q8_0.gguf"),
         ("SmolLM2-135M-Instruct.Q4_1.gguf", "q4_0", "SmolLM2-135M-Instruct.Q4_0.gguf"),
         ("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", "f16", "qwen2.5-coder-0.5b-instruct-f16.gguf"),
-        ("model.gguf", "Q5_0", "model-q5_0.gguf"),
+        ("model.gguf", "Q8_0", "model-q8_0.gguf"),
         ("m.IQ4_XS.gguf", "q5_k_m", "m.Q5_K_M.gguf"),
     ],
 )

@@ -14,7 +14,7 @@ from textevolve.events import silence
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.local import serve
 from textevolve.llm.model import Message, Request
-from textevolve.llm.quantize import open_kernels, quantize_file, quantized_name
+from textevolve.llm.quantize import quantize_file, quantized_name
 from textevolve.llm.weights import fetch
 from textevolve.settings import Local, read_settings
 
@@ -43,21 +43,13 @@ async def ask(path: Path) -> tuple[str, list[float]]:
     return answer.text, [token.logprob for token in forced.logprobs]
 
 
-@pytest.mark.slow
-def test_the_same_type_gives_the_same_file(smollm: Path, tmp_path: Path):
-    """Nothing but the tensors' types is changed, so without a change of them not a byte is."""
-    made = quantize_file(smollm, "q4_1", tmp_path / "same.gguf")
-    assert made.path.read_bytes() == smollm.read_bytes()
-
-
 @pytest.mark.alone
 def test_a_quantised_model_loads_and_answers_almost_the_same(smollm: Path, tmp_path: Path):
     _, before = asyncio.run(ask(smollm))
     distances: dict[str, float] = {}
-    types = ["f16", "q8_0", "q4_0", *(["q4_k_m"] if open_kernels().native else [])]
-    for to in types:
+    for to in ("f16", "q8_0", "q4_0"):
         into = tmp_path / quantized_name(smollm, to)
-        quantize_file(smollm, to, into, allow_requantize=True)
+        quantize_file(smollm, to, into)
         said, after = asyncio.run(ask(into))
         assert said.strip()
         pairs = zip(before, after, strict=True)

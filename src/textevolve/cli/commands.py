@@ -607,7 +607,7 @@ WORK = {
                 "models:quantize",
                 "Make files of weights with fewer bits from a GGUF file.",
                 "models quantize qwen2.5-coder-1.5b --to q8_0,q4_0",
-                "models quantize model-f16.gguf --to q5_0 -o quants",
+                "models quantize model-f16.gguf --to q4_k_m -o quants",
             ),
             "compare-quants": _command(
                 "study:compare-quants",

@@ -127,10 +127,8 @@ def quantize(
     to: Annotated[
         list[str],
         typer.Option(
-            help="The types to make, as in q8_0,q5_0,q4_0. Repeatable. Of f32, f16, bf16, q8_0,"
-            " q5_1, q5_0, q4_1, q4_0; with llama.cpp's own code, which comes with"
-            " textevolve[local], also of q6_k, q5_k_m, q5_k_s, q4_k_m, q4_k_s, q3_k_l, q3_k_m,"
-            " q3_k_s, q2_k.",
+            help="The types to make, as in q8_0,q4_k_m. Repeatable. Of f16, bf16, q8_0, q6_k,"
+            " q5_k_m, q4_k_m, q4_0, q3_k_m.",
             metavar="TYPE,...",
         ),
     ],
@@ -138,12 +136,6 @@ def quantize(
         str | None,
         typer.Option("--output", "-o", help="The folder to write to; else the file's own."),
     ] = None,
-    allow_requantize: Annotated[
-        bool,
-        typer.Option(
-            "--allow-requantize", help="Quantise what is quantised already, which loses twice."
-        ),
-    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Write files anew that are there.")
     ] = False,
@@ -165,8 +157,7 @@ def quantize(
     made: list[Quantized] = []
     for name, into in targets.items():
         with draw_transfer() as report:
-            how = {"allow_requantize": allow_requantize, "force": force}
-            one = quantize_file(source, name, into, **how, report=report)
+            one = quantize_file(source, name, into, force=force, report=report)
         made.append(one)
         for note in one.notes:
             say(f"note: {note}")

@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -59,9 +59,8 @@ Measure = Literal["file", "reading", "writing", "perplexity"]
 class Measurement:
     """One thing that was measured of one model. `case`: the repeat, the part of the text.
 
-    Of a file `bytes`, `sha256` and the `machine`. Of speeds `tokens` in `seconds`. Of a part of the
-    text the nats that its `tokens` surprise by, and what the model held likeliest in the place of
-    each (`choices`), as far as the endpoint reports it.
+    Of a file `bytes`. Of speeds `tokens` in `seconds`. Of a part of the text the nats that its
+    `tokens` surprise by.
     """
 
     position: int
@@ -69,12 +68,9 @@ class Measurement:
     measure: Measure
     case: str
     bytes: int | None = None
-    sha256: str = ""
-    machine: str = ""
     tokens: int = 0
     seconds: float | None = None
     surprise: float | None = None
-    choices: tuple[str, ...] = ()
     failure: Failure | None = None
 
 
@@ -82,144 +78,103 @@ class Measurement:
 class QuantSummary:
     """The figures of one model, with 95 % intervals; those beside the original are NaN of itself.
 
-    `perplexity`: for each token; `times`: it divided by the original's; `same_token`: how often it
-    holds the same token likeliest.
-    `reading` and `writing`: tokens a second; the `..._times`: divided by the original's.
+    `perplexity`: for each token; `times`: it divided by the original's. `reading` and `writing`:
+    tokens a second; the `..._times`: divided by the original's.
     """
 
     model: str
     bytes: int | None
-    sha256: str
     perplexity: Statistic
     times: Statistic
-    same_token: Statistic
     reading: Statistic
-    writing: Statistic
     reading_times: Statistic
+    writing: Statistic
     writing_times: Statistic
 
 
 @dataclass(frozen=True, slots=True)
 class QuantComparison:
-    """All models, the original first. `parts`, `tokens` and `repeats`: how many were
-    measured of the original; `failed`: how many measurements are missing, `reasons` why, the most
-    common first."""
+    """All models, the original first. `failed`: how many measurements are missing, `reasons` why,
+    the most common first."""
 
     models: tuple[QuantSummary, ...]
-    parts: int
-    tokens: int
-    repeats: int
-    machine: str
     failed: int
     reasons: tuple[str, ...]
-
-
-_Found = dict[str, Measurement]
-"""Measurements of one kind, by their cases."""
 
 
 def summarise_quants(
     models: Sequence[str], records: Iterable[Measurement], *, seed: int = 0
 ) -> QuantComparison:
     """`models`: the original first."""
-    found: dict[tuple[str, str], _Found] = {}
+    measured: dict[tuple[str, str], dict[str, Measurement]] = {}
     failures = Counter[str]()
-    for one in records:
-        if one.failure is not None:
-            failures[one.failure.reason] += 1
-            continue
-        found.setdefault((one.model, one.measure), {})[one.case] = one
-    first = models[0]
-    read = found.get((first, "perplexity"), {})
-    machines = [one.machine for one in found.get((first, "file"), {}).values()]
+    for record in records:
+        if record.failure is not None:
+            failures[record.failure.reason] += 1
+        else:
+            measured.setdefault((record.model, record.measure), {})[record.case] = record
+
+    def summarise_model(model: str) -> QuantSummary:
+        def speed(measure: Measure) -> tuple[Statistic, Statistic]:
+            own, first = (measured.get((name, measure), {}) for name in (model, models[0]))
+            shared = own.keys() & first.keys() if model != models[0] else ()
+            ratios = [_log_rate(own[case]) - _log_rate(first[case]) for case in shared]
+            return _geometric(list(map(_log_rate, own.values()))), _geometric(ratios)
+
+        own, first = (measured.get((name, "perplexity"), {}) for name in (model, models[0]))
+        shared = own.keys() & first.keys() if model != models[0] else ()
+        file = next(iter(measured.get((model, "file"), {}).values()), None)
+        nats = [(part.surprise or 0.0, part.tokens) for part in own.values()]
+        more = [
+            ((own[case].surprise or 0.0) - (first[case].surprise or 0.0), own[case].tokens)
+            for case in own
+            if case in shared
+        ]
+        return QuantSummary(
+            model,
+            file.bytes if file else None,
+            _perplexity(nats, seed),
+            _perplexity(more, seed),
+            *speed("reading"),
+            *speed("writing"),
+        )
+
     return QuantComparison(
-        models=tuple(_summarise(model, first, found, seed) for model in models),
-        parts=len(read),
-        tokens=sum(one.tokens for one in read.values()),
-        repeats=len(found.get((first, "writing"), {})),
-        machine="".join(machines[:1]),
-        failed=failures.total(),
-        reasons=tuple(reason for reason, _ in failures.most_common(5)),
+        tuple(map(summarise_model, models)),
+        failures.total(),
+        tuple(reason for reason, _ in failures.most_common(5)),
     )
 
 
-def _summarise(
-    model: str, original: str, found: Mapping[tuple[str, str], _Found], seed: int
-) -> QuantSummary:
-    def of(measure: Measure) -> tuple[_Found, list[tuple[Measurement, Measurement]]]:
-        own, first = found.get((model, measure), {}), found.get((original, measure), {})
-        pairs = [] if model == original else [(own[c], first[c]) for c in own if c in first]
-        return own, pairs
-
-    file = next(iter(of("file")[0].values()), None)
-    parts, part_pairs = of("perplexity")
-    reading, reading_pairs = of("reading")
-    writing, writing_pairs = of("writing")
-    return QuantSummary(
-        model=model,
-        bytes=file.bytes if file else None,
-        sha256=file.sha256 if file else "",
-        perplexity=_perplexity([(p.surprise or 0.0, p.tokens) for p in parts.values()], seed),
-        times=_perplexity(
-            [((a.surprise or 0.0) - (b.surprise or 0.0), a.tokens) for a, b in part_pairs], seed
-        ),
-        same_token=_share_same(part_pairs, seed),
-        reading=_speed(reading),
-        writing=_speed(writing),
-        reading_times=_speed_times(reading_pairs),
-        writing_times=_speed_times(writing_pairs),
-    )
-
-
-def _of_sums(
-    rows: Sequence[Sequence[float]], figure: Callable[[Array], Array], seed: int
-) -> Statistic:
-    """A figure of sums over what was drawn, with its bootstrap interval; `rows`: what each adds."""
+def _perplexity(rows: Sequence[tuple[float, int]], seed: int) -> Statistic:
+    """exp(nats / tokens) with its bootstrap interval over parts; of differences of nats it is the
+    ratio of two perplexities."""
     if not rows:
         return Statistic()
+
+    def figure(sums: Array) -> Array:
+        return np.exp(ratio(sums[..., 0], sums[..., 1]))
+
     features = np.asarray(rows, dtype=np.float64)
     value = float(figure(features.sum(axis=0)))
     return Statistic(value, bootstrap_interval(features, figure, seed=seed))
 
 
-def _perplexity(rows: Sequence[tuple[float, int]], seed: int) -> Statistic:
-    """exp(nats / tokens); of differences of nats it is the ratio of two perplexities."""
-    return _of_sums(rows, lambda sums: np.exp(ratio(sums[..., 0], sums[..., 1])), seed)
-
-
-def _share_same(pairs: Sequence[tuple[Measurement, Measurement]], seed: int) -> Statistic:
-    rows = [
-        (sum(x == y for x, y in zip(a.choices, b.choices, strict=True)), len(b.choices))
-        for a, b in pairs
-        if len(a.choices) == len(b.choices) > 0
-    ]
-    return _of_sums(rows, lambda sums: ratio(sums[..., 0], sums[..., 1]), seed)
-
-
-def _rate(one: Measurement) -> float:
-    return one.tokens / one.seconds if one.seconds and one.tokens else math.nan
-
-
-def _speed(found: _Found) -> Statistic:
-    return _geometric([math.log(_rate(one)) for one in found.values()])
-
-
-def _speed_times(pairs: Sequence[tuple[Measurement, Measurement]]) -> Statistic:
-    return _geometric([math.log(_rate(a)) - math.log(_rate(b)) for a, b in pairs])
+def _log_rate(one: Measurement) -> float:
+    return math.log(one.tokens / one.seconds) if one.seconds and one.tokens else math.nan
 
 
 def _geometric(logarithms: Sequence[float]) -> Statistic:
     """The geometric mean, with Student's interval of the logarithms; NaN counts as missing."""
-    found = cluster_mean(logarithms)
-    ends = found.interval
+    mean = cluster_mean(logarithms)
+    ends = mean.interval
     grown = Interval(math.exp(ends.low), math.exp(ends.high), ends.reason)
-    return Statistic(math.exp(found.value), grown)
+    return Statistic(math.exp(mean.value), grown)
 
 
 COLUMNS = (
     ("perplexity", Column("perplexity", "number", 2)),
     ("times", Column("perplexity, times", "number", 3)),
-    ("same_token", Column("same likeliest token", "percent", 1)),
     ("reading", Column("reads, tokens/s", "number", 1)),
     ("reading_times", Column("reads, times", "number", 2)),
     ("writing", Column("writes, tokens/s", "number", 1)),
@@ -256,16 +211,7 @@ def report_quants(result: QuantComparison) -> Report:
     if result.failed:
         text = f"{wording.count(result.failed, 'measurement')} missing, and left out: "
         blocks.append(Note(text + "; ".join(result.reasons), "warning"))
-    original = short_name(result.models[0].model)
-    facts = {"Machine": result.machine} if result.machine else {}
-    if result.parts:
-        parts, tokens = wording.count(result.parts, "part"), wording.count(result.tokens, "token")
-        facts["Text"] = f"{parts}, {tokens}, each part written as the answer of a chat"
-    if result.repeats:
-        facts["Speed"] = f"{wording.count(result.repeats, 'repeat')}, one call at a time"
-    hashes = {short_name(one.model): one.sha256 for one in result.models if one.sha256}
-    facts |= {name: f"SHA-256 {digest[:16]}..." for name, digest in hashes.items()}
-    return Report(f"Quants of {original}", _sentence(result), blocks, facts)
+    return Report(f"Quants of {short_name(result.models[0].model)}", _sentence(result), blocks)
 
 
 def _sentence(result: QuantComparison) -> str:
@@ -317,9 +263,6 @@ def flatten(one: Measurement) -> Iterator[dict[str, Any]]:
 CONTINUE = "Continue this text. Write what comes next in it, word for word.\n\n"
 TELL = "Part {number} of a log. Read it, then tell a long story about what is in it.\n\n"
 LINE = "Line {number}: the ferry to the outer islands left at {hour}, with {seats} seats taken. "
-AT_ONCE = 2
-"""For each call in flight, so many parts are asked of one model before the next one's turn:
-one at a time has the machine, and what is stopped early has measured all models alike."""
 LINES = 8
 """Of the text that a model reads against the clock; of about 20 tokens each."""
 
@@ -466,10 +409,8 @@ async def run(
 
 
 def _open(bench: Workbench, name: str) -> _Model:
-    facts: Mapping[str, Any] = bench.described.get("files", {}).get(name, {})
-    machine = bench.described.get("machine", "")
-    blank = Measurement(0, name, "file", "file", **facts, machine=machine)
-    return _Model(bench.model_of(name), blank)
+    file: Mapping[str, Any] = bench.described.get("files", {}).get(name, {})
+    return _Model(bench.model_of(name), Measurement(0, name, "file", "file", file.get("bytes")))
 
 
 async def _measure_all(
@@ -484,12 +425,11 @@ async def _measure_all(
     for case, one in itertools.product(timed, models):
         for measurement in await _measure_speed(spec, bench, one, case):
             yield measurement
-    size = AT_ONCE * bench.concurrency
-    for first, one in itertools.product(range(0, len(rest), size), models):
-        work = partial(_measure, bench, one)
-        async with aclosing(stream(rest[first : first + size], work, bench.concurrency)) as parts:
-            async for measurement in parts:
-                yield measurement
+    pairs = [(one, case) for case in rest for one in models]
+    work = partial(_measure, bench)
+    async with aclosing(stream(pairs, work, bench.concurrency)) as parts:
+        async for measurement in parts:
+            yield measurement
 
 
 async def _measure_speed(
@@ -531,7 +471,8 @@ def _log(number: int) -> str:
     )
 
 
-async def _measure(bench: Workbench, one: _Model, case: Case) -> Measurement:
+async def _measure(bench: Workbench, pair: tuple[_Model, Case]) -> Measurement:
+    one, case = pair
     blank = replace(one.blank, case=case.id, measure="perplexity")
     if bench.seconds_left == 0:
         return replace(blank, failure=Failure("skipped", TIME_IS_UP))
@@ -540,7 +481,7 @@ async def _measure(bench: Workbench, one: _Model, case: Case) -> Measurement:
 
 
 async def _read_surprise(one: _Model, case: Case, blank: Measurement) -> Measurement:
-    """How much the part of the text surprises, and what the model would have written instead."""
+    """How much the part of the text surprises."""
     (part,) = case.candidates
     response = await one.model(
         Request(
@@ -564,7 +505,6 @@ async def _read_surprise(one: _Model, case: Case, blank: Measurement) -> Measure
         blank,
         tokens=len(tokens),
         surprise=-sum(token.logprob for token in tokens),
-        choices=tuple(token.top[0][0] for token in tokens if token.top),
     )
 
 
