@@ -33,7 +33,6 @@ from textevolve.statistics.sequential import (
     FIRST_LOOK,
     fewest_units,
     sequential_test,
-    smallest_gain,
 )
 
 Array = NDArray[np.float64]
@@ -172,7 +171,7 @@ def main() -> None:
         return
     for rows in given.rows:
         held = round(share_held_out(rows) * rows)
-        print(f"\n{rows} rows, {held} held out: smallest gain {smallest_gain(held):.2f}")
+        print(f"\n{rows} rows, {held} held out")
         for graded in (False, True):
             for correlation in (0.0, 0.5):
                 kind = f"{'graded' if graded else 'binary'}, correlation {correlation}"

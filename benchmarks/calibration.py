@@ -30,7 +30,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from textevolve import AsyncClient
 from textevolve.api.objects import Objects
@@ -46,7 +46,6 @@ from textevolve.studies.calibrate import CalibrateSpec
 TEMPLATE = "Say something about {topic}, in version 0."
 MOST = 1000
 AIM = 1.15
-Selection: TypeAlias = Literal["fast", "ucb"]
 
 
 class Scripted:
@@ -92,7 +91,7 @@ def serve_until_stopped(latency: float) -> None:
 
 
 async def search(
-    asked: argparse.Namespace, selection: Selection, judge: str | None, url: str, folder: Path
+    asked: argparse.Namespace, judge: str | None, url: str, folder: Path
 ) -> tuple[CalibrationResult, float, int]:
     """The result, wall seconds, and the calls in the longest chain."""
     chain = 0
@@ -118,27 +117,24 @@ async def search(
         beam=asked.beam,
         depth=asked.depth,
         successors=asked.successors,
-        selection=selection,
     )
     rows = [{"topic": f"topic {n}"} for n in range(asked.rows)]
     result = await client.run(spec, cases=rows, objects=objects.by_name)
     return result, time.perf_counter() - began, chain
 
 
-async def measure(
-    asked: argparse.Namespace, selection: Selection, judge: str | None, folder: Path
-) -> None:
+async def measure(asked: argparse.Namespace, judge: str | None, folder: Path) -> None:
     walls: list[float] = []
     templates, chain, stats = 0, 0, dict[str, int]()
     for _ in range(asked.times):
         with serve(asked.latency) as url:
-            result, wall, chain = await search(asked, selection, judge, url, folder)
+            result, wall, chain = await search(asked, judge, url, folder)
             stats = await asyncio.to_thread(read_stats, url)
         walls.append(wall)
         templates = len(result.nodes)
     path = chain * asked.latency
     ratios = ", ".join(f"{wall / path:.3f}" for wall in sorted(walls))
-    print(f"\n{selection}, scored by {judge or 'a metric'}: {templates} templates")
+    print(f"\nscored by {judge or 'a metric'}: {templates} templates")
     print(f"  {stats['calls']} calls, at most {stats['most_in_flight']} in flight")
     print(f"  longest chain {chain} calls, critical path {path:.2f} s, wall {min(walls):.2f} s")
     print(f"  wall / critical path {min(walls) / path:.3f} (all: {ratios})")
@@ -173,15 +169,10 @@ async def main() -> None:
         folder = Path(name)
         with serve(0.0) as url:
             small = argparse.Namespace(**{**vars(asked), "depth": 1})
-            await search(small, "fast", "probe", url, folder)
+            await search(small, "probe", url, folder)
         calm_collector()
-        ways: tuple[tuple[Selection, str | None], ...] = (
-            ("fast", None),
-            ("fast", "probe"),
-            ("ucb", None),
-        )
-        for selection, judge in ways:
-            await measure(asked, selection, judge, folder)
+        for judge in (None, "probe"):
+            await measure(asked, judge, folder)
 
 
 if __name__ == "__main__":

@@ -101,23 +101,18 @@ def material_of(simulation: Simulation, share: float | None = None) -> Material:
     return part_examples(simulation.template, examples, columns, "label", share, None)
 
 
-def calibrate(simulation: Simulation, plan: Mapping[str, Any], second: bool = False) -> Returned:
-    """Ours. Where the world has a judge it gives the scores; else the metric does.
-
-    `second`: the metric is asked as a second judge.
-    """
-    found = asyncio.run(_calibrate(simulation, plan, second))
+def calibrate(simulation: Simulation, plan: Mapping[str, Any]) -> Returned:
+    """Ours. Where the world has a judge it gives the scores; else the metric does."""
+    found = asyncio.run(_calibrate(simulation, plan))
     leader = found.nodes[found.leader].text
     chosen = leader if found.accepted else simulation.template
     return Returned(chosen, leader, found.accepted, describe(found, simulation))
 
 
-async def _calibrate(
-    simulation: Simulation, plan: Mapping[str, Any], second: bool
-) -> CalibrationResult:
+async def _calibrate(simulation: Simulation, plan: Mapping[str, Any]) -> CalibrationResult:
     fields: dict[str, Any] = {"seed": simulation.seed, **plan}
     if "budget" in CalibrationPlan.model_fields and "strategy" in fields:
-        fields.setdefault("budget", str(simulation.budget) if simulation.budget else None)
+        fields.setdefault("budget", simulation.budget or None)
     model = Simulated(simulation)
 
     def metric(output: str, label: Any) -> EvaluationResult:
@@ -135,20 +130,12 @@ async def _calibrate(
             results.append(EvaluationResult(score, score >= 0.5, said))
         return PlainEvaluation(tuple(results), Usage(len(results)), 1.0)
 
-    async def truth(case: Case, /) -> Evaluation:
-        number = int(re.findall(r"ticket r(\d+)", case.input)[-1])
-        label = simulation.known[number].label
-        scores = [simulation.grade(text, label) for text in case.candidates]
-        results = tuple(EvaluationResult(score, score >= 0.5) for score in scores)
-        return PlainEvaluation(results, Usage(), 1.0)
-
     context = CalibrationContext(
         generator=model,
         editor=model,
         compare=lambda first, other: compare_scores(first, other, simulation.seed),
         evaluator=judge if simulation.world.judged else None,
         metric=None if simulation.world.judged else metric,
-        second_judge=truth if second else None,
     )
     return await search_template(material_of(simulation), CalibrationPlan(**fields), context)
 

@@ -208,7 +208,7 @@ async def run_ours(
     rows = [(e.id, {**e.values, "label": e.label}) for e in given]
     examples, columns = take_examples(task.template, rows, label="label")
     material = part_examples(task.template, examples, columns, "label", None, None)
-    plan = CalibrationPlan(budget=str(budget), max_output_tokens=MOST_TOKENS, seed=seed)
+    plan = CalibrationPlan(budget=budget, max_output_tokens=MOST_TOKENS, seed=seed)
     context = CalibrationContext(
         generator=bench.model,
         editor=bench.model,

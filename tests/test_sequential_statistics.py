@@ -1,9 +1,8 @@
-"""The sequential test against every pattern of signs there is, the smallest gain by simulation."""
+"""The sequential test against every pattern of signs there is."""
 
 import itertools
 import math
 
-import numpy as np
 import pytest
 from scipy.stats import binomtest
 
@@ -11,10 +10,8 @@ from textevolve.statistics.comparisons import sign_flip_test
 from textevolve.statistics.sequential import (
     ALPHA,
     FIRST_LOOK,
-    _Tests,
     fewest_units,
     sequential_test,
-    smallest_gain,
 )
 
 SIZES = {
@@ -63,25 +60,3 @@ def test_what_is_no_gain_is_never_accepted():
     for given in ([], [0.0] * 20, [-1.0] * 20, [1.0] * (fewest_units() - 1)):
         assert not sequential_test([given], [ALPHA])[-1].accepted
     assert sequential_test([[1.0] * fewest_units()], [ALPHA])[-1].accepted
-
-
-@pytest.mark.parametrize(("items", "mean"), [(14, None), (40, None), (67, 0.4), (100, 0.7)])
-def test_the_smallest_gain_is_found_as_often_as_it_is_said(items, mean):
-    gain = smallest_gain(items, mean)
-    before = (1 - gain) / 2 if mean is None else mean
-    draw = np.random.default_rng(items)
-    first = draw.random((1000, items)) < before + gain
-    second = draw.random((1000, items)) < before
-    gaps = first.astype(float) - second
-    found = [sequential_test([row], [ALPHA])[-1].accepted for row in gaps]
-    assert np.mean(found) == pytest.approx(0.8, abs=0.04)
-    assert _Tests.of(items, ALPHA).power(gain, mean) == pytest.approx(0.8, abs=0.005)
-
-
-def test_the_smallest_gain_shrinks_with_rows_and_with_a_smaller_variance():
-    gains = [smallest_gain(items) for items in (10, 20, 40, 100, 500, 2000)]
-    assert gains == sorted(gains, reverse=True)
-    assert gains[-1] == pytest.approx(gains[-2] / 2)
-    assert smallest_gain(40, 0.5, 0.05) < smallest_gain(40, 0.5, 0.25) == smallest_gain(40, 0.5)
-    assert math.isnan(smallest_gain(5))
-    assert math.isnan(smallest_gain(40, 0.95))  # so much cannot be gained

@@ -7,13 +7,11 @@ import signal
 import pytest
 
 from flat_verbs import acalibrate
-from textevolve.errors import InputError
 from textevolve.llm.testing import Answer
 from textevolve.loops.calibration.plan import CalibrationResult
 from textevolve.studies.calibrate import (
     CalibrateSpec,
     compare_scores,
-    judges_asked,
     material_of,
     read_cases,
 )
@@ -94,14 +92,6 @@ def test_the_better_template_is_found_shown_and_written(cli, files, scripted, mo
     assert "<script" not in page
 
 
-def test_where_nothing_helps_the_original_is_written(cli, files, scripted, model):
-    scripted.script = Scripted([IDLE])
-    ended = cli(*command(model, *EXACT, "-o", "best.txt", "-o", "page.html"))
-    assert ended.code == 0
-    assert "the original is kept" in ended.out
-    assert (files / "best.txt").read_text() == TEMPLATE
-
-
 def test_the_same_command_again_asks_nothing(cli, files, scripted, model):
     first = cli(*command(model, *EXACT, "--json"))
     asked = scripted.calls
@@ -112,8 +102,8 @@ def test_the_same_command_again_asks_nothing(cli, files, scripted, model):
     assert one == other
 
 
-@pytest.mark.parametrize("calls", [5, 30])
-def test_a_budget_stops_it_and_the_same_command_goes_on(cli, files, scripted, model, calls):
+def test_a_budget_stops_it_and_the_same_command_goes_on(cli, files, scripted, model):
+    calls = 30
     whole = json.loads(cli(*command(model, *EXACT, "--json", "--store", "other.db")).out)
     before = scripted.calls
     short = cli(*command(model, *EXACT, "--json", "--max-calls", calls))
@@ -128,83 +118,18 @@ def test_a_budget_stops_it_and_the_same_command_goes_on(cli, files, scripted, mo
     assert scripted.calls == 2 * before
 
 
-def test_a_judge_by_its_spec_and_a_second_one(cli, files, scripted, model):
-    ended = cli(*command(model, "-j", "probe", "--second-judge", "probe+seed=1", "--json"))
-    assert ended.code == 0
-    found = json.loads(ended.out)
-    assert found["accepted"]
-    assert found["gain"]["difference"] == pytest.approx(0.7, abs=0.01)
-    assert found["second"]["difference"] == pytest.approx(0.7, abs=0.01)
-    assert found["parameters"]["second_judge"] == "probe+seed=1"
-
-
 @pytest.mark.slow
-def test_a_dry_run_asks_nothing(cli, files, scripted, model):
-    ended = cli(*command(model, *EXACT, "--dry-run"))
-    assert ended.code == 0
-    assert scripted.calls == 0
-    assert "13 for training, 27 for validation" in ended.out
-    assert "true gain of 0.41 or more is found 8 times in 10. A smaller one" in " ".join(
-        ended.out.split()
-    )
-    rows = json.loads(cli(*command(model, *EXACT, "--dry-run", "--json")).out)
-    assert rows["expected"]["calls"]["median"] > 13
-
-
-@pytest.mark.slow
-def test_a_dry_run_of_any_strategy_says_what_can_be_shown(cli, files, scripted, model):
-    for strategy in ("auto", "reflect", "demos", "protegi"):
+def test_a_dry_run_of_any_strategy_asks_nothing(cli, files, scripted, model):
+    for strategy in ("auto", "protegi"):
         more = ("--strategy", strategy, "--budget", 60, "--dry-run")
         ended = cli("calibrate", "template.txt", "-d", "values.jsonl", "-m", model, *EXACT, *more)
         said = " ".join(ended.out.split())
-        assert "60 calls, of which up to 55% are set aside" in said
-        assert "true gain of 0.55 or more is found 8 times in 10" in said
-        assert "that takes more budget" in said
+        assert "13 for training, 27 for validation" in said
+        assert "60 calls, of which up to 55% for validation" in said
     small = cli(*command(model, *EXACT, "--budget", 20, "--dry-run"))
     assert (small.code, small.err.count("\n")) == (2, 1)
     assert "a decision take 24" in small.err
     assert scripted.calls == 0
-
-
-def test_a_run_warns_where_only_a_large_gain_can_be_shown(cli, files, scripted, model):
-    ended = cli(*command(model, *EXACT))
-    assert ended.err.count("a true gain of 0.41 or more") == 1
-    (files / "values.jsonl").write_text(
-        "".join(json.dumps({"n": n, "sum": 2 * n}) + "\n" for n in range(80))
-    )
-    assert "a true gain of" not in cli(*command(model, *EXACT)).err
-
-
-class Careless(Scripted):
-    """Answers everything twice as badly as it may: each list and each template is asked for again,
-    and every new template differs and does better than those before, so that all rounds are run."""
-
-    def __init__(self):
-        super().__init__([HELPS, IDLE, "Third."])
-        self.made = 0
-
-    def __call__(self, body, number):
-        said = body["messages"][-1]["content"]
-        rewriting = "You rewrite a prompt" in body["messages"][0]["content"]
-        if "Write at most" in body["messages"][0]["content"]:
-            return (
-                super().__call__({"messages": body["messages"][:1]}, number)
-                if (len(body["messages"]) > 1)
-                else "no JSON"
-            )
-        if rewriting and len(body["messages"]) == 3:
-            return json.dumps({"template": "without a placeholder"})
-        if rewriting:
-            self.made += 1
-            text = f"What is {{n}} and {{n}} more, in version {self.made}?"
-            return json.dumps({"template": text})
-        if said.startswith("What is") and "version" in said:
-            return "1" * int(re.search(r"version (\d+)", said)[1])
-        return super().__call__(body, number)
-
-
-def longer_is_better(output, label):
-    return min(1.0, len(output) / 200)
 
 
 async def test_python_takes_rows_and_functions(home, scripted, model):
@@ -228,11 +153,8 @@ async def test_python_takes_rows_and_functions(home, scripted, model):
         (("--metric", "exactly"), "no metric 'exactly'"),
         (("-j", "pairwise"), "cannot be compared"),
         (("-j", "nobody"), "no judge 'nobody'"),
-        (("-j", "probe", "--second-judge", "probe"), "the second judge is the first"),
-        (("--selection", "best"), "selection must be fast or ucb"),
         (("--beam", "0"), "beam must be 1 or more"),
-        (("--temperature", "-1"), "temperature must be from 0 to 2"),
-        (("--time-limit", "nan"), "time limit must be 0 or more"),
+        (("--budget", "$5"), "budget must be a whole number"),
         (("--validation", "1"), "validation must be between 0 and 1"),
         (("-o", "best.docx"), "best.docx"),
         (("--data", "none.jsonl"), "none.jsonl: cannot be read"),
@@ -280,17 +202,6 @@ def test_comparisons_leave_out_what_is_missing():
     assert (gain.items, gain.rows, gain.difference) == (12, 14, 1.0)
     assert (gain.first_scored, gain.second_scored) == (13, 13)
     assert compare_scores([nan], [nan]).items == 0
-
-
-def test_the_model_of_judges_goes_to_those_that_name_none():
-    def judges(**given):
-        return judges_asked(CalibrateSpec(template="{n}", **given))
-
-    with pytest.raises(InputError, match="second judge is the first"):
-        judges(judge="jury", second_judge="jury", judge_model="local/x")
-    assert judges() == ("single", None)
-    assert judges(judge="jury", judge_model="a/b") == ("jury@a/b", None)
-    assert judges(judge="jury@c/d", judge_model="a/b") == ("jury@c/d", None)
 
 
 def test_rules_from_a_file_judge_too_and_cost_nothing(cli, files, scripted, model):

@@ -9,14 +9,12 @@ import re
 import pytest
 from materials import take_material
 
-from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.llm.wrappers import Budget, Budgeted
 from textevolve.loops.calibration.optimizing import (
     decide_search,
-    least_for_decision,
     needed_for_decision,
     search_template,
 )
@@ -118,9 +116,8 @@ async def search(script, plan=SMALL, data=None, server=None, **means):
         )
 
 
-@pytest.mark.parametrize("selection", ["fast", "ucb"])
-async def test_what_helps_is_found_and_accepted(selection):
-    result = await search(Scripted(), SMALL.model_copy(update={"selection": selection}))
+async def test_what_helps_is_found_and_accepted():
+    result = await search(Scripted())
     assert result.accepted
     assert HELPS in result.template
     assert result.template.startswith(SEED)
@@ -132,7 +129,7 @@ async def test_what_helps_is_found_and_accepted(selection):
     assert result.stopped == "max_iterations"
 
 
-@pytest.mark.parametrize(("patience", "rounds"), [(1, 1), (2, 2), (3, 3)])
+@pytest.mark.parametrize(("patience", "rounds"), [(1, 1), (3, 3)])
 async def test_patience_is_the_number_of_idle_rounds(patience, rounds):
     inner = Scripted(instructions=["Use capitals."])
     plan = SMALL.model_copy(update={"patience": patience, "depth": 4, "beam": 1})
@@ -140,10 +137,8 @@ async def test_patience_is_the_number_of_idle_rounds(patience, rounds):
     assert (result.stopped, result.rounds) == ("converged", rounds)
 
 
-@pytest.mark.parametrize("selection", ["fast", "ucb"])
-async def test_where_nothing_helps_the_original_is_kept(selection):
-    plan = SMALL.model_copy(update={"selection": selection})
-    result = await search(Scripted(instructions=[IDLE, "Use capitals."]), plan)
+async def test_where_nothing_helps_the_original_is_kept():
+    result = await search(Scripted(instructions=[IDLE, "Use capitals."]))
     assert not result.accepted
     assert result.template == SEED
     assert "the original is kept" in describe_outcome(result)
@@ -185,7 +180,7 @@ async def test_where_half_of_the_rows_show_no_gain_the_others_are_not_asked():
 
     result = await search(Overfitted())
     assert (result.gain.rows, result.gain.planned, result.accepted) == (13, 27, False)
-    assert "found 8 times in 10" in describe_outcome(result)
+    assert "less than 0.3 will mostly be missed" in describe_outcome(result)
 
 
 async def test_a_budget_below_the_whole_search_still_leads_to_a_decision():
@@ -193,13 +188,13 @@ async def test_a_budget_below_the_whole_search_still_leads_to_a_decision():
     server = ScriptedServer(script)
     whole = await search(script, SMALL, server=ScriptedServer(Scripted()))
     assert whole.usage.calls > 70
-    found = await search(None, SMALL.model_copy(update={"budget": "70"}), server=server)
+    found = await search(None, SMALL.model_copy(update={"budget": 70}), server=server)
     assert found.accepted
     assert HELPS in found.template
     assert server.calls <= 70
 
 
-@pytest.mark.parametrize("calls", [12, 13, 30, 54, 400])
+@pytest.mark.parametrize("calls", [12, 30, 400])
 async def test_a_decision_asks_no_more_than_what_it_is_given(calls):
     script = Scripted(helps=HELPS)
     data = material()
@@ -217,13 +212,10 @@ async def test_a_decision_asks_no_more_than_what_it_is_given(calls):
 
 def test_what_is_set_aside_is_enough_and_no_more_than_a_share():
     data = material()
-    assert least_for_decision() == needed_for_decision(SMALL, data, budget=20) == 12
-    assert [needed_for_decision(SMALL, data, budget=calls) for calls in (60, 80)] == [33, 40]
-    assert [needed_for_decision(SMALL, data, budget=calls) for calls in (100, 110)] == [40, 50]
-    assert needed_for_decision(SMALL, data, budget=140) == 77
+    set_aside = [needed_for_decision(SMALL, data, calls) for calls in (20, 60, 80, 100, 110, 140)]
+    assert set_aside == [12, 33, 40, 40, 50, 77]
     everything = 2 * len(data.validation) + 3 * len(data.training)
     assert needed_for_decision(SMALL, data) == everything
-    assert needed_for_decision(SMALL, data, 3.5) == math.ceil(3.5 * everything)
 
 
 async def test_the_same_seed_asks_the_same_and_another_one_other_rows():
@@ -260,12 +252,6 @@ def test_instructions_below_a_template_bring_no_placeholder(instruction):
     assert "{" not in made.text.removeprefix("What is {n}?")
 
 
-def test_a_template_that_would_grow_too_long_is_dropped_as_it_was():
-    rules = RewritingRules("What is {n}?", ("n",), ("n",))
-    failed = Rewritten(None, ("x" * 600,) * 4, "it is empty", repaired=True)
-    assert append_instructions("What is {n}?", failed, rules) is failed
-
-
 def test_our_own_words_on_placeholders_are_no_part_of_a_template():
     shown = {"template": "Say {x}.", "examples": "", "most": 3, "placeholders": "{x}"}
     asked = load_prompt("calibrate_reflection").render(**shown)
@@ -288,21 +274,6 @@ async def test_a_rewrite_that_is_mended_when_asked_again_competes():
     result = await search(Scripted(rewrite=forgetful), SMALL.model_copy(update={"successors": 1}))
     assert result.accepted
     assert result.nodes[result.leader].repaired
-
-
-async def test_every_template_that_competes_has_every_placeholder():
-    calls = []
-
-    def careless(template, lines):
-        calls.append(1)
-        text = "\n".join([template, *lines])
-        return text.replace("{n}", "{m}") if len(calls) % 3 == 0 else text
-
-    result = await search(Scripted(rewrite=careless))
-    assert any(node.repaired for node in result.nodes)
-    for node in result.nodes:
-        assert node.fault or "{n}" in node.text
-        assert node.fault or "{m}" not in node.text
 
 
 async def test_what_a_prompt_shows_of_others_texts_stands_in_fences():
@@ -389,15 +360,6 @@ async def test_a_judge_sees_the_original_filled_and_the_output():
     assert all("say it exactly" in prompt for prompt in script.prompts)
 
 
-async def test_a_judge_may_see_the_template_and_all_its_outputs():
-    judge = Judge(exactly)
-    plan = SMALL.model_copy(update={"judged": "template"})
-    result = await search(Scripted(), plan, evaluator=judge)
-    assert result.accepted
-    assert any(HELPS in case.input and "{n}" in case.input for case in judge.cases)
-    assert {len(case.candidates) for case in judge.cases} >= {3, 4}
-
-
 async def test_with_a_metric_the_judge_gives_reasons_alone():
     judge = Judge(lambda case, text: 0.0 if text.isdigit() else 1.0)
     result = await search(Scripted(), evaluator=judge, metric=open_metric("exact"))
@@ -417,16 +379,6 @@ async def test_an_evaluator_that_raises_fails_alone():
     gain = result.gain
     assert gain.items < gain.rows
     assert f"On {gain.items} of {gain.rows} validation rows" in describe_outcome(result)
-
-
-async def test_a_second_judge_is_asked_about_validation_alone_and_only_reports():
-    second = Judge(lambda case, text: 0.1 if text.isdigit() else 0.9)
-    data = material()
-    result = await search(Scripted(), data=data, second_judge=second)
-    assert result.accepted
-    assert len(second.cases) == 2 * result.gain.rows
-    assert result.second.difference == pytest.approx(-0.8)
-    assert "finds it worse" in describe_outcome(result)
 
 
 async def test_the_rows_of_validation_are_not_seen_before_the_end():
@@ -464,7 +416,7 @@ async def test_no_more_calls_are_in_flight_than_allowed():
     assert server.most_in_flight == 4
 
 
-@pytest.mark.parametrize("calls", [0, 2, 4, 8, 20, 30])
+@pytest.mark.parametrize("calls", [0, 4, 30])
 async def test_a_budget_ends_it_with_the_best_so_far(calls):
     script = Scripted()
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
@@ -493,17 +445,6 @@ async def test_it_can_be_cancelled():
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-async def test_it_takes_an_evaluator_or_a_metric():
-    with pytest.raises(InputError, match="evaluator or a metric"):
-        await search(Scripted(), evaluator=None)
-
-
-@pytest.mark.parametrize("wrong", [{"beam": 0}, {"selection": "best"}, {"judged": "both"}])
-def test_a_plan_that_cannot_be_used_is_refused(wrong):
-    with pytest.raises(InputError, match=next(iter(wrong))):
-        CalibrationPlan(**wrong)
 
 
 # An output that says nothing is a bad output.
@@ -536,15 +477,6 @@ async def test_to_abstain_is_no_gain(metric):
     result = await search(abstaining(1.0), data=material(80), metric=graded)
     assert not result.accepted
     assert result.template == SEED
-
-
-async def test_a_failure_may_be_left_out_of_the_means_but_then_must_not_grow():
-    wide = {"selection_minibatch": 40, "final_minibatch": 60}
-    plan = SMALL.model_copy(update={"failures": "missing", **wide})
-    result = await search(abstaining(0.7), plan, data=material(120))
-    assert result.leader != 0  # its means are higher, since what it would get wrong is not there
-    assert result.gain.covers_less or result.gain.difference == 0
-    assert not result.accepted
 
 
 def test_a_gain_of_fewer_rows_is_not_believed():
@@ -594,9 +526,3 @@ async def test_what_no_prompt_may_hold_is_no_template(added, fault):
     assert repaired
     assert all(fault in node.notes[0] for node in repaired)
     assert all(added not in node.text for node in result.nodes if not node.fault)
-
-
-async def test_it_is_said_if_no_template_could_be_written():
-    inner = Scripted(rewrite=lambda template, lines: template, instructions=["{n}" * 900])
-    result = await search(inner)
-    assert result.leader == 0

@@ -19,11 +19,9 @@ from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.loops.calibration.examples import Example
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import (
-    BudgetLimit,
     CalibrationContext,
     CalibrationPlan,
     SearchBudget,
-    read_budget,
 )
 from textevolve.loops.calibration.rewriting import RewritingRules, can_show, characters_shown
 from textevolve.metrics.label_metrics import open_metric
@@ -83,7 +81,7 @@ def prompts(server):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_a_better_template_is_found_within_the_budget(strategy):
-    result, server = await search(strategy=strategy, budget="150", beam=2, depth=3, successors=3)
+    result, server = await search(strategy=strategy, budget=150, beam=2, depth=3, successors=3)
     assert result.accepted
     assert server.calls == result.usage.calls <= 150
     assert len(set(prompts(server))) + 40 > server.calls  # rewrites of one prompt differ by sample
@@ -94,7 +92,7 @@ async def test_a_better_template_is_found_within_the_budget(strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_rows_held_out_are_seen_by_the_decision_alone(strategy):
-    result, server = await search(strategy=strategy, budget="150", beam=2, successors=3)
+    result, server = await search(strategy=strategy, budget=150, beam=2, successors=3)
     both = {result.nodes[0].text, result.nodes[result.leader].text}
     for said in prompts(server):
         numbers = {int(n) for n in re.findall(r"(?:What is |n: )(\d+)", said)}
@@ -104,9 +102,9 @@ async def test_rows_held_out_are_seen_by_the_decision_alone(strategy):
 
 
 @pytest.mark.parametrize("strategy", OWN)
-@pytest.mark.parametrize("budget", [26, 40, 77, 300])
+@pytest.mark.parametrize("budget", [26, 77])
 async def test_no_budget_is_exceeded(strategy, budget):
-    result, server = await search(strategy=strategy, budget=str(budget))
+    result, server = await search(strategy=strategy, budget=budget)
     assert server.calls <= budget
     assert result.stopped in ("max_iterations", "converged")
 
@@ -123,15 +121,15 @@ async def test_while_the_original_leads_part_of_what_was_set_aside_goes_to_the_s
         return str(2 * n) if n % 3 and "Rule" not in said else "no idea"
 
     result, server = await search(
-        ScriptedServer(never_better, keep=1000), strategy="reflect", budget="100", patience=20
+        ScriptedServer(never_better, keep=1000), strategy="reflect", budget=100, patience=20
     )
     assert result.leader == 0
     assert 60 < server.calls <= 70
 
 
 async def test_a_budget_that_allows_no_decision_is_refused():
-    with pytest.raises(InputError, match=r"take 24 calls"):
-        await search(budget="20")
+    with pytest.raises(InputError, match=r"take 24"):
+        await search(budget=20)
 
 
 class Judge:
@@ -153,49 +151,30 @@ class Judge:
 
 async def test_what_an_output_takes_is_learned_where_a_judge_scores_it():
     judge = Judge()
-    result, server = await search(budget="400", evaluator=judge)
+    result, server = await search(budget=400, evaluator=judge)
     assert result.accepted
     assert server.calls + judge.calls == result.usage.calls <= 400
-    with pytest.raises(InputError, match=r"take 96 calls"):
-        await search(budget="60", evaluator=Judge())
+    with pytest.raises(InputError, match=r"take 96"):
+        await search(budget=60, evaluator=Judge())
 
 
 async def test_reasons_of_a_judge_beside_a_metric_are_within_the_budget():
     judge = Judge()
-    result, server = await search(budget="120", evaluator=judge, metric=open_metric("exact"))
+    result, server = await search(budget=120, evaluator=judge, metric=open_metric("exact"))
     assert server.calls + judge.calls == result.usage.calls <= 120
     assert any("be exact" in said for said in prompts(server) if "You improve" in said)
-
-
-class Priced:
-    """A model of which a call costs a cent."""
-
-    def __init__(self, model, cost=0.01):
-        self.model, self.name, self.cost = model, model.name, cost
-
-    async def __call__(self, request):
-        made = await self.model(request)
-        return replace(made, usage=replace(made.usage, cost=self.cost))
-
-
-async def test_a_budget_may_be_in_dollars():
-    result, _ = await search(budget="$1.50", wrap=Priced)
-    assert result.accepted
-    assert result.usage.cost <= 1.5
-    with pytest.raises(InputError, match="what a call costs is not known"):
-        await search(budget="$1.50", wrap=lambda model: Priced(model, None))
 
 
 @pytest.mark.parametrize("strategy", OWN)
 async def test_what_comes_out_does_not_depend_on_the_order_of_answers(strategy):
     (one, _), (many, _) = [
-        await search(strategy=strategy, budget="250", concurrency=n) for n in (1, 64)
+        await search(strategy=strategy, budget=250, concurrency=n) for n in (1, 64)
     ]
     assert repr(replace(one, seconds=0)) == repr(replace(many, seconds=0))  # NaN is not itself
 
 
 async def test_a_row_is_no_evidence_for_a_template_that_shows_it():
-    result, server = await search(strategy="demos", budget="250")
+    result, server = await search(strategy="demos", budget=250)
     assert any(node.demos for node in result.nodes)
     for said in prompts(server):
         assert re.search(r"What is (\d+)", said)[1] not in re.findall(r"n: (\d+)\nanswer", said)
@@ -216,7 +195,7 @@ async def test_demonstrations_show_every_class():
     material = take_material(SEED, rows, label="kind")
     for seed in range(4):
         server = ScriptedServer(answers, keep=10_000)
-        result, _ = await search(server, material, strategy="demos", budget="100", seed=seed)
+        result, _ = await search(server, material, strategy="demos", budget=100, seed=seed)
         assert result.accepted
         labels = {example.id: example.label for example in material.training}
         first = [node for node in result.nodes if node.parent == 0]
@@ -226,7 +205,7 @@ async def test_demonstrations_show_every_class():
 
 
 async def test_demonstrations_stay_when_what_is_below_them_is_rewritten():
-    result, _ = await search(budget="250", seed=3)
+    result, _ = await search(budget=250, seed=3)
     made = [n for n in result.nodes if n.operator == "reflect" and n.demos and not n.fault]
     assert made
     for node in made:
@@ -249,19 +228,12 @@ def test_what_can_be_a_demonstration(value, label, usable):
     assert can_show(Example("a", {"n": value}, label), rules) == usable
 
 
-async def test_without_labels_there_are_no_demonstrations():
-    with pytest.raises(InputError, match="labelled rows"):
-        await search(strategy="demos", evaluator=Judge())
-    result, _ = await search(evaluator=Judge())
-    assert {node.operator for node in result.nodes[1:]} <= {"reflect", "remove"}
-
-
 async def test_an_editor_of_its_own_writes():
     async with (
         ScriptedServer(script, keep=1000) as writer,
         OpenAIClient(writer.url, "writer") as editor,
     ):
-        result, server = await search(budget="150", editor=editor)
+        result, server = await search(budget=150, editor=editor)
     assert result.accepted
     assert writer.calls
     assert all("You improve" in said for said in prompts(writer))
@@ -273,7 +245,7 @@ async def test_a_search_that_is_stopped_goes_on_and_asks_nothing_twice(strategy,
     rows = [{"n": n, "sum": 2 * n} for n in range(60)]
 
     async def run(server, store, **more):
-        fields = {"strategy": strategy, "budget": "120", "metric": "exact", "label": "sum"}
+        fields = {"strategy": strategy, "budget": 120, "metric": "exact", "label": "sum"}
         model = f"{server.url}#scripted"
         return await acalibrate(SEED, rows, model=model, store=tmp_path / store, **fields, **more)
 
@@ -287,29 +259,10 @@ async def test_a_search_that_is_stopped_goes_on_and_asks_nothing_twice(strategy,
     assert repr(replace(resumed, seconds=0)) == repr(replace(whole, seconds=0))
 
 
-@pytest.mark.parametrize(
-    ("text", "limit"),
-    [
-        ("200", BudgetLimit(200)),
-        ("$2.50", BudgetLimit(2.5, True)),
-        (" 2.5$", BudgetLimit(2.5, True)),
-    ],
-)
-def test_how_a_budget_is_written(text, limit):
-    assert read_budget(text) == limit
-    assert CalibrationPlan(budget=text).budget == str(limit).removesuffix(" calls")
-
-
 def test_a_budget_that_is_too_small_is_told_a_larger_one():
-    budget = SearchBudget(BudgetLimit(24), Usage, lambda _: 13.0, least_reserved=12)
-    with pytest.raises(InputError, match=r"a budget of 24 calls is too small.* take 25 calls"):
+    budget = SearchBudget(24, Usage, lambda _: 13.0, least_reserved=12)
+    with pytest.raises(InputError, match=r"a budget of 24 calls is too small.* take 25"):
         budget.check()
-
-
-@pytest.mark.parametrize("text", ["", "0", "-3", "2.5", "$", "$0", "20 calls", "1e3"])
-def test_what_is_no_budget(text):
-    with pytest.raises(InputError, match="budget"):
-        CalibrationPlan(budget=text)
 
 
 @pytest.mark.parametrize("strategy", ["reflect", "protegi"])
@@ -333,7 +286,7 @@ async def test_the_editor_sees_where_long_answers_differ_from_their_labels(strat
         return f"{text}#{'right' if 'Rule #right#' in said else 'wrong'}#{text}"
 
     server, shown = ScriptedServer(respond, keep=10_000), characters_shown(4096)
-    result, _ = await search(server, material, strategy=strategy, budget="90", shown=shown)
+    result, _ = await search(server, material, strategy=strategy, budget=90, shown=shown)
     assert result.accepted
     edits = [said for said in prompts(server) if "You improve a prompt" in said]
     assert all(len(said) < 2 * shown for said in edits)

@@ -193,7 +193,7 @@ def pick_calibration(ended: Ended) -> Any:
     data = json.loads(ended.out)
     names = ("accepted", "template", "beam", "leader", "stopped", "rounds", "rows", "tried")
     return {
-        **take(data, *names, "failed", "gain", "second", "usage"),
+        **take(data, *names, "failed", "gain", "usage"),
         "nodes": [
             {
                 **take(node, "number", "parent", "round", "text"),

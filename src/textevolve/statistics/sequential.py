@@ -1,4 +1,4 @@
-"""One exact test of a paired gain, looked at more than once, and the smallest gain it can show.
+"""One exact test of a paired gain, looked at more than once.
 
 The test is one-sided: whether the mean of paired differences is above 0. Nothing here knows of
 templates or judges.
@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from textevolve.statistics.intervals import Array, Numbers
 
@@ -21,7 +20,6 @@ LATTICE = 1000
 """Differences are rounded to so many parts of 1, so that the distribution of sums is a table."""
 FIRST_LOOK = 0.005
 """What of the level the look at the first half may spend."""
-POWER = 0.8
 _TINY = 1e-12
 
 
@@ -87,80 +85,3 @@ def _flip(alive: Array, size: int) -> Array:
 def fewest_units(level: float = ALPHA) -> int:
     """Units, all with a gain, below which no outcome is below the level."""
     return math.ceil(-math.log2(level))
-
-
-def smallest_gain(
-    items: int,
-    mean: float | None = None,
-    variance: float | None = None,
-    *,
-    power: float = POWER,
-    level: float = ALPHA,
-) -> float:
-    """The smallest true gain that a test of so many items finds with this power; NaN where even the
-    largest that is possible is not found.
-
-    `mean` and `variance`: of the scores now, in [0, 1], where they are known; else the mean at
-    which the gain is hardest to see. Scores are taken as right or wrong, the spread of which is the
-    largest that there is with a mean, and those before and after as independent. Both are the worst
-    that is to be expected: right answers that stay right make a smaller gain visible. A `variance`
-    below that of right and wrong counts as so many items more.
-
-    The power is exact: that of McNemar's one-sided exact test, summed over the number of items that
-    differ. Duffy (1984), "Asymptotic and exact power for the McNemar test and its analogue with R
-    controls per case", Biometrics 40. More than 500 items count as 500, and the gain goes with the
-    root of their number.
-    """
-    if mean is not None and variance is not None and items:
-        items = round(items * max(1.0, mean * (1 - mean) / max(variance, 1 / (100 * items))))
-    counted = min(items, 500)
-    shrink = math.sqrt(counted / items) if items else 1.0
-    tests = _Tests.of(counted, level)
-    low, high = 0.0, 1.0 if mean is None else 1.0 - mean
-    if counted < fewest_units(level) or tests.power(high, mean) < power:
-        return math.nan
-    while high - low > 0.0005:
-        middle = (low + high) / 2
-        low, high = (middle, high) if tests.power(middle, mean) < power else (low, middle)
-    return high * shrink
-
-
-@dataclass(frozen=True)
-class _Tests:
-    """Of each number of items that differ (a row), in how many ways, as a logarithm, each number
-    of them can be better (a column), and which of these the test accepts."""
-
-    ways: Array
-    accepted: NDArray[np.bool_]
-
-    @staticmethod
-    def of(items: int, level: float) -> _Tests:
-        factorials = np.cumsum(np.log(np.maximum(1, np.arange(items + 1))))
-        n, k = np.arange(items + 1)[:, None], np.arange(items + 1)[None, :]
-        ways = np.where(
-            k <= n, factorials[n] - factorials[k] - factorials[np.maximum(0, n - k)], -np.inf
-        )
-        chances = np.exp(ways - n * math.log(2))
-        tails = np.cumsum(chances[:, ::-1], axis=1)[:, ::-1]
-        return _Tests(ways, (tails <= level + _TINY) & (k <= n))
-
-    def power(self, gain: float, mean: float | None) -> float:
-        before = (1 - gain) / 2 if mean is None else mean
-        after = before + gain
-        better, worse = after * (1 - before), before * (1 - after)
-        if better <= 0:
-            return 0.0
-        differ = min(1.0, better + worse)
-        n = np.arange(len(self.ways))
-        number: Array = np.exp(self.ways[-1] + _times(n, differ) + _times(n[::-1], 1 - differ))
-        share = better / (better + worse)
-        lost = np.maximum(0, n[:, None] - n)
-        found = np.exp(self.ways + _times(n, share)[None, :] + _times(lost, 1 - share))
-        return float((number * np.where(self.accepted, found, 0.0).sum(axis=1)).sum())
-
-
-def _times(number: NDArray[np.int_], share: float) -> Array:
-    """The logarithm of a share to a power; nothing to the power of 0 is 1."""
-    if share > 0:
-        return np.asarray(number * math.log(share), dtype=np.float64)
-    return np.array([0.0, -np.inf])[(number > 0).astype(int)]

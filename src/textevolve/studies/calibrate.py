@@ -30,7 +30,7 @@ from textevolve.loops.calibration.examples import (
     take_examples,
 )
 from textevolve.loops.calibration.hill_climbing import UNPLANNED
-from textevolve.loops.calibration.optimizing import DECISION_SHARE, search_template, weigh_chances
+from textevolve.loops.calibration.optimizing import DECISION_SHARE, search_template
 from textevolve.loops.calibration.plan import (
     CalibrationContext,
     CalibrationPlan,
@@ -38,7 +38,7 @@ from textevolve.loops.calibration.plan import (
     Gain,
     Node,
     describe_outcome,
-    read_budget,
+    describe_power,
 )
 from textevolve.loops.calibration.rewriting import characters_shown
 from textevolve.loops.calibration.search import ROUND
@@ -59,7 +59,6 @@ from textevolve.report.blocks import (
 from textevolve.rows import Placed, read_rows
 from textevolve.spec import option
 from textevolve.statistics.comparisons import difference_interval
-from textevolve.statistics.sequential import POWER
 from textevolve.studies.case_rows import MappedSpec
 from textevolve.studies.chained import chains_among, refuse_rehearsal
 from textevolve.studies.programs import OpenedProgram, keeps_rows, open_program, write_templates
@@ -126,7 +125,6 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
         short="-j",
         group="Judging",
     )
-    second_judge: str | None = option(None, "A judge that the search never sees.", group="Advanced")
     judge_model: str | None = option(None, "The model for judges that name none.", group="Advanced")
     group: str | None = option(
         None, "Rows with one value in this column stay together.", group="Advanced"
@@ -153,12 +151,8 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
             raise InputError("--step is of a chain: name the chain with --program")
         if self.answer is not None and program is None:
             raise InputError("--answer is of a program: name it with --program")
-        first, second = judges_asked(self)
-        if first is not None and first == second:
-            raise InputError("the second judge is the first: name another, or another model")
-        for judge in (first, second):
-            if judge is not None:
-                check_absolute(judge)
+        if (judge := judge_of(self)) is not None:
+            check_absolute(judge)
         if self.metric is not None and not self.metric.startswith(OWN):
             open_metric(self.metric)
             if needs_label(self.metric) and self.label is None:
@@ -171,13 +165,10 @@ def program_of(spec: CalibrateSpec) -> str | None:
     return spec.program or (None if spec.model == spec.plain_model else spec.model)
 
 
-def judges_asked(spec: CalibrateSpec) -> tuple[str | None, str | None]:
-    """The judge that scores or gives reasons, and the second one."""
-    first = spec.judge if spec.judge or spec.metric else DEFAULT_JUDGE
-    return (
-        first and with_model(first, spec.judge_model),
-        spec.second_judge and with_model(spec.second_judge, spec.judge_model),
-    )
+def judge_of(spec: CalibrateSpec) -> str | None:
+    """The judge that scores, or gives reasons beside a metric."""
+    judge = spec.judge if spec.judge or spec.metric else DEFAULT_JUDGE
+    return judge and with_model(judge, spec.judge_model)
 
 
 def report(_spec: object, found: CalibrationResult) -> Report:
@@ -190,13 +181,10 @@ def report(_spec: object, found: CalibrationResult) -> Report:
     if found.gain is not None:
         blocks.append(_validation(found, found.gain))
     blocks.append(Tree("The search", [_grow(found, 0)]))
-    often = f"{POWER * 10:.0f} times in 10"
-    smallest = "none" if math.isnan(found.smallest) else f"{found.smallest:.2f}"
     facts = {
         "Rows": f"{found.rows[0]} for training, {found.rows[1]} held out",
         "Search": f"{wording.count(len(found.nodes), 'template')} in"
         f" {wording.count(found.rounds, 'round')}, {wording.count(found.tried, 'trial')}",
-        "Smallest detectable gain": f"{smallest}, {often}",
         "Used": wording.spent(found.usage),
     }
     return Report(f"Calibration of {what}", describe_outcome(found), blocks, facts)
@@ -218,23 +206,19 @@ def _changes(found: CalibrationResult) -> list[Diff]:
 
 
 def _validation(found: CalibrationResult, gain: Gain) -> Table:
-    gains = [("what was optimised", gain), ("second judge", found.second)]
     columns = (
-        Column(""),
         Column("rows", "count"),
         Column(f"template {found.leader}", "number", 3),
         Column("original", "number", 3),
         Column("difference", "number", 3),
         Column("p", "p_value"),
     )
-    rows = [
-        (name, one.items, one.first, one.second, Estimate(one.difference, one.low, one.high), one.p)
-        for name, one in gains
-        if one is not None
-    ]
-    test = "a one-sided exact sign-flip test" if gain.planned else "a sign-flip test"
-    note = f"On rows that the search has not seen. Interval: by sign flips. p: {test}"
-    note += f", which may be {gain.level:g} at most for the template to be taken."
+    difference = Estimate(gain.difference, gain.low, gain.high)
+    note = (
+        "On rows that the search has not seen. Interval: by sign flips. p: a one-sided exact"
+        f" sign-flip test, which may be {gain.level:g} at most for the template to be taken."
+    )
+    rows = [(gain.items, gain.first, gain.second, difference, gain.p)]
     return Table("Validation", columns, rows, note=note)
 
 
@@ -277,7 +261,7 @@ def flatten(found: CalibrationResult) -> Iterator[Mapping[str, Any]]:
 
 
 def ask(spec: CalibrateSpec) -> Asks:
-    judges = tuple(judge for judge in judges_asked(spec) if judge is not None)
+    judges = tuple(filter(None, [judge_of(spec)]))
     models = () if spec.editor is None else (spec.editor,)
     programs = tuple(filter(None, [program_of(spec)]))
     return Asks(judges, models, True, prompts_version(), chains=programs)
@@ -359,11 +343,10 @@ async def run(
     refuse_rehearsal(program_of(spec), bench.mode)
     program = _find_program(spec, bench.objects, bench)
     material = material_of(spec, cases, program)
-    first, second = judges_asked(spec)
-    power, poor = weigh_chances(spec, material)
-    if bench.mode == "live" and poor:
-        logging.getLogger("textevolve").warning(power)
-    bench.listener(StepFinished("", OUTLOOK, _foresee(spec, material, power)))
+    judge = judge_of(spec)
+    if bench.mode == "live" and (few := describe_power(len(material.validation))):
+        logging.getLogger("textevolve").warning(few)
+    bench.listener(StepFinished("", OUTLOOK, _foresee(spec, material)))
     editor = bench.model if spec.editor is None else bench.model_of(spec.editor)
     if bench.mode == "rehearsed":
         editor = UsableEdits(editor, "template", material.template)
@@ -378,9 +361,8 @@ async def run(
             generator=bench.model,
             editor=editor,
             compare=lambda ours, theirs: compare_scores(ours, theirs, spec.seed),
-            evaluator=bench.whole_judge_of(first) if first else None,
+            evaluator=bench.whole_judge_of(judge) if judge else None,
             metric=None if spec.metric is None else bench.metric_of(spec.metric),
-            second_judge=bench.whole_judge_of(second) if second else None,
             concurrency=bench.concurrency,
             time_limit=bench.seconds_left,
             listener=hear,
@@ -393,18 +375,17 @@ async def run(
         yield found
 
 
-def _foresee(spec: CalibrateSpec, material: Material, smallest_gain: str) -> dict[str, str]:
-    """The search's own limits, and what it can show, for an estimate."""
+def _foresee(spec: CalibrateSpec, material: Material) -> dict[str, str]:
+    """The search's own limits, for an estimate."""
     held_out = len(material.validation)
-    parts = {
-        "rows": f"{len(material.training):,} for training, {held_out:,} for validation",
-        "smallest gain": smallest_gain,
-    }
+    parts = {"rows": f"{len(material.training):,} for training, {held_out:,} for validation"}
     if spec.budget is None:
-        told = f"none is given: the search asks for {UNPLANNED} outputs and rewrites at most,"
-        return parts | {"budget": f"{told} validation for {2 * held_out:,} outputs"}
-    limit, share = read_budget(spec.budget), f"up to {DECISION_SHARE:.0%} are set aside"
-    return parts | {"budget": f"{limit}, of which {share} for validation before the search begins"}
+        parts["budget"] = f"none is given: the search asks for {UNPLANNED} outputs and rewrites at"
+        parts["budget"] += f" most, validation for {2 * held_out:,} outputs"
+    else:
+        share = f"{DECISION_SHARE:.0%}"
+        parts["budget"] = f"{spec.budget} calls, of which up to {share} for validation"
+    return parts
 
 
 def compare_scores(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Gain:

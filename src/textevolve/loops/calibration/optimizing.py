@@ -12,10 +12,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from statistics import fmean, pvariance
 
 from textevolve.errors import BudgetError, InputError
-from textevolve.evaluation import EvaluationResult
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.examples import Example, Material, hash_group
 from textevolve.loops.calibration.hill_climbing import improve
@@ -26,8 +24,6 @@ from textevolve.loops.calibration.plan import (
     Gain,
     SearchSpent,
     StrategyName,
-    describe_power,
-    read_budget,
 )
 from textevolve.loops.calibration.protegi import climb
 from textevolve.loops.calibration.search import (
@@ -39,13 +35,7 @@ from textevolve.loops.calibration.search import (
     try_fast,
 )
 from textevolve.loops.calibration.trial_runner import TrialOutcome
-from textevolve.statistics.sequential import (
-    ALPHA,
-    FIRST_LOOK,
-    fewest_units,
-    sequential_test,
-    smallest_gain,
-)
+from textevolve.statistics.sequential import ALPHA, FIRST_LOOK, fewest_units, sequential_test
 
 DECISION_SHARE = 0.55
 """The share of a budget that is set aside at most for the decision."""
@@ -53,8 +43,6 @@ FIRST_ROWS = 20
 """Rows of validation, enough to show a large gain, that come first out of a budget."""
 FIRST_SEARCH = 60
 """Outputs for the search that come next: a small budget shows no small gain anyway."""
-LARGE_GAIN = 0.3
-"""Where no smaller true gain can be shown, it is worth a warning."""
 FEWEST_FINALS = 5
 """Training rows below which finals would say nothing, and are left out."""
 
@@ -87,9 +75,7 @@ async def search_template(
     spending.deciding = True
     search.limit_time(1.0)
     try:
-        await decide_search(
-            search, spending.whole_left, search.decision_cost(spending.cost("output"))
-        )
+        await decide_search(search, spending.whole_left, spending.cost("output"))
     except BudgetError as error:
         stopped, reason = "budget", reason or str(error)
     return search.result(stopped, reason)
@@ -106,14 +92,9 @@ def set_aside(search: TemplateSearch) -> None:
     if limit is None:
         return
 
-    def reserve(output: float) -> float:
-        cost = search.decision_cost(output)
-        return cost * needed_for_decision(plan, material, 1.0, limit.most / max(cost, 1e-12))
-
-    spending.reserve = reserve
-    spending.least_reserved = least_for_decision()
-    if not limit.dollars:
-        spending.check()
+    spending.reserve = lambda cost: cost * needed_for_decision(plan, material, limit / cost)
+    spending.least_reserved = 2 * fewest_units()
+    spending.check()
 
 
 async def run_strategy(search: TemplateSearch) -> tuple[StopReason, str]:
@@ -128,49 +109,20 @@ async def run_strategy(search: TemplateSearch) -> tuple[StopReason, str]:
         return "budget", str(error)
 
 
-def least_for_decision(calls_an_output: float = 1.0) -> int:
-    """Calls below which no gain, however large, could be significant."""
-    return math.ceil(2 * fewest_units() * calls_an_output)
-
-
 def needed_for_decision(
-    plan: CalibrationPlan,
-    material: Material,
-    calls_an_output: float = 1.0,
-    budget: float = math.inf,
+    plan: CalibrationPlan, material: Material, outputs_paid: float = math.inf
 ) -> int:
-    """Calls to set aside before a search begins: for validation on all rows held out, and for the
-    finals of the strategy that has some; of a `budget` at most a share, and of a small one less
-    (`FIRST_ROWS`, `FIRST_SEARCH`), but always enough for the smallest decision.
-
-    `calls_an_output`: what an output takes with all that judge it in validation.
-    """
+    """Outputs to set aside before a search begins: for validation on all rows held out, and for the
+    finals of the strategy that has some; of what a budget pays for (`outputs_paid`) at most a
+    share, and of a small one less (`FIRST_ROWS`, `FIRST_SEARCH`), but always enough for the
+    smallest decision."""
     outputs = 2 * len(material.validation)
     if plan.strategy == "protegi":
         outputs += (plan.beam + 1) * min(plan.final_minibatch, len(material.training))
-    wanted = math.ceil(outputs * calls_an_output)
-    if budget == math.inf:
-        return wanted
-    after_search = budget - FIRST_SEARCH * calls_an_output
-    most = min(DECISION_SHARE * budget, max(2 * FIRST_ROWS * calls_an_output, after_search))
-    return max(least_for_decision(calls_an_output), min(wanted, int(most)))
-
-
-def weigh_chances(
-    plan: CalibrationPlan, material: Material, calls_an_output: float = 1.0
-) -> tuple[str, bool]:
-    """Describe the gain that validation can show on the rows held out, as far as a budget in calls
-    pays for them; and say whether that is no gain but a large one."""
-    rows, limit = material.validation, plan.budget and read_budget(plan.budget)
-    if limit and not limit.dollars:
-        paid = needed_for_decision(plan, material, calls_an_output, limit.most)
-        rows = rows[: int(paid // (2 * calls_an_output))]
-    groups = count_groups(rows)
-    sentence, poor = describe_power(groups), not smallest_gain(groups) <= LARGE_GAIN
-    if poor and groups >= fewest_units():
-        more = "rows" if len(rows) == len(material.validation) else "budget"
-        sentence += f" A smaller one will mostly be missed: that takes more {more}."
-    return sentence, poor
+    if outputs_paid == math.inf:
+        return outputs
+    most = min(DECISION_SHARE * outputs_paid, max(2 * FIRST_ROWS, outputs_paid - FIRST_SEARCH))
+    return max(2 * fewest_units(), min(outputs, int(most)))
 
 
 async def decide_search(
@@ -226,23 +178,6 @@ async def validate(search: TemplateSearch, rows: Sequence[Example]) -> None:
         search.gain = _weigh(search, ours, theirs, blocks, number)
         if search.gain.significant or not search.gain.difference > 0:
             break
-    if search.context.second_judge is not None:
-        await _ask_second(search, outcomes)
-
-
-async def _ask_second(
-    search: TemplateSearch, outcomes: Sequence[tuple[TrialOutcome, TrialOutcome]]
-) -> None:
-    assert search.context.second_judge is not None
-    listed = [pair[side] for side in (0, 1) for pair in outcomes]
-    nodes = [search.leader] * len(outcomes) + [SEED] * len(outcomes)
-    pairs = [(node, outcome.example) for node, outcome in zip(nodes, listed, strict=True)]
-    texts = {n: o.output for n, o in enumerate(listed) if o.output is not None}
-    found = await search.runner.judge(search.context.second_judge, search.named(pairs), texts)
-    results = [found.get(n) for n in range(len(pairs))]
-    scores = [r.score if isinstance(r, EvaluationResult) else math.nan for r in results]
-    ours, theirs = scores[: len(outcomes)], scores[len(outcomes) :]
-    search.second = _weigh(search, ours, theirs, [[o.example for o, _ in outcomes]], 1)
 
 
 def cut_looks(rows: Sequence[Example]) -> list[list[Example]]:
@@ -253,11 +188,6 @@ def cut_looks(rows: Sequence[Example]) -> list[list[Example]]:
         return [list(rows)]
     halves = groups[: len(groups) // 2], groups[len(groups) // 2 :]
     return [[example for group in half for example in group] for half in halves]
-
-
-def count_groups(rows: Sequence[Example]) -> int:
-    """Count rows, those of a group as one."""
-    return len({hash_group(example) for example in rows})
 
 
 def _weigh(
@@ -275,10 +205,7 @@ def _weigh(
     looks = sequential_test(sums, levels[:number])
     p = looks[-1].p if gain.items else math.nan
     planned = sum(len(block) for block in blocks)
-    known = [score for score in theirs if not math.isnan(score)]
-    spread = (fmean(known), pvariance(known)) if known else (None, None)
-    smallest = smallest_gain(sum(map(count_groups, blocks)), *spread)
-    return replace(gain, p=p, level=levels[len(looks) - 1], planned=planned, smallest=smallest)
+    return replace(gain, p=p, level=levels[len(looks) - 1], planned=planned)
 
 
 def _sum_groups(rows: Sequence[Example], scores: Iterator[tuple[float, float]]) -> Iterator[float]:

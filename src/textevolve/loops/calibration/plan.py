@@ -1,20 +1,17 @@
 """How a prompt template is searched for: the options, the budget, what the search works with, and
 the result: the tree of templates, and the validation of the best.
 
-A budget is in calls or dollars, part of it for the decision. All is counted as if nothing had been
-in a journal, so that a run that is resumed plans the same. What an output and a rewrite take is
-learned from those that were asked for.
+A budget is in calls, part of it for the decision. All is counted as if nothing had been in a
+journal, so that a run that is resumed plans the same. What an output and a rewrite take is learned
+from those that were asked for.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
-
-from pydantic import field_validator
 
 from textevolve.errors import BudgetError, InputError
 from textevolve.evaluation import Evaluator, Usage
@@ -22,16 +19,14 @@ from textevolve.events import Listener, silence
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.rewriting import SHOWN
-from textevolve.loops.calibration.trial_runner import CountFailures, JudgedInput, Program, Templates
+from textevolve.loops.calibration.trial_runner import Program, Templates
 from textevolve.metrics.shapes import LabelMetric
 from textevolve.spec import Frozen, option
-from textevolve.statistics.sequential import POWER, fewest_units, smallest_gain
-
-_DOLLARS = r"(\d+(?:\.\d+)?|\.\d+)"
-_BUDGET = re.compile(rf"(\d+)|\$\s*{_DOLLARS}|{_DOLLARS}\s*\$")
+from textevolve.statistics.sequential import fewest_units
 
 CallKind = Literal["output", "rewrite", "reasons"]
-REWRITE_PRICE = 4
+FEW_ROWS = 50
+"""Rows held out below which a true gain of 0.3 is found less than 8 times in 10."""
 LEAST_SEARCH = 12
 """Outputs with which a search can begin: the original on a few rows, a template, a few for it."""
 
@@ -40,43 +35,16 @@ class SearchSpent(BudgetError):
     """The search has used its share of the budget; what was set aside for the decision is there."""
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetLimit:
-    """`most` calls, or US dollars."""
-
-    most: float
-    dollars: bool = False
-
-    def __str__(self) -> str:
-        return f"${self.most:g}" if self.dollars else f"{self.most:g} calls"
-
-
-def read_budget(text: str) -> BudgetLimit:
-    """A budget as it is written: `200` (calls), `$2.50` or `2.50$`.
-
-    Raises:
-        InputError: it is neither, or nothing at all.
-    """
-    match = _BUDGET.fullmatch(text.strip())
-    amount = float(next(filter(None, match.groups()))) if match else 0.0
-    if match is None or amount <= 0:
-        raise InputError(
-            f"the budget must be a number of calls, such as 200, or of dollars, such as $2.50, not"
-            f" {text!r}"
-        )
-    return BudgetLimit(amount, dollars=match[1] is None)
-
-
 @dataclass
 class SearchBudget:
-    """`limit` None: none. `used`: what was used so far. `reserve`: what the decision will take, by
-    what an output does. Costs are in the unit of the limit: calls or dollars. `outputs`: what the
-    search takes at most without a limit, in outputs. `most_reserved`: outputs that are enough for
-    the decision, once it is known how large the gain is; `least_reserved`: below which no decision
-    can be made. `learned`: by kind the most that one took on average in any batch so far, so that
-    plans err on the side of too little."""
+    """`limit`: calls; None: any number. `used`: what was used so far. `reserve`: calls that the
+    decision will take, by those of an output. `outputs`: what the search takes at most without a
+    limit, in outputs. `most_reserved`: outputs that are enough for the decision, once it is known
+    how large the gain is; `least_reserved`: below which no decision can be made. `learned`: by kind
+    the most calls that one took on average in any batch so far, so that plans err on the side of
+    too little."""
 
-    limit: BudgetLimit | None
+    limit: int | None
     used: Callable[[], Usage]
     reserve: Callable[[float], float] = lambda _: 0.0
     outputs: float = math.inf
@@ -90,46 +58,28 @@ class SearchBudget:
             self.learned[kind] = max(self.learned.get(kind, 0.0), cost / number)
 
     def cost(self, kind: CallKind) -> float:
-        """Return the cost of one more. Before one was seen: an output a call, or next to nothing in
-        dollars; a rewrite, whose prompt is longer than one row's, a call, or some outputs."""
-        dollars = self.limit is not None and self.limit.dollars
+        """Return the calls that one more takes; a call before one was seen."""
         if learned := self.learned.get(kind):
             return learned
-        if kind == "output":
-            return 1e-9 if dollars else 1.0
-        if kind == "rewrite":
-            return REWRITE_PRICE * self.cost("output") if dollars else 1.0
-        return self.cost("output")
+        return self.cost("output") if kind == "reasons" else 1.0
 
     @property
-    def spent(self) -> float:
-        """
-        Raises:
-            InputError: dollars are limited, and what a call costs is not known.
-        """
-        usage = self.used()
-        if self.limit is None or not self.limit.dollars:
-            return usage.calls
-        if usage.cost is None:
-            raise InputError(
-                "the budget is in dollars, but what a call costs is not known: give the model's"
-                " price in the settings, or a budget in calls"
-            )
-        return usage.cost
+    def spent(self) -> int:
+        return self.used().calls
 
     @property
     def left(self) -> float:
-        """For the search, in the unit of the limit."""
+        """Return the calls that are left for the search."""
         cost = self.cost("output")
         if self.limit is None:
             return self.outputs * cost - self.spent
         reserved = min(self.reserve(cost), self.most_reserved * cost)
-        return self.limit.most - self.spent - reserved
+        return self.limit - self.spent - reserved
 
     @property
     def whole_left(self) -> float:
         """The rest of the whole budget, the decision's part included."""
-        return math.inf if self.limit is None else max(0.0, self.limit.most - self.spent)
+        return math.inf if self.limit is None else max(0.0, self.limit - self.spent)
 
     @property
     def outputs_left(self) -> float:
@@ -142,20 +92,18 @@ class SearchBudget:
         cost = self.cost("output")
         if self.limit is None or self.left + self.spent >= LEAST_SEARCH * cost:
             return
-        reserved = self.limit.most - self.spent - self.left
-        least = LEAST_SEARCH * cost + max(reserved, self.least_reserved * cost)
-        unit = 100 if self.limit.dollars else 1
-        enough = BudgetLimit(math.ceil(least * unit) / unit, self.limit.dollars)
+        reserved = self.limit - self.spent - self.left
+        least = math.ceil(LEAST_SEARCH * cost + max(reserved, self.least_reserved * cost))
         raise InputError(
-            f"a budget of {self.limit} is too small: the shortest search and a decision take"
-            f" {enough}"
+            f"a budget of {self.limit} calls is too small: the shortest search and a decision take"
+            f" {least}"
         )
 
     def require(self, outputs: int, rewrites: int = 0) -> None:
         """Raises SearchSpent where the search's share is not enough for these."""
         cost = outputs * self.cost("output") + rewrites * self.cost("rewrite")
         if not self.deciding and cost > self.left + 1e-9:
-            of_all = f" of the budget of {self.limit}" if self.limit else ""
+            of_all = f" of the budget of {self.limit} calls" if self.limit else ""
             raise SearchSpent(f"the search has used its share{of_all}")
 
 
@@ -177,9 +125,7 @@ class CalibrationPlan(Frozen):
         group="Search",
         metavar="NAME",
     )
-    budget: str | None = option(
-        None, "All that it may take, such as 200 (calls) or $2.50.", group="Search"
-    )
+    budget: int | None = option(None, "All calls that it may take.", group="Search", ge=1)
     editor: str | None = option(None, "The model that rewrites templates.", group="Advanced")
     beam: int = option(4, "Templates that are kept after each round.", group=PROTEGI, ge=1)
     depth: int = option(5, "Rounds at most.", group=PROTEGI, ge=1)
@@ -194,24 +140,6 @@ class CalibrationPlan(Frozen):
     final_minibatch: int = option(
         20, "Rows that name the best template of the last beam.", group=PROTEGI, ge=1
     )
-    selection: Literal["fast", "ucb"] = option(
-        "fast",
-        "How the beam is chosen: fast (all on the same rows), or ucb (bandits).",
-        group=PROTEGI,
-        metavar="NAME",
-    )
-    judged: JudgedInput = option(
-        "seed",
-        "The input that judges see: seed (the original template), filled, or template.",
-        group="Advanced",
-        metavar="NAME",
-    )
-    failures: CountFailures = option(
-        "zero",
-        "What an unusable output counts: zero, or missing.",
-        group="Advanced",
-        metavar="NAME",
-    )
     patience: int = option(3, "Rounds without a new template in the beam.", group="Advanced", ge=1)
     temperature: float | None = option(
         0.0, "Sampling temperature of the outputs.", group="Advanced", ge=0, le=2
@@ -220,11 +148,6 @@ class CalibrationPlan(Frozen):
         512, "Tokens at most that an output may have.", group="Advanced", ge=1
     )
 
-    @field_validator("budget")
-    @classmethod
-    def _readable(cls, given: str | None) -> str | None:
-        return given if given is None else str(read_budget(given)).removesuffix(" calls")
-
     seed: int = option(0, "Seed of the rows that are drawn.", group="Search")
 
 
@@ -232,9 +155,9 @@ class CalibrationPlan(Frozen):
 class CalibrationContext:
     """The models and judges of a search. `generator` answers the prompts, `editor` writes
     instructions and templates. At least one of `evaluator` and `metric`; with both the metric gives
-    the scores and the evaluator the reasons. `second_judge` is never optimised against.
-    `time_limit`: in seconds. `program`: what is optimised; None: the template alone, which
-    `generator` answers. `shown`: characters of all outcomes that one prompt shows the editor.
+    the scores and the evaluator the reasons. `time_limit`: in seconds. `program`: what is
+    optimised; None: the template alone, which `generator` answers. `shown`: characters of all
+    outcomes that one prompt shows the editor.
     """
 
     generator: Model
@@ -242,7 +165,6 @@ class CalibrationContext:
     compare: Compare
     evaluator: Evaluator | None = None
     metric: LabelMetric | None = None
-    second_judge: Evaluator | None = None
     concurrency: int = 64
     time_limit: float | None = None
     listener: Listener = silence
@@ -305,11 +227,9 @@ class Gain:
 
     `difference` is `first` less `second`, all means over those items, and `low` to `high` its 95 %
     interval of sign flips, NaN where all differences are the same or are too few for it; it is
-    shown and decides nothing. `p` is of an exact sign-flip test, NaN where there is no item, and
-    `level` what it may be at most: of runs from before the test was one-sided, 0.05.
-    `first_scored` and `second_scored`: how many of the rows have a score under each. `smallest`:
-    the smallest true gain that is found 8 times in 10 on the planned rows, by the scores of the
-    second; NaN where none is.
+    shown and decides nothing. `p` is of a one-sided exact sign-flip test, NaN where there is no
+    item, and `level` what it may be at most. `first_scored` and `second_scored`: how many of the
+    rows have a score under each.
     """
 
     first: float
@@ -324,7 +244,6 @@ class Gain:
     second_scored: int = 0
     level: float = 0.05
     planned: int = 0
-    smallest: float = math.nan
 
     @property
     def covers_less(self) -> bool:
@@ -350,10 +269,10 @@ class CalibrationResult:
     """The search as a tree, and its outcome.
 
     `leader` is the best by the training rows. `gain` of it over the original on the validation
-    rows, `second` of the same outputs by the second judge; None where it did not come to that.
-    `rows`: of training and of validation. `tried` counts trials of a template on a row, `failed`
-    those that could not be scored. `seconds` of this sitting. `perfect`: on how many training
-    rows, all that were tried, the original scores 1, so that nothing was searched for; else 0.
+    rows; None where it did not come to that. `rows`: of training and of validation. `tried` counts
+    trials of a template on a row, `failed` those that could not be scored. `seconds` of this
+    sitting. `perfect`: on how many training rows, all that were tried, the original scores 1, so
+    that nothing was searched for; else 0.
     """
 
     nodes: tuple[Node, ...]
@@ -365,7 +284,6 @@ class CalibrationResult:
     names: tuple[str, ...]
     rows: tuple[int, int]
     gain: Gain | None
-    second: Gain | None
     tried: int
     failed: int
     usage: Usage
@@ -386,11 +304,6 @@ class CalibrationResult:
     def templates(self) -> dict[str, str]:
         """The templates to use, by name; a plain prompt has one."""
         return dict(self.nodes[self.leader if self.accepted else 0].templates.parts)
-
-    @property
-    def smallest(self) -> float:
-        """The smallest true gain that validation finds 8 times in 10; NaN: none is."""
-        return smallest_gain(self.rows[1]) if self.gain is None else self.gain.smallest
 
 
 def describe_outcome(result: CalibrationResult) -> str:
@@ -414,7 +327,7 @@ def describe_outcome(result: CalibrationResult) -> str:
         reason = next(iter([*faults, *notes]), "none was made")
         return f"No new template could be written ({reason}): the original is kept.{ended}"
     if gain is None:
-        few = f" {describe_power(result.rows[1])}" if result.rows[1] < fewest_units() else ""
+        few = f" {describe_power(result.rows[1])}".rstrip()
         return (
             f"Template {result.leader} leads on the training rows, but was not validated, so the"
             f" original is kept.{few}{ended}"
@@ -433,51 +346,30 @@ def describe_outcome(result: CalibrationResult) -> str:
             " kept. To resume the run asks for them again."
         )
     else:
-        smallest = f" {describe_smallest(gain.smallest)}" if gain.planned else ""
-        verdict = f"The gain is not significant: the original is kept.{smallest}"
-    return f"{_compared(result.leader, gain)} {verdict}{_second(result.second)}{ended}"
+        verdict = "The gain is not significant: the original is kept."
+        verdict = f"{verdict} {describe_power(result.rows[1])}".rstrip()
+    return f"{_compared(result.leader, gain)} {verdict}{ended}"
 
 
 def describe_power(rows: int) -> str:
-    """Describe the gain that so many rows held out can show, before the original's scores are
-    known."""
+    """Warn if so many rows held out can show no gain, or only a large one; else return nothing."""
     if rows < fewest_units():
         return (
             f"With {rows} rows held out no gain, however large, can be significant: that takes"
             f" {fewest_units()} at least."
         )
-    return describe_smallest(smallest_gain(rows))
-
-
-def describe_smallest(gain: float) -> str:
-    often = f"{POWER * 10:.0f} times in 10"
-    if math.isnan(gain):
-        return f"On the rows held out no gain that is possible would be found {often}."
-    return f"On the rows held out a true gain of {gain:.2f} or more is found {often}."
+    if rows < FEW_ROWS:
+        return f"With {rows} rows held out a gain of less than 0.3 will mostly be missed."
+    return ""
 
 
 def _compared(leader: int, gain: Gain) -> str:
     if gain.items == 0:
         return "No validation row has a score under both templates."
     of_all = f" of {gain.rows}" if gain.items < gain.rows else ""
-    sides = "one-sided " if gain.planned else ""
     early = f", after a look at {gain.rows} of {gain.planned}" if gain.rows < gain.planned else ""
     return (
         f"On {gain.items}{of_all} validation rows template {leader} scores {gain.first:.3f}, the"
         f" original {gain.second:.3f}: a difference of {gain.difference:+.3f}"
-        f" ({gain.ends}, {sides}p {'< 0.001' if gain.p < 0.001 else f'{gain.p:.3f}'}{early})."
-    )
-
-
-def _second(gain: Gain | None) -> str:
-    if gain is None:
-        return ""
-    if gain.items == 0:
-        return " The second judge, which the search never saw, could not score both."
-    verdict = "agrees that it is better" if gain.significant else "sees no significant gain"
-    if gain.high < 0 or (math.isnan(gain.high) and gain.difference < 0):
-        verdict = "finds it worse, so the first judge may have been played"
-    return (
-        f" The second judge, which the search never saw, {verdict}"
-        f" ({gain.difference:+.3f}, {gain.ends})."
+        f" ({gain.ends}, one-sided p {'< 0.001' if gain.p < 0.001 else f'{gain.p:.3f}'}{early})."
     )

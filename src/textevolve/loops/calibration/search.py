@@ -9,7 +9,6 @@ results is in `plan.py`. Rows held out from the search decide in `optimizing.py`
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +29,6 @@ from textevolve.loops.calibration.plan import (
     Placing,
     SearchBudget,
     Stage,
-    read_budget,
 )
 from textevolve.loops.calibration.rewriting import Editor, RewritingRules, Rewritten
 from textevolve.loops.calibration.trial_runner import (
@@ -110,58 +108,6 @@ async def try_fast(
     return [ArmStatistics(arm, {row: found[arm, row] for row in rows}) for arm in arms]
 
 
-async def try_ucb(
-    arms: Sequence[int], rows: Sequence[int], try_all: TryAll, *, width: int, pulls: int
-) -> list[ArmStatistics]:
-    """Bandits: each arm once, then again and again the `width` arms of the highest UCB1 index.
-
-    Every arm goes through the rows in the same order, so those that are compared share their first
-    rows; an arm that has seen them all is done. The arms of one step are tried as one batch.
-    `pulls` bounds the trials, of which each arm has at least one. ProTeGi (arXiv 2305.03495)
-    chooses its beam by such bandits, too, one arm at a time.
-    """
-    seen: dict[int, dict[int, float | None]] = {arm: {} for arm in arms}
-    chosen, left = list(arms), max(pulls, len(arms))
-    while chosen and left > 0:
-        trials = [(arm, rows[len(seen[arm])]) for arm in chosen[:left]]
-        for (arm, row), score in zip(trials, await try_all(trials), strict=True):
-            seen[arm][row] = score
-        left -= len(trials)
-        chosen = _most_promising(seen, len(rows), width)
-    return [ArmStatistics(arm, scores) for arm, scores in seen.items()]
-
-
-def count_pulls(arms: int, rows: int) -> int:
-    """The trials that bandits get: half of what trying every arm on every row takes."""
-    return max(arms, math.ceil(arms * rows / 2))
-
-
-def ucb1(mean: float, pulled: int, total: int) -> float:
-    """mean + sqrt(2 ln(total) / pulled).
-
-    UCB1 of Auer, Cesa-Bianchi and Fischer (2002), "Finite-time analysis of the multiarmed bandit
-    problem", Machine Learning 47, figure 1, for rewards in [0, 1].
-    """
-    return mean + math.sqrt(2 * math.log(total) / pulled)
-
-
-def _most_promising(
-    seen: Mapping[int, Mapping[int, float | None]], rows: int, width: int
-) -> list[int]:
-    """The arms to pull next. One whose pulls all failed counts with the mean of all scores."""
-    tried = [ArmStatistics(arm, scores) for arm, scores in seen.items()]
-    scored = [score for s in tried for score in s.present]
-    usual = sum(scored) / len(scored) if scored else 0.5
-    total = sum(len(s.scores) for s in tried)
-
-    def index(arm: ArmStatistics) -> tuple[float, int]:
-        mean = usual if arm.mean is None else arm.mean
-        return -ucb1(mean, len(arm.scores), total), arm.arm
-
-    waiting = [s for s in tried if len(s.scores) < rows]
-    return [arm.arm for arm in sorted(waiting, key=index)[:width]]
-
-
 SEED = 0
 SEARCH_TIME = 0.8
 """The share of a time limit after which the search ends, so that there is time to decide."""
@@ -186,7 +132,6 @@ class TemplateSearch:
     beam: list[int] = field(default_factory=lambda: [SEED])
     leader: int = SEED
     gain: Gain | None = None
-    second: Gain | None = None
     rounds: int = 0
     tried: int = 0
     scored: int = 0
@@ -208,8 +153,7 @@ class TemplateSearch:
         self.nodes = [Node(SEED, program.templates, None, 0)]
         self.order = draw_rows(len(self.material.training), 10**9, plan.seed, "rows")
         self.meter = UsageMeter(context.editor)
-        limit = None if plan.budget is None else read_budget(plan.budget)
-        self.spending = SearchBudget(limit, lambda: self.usage)
+        self.spending = SearchBudget(plan.budget, lambda: self.usage)
         slots = dict(self.material.slots)
         columns = () if slots else self.material.columns
         rules = {
@@ -221,9 +165,7 @@ class TemplateSearch:
             program=program,
             evaluator=context.evaluator,
             metric=context.metric,
-            judged=plan.judged,
             concurrency=context.concurrency,
-            failures=plan.failures,
             listener=context.listener,
         )
         self.limit_time(SEARCH_TIME)
@@ -231,18 +173,11 @@ class TemplateSearch:
     @property
     def learns_costs(self) -> bool:
         """Whether it is not known beforehand what an output takes."""
-        limit, context = self.spending.limit, self.context
-        judged = context.metric is None or context.program is not None
-        return judged or (limit is not None and limit.dollars)
+        return self.context.metric is None or self.context.program is not None
 
     @property
     def usage(self) -> Usage:
         return self.meter.usage + self.runner.usage
-
-    def decision_cost(self, output: float) -> float:
-        """Return the cost of an output in validation, where a second judge sees it, too: its cost
-        is not known before it is asked, so it counts as much as the first, or a call."""
-        return output if self.context.second_judge is None else 2 * output
 
     def limit_time(self, share: float) -> None:
         """Nothing more is asked once this share of the time limit is over."""
@@ -423,7 +358,6 @@ class TemplateSearch:
             names=self.material.names,
             rows=(len(self.material.training), len(self.material.validation)),
             gain=self.gain,
-            second=self.second,
             tried=self.tried,
             failed=self.tried - self.scored,
             usage=self.usage,

@@ -4,8 +4,8 @@ a graph, a function) are adapted where they are known.
 
 An output is made exactly as it would be in use: the filled template is the whole prompt. A judge
 sees it only as a candidate of a `Case`. Failures are recorded. One that the output itself is to
-blame for (it is empty, or the metric cannot read it) counts as 0 unless that is unwanted: else a
-template that says nothing where it is unsure would win. One of transport is no score.
+blame for (it is empty, or the metric cannot read it) counts as 0: else a template that says nothing
+where it is unsure would win. One of transport is no score.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import (
@@ -150,12 +150,6 @@ class PromptProgram:
 
 
 T = TypeVar("T")
-JudgedInput = Literal["seed", "filled", "template"]
-"""What a judge sees as the input: the original template filled with the row, the candidate template
-filled with it, or the candidate template as it stands, with the outputs of all its rows as the
-candidates of one case."""
-CountFailures = Literal["zero", "missing"]
-"""What an output counts that cannot be scored by its own fault: 0, or it leaves the means."""
 STAGE = "stage"
 
 
@@ -169,22 +163,19 @@ class OutputFailure(Failure):
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
     """A template's output on one row. `reasons`: what the metric said of it, then a judge, if one
-    was asked.
-    `counts_zero`: where there is no score by the output's own fault, it is 0. `trace`: how the
-    output came about, where the program has steps."""
+    was asked. `trace`: how the output came about, where the program has steps."""
 
     example: Example
     output: str | None
     result: EvaluationResult | Failure
     reasons: str = ""
-    counts_zero: bool = True
     trace: tuple[PromptUse, ...] = ()
 
     @property
     def score(self) -> float | None:
         if isinstance(self.result, EvaluationResult):
             return self.result.score
-        return 0.0 if self.counts_zero and isinstance(self.result, OutputFailure) else None
+        return 0.0 if isinstance(self.result, OutputFailure) else None
 
     @property
     def failure(self) -> Failure | None:
@@ -200,27 +191,19 @@ class TrialRunner:
     program: Program
     evaluator: Evaluator | None
     metric: LabelMetric | None
-    judged: JudgedInput = "seed"
     concurrency: int = 64
     listener: Listener = silence
     deadline: float | None = None
-    failures: CountFailures = "zero"
     usage: Usage = field(default_factory=Usage)
     outputs: dict[tuple[Templates, str], ProgramOutput] = field(
         default_factory=dict[tuple[Templates, str], ProgramOutput]
     )
 
-    async def run_batch(
-        self, name: str, work: Sequence[Callable[[], Awaitable[T]]], **details: object
-    ) -> list[T]:
-        """All of a stage at once, as far as the limit of calls in flight allows."""
-        self.listener(StepStarted("", STAGE, {"stage": name, "pieces": len(work), **details}))
-        return await gather_bounded(work, self.concurrency)
-
     async def ask_all(
         self, name: str, work: Sequence[Callable[[], Awaitable[T]]], **details: object
     ) -> list[T | Failure]:
-        """As `run_batch`; what a model refuses, or a limit forbids, fails alone.
+        """All of a stage at once, as far as the limit of calls in flight allows; what a model
+        refuses, or a limit forbids, fails alone.
 
         Raises:
             FatalModelError: no call can succeed.
@@ -233,7 +216,8 @@ class TrialRunner:
             except (CallError, BudgetError) as error:
                 return failure_of(error)
 
-        return await self.run_batch(name, [partial(ask, piece) for piece in work], **details)
+        self.listener(StepStarted("", STAGE, {"stage": name, "pieces": len(work), **details}))
+        return await gather_bounded([partial(ask, piece) for piece in work], self.concurrency)
 
     def check_time(self) -> None:
         """Raises BudgetError once the deadline has passed."""
@@ -243,76 +227,44 @@ class TrialRunner:
     async def try_all(
         self, pairs: Sequence[tuple[Templates, Example]], *, reasons: bool = False
     ) -> list[TrialOutcome]:
-        """The outcome of each pair of template and row, judged as soon as the outputs of its case
-        are there. `reasons`: ask the judge for reasons even where a metric gives the score.
+        """The outcome of each pair of template and row, judged as soon as its output is there.
+        `reasons`: ask the judge for reasons even where a metric gives the score.
 
         Raises:
             BudgetError: a limit kept some from being asked; what was answered is in the journal.
             FatalModelError: no call can succeed.
         """
         judge = self.evaluator if reasons or self.metric is None else None
-        groups = self._group(pairs, range(len(pairs)), together=judge is not None)
-        work = [partial(self._try, judge, [pairs[n] for n in group]) for group in groups]
+        work = [partial(self._try, judge, *pair) for pair in pairs]
         tried = await self.ask_all("outputs", work, judged=judge)
-        outcomes = dict[int, TrialOutcome]()
-        for group, made in zip(groups, tried, strict=True):
-            for place, n in enumerate(group):
-                failed = isinstance(made, Failure)
-                outcomes[n] = self._fail(pairs[n][1], made) if failed else made[place]
-        ordered = [outcomes[n] for n in range(len(pairs))]
-        stop_if_skipped([outcome.result for outcome in ordered])
-        return ordered
-
-    async def judge(
-        self, judge: Evaluator, pairs: Sequence[tuple[Templates, Example]], texts: dict[int, str]
-    ) -> dict[int, EvaluationResult | Failure]:
-        """What the judge says of each of the texts, by the number of its pair.
-
-        Raises:
-            BudgetError, FatalModelError: as `try_all`.
-        """
-        results = dict[int, EvaluationResult | Failure]()
-        groups = self._group(pairs, texts)
-        work = [
-            partial(self._judge, judge, [pairs[n] for n in group], [texts[n] for n in group])
-            for group in groups
+        outcomes = [
+            TrialOutcome(example, None, made) if isinstance(made, Failure) else made
+            for (_, example), made in zip(pairs, tried, strict=True)
         ]
-        for group, judged in zip(groups, await self.run_batch("judge", work), strict=True):
-            results.update(zip(group, judged, strict=True))
-        stop_if_skipped(results.values())
-        return results
-
-    def _group(
-        self,
-        pairs: Sequence[tuple[Templates, Example]],
-        numbers: Iterable[int],
-        *,
-        together: bool = True,
-    ) -> list[list[int]]:
-        """The numbers of pairs whose outputs are the candidates of one case."""
-        groups = dict[object, list[int]]()
-        for n in numbers:
-            whole = together and self.judged == "template"
-            groups.setdefault(pairs[n][0] if whole else n, []).append(n)
-        return list(groups.values())
+        stop_if_skipped([outcome.result for outcome in outcomes])
+        return outcomes
 
     async def _try(
-        self, judge: Evaluator | None, pairs: Sequence[tuple[Templates, Example]]
-    ) -> list[TrialOutcome]:
-        """The outputs of one case, then its judgement."""
-        made = await gather_bounded(
-            [partial(self._generate, *pair) for pair in pairs], self.concurrency
-        )
-        texts = [output.response.text for output, _ in made if isinstance(output, ProgramOutput)]
-        judged = await self._judge(judge, pairs, texts) if judge is not None and texts else []
-        stop_if_skipped(judged)
-        outcomes, left = list[TrialOutcome](), iter(judged)
-        for (_, example), (output, trace) in zip(pairs, made, strict=True):
-            if isinstance(output, Failure):
-                outcomes.append(self._fail(example, output, trace))
-            else:
-                outcomes.append(await self._outcome(example, output, next(left, None)))
-        return outcomes
+        self, judge: Evaluator | None, templates: Templates, example: Example
+    ) -> TrialOutcome:
+        """An output, and its judgement."""
+        output, trace = await self._generate(templates, example)
+        if isinstance(output, Failure):
+            return TrialOutcome(example, None, output, trace=trace)
+        text, judged, reasons = output.response.text, None, ""
+        if judge is not None:
+            judged = await self._judge(judge, example, text)
+            reasons = "" if isinstance(judged, Failure) else judged.feedback
+            stop_if_skipped([judged])
+        result = judged
+        if self.metric is not None:
+            result = await grade_output(self.metric, text, example.label, row=example.known)
+            if isinstance(result, Failure):
+                result = OutputFailure(result.kind, result.reason)
+            elif result.feedback:
+                reasons = "\n\n".join(filter(None, (result.feedback, reasons)))
+        assert result is not None
+        return TrialOutcome(example, text, result, reasons, output.trace)
 
     async def _generate(
         self, templates: Templates, example: Example
@@ -337,58 +289,28 @@ class TrialRunner:
         self.usage += usage
 
     async def _judge(
-        self,
-        judge: Evaluator,
-        pairs: Sequence[tuple[Templates, Example]],
-        texts: Sequence[str],
-    ) -> list[EvaluationResult | Failure]:
-        """What the judge says of each text; what a writer should know first is its feedback."""
-        (templates, example), number = pairs[0], len(texts)
-        source = self.program.templates if self.judged == "seed" else templates
-        case = Case(self.program.show(source, example), tuple(texts), example.id)
-        if self.judged == "template":
-            case = Case(templates.text, tuple(texts))
+        self, judge: Evaluator, example: Example, text: str
+    ) -> EvaluationResult | Failure:
+        """Judge an output as the answer to the original templates, filled with the row: else a
+        template could win by asking for something easier. The feedback is what a writer should know
+        first."""
+        case = Case(self.program.show(self.program.templates, example), (text,), example.id)
         try:
             self.check_time()
             evaluation = await judge(case)
-        except InputError as error:  # the texts cannot be judged
-            return [OutputFailure("failed", str(error))] * number
+        except InputError as error:  # the text cannot be judged
+            return OutputFailure("failed", str(error))
         except (CallError, BudgetError) as error:
-            return [failure_of(error)] * number
+            return failure_of(error)
         except TextEvolveError:  # of the store or the settings: it would be the same for all
             raise
         except Exception as error:  # noqa: BLE001  the caller's own evaluator, on any text
-            reason = f"the evaluator raised {type(error).__name__}: {error}"
-            return [Failure("failed", reason)] * number
+            return Failure("failed", f"the evaluator raised {type(error).__name__}: {error}")
         self.usage += evaluation.usage
-        if len(evaluation.result) != number:
-            return [Failure("failed", "the evaluator did not judge every candidate")] * number
-        outcomes = [outcome_of(evaluation, n) for n in range(number)]
-        return [
-            one if isinstance(one, Failure) else replace(one, feedback=reasons_of(evaluation, n))
-            for n, one in enumerate(outcomes)
-        ]
-
-    async def _outcome(
-        self, example: Example, output: ProgramOutput, judged: EvaluationResult | Failure | None
-    ) -> TrialOutcome:
-        text, trace = output.response.text, output.trace
-        result = judged
-        reasons = judged.feedback if isinstance(judged, EvaluationResult) else ""
-        if self.metric is not None:
-            result = await grade_output(self.metric, text, example.label, row=example.known)
-            if isinstance(result, Failure):
-                result = OutputFailure(result.kind, result.reason)
-            elif result.feedback:
-                reasons = "\n\n".join(filter(None, (result.feedback, reasons)))
-        assert result is not None
-        return TrialOutcome(example, text, result, reasons, self.failures == "zero", trace)
-
-    def _fail(
-        self, example: Example, failure: Failure, trace: tuple[PromptUse, ...] = ()
-    ) -> TrialOutcome:
-        counts_zero = self.failures == "zero"
-        return TrialOutcome(example, None, failure, counts_zero=counts_zero, trace=trace)
+        outcome = outcome_of(evaluation)
+        if isinstance(outcome, Failure):
+            return outcome
+        return replace(outcome, feedback=reasons_of(evaluation, 0))
 
 
 def stop_if_skipped(results: Iterable[object]) -> None:
