@@ -257,12 +257,6 @@ def test_the_minimum_is_said_whatever_stopped_it(cli, ably, model):
     assert cli(*asked(model, "--minimum-score", 0.7)).code == 0
 
 
-def test_samples_are_asked_with_other_seeds(cli, ably, model):
-    (row,) = cli(*asked(model, "--samples", 2, "--json")).rows
-    assert row["attempts"][0]["evaluation"]["metadata"]["samples"] == pytest.approx([0.2, 0.2])
-    assert {body["seed"] for body in ably.requests} == {0, 1001}
-
-
 # Many tasks
 
 
@@ -315,7 +309,6 @@ def test_a_task_from_a_file_and_from_standard_input(home, cli, ably, model):
         ((TASK, "-j", "rules:weighed.yaml"), "rules weighed.yaml:1: share"),
         ((TASK, "--generator", "none.py:write"), "none.py"),
         ((TASK, "--threshold", 2), "threshold must be from 0 to 1"),
-        ((TASK, "--samples", 0), "samples must be 1 or more"),
         ((TASK, "--minimum-score", -1), "minimum_score must be"),
         ((TASK, "--temperature", -1), "temperature must be"),
         ((TASK, "--temperature", "inf"), "temperature must be"),

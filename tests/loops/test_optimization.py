@@ -15,12 +15,12 @@ from textevolve.errors import (
     InputError,
     UnavailableError,
 )
-from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
+from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.events import StepFinished
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.llm.wrappers import Budget, Budgeted
-from textevolve.loops.attempt import Attempt, instructions_of, sampled
+from textevolve.loops.attempt import Attempt, instructions_of
 from textevolve.loops.optimization import (
     RETRY_TEMPERATURE,
     ModelGenerator,
@@ -235,7 +235,6 @@ async def test_a_gate_that_fails_keeps_a_high_score_from_being_accepted_or_best(
         ({"oscillation_limit": -1.0}, "oscillation_limit must be 0 or more"),
         ({"oscillation_limit": float("inf")}, "oscillation_limit must be a finite number"),
         ({"minimum_score": 2.0}, "minimum_score must be from 0 to 1"),
-        ({"samples": 0}, "samples must be 1 or more"),
         ({"time_limit": -1.0}, "time limit must be 0 or more"),
     ],
 )
@@ -414,27 +413,6 @@ async def test_a_second_judge_reports_beside_and_decides_nothing():
     assert [a.second.reason for a in found.attempts[1:]] == ["no idea", "ValueError: odd"]
     assert found.usage.calls == 5  # three judgements and two beside
     assert all(feedback in ((), ("Be shorter.", "Be kinder.")) for _, feedback, _ in writer.asked)
-
-
-async def test_an_inconsistent_judge_may_be_asked_several_times():
-    judge = Scores(0.5, 0.9, 1.0, feedback="")
-    found = await run(judge, samples=3, threshold=0.7)
-    (attempt,) = found.attempts
-    assert attempt.score == pytest.approx(0.8)
-    assert attempt.evaluation.metadata["samples"] == [0.5, 0.9, 1.0]
-    assert attempt.evaluation.metadata["spread"] == pytest.approx(0.2160, abs=1e-4)
-    assert [c.parameters for c in judge.cases] == [{}, {"seed": 1001}, {"seed": 1002}]
-    assert attempt.usage.calls == 3
-
-
-async def test_samples_that_are_missing_leave_the_mean_and_one_not_asked_for_leaves_none():
-    case = Case("?", ("x",))
-    some = await sampled(Scores(0.4, Failure("failed", "no"), 0.6), 3)(case)
-    assert some.result[0].score == pytest.approx(0.5)
-    none = await sampled(Scores(*[Failure("failed", "no")] * 2), 2)(case)
-    assert none.result == (Failure("failed", "no"),)
-    cut = await sampled(Scores(0.4, Failure("skipped", "spent")), 2)(case)
-    assert cut.result == (Failure("skipped", "spent"),)
 
 
 # The controller

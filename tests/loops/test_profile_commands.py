@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from test_profile_writing import alike, draft, writes
+from test_profile_writing import draft, writes
 
 from textevolve.debate.profile import shipped_profiles
 
@@ -40,19 +40,7 @@ def test_generate_shows_the_yaml_or_json(cli, writer, model, home):
     assert writer.calls == 1
     assert found["text"] == text
     assert found["reasons"]["safe"] == "safe # matters: 1.0"
-    assert 0 <= found["similarity"] < 0.75
     assert found["profile"]["weights"] == {"safe": 1.0, "clear": 0.6}
-
-
-def test_generate_says_what_was_wrong(cli, server, model, home):
-    server.script = writes(alike())
-    ended = cli("judges", "profiles", "generate", "Advice", "-m", model)
-    assert ended.code == 3
-    assert "lacks a score: " in ended.err
-    assert "wrote no usable profile in two attempts" in ended.out
-    assert "Traceback" not in ended.err
-    server.script = writes(alike(), draft())
-    assert cli("judges", "profiles", "generate", "Other", "-m", model).code == 0
 
 
 @pytest.mark.parametrize(
@@ -69,15 +57,6 @@ def test_generate_refuses_in_one_line(cli, writer, model, home, more, code, reas
     assert (ended.code, writer.calls) == (code, 0)
     assert reason in ended.err
     assert len(ended.err.splitlines()) == 1
-
-
-def test_a_limit_stops_it_and_the_run_is_gone_on_with(cli, writer, model, home):
-    ended = cli("judges", "profiles", "generate", "Advice", "-m", model, "--max-calls", 0)
-    assert (ended.code, writer.calls) == (3, 0)
-    assert "the limit of 0 calls" in ended.err
-    assert cli("runs", "resume", "-o", "made.yaml").code == 0
-    assert writer.calls == 1
-    assert (home / "made.yaml").read_text().startswith("# Written by")
 
 
 @pytest.mark.slow
@@ -110,11 +89,3 @@ def test_shipped_profiles_are_listed_and_shown_whole(cli):
         assert "convergence" in shown.out
     assert [row["name"] for row in rows] == list(shipped_profiles())
     assert json.loads(cli("judges", "profiles", "show", "general", "--json").out) == rows[0]
-
-
-def test_hostile_text_in_a_profile_is_not_obeyed(cli, home):
-    text = 'agents:\n  - {name: "A", persona: "You \\e[31m look. [bold]x"}\n'
-    (home / "odd.yaml").write_text(text)
-    shown = cli("judges", "profiles", "show", "odd.yaml")
-    assert "\x1b" not in shown.out
-    assert "[bold]x" in shown.out

@@ -1,6 +1,5 @@
 """What all loops share: an attempt and its judgement, why a loop stopped, its time limit, how
-alike two texts are, the prompts; what a judgement says to a writer, a judge made steadier, and
-judges of the user's own.
+alike two texts are, the prompts; what a judgement says to a writer, and judges of the user's own.
 
 A failed attempt is recorded and has no score; it never counts as one of score 0.
 """
@@ -10,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
 from importlib import resources
@@ -148,7 +147,6 @@ MOST_INSTRUCTIONS = 10
 INSTRUCTION_SHOWN = 400
 """Of how many instructions, and of each how many characters, a writer is told."""
 
-SAMPLE_SEEDS = 1000
 CLEAR = 0.9
 """P(yes) from which a judge's question asks for nothing more."""
 
@@ -280,57 +278,6 @@ class PlainEvaluation:
     result: tuple[EvaluationResult | Failure, ...]
     usage: Usage
     coverage: float
-
-
-def sampled(evaluator: Evaluator, samples: int) -> Evaluator:
-    """Asks a judge `samples` times, each with a seed of its own in the case's parameters.
-
-    A score is the mean over the samples that gave one; feedback is that of the sample nearest to
-    it; `metadata["samples"]` has the scores, `metadata["spread"]` their standard deviation.
-
-    Raises:
-        InputError: `samples` is below 1.
-    """
-    if samples < 1:
-        raise InputError(f"samples must be 1 or more, not {samples}")
-    if samples == 1:
-        return evaluator
-
-    async def judge(case: Case, /) -> PlainEvaluation:
-        made = [await evaluator(case)]
-        for sample in range(1, samples):
-            seed = {**case.parameters, "seed": SAMPLE_SEEDS + sample}
-            made.append(await evaluator(replace(case, parameters=seed)))
-        results = tuple(_mean(made, index) for index in range(len(case.candidates)))
-        usage = sum((one.usage for one in made), Usage())
-        return PlainEvaluation(results, usage, sum(one.coverage for one in made) / samples)
-
-    return judge
-
-
-def _mean(made: Sequence[Evaluation], index: int) -> EvaluationResult | Failure:
-    """A sample that a budget left out makes the whole skipped: more samples would be another
-    score."""
-    failures = [r for one in made if isinstance(r := one.result[index], Failure)]
-    failures.sort(key=lambda failure: failure.kind != "skipped")
-    if failures and (failures[0].kind == "skipped" or len(failures) == len(made)):
-        return failures[0]
-    scored = [(one, r) for one in made if isinstance(r := one.result[index], EvaluationResult)]
-    scores = [result.score for _, result in scored]
-    mean = sum(scores) / len(scores)
-    evaluation, nearest = min(scored, key=lambda one: abs(one[1].score - mean))
-    spread = (sum((score - mean) ** 2 for score in scores) / len(scores)) ** 0.5
-    return replace(
-        nearest,
-        score=mean,
-        passed=2 * sum(result.passed for _, result in scored) > len(scored),
-        metadata={
-            **nearest.metadata,
-            "instructions": instructions_of(evaluation, index),
-            "samples": scores,
-            "spread": spread,
-        },
-    )
 
 
 def as_evaluator(given: Callable[[Case], Any]) -> Evaluator:

@@ -49,7 +49,6 @@ from textevolve.loops.attempt import (
     StopReason,
     instructions_of,
     outcome_of,
-    sampled,
     text_similarity,
     within_time,
 )
@@ -343,9 +342,6 @@ class OptimizationPlan(Stopping):
         ge=0,
         le=1,
     )
-    samples: int = option(
-        1, "How often each attempt is judged; the mean counts.", group="Advanced", ge=1
-    )
     temperature: float = option(
         TEMPERATURE, "Sampling temperature of the writing.", group="Advanced", ge=0, le=2
     )
@@ -384,7 +380,7 @@ async def optimize_text(
         raise InputError("the task is blank")
     if context.time_limit is not None and not context.time_limit >= 0:
         raise InputError(f"the time limit must be 0 or more seconds, not {context.time_limit}")
-    loop = _Loop(task, plan, context, sampled(context.evaluator, plan.samples), id)
+    loop = _Loop(task, plan, context, id)
     began = perf_counter()
     status, reason = await loop.run()
     result = Optimization(
@@ -414,7 +410,6 @@ class _Loop:
     task: str
     plan: OptimizationPlan
     context: OptimizationContext
-    judge: Evaluator
     id: str
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     draft: Attempt = field(default_factory=lambda: Attempt(0, None, UNJUDGED))
@@ -504,7 +499,7 @@ class _Loop:
     async def _judge(self) -> None:
         """Set the evaluation, and that of the second judge."""
         self.context.listener(StepStarted(self.id, "judge", {"iteration": self.draft.iteration}))
-        evaluation = await self._ask_judge(self.judge, "evaluation")
+        evaluation = await self._ask_judge(self.context.evaluator, "evaluation")
         if evaluation is None:
             return
         self._set(instructions=tuple(self.context.instructions(evaluation, 0)))

@@ -1,26 +1,33 @@
 """A profile written by a model for what is to be judged: agents, components, weights with reasons.
 
 What a profile must fulfil is known above, so the check is handed in. A draft that fails it, or
-whose agents hardly differ, is asked for once more with the fault named.
+whose agents hardly differ, is asked for once more, as every structured answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    create_model,
+    model_validator,
+)
 
-from textevolve.errors import AnswerError, InputError
+from textevolve.errors import InputError
 from textevolve.evaluation import Usage
-from textevolve.events import Listener, StepFinished, StepStarted, silence
+from textevolve.events import Listener, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fenced
 from textevolve.llm.model import Message, Model, Request
-from textevolve.llm.structured import Structured, ask_structured
+from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import text_similarity
@@ -77,27 +84,17 @@ class ProfilePlan(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class WrittenProfile:
-    """`text`: the profile as YAML, with reasons as comments. `mended`: what was wrong with the
-    first draft, empty where nothing was. `similarity`: of the two personas that are most alike."""
+    """`text`: the profile as YAML, with reasons as comments."""
 
     text: str
     draft: Draft
-    similarity: float
-    mended: str = ""
     usage: Usage = Usage()
     seconds: float = 0.0
 
 
 @cache
-def _prompt(name: str, *variables: str) -> Template:
-    return load_template("textevolve.loops", name, variables)
-
-
-@cache
-def _draft_of(agents: int) -> type[Draft]:
-    """The draft with its number of agents in the schema, where the endpoint can hold to it."""
-    listed: Any = Annotated[list[DraftedAgent], Field(min_length=agents, max_length=agents)]
-    return create_model(f"Draft{agents}", __base__=Draft, agents=(listed, ...))
+def _prompt() -> Template:
+    return load_template("textevolve.loops", "profile", ("agents", "subject"))
 
 
 async def write_profile(
@@ -107,34 +104,31 @@ async def write_profile(
     plan: ProfilePlan,
     listener: Listener = silence,
 ) -> WrittenProfile:
-    """A profile for judging `subject`. `check` raises InputError where the YAML is no profile.
+    """Write a profile for judging `subject`. `check` raises InputError where the YAML is none.
 
     Raises:
         InputError: nothing to be judged is given.
-        AnswerError: no usable profile came in two attempts; says what was wrong with the second.
+        AnswerError: no usable profile came in two attempts; says what was wrong.
     """
     check_subject(subject)
-    meter, request, mended = UsageMeter(model), ask_draft(subject, plan), ""
-    for last in (False, True):
-        listener(StepStarted("", "draft"))
-        answer = await ask_structured(meter, request, _draft_of(plan.agents))
-        listener(StepStarted("", "check"))
-        fault = _find_fault(answer.value, model.name, subject, check)
-        listener(StepFinished("", "check", fault))
-        if not fault:
-            break
-        if last:
-            raise AnswerError(f"{model.name}: wrote no usable profile in two attempts: {fault}")
-        listener(StepFinished("", "draft", fault))
-        mended, request = fault, _mend(request, answer, fault)
-    return WrittenProfile(
-        text=render_profile(answer.value, model.name, subject),
-        draft=answer.value,
-        similarity=max(alike for _, _, alike in _compare(answer.value.agents)),
-        mended=mended,
-        usage=meter.usage,
-        seconds=meter.seconds,
+    meter = UsageMeter(model)
+
+    def find_fault(draft: Draft) -> Draft:
+        if fault := _find_fault(draft, model.name, subject, check):
+            raise ValueError(fault)
+        return draft
+
+    listed: Any = Annotated[
+        list[DraftedAgent], Field(min_length=plan.agents, max_length=plan.agents)
+    ]
+    checks: Any = {"find_fault": model_validator(mode="after")(find_fault)}
+    expected = create_model(
+        f"Draft{plan.agents}", __base__=Draft, __validators__=checks, agents=(listed, ...)
     )
+    listener(StepStarted("", "draft"))
+    answer = await ask_structured(meter, ask_draft(subject, plan), expected)
+    text = render_profile(answer.value, model.name, subject)
+    return WrittenProfile(text, answer.value, meter.usage, meter.seconds)
 
 
 def check_subject(subject: str) -> None:
@@ -147,19 +141,13 @@ def ask_draft(subject: str, plan: ProfilePlan) -> Request:
     """The request for a draft."""
     nonce = draw_nonce((subject,), plan.seed)
     shown = fenced("subject", subject, nonce)
-    asked = _prompt("profile", "agents", "subject").render(agents=plan.agents, subject=shown)
+    asked = _prompt().render(agents=plan.agents, subject=shown)
     return Request(
         messages=(Message("user", (asked,)),),
         temperature=0.0,
         max_tokens=MOST_TOKENS,
         seed=plan.seed,
     )
-
-
-def _mend(request: Request, answer: Structured[Draft], fault: str) -> Request:
-    again = _prompt("profile_again", "error").render(error=fault)
-    said = Message("assistant", (answer.responses[-1].text,))
-    return replace(request, messages=(*request.messages, said, Message("user", (again,))))
 
 
 def _find_fault(draft: Draft, model: str, subject: str, check: Callable[[str], object]) -> str:
@@ -170,21 +158,13 @@ def _find_fault(draft: Draft, model: str, subject: str, check: Callable[[str], o
         return str(error)
     if len({agent.role.casefold() for agent in draft.agents}) < len(draft.agents):
         return "two agents have the same role; roles must differ"
-    for first, second, alike in _compare(draft.agents):
-        if alike > MOST_ALIKE:
+    for first, second in combinations(draft.agents, 2):
+        if text_similarity(first.persona, second.persona) > MOST_ALIKE:
             return (
-                f"the personas of {first} and {second} are nearly the same text"
-                f" ({alike:.0%} alike, at most {MOST_ALIKE:.0%} may be); each agent must look at"
-                " something else"
+                f"the personas of {first.name} and {second.name} are nearly the same text; each"
+                " agent must look at something else"
             )
     return ""
-
-
-def _compare(agents: Sequence[DraftedAgent]) -> list[tuple[str, str, float]]:
-    return [
-        (one.name, other.name, text_similarity(one.persona, other.persona))
-        for one, other in combinations(agents, 2)
-    ]
 
 
 def render_profile(draft: Draft, model: str, subject: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from pydantic import model_validator
@@ -30,7 +29,7 @@ from textevolve.loops.guidance import (
     Guided,
     answer_guided,
 )
-from textevolve.memory.cue import Cue, Memory, Recall
+from textevolve.memory.cue import Recall
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Section, Table, Texts
 from textevolve.spec import option
@@ -46,7 +45,7 @@ from textevolve.studies.study import (
     note_step,
     row_status,
 )
-from textevolve.user_code import OWN, call_function, load_function, own_object
+from textevolve.user_code import own_object
 from textevolve.wiring import Workbench
 
 
@@ -88,7 +87,7 @@ class GuideSpec(GuidancePlan, StudySpec):
         {}, "Another value of the profile's parameter: rounds=1.", group="Advanced"
     )
     recall: str | None = option(
-        None, "A function that gives each agent its memories: FILE.py:FUNCTION.", group="Advanced"
+        None, "The memories that the agents recall from, in Python.", hidden=True
     )
     judge: str | None = option(
         None,
@@ -103,8 +102,6 @@ class GuideSpec(GuidancePlan, StudySpec):
     @model_validator(mode="after")
     def _usable(self) -> GuideSpec:
         read_profile(self)
-        if self.recall is not None and not self.recall.startswith(OWN):
-            load_function(self.recall, Path())
         return self
 
 
@@ -165,10 +162,11 @@ async def run(
 ) -> AsyncGenerator[GuidedAnswer]:
     (case,) = cases
     held: list[DebateResult] = []
+    recall = cast(Recall, own_object(spec.recall, bench.objects)) if spec.recall else bench.recall
     debate = Debate(
         profile=bench.fill(read_profile(spec, bench.settings.profile)),
         model_of=lambda agent: bench.model_of(agent.model or bench.default_model),
-        recall=_open_recall(spec, bench),
+        recall=recall,
         listener=bench.listener,
         concurrency=bench.calls_per_case,
         today=bench.today,
@@ -195,19 +193,6 @@ async def run(
     )
     made = await answer_guided(case.input, spec, context, case.candidates)
     yield GuidedAnswer(made, held[0] if held else None)
-
-
-def _open_recall(spec: GuideSpec, bench: Workbench) -> Recall:
-    if spec.recall is None:
-        return bench.recall
-    if spec.recall.startswith(OWN):
-        return cast(Recall, own_object(spec.recall, bench.objects))
-    function = load_function(spec.recall, Path())
-
-    async def recall(cue: Cue, /) -> tuple[Memory, ...]:
-        return tuple(cast("Iterable[Memory]", await call_function(function, cue)))
-
-    return recall
 
 
 def write_transcript(result: DebateResult) -> str:

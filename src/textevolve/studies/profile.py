@@ -137,16 +137,14 @@ def report(spec: ProfileSpec, found: GeneratedProfile) -> Report:
         Column("reason for the weight"),
     )
     sentence = (
-        f"{profile.name}: {len(profile.agents)} agents, {len(profile.components)} components; the"
-        f" two most similar personas share {found.written.similarity:.0%} of their words."
+        f"{profile.name}: {len(profile.agents)} agents, {len(profile.components)} components."
     )
     blocks = [
         Table("Agents", (Column("agent"), Column("role")), agents),
         Table("Components", columns, parts),
         Texts("The profile", [("", found.text)]),
     ]
-    mended = {"Mended": found.written.mended} if found.written.mended else {}
-    return Report(title, sentence, blocks, mended)
+    return Report(title, sentence, blocks)
 
 
 def _reason(found: GeneratedProfile) -> str:
@@ -161,8 +159,6 @@ def data(_spec: ProfileSpec, found: GeneratedProfile) -> Mapping[str, Any]:
         "profile": found.profile.model_dump(mode="json"),
         "reasons": {part.name: part.reason for part in draft.components},
         "roles": {agent.name: agent.role for agent in draft.agents},
-        "similarity": found.written.similarity,
-        "mended": found.written.mended,
         "text": found.text,
     }
 
@@ -192,7 +188,7 @@ STUDY = Study(
     data=data,
     flat=flatten,
     note=note_step,
-    steps=LoopSteps({"draft": "generate", "check": "evaluate"}, ends=frozenset({"check"})),
+    steps=LoopSteps({"draft": "generate"}),
     text_endings=(".yaml", ".yml"),
     texts=write_texts,
 )
