@@ -324,7 +324,7 @@ def test_a_debate_side_by_side_opens_in_its_row(cli, files, server, model):
         assert "Round 1" in page[kept:] or "round 1" in page[kept:]
     assert page.count("<dt>A</dt><dd>short</dd>") == 2  # whom the letters of the debate mean
     # Rows for other programs have the debate in its records alone.
-    assert cli("runs", "export", "last", "-o", "rows.jsonl").code == 0
+    assert cli("runs", "export", "last", "rows.jsonl").code == 0
     assert "name a file to write" in cli("runs", "export", "last").err
     assert "debates" not in json.loads((files / "rows.jsonl").read_text().splitlines()[0])
 

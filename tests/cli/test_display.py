@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import pytest
 from rich.console import Console
 
-from textevolve.cli.display import Pace, Progress
+from textevolve.cli.display import Progress
 from textevolve.cli.runs import report_runs, run_data
 from textevolve.debate.candidate_order import draw_labels, place_candidates
 from textevolve.debate.profile import Agent, Profile, load_profile, override
@@ -361,17 +361,6 @@ def test_batch_progress_counts_without_a_terminal() -> None:
     )
     assert "calls/s" in lines[0]
     assert lines[1].endswith("left")
-
-
-def test_pace_follows_the_present() -> None:
-    pace = Pace(0.0, memory=10)
-    assert pace.rate(0.0) == 0
-    for second in range(1, 101):
-        pace.note(float(second))
-    assert pace.rate(100.0) == pytest.approx(1.0, rel=0.06)
-    for tenth in range(1, 1001):
-        pace.note(100 + tenth / 10)
-    assert pace.rate(200.0) == pytest.approx(10.0, rel=0.06)
 
 
 def test_what_is_printed_beside_the_bar_of_a_terminal_goes_where_it_is_to_go(

@@ -685,19 +685,13 @@ WORK = {
                 },
             ),
             "store": _group(
-                "Copy, check and measure the database that keeps everything.",
+                "Copy and check the database that keeps everything.",
                 {
                     "copy": _command(
                         "config:copy_database",
                         "Copy a store into a new one, and compare both; a broken copy resumes.",
                         "config store copy runs.db copy.db",
                         "config store copy runs.db postgresql://ann@db.example.org/texts",
-                    ),
-                    "stats": _command(
-                        "config:measure_store",
-                        "Tell how much a store holds.",
-                        "config store stats",
-                        "config store stats --json",
                     ),
                     "vacuum": _command(
                         "config:vacuum_store",

@@ -166,24 +166,6 @@ def copy_database(
     typer.echo(f"{second}: has all that is in {first}\n{rows or 'nothing'}\nSHA-256 {copied.hash}")
 
 
-def measure_store(as_json: OneObject = False, store: options.StoreFile = None) -> None:
-    """Tell how much a store holds, and what it takes."""
-    settings, _ = read_settings({"store": store})
-    found = upkeep.read_stats(settings.store)
-    cases = found.rows["cases"]
-    if as_json:
-        each = found.bytes / cases if cases else None
-        print_json({"store": str(settings.store), **asdict(found), "bytes_a_case": each})
-        return
-    free = f", {found.free / 1e6:.1f} MB of them free" if found.free else ""
-    each = f", {found.bytes / cases / 1e3:.1f} kB a case" if cases else ""
-    typer.echo(f"{settings.store}: {found.engine}, schema {found.revision}")
-    typer.echo(f"size: {found.bytes / 1e6:.1f} MB{free}{each}")
-    typer.echo("runs: " + (", ".join(f"{n:,} {state}" for state, n in found.runs.items()) or "0"))
-    rows = ", ".join(f"{number:,} {kind}" for kind, number in found.rows.items() if number)
-    typer.echo(f"rows: {rows or 'none'}")
-
-
 def vacuum_store(as_json: OneObject = False, store: options.StoreFile = None) -> None:
     """Give back the room that nothing needs any more, such as that of removed runs."""
     settings, _ = read_settings({"store": store})

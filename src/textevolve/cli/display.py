@@ -70,7 +70,7 @@ class Progress:
         self._note, self._every = note, SLOW_EVERY if note else every
         self._began = clock()
         self._printed = -math.inf if note else self._began
-        self._spent, self._slow, self._cases = Spent(), Slowness(), Pace(self._began)
+        self._spent, self._slow, self._asked = Spent(), Slowness(), 0
         self._step, self._retry, self._retried = "", "", -math.inf
         self._live: Live | None = None
         self._spinner = Spinner("dots")
@@ -116,8 +116,8 @@ class Progress:
         """Count one more record by how it ended."""
         now = self.clock()
         self.counts[status] = self.counts.get(status, 0) + 1
-        if self._spent.usage.calls or not self._spent.replayed:
-            self._cases.note(now)  # replayed cases say nothing about the rest
+        # Replayed cases say nothing about the rest.
+        self._asked += bool(self._spent.usage.calls or not self._spent.replayed)
         self._print_line(now)
 
     def _take_retry(self, event: CallRetried, now: float) -> None:
@@ -139,11 +139,11 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """The time left by the recent pace; None while there is none."""
-        rate = self._cases.rate(self.clock())
-        if self.total is None or rate <= 0:
+        """The time left by the pace so far; None while there is none."""
+        if self.total is None or not self._asked:
             return None
-        return (self.total - sum(self.counts.values())) / rate
+        passed = self.clock() - self._began
+        return (self.total - sum(self.counts.values())) * passed / self._asked
 
     def line(self, *, final: bool = False) -> str:
         """Everything in one line of plain text."""
@@ -278,28 +278,3 @@ class Slowness:
         name = f"batch job {next(iter(self._jobs))}"
         which = name if len(self._jobs) == 1 else f"{len(self._jobs)} batch jobs"
         return f"waiting for {which}: {done:,} of {total:,} done, polled {ago} ago"
-
-
-class Pace:
-    """A rate that follows the present: an event of `memory` seconds ago weighs 1/e.
-
-    From the start on it is unbiased, since the time that has passed is weighed likewise.
-    """
-
-    def __init__(self, now: float, memory: float = 60.0) -> None:
-        self.memory = memory
-        self._last = now
-        self._amount = self._time = 0.0
-
-    def note(self, now: float) -> None:
-        self.rate(now)
-        self._amount += 1
-
-    def rate(self, now: float) -> float:
-        """Events a second; 0 as long as there was none."""
-        passed = max(0.0, now - self._last)
-        decay = math.exp(-passed / self.memory)
-        self._amount *= decay
-        self._time = self._time * decay + self.memory * (1 - decay)
-        self._last = max(now, self._last)
-        return self._amount / self._time if self._time > 0 else 0.0

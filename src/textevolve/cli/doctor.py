@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,11 +14,9 @@ import typer
 
 from textevolve.engine import sync
 from textevolve.errors import TextEvolveError
-from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.discovery import EndpointCapabilities, probe_endpoint
 from textevolve.llm.opening import open_client
-from textevolve.llm.providers import POOL, find_key, known_providers, resolve
-from textevolve.llm.weights import list_weights, weights_state
+from textevolve.llm.providers import find_key, known_providers, resolve
 from textevolve.patches import list_patches
 from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import open_store
@@ -33,7 +30,7 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
-    """Check settings, keys, store and weights, and try what the endpoints can do.
+    """Check settings, keys and store, and try what the endpoints can do.
 
     Asks each endpoint at most ten short questions, which are not kept.
     """
@@ -42,11 +39,7 @@ def doctor(
         "settings": {name: str(getattr(settings, name)) for name in sources},
         "keys": _find_keys(settings),
         "store": _attempt(partial(_check_store, settings)),
-        "optional packages": _find_packages(),
         "patches": _find_patches(),
-        "weights": {row.name: row.state for row in list_weights(settings)},
-        "embedder": _attempt(partial(_find_embedder, settings)),
-        "pools": {n: _attempt(partial(_find_pool, settings, n)) for n in settings.pools},
         "models": sync.run(_try_models(settings, models or [])),
     }
     if as_json:
@@ -90,29 +83,6 @@ def _check_store(settings: Settings) -> str:
     return f"{settings.store}: {runs} runs{size}"
 
 
-EXTRAS = (
-    ("xllamacpp", "local"),
-    ("gguf", "local"),
-    ("onnxruntime", "memory"),
-    ("tokenizers", "memory"),
-    ("pyarrow", "parquet"),
-    ("keyring", "keyring"),
-    ("ppi-python", "ppi"),
-    ("fastapi", "server"),
-)
-"""Optional packages, each with the extra that brings it."""
-
-
-def _find_packages() -> dict[str, str]:
-    found: dict[str, str] = {}
-    for package, extra in EXTRAS:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = f'not installed: pip install "textevolve[{extra}]"'
-    return found
-
-
 def _find_patches() -> dict[str, str]:
     """Changes to other packages that are registered, and where each stands."""
     try:
@@ -124,18 +94,6 @@ def _find_patches() -> dict[str, str]:
         + f", {one.patch.target}: {one.note or one.patch.why}"
         for one in found
     }
-
-
-def _find_embedder(settings: Settings) -> str:
-    """What embeds memories, and whether it is here; an endpoint is not asked."""
-    spec = settings.embedder
-    weights = embedder_of(spec)
-    if weights is not None:
-        state = weights_state(weights, settings.weights_folder)
-        hint = "" if state in ("checked", "not checked") else ", is fetched at its first use"
-        return f"{spec} ({state}{hint})"
-    resolve(spec, settings)
-    return f"{spec} (an endpoint; `textevolve doctor {spec}` tries it)"
 
 
 async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, Any]]:
@@ -162,13 +120,6 @@ async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, A
     return tried
 
 
-def _find_pool(settings: Settings, name: str) -> str:
-    """The members of a pool with their weights; none is asked."""
-    resolve(f"{POOL}/{name}", settings)
-    members = settings.pools[name].members
-    return ", ".join(f"{one.model} (weight {one.weight:g})" for one in members)
-
-
 def _describe(found: EndpointCapabilities) -> dict[str, Any]:
     return {
         "answers": found.answers.value,
@@ -186,13 +137,12 @@ _SIGNS = {True: "yes", False: "no", None: "unknown"}
 
 
 def _print(report: dict[str, Any]) -> None:
-    for title in ("settings", "keys", "optional packages", "patches", "weights", "pools"):
+    for title in ("settings", "keys", "patches"):
         typer.echo(f"{title}:")
         for name, value in report[title].items():
             typer.echo(f"  {name:24} {value}")
         if not report[title]:
             typer.echo("  none" if title != "settings" else "  the defaults")
-    typer.echo(f"embedder:\n  {report['embedder']}")
     typer.echo(f"store:\n  {report['store']}")
     typer.echo("models:")
     for row in report["models"]:

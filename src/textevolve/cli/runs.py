@@ -170,20 +170,16 @@ def export(
             " is standard output."
         ),
     ] = None,
-    more: Annotated[
-        list[str] | None, typer.Option("--output", "-o", help="The same, as an option.")
-    ] = None,
     server: options.ServerAddress = None,
     store: options.StoreFile = None,
 ) -> None:
     """Write a run's results to files: tables, JSON, or pages that open from disk."""
-    outputs = [*(output or ()), *(more or ())]
-    if not outputs:
+    if not output:
         raise InputError("name a file to write, such as results.csv")
     settings, opened = _open(store, server, run)
     with opened:
         record, _ = _get_whole(opened, run)
-        export_run(opened, record, settings, outputs)
+        export_run(opened, record, settings, output)
 
 
 def export_run(store: Store, run: RunRecord, settings: Settings, outputs: Sequence[str]) -> None:

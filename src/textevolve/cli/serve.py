@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import closing, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,14 +23,6 @@ from textevolve.wiring import choose_model
 
 if TYPE_CHECKING:
     from textevolve.server.decisions.serving import Serving
-
-EXAMPLE: dict[str, Any] = {
-    "model": "jev-latest",
-    "state": {"input": "What is 2 + 2?", "output": "4"},
-    "questions": {"right": {"type": "noul", "instructions": "Is the output right?"}},
-}
-
-CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Name three fjords."}]}
 
 
 def _serve(**given: Any) -> None:
@@ -69,15 +60,6 @@ def _announce(serving: Serving, url: str) -> None:
         say(f"  {alias} is {served}")
     say(f"  pages: {url}/runs")
     say(_say_protection(serving.options))
-    key = serving.options.key_env
-    header = f' -H "Authorization: Bearer ${key}"' if key else ""
-    path, example = "systemone", EXAMPLE
-    if not serving.options.judge and serving.deciders:
-        path, example = "chat/completions", {**CHAT, "model": next(iter(serving.deciders))}
-    say(
-        f"try: curl {url}/v1/{path} -H 'Content-Type: application/json'{header}"
-        f" -d '{json.dumps(example)}'"
-    )
 
 
 def _say_protection(options: ServerOptions) -> str:

@@ -124,23 +124,35 @@ def text_similarity(one: str, other: str) -> float:
     return SequenceMatcher(None, ours, theirs, autojunk=False).ratio()
 
 
-NEAR_COPY = 0.98
-SHORTEST, LONGEST, LEEWAY = 0.2, 4.0, 1500
-"""A refined input is degenerate when it is nearly the last one, or shorter or longer by these
-factors (with so many characters more for a short one)."""
+NEAR_COPY = 0.998
+"""Similarity to the attempt before from which one counts as a copy; a word put into a text of two
+hundred is a change."""
+
+SHRUNK, GROWN = 0.1, 10.0
+"""A revision of less or more than so many times the length before is absurd."""
+
+LONGEST = 100_000
+"""Characters above which a first attempt is absurdly long."""
 
 
-def tell_degenerate(text: str, before: str) -> str:
-    """Why a refined input cannot be one; empty where it can."""
-    if "\0" in text:
+def notice_degenerate(output: str, previous: str | None) -> str | None:
+    """Return what is wrong with an output by length and similarity alone; None if nothing is."""
+    if not output.strip():
+        return "empty"
+    if "\0" in output:
         return "it holds a NUL character"
-    if len(text) < SHORTEST * len(before):
-        return f"absurdly short: {len(text)} characters after {len(before)}"
-    if len(text) > LONGEST * len(before) + LEEWAY:
-        return f"absurdly long: {len(text)} characters after {len(before)}"
-    if text_similarity(text, before) >= NEAR_COPY:
-        return "nearly a copy of the input before"
-    return ""
+    if previous is None:
+        return f"longer than {LONGEST:,} characters" if len(output) > LONGEST else None
+    ratio = len(output) / len(previous)
+    if ratio < SHRUNK:
+        return f"absurdly short: {len(output)} characters after {len(previous)}"
+    if ratio > GROWN and len(output) > 2000:
+        return f"absurdly long: {len(output):,} characters after {len(previous):,}"
+    ours, theirs = output.casefold().split(), previous.casefold().split()
+    same_end = ours[WORDS_COMPARED:] == theirs[WORDS_COMPARED:]
+    if same_end and text_similarity(output, previous) >= NEAR_COPY:
+        return "a near copy of the attempt before"
+    return None
 
 
 MOST_INSTRUCTIONS = 10

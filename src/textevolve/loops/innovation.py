@@ -40,8 +40,8 @@ from textevolve.loops.attempt import (
     StopReason,
     ask_judge,
     instructions_of,
+    notice_degenerate,
     outcome_of,
-    tell_degenerate,
     text_similarity,
     within_time,
 )
@@ -345,7 +345,7 @@ async def _attempt(work: _Work, iteration: int, best: RefinedInput) -> RefinedIn
     for again in (False, True):
         try:
             refined = await _refine(work, iteration, best, again=again)
-            fault = tell_degenerate(refined, before)
+            fault = notice_degenerate(refined, before)
         except CallError as error:
             refined, fault = None, str(error)
         if refined is not None and not fault:

@@ -42,12 +42,12 @@ from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import (
     TIME_IS_UP,
-    WORDS_COMPARED,
     Attempt,
     Generator,
     Made,
     StopReason,
     instructions_of,
+    notice_degenerate,
     outcome_of,
     text_similarity,
     within_time,
@@ -107,17 +107,6 @@ def fails_gate(attempt: Attempt) -> bool:
     return isinstance(outcome, EvaluationResult) and bool(outcome.metadata.get(FAILED_GATES))
 
 
-NEAR_COPY = 0.998
-"""Similarity to the attempt before from which one counts as a copy; a word put into a text of two
-hundred is a change."""
-
-SHRUNK, GROWN = 0.1, 10.0
-"""A revision of less or more than so many times the length before is absurd."""
-
-LONGEST = 100_000
-"""Characters above which a first attempt is absurdly long."""
-
-
 class Stopping(Frozen):
     """When to stop.
 
@@ -166,24 +155,6 @@ class Stopping(Frozen):
         turned = (two - one) * (three - two) < 0
         gained = three - max(scores[:-1]) >= self.min_improvement > 0
         return turned and pvariance(scores[-3:]) > self.oscillation_limit and not gained
-
-
-def notice_degenerate(output: str, previous: str | None) -> str | None:
-    """What is wrong with an output as an attempt, by length and similarity alone; None: nothing."""
-    if not output.strip():
-        return "empty"
-    if previous is None:
-        return f"longer than {LONGEST:,} characters" if len(output) > LONGEST else None
-    ratio = len(output) / len(previous)
-    if ratio < SHRUNK:
-        return f"absurdly short: {len(output)} characters after {len(previous)}"
-    if ratio > GROWN and len(output) > 1000:
-        return f"absurdly long: {len(output):,} characters after {len(previous):,}"
-    ours, theirs = output.casefold().split(), previous.casefold().split()
-    same_end = ours[WORDS_COMPARED:] == theirs[WORDS_COMPARED:]
-    if same_end and text_similarity(output, previous) >= NEAR_COPY:
-        return "a near copy of the attempt before"
-    return None
 
 
 TEMPERATURE = 0.7
