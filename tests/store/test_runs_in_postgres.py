@@ -153,7 +153,6 @@ def test_no_password_is_shown_or_kept(cli, cases, model, postgres, postgres_name
         cli(*evaluate(model, "--store", there, "-o", "out.html", "-o", "out.json")),
         cli("runs", "list", "--store", there),
         cli("runs", "show", "--store", there),
-        cli("config", "store", "stats", "--store", there),
         cli("config", "store", "check", "--store", there, "--json"),
         cli("config"),
         cli("runs", "list", "--store", there.replace(postgres_name, "nowhere")),
