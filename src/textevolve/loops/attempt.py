@@ -135,14 +135,14 @@ LONGEST = 100_000
 """Characters above which a first attempt is absurdly long."""
 
 
-def notice_degenerate(output: str, previous: str | None) -> str | None:
-    """Return what is wrong with an output by length and similarity alone; None if nothing is."""
+def notice_degenerate(output: str, previous: str | None) -> str:
+    """Return what is wrong with an output by length and similarity alone; empty if nothing is."""
     if not output.strip():
         return "empty"
     if "\0" in output:
         return "it holds a NUL character"
     if previous is None:
-        return f"longer than {LONGEST:,} characters" if len(output) > LONGEST else None
+        return f"longer than {LONGEST:,} characters" if len(output) > LONGEST else ""
     ratio = len(output) / len(previous)
     if ratio < SHRUNK:
         return f"absurdly short: {len(output)} characters after {len(previous)}"
@@ -152,7 +152,7 @@ def notice_degenerate(output: str, previous: str | None) -> str | None:
     same_end = ours[WORDS_COMPARED:] == theirs[WORDS_COMPARED:]
     if same_end and text_similarity(output, previous) >= NEAR_COPY:
         return "a near copy of the attempt before"
-    return None
+    return ""
 
 
 MOST_INSTRUCTIONS = 10

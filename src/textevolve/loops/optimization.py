@@ -442,7 +442,7 @@ class _Loop:
             self._set(notes=(*self.draft.notes, f"degenerate ({wrong}), asked for again"))
             again = await self._ask_generator(ground, RETRY_TEMPERATURE)
             still = notice_degenerate(again, previous) if isinstance(again, str) else again.reason
-            if still is None:
+            if not still:
                 text = again
             else:
                 self._set(notes=(*self.draft.notes, f"the second was no better ({still})"))
