@@ -468,7 +468,6 @@ def test_without_threads_every_evaluation_still_has_an_outcome(monkeypatch):
 
 def test_threads_end_when_there_is_nothing_to_do(monkeypatch):
     monkeypatch.setattr(background, "NAPS", 1)
-    monkeypatch.setattr(background, "IDLE", 0.01)
     monitor = Monitor([Says("fine", FINE), SaysLater("later", FINE)])
     for _ in range(3):
         run_nodes(monitor, 2)
@@ -482,7 +481,6 @@ def test_threads_end_when_there_is_nothing_to_do(monkeypatch):
 
 def test_a_monitor_that_nobody_holds_ends_its_threads(monkeypatch):
     monkeypatch.setattr(background, "NAPS", 1)
-    monkeypatch.setattr(background, "IDLE", 0.01)
     judge(SaysLater("later", FINE))  # the event loop is shared by all monitors, and stays
     before = set(threading.enumerate())
     monitor = Monitor([Says("fine", FINE), SaysLater("later", FINE)])

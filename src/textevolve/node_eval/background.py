@@ -1,8 +1,8 @@
 """Run evaluators beside the agent: two queues with worker threads, time limits, and waiting.
 
 Quick evaluators run on one thread, one after another; those that take long run side by side. Async
-ones share one event loop, which a thread of the second kind waits for. An evaluator that hangs
-cannot be stopped: its thread is left behind, and another takes its place.
+ones share one event loop, for which their thread waits. An evaluator that hangs cannot be stopped:
+its thread is left behind, and another takes its place.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from math import inf
 from time import monotonic
 from typing import Any, cast
 
+from textevolve.engine.sync import BackgroundLoop
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.evaluators import (
     ERROR_KEPT,
@@ -37,24 +39,19 @@ from textevolve.node_eval.snapshots import SnapshotLimits
 
 NAP, NAPS = 0.01, 50
 """An idle thread looks for work by itself so many times, so that the agent need not wake it for
-each node; then it sleeps until it is woken."""
-
-IDLE = 5.0
-"""Seconds without work after which a thread ends."""
+each node; then it ends."""
 
 GRACE = 1.0
 """Seconds by which an async evaluator may overrun its time limit before its loop is left behind."""
 
 WATCH = 0.05
-"""Seconds between two looks for evaluators that hang."""
+"""Seconds between two looks for evaluators that hang, while somebody waits."""
 
 EXIT_WAIT = 5.0
 """Seconds for which the end of the program waits for unfinished evaluations."""
 
 MOST_HANGS = 3
 """An evaluator that hung so many times is left out."""
-
-LEFT_OUT = Failure("skipped", f"left out: it gave no answer {MOST_HANGS} times")
 
 log = logging.getLogger("textevolve.node_eval")
 Evaluators = tuple[NodeEvaluator, ...]
@@ -67,13 +64,12 @@ evaluating: ContextVar[bool] = ContextVar("evaluating", default=False)
 class EvaluatorTask:
     """Evaluators to run on a node, one after another; those that have ended are removed.
 
-    `awaitable`: the result of the first of them, if it is yet to be awaited. `started`: when the
-    first began, on the monotonic clock. `future`: its work on the event loop, while it is awaited.
+    `started`: when the first began, on the monotonic clock. `future`: its work on the event loop,
+    while it is awaited.
     """
 
     job: EvaluationJob
     evaluators: list[NodeEvaluator]
-    awaitable: Awaitable[object] | None = None
     started: float = 0.0
     future: Future[NodeOutcome] | None = None
 
@@ -89,7 +85,6 @@ class Lane:
         self.workers: dict[object, EvaluatorTask | None] = {}
         self.news = threading.Condition(lock)
         self._run_task, self._threads = run, threads
-        self._asleep = False
 
     def start(self) -> None:
         """Let a thread take what is queued.
@@ -105,8 +100,6 @@ class Lane:
             )
             thread.start()
             self.workers[worker] = None
-        elif self._asleep:
-            self.news.notify()
 
     def _work(self, worker: object) -> None:
         evaluating.set(True)
@@ -116,10 +109,9 @@ class Lane:
     def _take(self, worker: object) -> EvaluatorTask | None:
         """Return the next task; None if the thread is to end: it was idle, or was given up on."""
         with self.news:
-            for pause in (0.0, *[NAP] * NAPS, IDLE):
+            for pause in (0.0, *[NAP] * NAPS):
                 if pause and worker in self.workers:
                     self.workers[worker] = None
-                    self._asleep = pause == IDLE
                     self.news.wait(pause)
                 if worker not in self.workers:
                     return None
@@ -132,8 +124,6 @@ class Lane:
 
     def close(self) -> None:
         """Let the threads end after what they do now."""
-        for task in self.queue:
-            discard(task.awaitable)
         for task in self.workers.values():
             if task is not None and task.future is not None:
                 task.future.cancel()
@@ -142,40 +132,22 @@ class Lane:
         self.news.notify_all()
 
 
-def discard(awaitable: object) -> None:
-    """Close a coroutine that nobody will await."""
-    if inspect.iscoroutine(awaitable):
-        awaitable.close()
-
-
 class SharedLoop:
     """One event loop for all async evaluators, so that a session or client which one of them opened
     stays usable for it. A loop that an evaluator blocks is left behind for a new one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: BackgroundLoop | None = None
 
     def submit(self, work: Any) -> Future[NodeOutcome]:
         with self._lock:
-            if self._loop is None:
-                runner = asyncio.Runner()
-                self._loop = runner.get_loop()
-                threading.Thread(
-                    target=_run_loop, args=(runner,), name="textevolve-nodes-loop", daemon=True
-                ).start()
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._loop = self._loop or BackgroundLoop()
+            return self._loop.submit(work)
 
     def leave(self) -> None:
         with self._lock:
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._loop.stop)
             self._loop = None
-
-
-def _run_loop(runner: asyncio.Runner) -> None:
-    with runner:
-        runner.get_loop().run_forever()
 
 
 _shared_loop = SharedLoop()
@@ -203,13 +175,13 @@ class Background:
         self.lock = threading.RLock()
         self.unfinished: set[EvaluationJob] = set()
         self._changed = threading.Condition(self.lock)
-        self._waiters = 0
         self._quick = Lane(self._run, self.lock, 1)
         self._slow = Lane(self._run, self.lock, self.concurrency)
-        self._watched = False
 
     def put(self, job: EvaluationJob, quick: Evaluators, slow: Evaluators) -> None:
         """Take a node in. Evaluations that find no place are recorded as skipped."""
+        if self._quick.queue or self._slow.queue:
+            self._give_up_overdue()
         with self.lock:
             if self._closed:
                 self._skip(job, quick + slow, "the monitor is closed")
@@ -224,7 +196,6 @@ class Background:
                 self._queue(self._quick, EvaluatorTask(job, list(quick)))
             for evaluator in slow:
                 self._queue(self._slow, EvaluatorTask(job, [evaluator]))
-            self._watch()
 
     def _admit(self, job: EvaluationJob, lane: Lane, evaluators: Evaluators) -> Evaluators:
         waiting = len(lane.queue) if evaluators else 0
@@ -243,7 +214,6 @@ class Background:
             lane.start()
         except RuntimeError as error:  # no more threads, or the interpreter is ending
             lane.queue.remove(task)
-            discard(task.awaitable)
             for evaluator in task.evaluators:
                 self.settle(task.job, evaluator, Failure("failed", f"no thread: {error}"))
 
@@ -255,32 +225,22 @@ class Background:
         """Run the evaluators of a task, on one of the lane's threads."""
         while task.evaluators:
             evaluator = task.evaluators[0]
-            outcome = self._evaluate(task, evaluator, waits=lane is self._slow)
-            ended = isinstance(outcome, (EvaluationResult, Failure))
+            outcome = self._evaluate(task, evaluator)
             with self.lock:
                 if lane.workers.get(worker) is not task:  # given up on meanwhile, or closed
-                    discard(outcome)
                     return
                 del task.evaluators[0]
                 task.started = monotonic()
-                if not ended:
-                    self._queue(self._slow, EvaluatorTask(task.job, [evaluator], outcome))
-            if ended:
-                self.settle(task.job, evaluator, outcome)
+            self.settle(task.job, evaluator, outcome)
 
-    def _evaluate(
-        self, task: EvaluatorTask, evaluator: NodeEvaluator, *, waits: bool
-    ) -> NodeOutcome | Awaitable[object]:
-        """Return the outcome, or an awaitable of it unless this thread `waits` for it."""
+    def _evaluate(self, task: EvaluatorTask, evaluator: NodeEvaluator) -> NodeOutcome:
         if self._hangs[evaluator.name] >= MOST_HANGS:
-            discard(task.awaitable)
-            return LEFT_OUT
+            return Failure("skipped", f"left out: it gave no answer {MOST_HANGS} times")
         try:
-            made: Any = task.awaitable or evaluator.evaluate(task.job.see())
+            made: Any = evaluator.evaluate(task.job.see())
             if type(made) is EvaluationResult or not inspect.isawaitable(made):
                 return check_outcome(made, self.limits)
-            awaitable = cast("Awaitable[object]", made)
-            return self._await(task, evaluator, awaitable) if waits else awaitable
+            return self._await(task, evaluator, cast("Awaitable[object]", made))
         except BaseException as error:  # noqa: BLE001  an evaluator may raise anything
             return as_failure(error)
 
@@ -291,11 +251,18 @@ class Background:
             with self.lock:
                 if self._closed:
                     return Failure("skipped", "the monitor is closed")
-                task.started = monotonic()
+                task.started = inf  # the time is kept here
                 task.future = _shared_loop.submit(self._ask(evaluator, awaitable))
-            return task.future.result()
+            return task.future.result(self.limit_of(evaluator) + GRACE)
+        except TimeoutError:  # the loop is blocked, else the work would have been cancelled
+            _shared_loop.leave()
+            self._hangs[evaluator.name] += 1
+            return self._no_answer(evaluator)
         finally:
-            discard(awaitable)  # where it was never begun
+            task.future = None
+            if inspect.iscoroutine(awaitable):
+                with suppress(ValueError):  # it runs still
+                    awaitable.close()  # where it was never begun
 
     async def _ask(self, evaluator: NodeEvaluator, awaitable: Awaitable[object]) -> NodeOutcome:
         evaluating.set(True)
@@ -306,14 +273,7 @@ class Background:
         except BaseException as error:  # noqa: BLE001  an evaluator may raise anything
             return self._no_answer(evaluator) if limit.expired() else as_failure(error)
 
-    def settle(
-        self,
-        job: EvaluationJob,
-        evaluator: NodeEvaluator,
-        outcome: NodeOutcome,
-        *,
-        hung: bool = False,
-    ) -> None:
+    def settle(self, job: EvaluationJob, evaluator: NodeEvaluator, outcome: NodeOutcome) -> None:
         """Record an evaluator's first outcome; one that was given up on may still bring another."""
         failure = outcome if isinstance(outcome, Failure) and outcome.kind == "failed" else None
         if failure and id(evaluator) in job.missing:
@@ -327,11 +287,9 @@ class Background:
                 return
             _record(job, evaluator, outcome)
             self.failed += failure is not None
-            self._hangs[evaluator.name] += hung
             if not job.missing:
                 self.unfinished.discard(job)
-            if self._waiters:
-                self._changed.notify_all()
+            self._changed.notify_all()
 
     def limit_of(self, evaluator: NodeEvaluator) -> float:
         return getattr(evaluator, "timeout", None) or self.timeout
@@ -339,67 +297,51 @@ class Background:
     def _no_answer(self, evaluator: NodeEvaluator) -> Failure:
         return Failure("failed", f"no answer within {self.limit_of(evaluator):g} s")
 
-    # What hangs.
+    def _give_up_overdue(self) -> None:
+        """Settle evaluators that hang: looked for where somebody waits, or more nodes come."""
+        with self.lock:
+            overdue = [*self._leave_behind(self._quick), *self._leave_behind(self._slow)]
+        for job, evaluator in overdue:
+            self._hangs[evaluator.name] += 1
+            self.settle(job, evaluator, self._no_answer(evaluator))
 
-    def _watch(self) -> None:
-        """Look for evaluators that hang as long as a node is unfinished; with the lock held."""
-        if not self._watched:
-            with suppress(RuntimeError):  # the interpreter is ending
-                threading.Thread(
-                    target=self._watch_over, name="textevolve-watch", daemon=True
-                ).start()
-                self._watched = True
-
-    def _watch_over(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait(WATCH)
-                if not self.unfinished:
-                    self._watched = False
-                    return
-                overdue = [*self._give_up(self._quick), *self._give_up(self._slow)]
-            for job, evaluator in overdue:
-                self.settle(job, evaluator, self._no_answer(evaluator), hung=True)
-
-    def _give_up(self, lane: Lane) -> Iterator[tuple[EvaluationJob, NodeEvaluator]]:
-        """Leave behind the threads whose evaluator is overdue; others do what they had left."""
+    def _leave_behind(self, lane: Lane) -> Iterator[tuple[EvaluationJob, NodeEvaluator]]:
+        """Leave the threads whose evaluator is overdue; others do what they had left."""
         for worker, task in list(lane.workers.items()):
             if task is None or not task.evaluators:
                 continue
             evaluator = task.evaluators[0]
-            grace = GRACE if task.future else 0.0
-            if monotonic() - task.started <= self.limit_of(evaluator) + grace:
+            if monotonic() - task.started <= self.limit_of(evaluator):
                 continue
             del lane.workers[worker], task.evaluators[0]
-            if task.future is not None:  # its loop is blocked, else it would have been cancelled
-                _shared_loop.leave()
             if task.evaluators:
                 lane.queue.appendleft(task)
             with suppress(RuntimeError):
                 lane.start()
             yield task.job, evaluator
 
-    # Waiting.
-
     def wait(self, done: Callable[[], bool], timeout: float | None) -> bool:
         """Whether `done` came true within the seconds; it is called with each outcome."""
-        if evaluating.get():  # an evaluator that waits for evaluators would wait for itself
-            return done()
-        with self._changed:
-            self._waiters += 1
-            self._quick.news.notify()
-            try:
-                return self._changed.wait_for(done, timeout)
-            finally:
-                self._waiters -= 1
+        until = inf if timeout is None else monotonic() + timeout
+        while not done():
+            left = until - monotonic()
+            if evaluating.get() or left <= 0:  # an evaluator would wait for itself
+                return False
+            with self._changed:
+                self._quick.news.notify()
+                if not done():
+                    self._changed.wait(min(WATCH, left))
+            self._give_up_overdue()
+        return True
 
     async def wait_async(self, done: Callable[[], bool], timeout: float | None) -> bool:
         """As `wait`, while the event loop goes on."""
-        until = None if timeout is None else monotonic() + timeout
+        until = inf if timeout is None else monotonic() + timeout
         pause = 0.0005
         while not done():
-            if evaluating.get() or (until is not None and monotonic() >= until):
+            if evaluating.get() or monotonic() >= until:
                 return False
+            self._give_up_overdue()
             with self.lock:
                 self._quick.news.notify()
             await asyncio.sleep(pause)
