@@ -260,7 +260,6 @@ def test_spans_that_are_broken_are_named_and_the_rest_is_read(read):
         {**chat("y"), "startTimeUnixNano": "now"},
         {**chat("y"), "endTimeUnixNano": "9" * 400},
         {**chat("y"), "startTimeUnixNano": "-1"},
-        {k: v for k, v in chat("z").items() if k != "endTimeUnixNano"},
         "no span",
         chat("good", name="other"),
     ]
@@ -270,7 +269,7 @@ def test_spans_that_are_broken_are_named_and_the_rest_is_read(read):
     for said, fault in zip(
         (
             *("ends before", "traceId", "startTimeUnixNano", "endTimeUnixNano"),
-            *("startTimeUnixNano", "endTimeUnixNano", "valid dictionary", "the id good"),
+            *("startTimeUnixNano", "dictionary", "the id good"),
         ),
         reading.faults,
         strict=True,

@@ -10,20 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import lru_cache
-from typing import Annotated, Any, cast
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
-from pydantic import (
-    AliasChoices,
-    AliasGenerator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
-from pydantic.alias_generators import to_camel, to_snake
+from google.protobuf.json_format import ParseDict, ParseError
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from textevolve.errors import InputError
 from textevolve.node_eval.episodes import Reading
@@ -35,112 +28,94 @@ Lines = Iterable[tuple[str, str]]
 OURS = "gen_ai."
 """Logs of other names are an application's own, and hold no messages of a model."""
 
+NAMES = {
+    "resourceSpans": "resource_spans",
+    "resourceLogs": "resource_logs",
+    "resourceMetrics": "resource_metrics",
+    "scopeSpans": "scope_spans",
+    "scopeLogs": "scope_logs",
+    "logRecords": "log_records",
+    "traceId": "trace_id",
+    "spanId": "span_id",
+    "parentSpanId": "parent_span_id",
+}
+"""Names in JSON, and those of the protocol's files."""
+
 SIGNALS = ("resourceSpans", "resourceLogs", "resourceMetrics")
-MOST_LEVELS = 40
+Event = tuple[str, dict[str, Any]]
+"""A name with its attributes."""
 
 
-def _read_value(raw: Any, depth: int = 0) -> Any:
-    """Take a value out of OTLP's wrapping; None where it has none that can be read."""
-    if not isinstance(raw, dict) or depth > MOST_LEVELS:
-        return None
-    for name, value in cast(dict[str, Any], raw).items():
-        match name.removesuffix("Value").removesuffix("_value"):
-            case "string" | "bool" | "bytes":
-                return value
-            case "int":
-                return int(value)
-            case "double":
-                return float(value)
-            case "array":
-                return [_read_value(part, depth + 1) for part in _items(value, "values") or ()]
-            case "kvlist":
-                return _read_pairs(_items(value, "values"), depth + 1)
-            case _:
-                pass
-    return None
+@dataclass(frozen=True)
+class Span:
+    """Times are nanoseconds since 1970. `status`: what is said of a span that failed; None where it
+    did not."""
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str
+    name: str
+    start: int
+    end: int
+    attributes: dict[str, Any]
+    events: tuple[Event, ...]
+    status: str | None
 
 
-def _read_pairs(pairs: Any, depth: int = 0) -> dict[str, Any]:
-    return {pair["key"]: _read_value(pair.get("value"), depth) for pair in pairs or ()}
+@dataclass(frozen=True)
+class Log:
+    """The ids are empty where it was written in no span; `time` is 0 where it has none."""
+
+    trace_id: str
+    span_id: str
+    time: int
+    event: Event
 
 
-def _read_events(events: Any) -> list[tuple[str, dict[str, Any]]]:
-    return [(event.get("name") or "", _read_pairs(event.get("attributes"))) for event in events]
+def _read_value(value: Any) -> Any:
+    """Take a value out of OTLP's wrapping; None where it has none."""
+    match value.WhichOneof("value"):
+        case None:
+            return None
+        case "array_value":
+            return [_read_value(part) for part in value.array_value.values]
+        case "kvlist_value":
+            return _read_pairs(value.kvlist_value.values)
+        case kind:
+            return getattr(value, kind)
 
 
-def _read_status(status: Any) -> str | None:
-    """Return what is said of a span that failed; None where it did not."""
-    if status.get("code") not in (2, "2", "STATUS_CODE_ERROR"):
-        return None
-    return status.get("message") or ""
+def _read_pairs(pairs: Any) -> dict[str, Any]:
+    return {pair.key: _read_value(pair.value) for pair in pairs}
 
 
-def _read_body(raw: Any) -> dict[str, Any]:
-    body: Any = _read_value(raw)
+def _read_span(raw: dict[str, Any], ids: list[str]) -> Span:
+    span: Any = ParseDict(raw, SpanMessage(), ignore_unknown_fields=True)
+    trace_id, span_id, parent = ids
+    if not trace_id or not span_id:
+        raise ParseError("it has no traceId or no spanId")
+    start, end = span.start_time_unix_nano, span.end_time_unix_nano
+    if end < start:
+        raise ParseError("it ends before it starts")
+    events = tuple((event.name, _read_pairs(event.attributes)) for event in span.events)
+    failed = span.status.code == Status.STATUS_CODE_ERROR
+    status = span.status.message if failed else None
+    attributes = _read_pairs(span.attributes)
+    return Span(trace_id, span_id, parent, span.name, start, end, attributes, events, status)
+
+
+def _read_log(raw: dict[str, Any], ids: list[str]) -> Log:
+    log: Any = ParseDict(raw, LogRecord(), ignore_unknown_fields=True)
+    body = _read_value(log.body)
     if isinstance(body, str) and body.lstrip().startswith("{"):
         with suppress(ValueError, RecursionError):
             body = json.loads(body)
-    if isinstance(body, dict):
-        return cast(dict[str, Any], body)
-    return {} if body is None else {"content": body}
-
-
-OtlpEvent = tuple[str, dict[str, Any]]
-"""A name with its attributes."""
-OtlpAttributes = Annotated[dict[str, Any], BeforeValidator(_read_pairs)]
-Nanoseconds = Annotated[int, Field(ge=0, lt=2**64)]
-
-
-def _named(name: str) -> Any:
-    return Field(validation_alias=AliasChoices(name, to_snake(name)))
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(
-        frozen=True,
-        alias_generator=AliasGenerator(
-            validation_alias=lambda name: AliasChoices(to_camel(name), name)
-        ),
-    )
-
-    name: str = ""
-    attributes: OtlpAttributes = {}
-
-
-class Span(_Record):
-    trace_id: Annotated[str, Field(min_length=1)]
-    span_id: Annotated[str, Field(min_length=1)]
-    parent_span_id: str = ""
-    start: Nanoseconds = _named("startTimeUnixNano")
-    end: Nanoseconds = _named("endTimeUnixNano")
-    events: Annotated[tuple[OtlpEvent, ...], BeforeValidator(_read_events)] = ()
-    status: Annotated[str | None, BeforeValidator(_read_status)] = None
-
-    @model_validator(mode="after")
-    def _check_times(self) -> Span:
-        if self.end < self.start:
-            raise ValueError("ends before it starts")
-        return self
-
-
-class Log(_Record):
-    """The ids are empty where it was written in no span; `time` is 0 where it has none."""
-
-    trace_id: str = ""
-    span_id: str = ""
-    event_name: str = ""
-    time_unix_nano: int = 0
-    observed_time_unix_nano: int = 0
-    body: Annotated[dict[str, Any], BeforeValidator(_read_body)] = {}
-
-    @property
-    def time(self) -> int:
-        return self.time_unix_nano or self.observed_time_unix_nano
-
-    @property
-    def event(self) -> OtlpEvent:
-        fields = {**self.attributes, **self.body}
-        return self.event_name or str(fields.get("event.name", "")), fields
+    fields = _read_pairs(log.attributes)
+    if body is not None:
+        fields |= body if isinstance(body, dict) else {"content": body}
+    name = log.event_name or str(fields.get("event.name", ""))
+    time = log.time_unix_nano or log.observed_time_unix_nano
+    return Log(ids[0], ids[1], time, (name, fields))
 
 
 def is_otlp(data: object) -> bool:
@@ -175,8 +150,7 @@ def read_traces(
     for (trace_id, span_id), group in messages.items():
         if span := spans.get(trace_id, {}).get(span_id):
             events = [log.event for log in sorted(group, key=lambda log: log.time)]
-            update = {"events": (*span.events, *events)}
-            spans[trace_id][span_id] = span.model_copy(update=update)
+            spans[trace_id][span_id] = replace(span, events=(*span.events, *events))
         else:
             lost += len(group)
     yield from sorted(
@@ -216,9 +190,9 @@ def _parse_document(where: str, text: str) -> object:
         raise InputError(f"{where}: not a trace: nested too deeply") from None
 
 
-PLACES: tuple[tuple[type[Span] | type[Log], str, tuple[str, ...]], ...] = (
-    (Span, "span", ("resourceSpans", "scopeSpans", "spans")),
-    (Log, "log", ("resourceLogs", "scopeLogs", "logRecords")),
+PLACES = (
+    (_read_span, "span", ("resourceSpans", "scopeSpans", "spans")),
+    (_read_log, "log", ("resourceLogs", "scopeLogs", "logRecords")),
 )
 
 
@@ -230,30 +204,23 @@ def _read_records(
     for one in documents:
         if all(_items(one, names[0]) is None for _, _, names in PLACES):
             reading.report(f"{where}: no OTLP trace: it has no resourceSpans")
-    for kind, noun, names in PLACES:
+    for read, noun, names in PLACES:
         raws = (raw for one in documents for raw in _nested(one, *names))
         for number, raw in enumerate(raws, 1):
             place = f"{where}: {noun} {number}"
             try:
-                yield place, kind.model_validate(_drop_nulls(raw))
-            except ValidationError as error:
-                reading.report(f"{place}: {describe_fault(error)}")
-            except (TypeError, KeyError, AttributeError, OverflowError):
-                reading.report(f"{place}: its attributes are not in OTLP's form")
-
-
-def _drop_nulls(raw: Any) -> Any:
-    if not isinstance(raw, dict):
-        return raw
-    return {name: one for name, one in cast(dict[str, Any], raw).items() if one is not None}
-
-
-def describe_fault(error: ValidationError) -> str:
-    """Return the first fault that pydantic found, with its place."""
-    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(part) for part in fault["loc"][:2])
-    said = fault["msg"].removeprefix("Value error, ")
-    return f"{place}: {said}" if place else said
+                if not isinstance(raw, dict):
+                    raise ParseError(f"it is no dictionary but {type(raw).__name__}")
+                fields = dict(cast(dict[str, Any], raw))
+                fields.pop("links", None)
+                # The ids are no base64, which protobuf's JSON would expect.
+                ids = [
+                    str(fields.pop(name, None) or fields.pop(NAMES[name], None) or "")
+                    for name in ("traceId", "spanId", "parentSpanId")
+                ]
+                yield place, read(fields, ids)
+            except (ParseError, ValueError, TypeError, AttributeError) as error:
+                reading.report(f"{place}: {' '.join(str(error).split())[:300]}")
 
 
 def _nested(raw: object, name: str, *below: str) -> Iterator[object]:
@@ -264,15 +231,10 @@ def _nested(raw: object, name: str, *below: str) -> Iterator[object]:
             yield one
 
 
-@lru_cache
-def _snake(name: str) -> str:
-    return to_snake(name)
-
-
 def _items(raw: object, name: str) -> Any:
     """Return a list by its name in JSON, or by that in the protocol's files; None if it is none."""
     if not isinstance(raw, dict):
         return None
     fields = cast(dict[str, Any], raw)
-    value: Any = fields.get(name, fields.get(_snake(name)))
+    value: Any = fields.get(name, fields.get(NAMES.get(name, name)))
     return cast(Any, value) if isinstance(value, list) else None

@@ -34,19 +34,15 @@ _TEXTS = (
     *(datetime.date, datetime.time, datetime.timedelta, PurePath),
     *(UUID, Decimal, Fraction),
 )
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
-_SECRET_ENDS = frozenset(
-    {
-        *("password", "passwd", "passphrase", "pwd", "secret", "secrets", "token", "bearer"),
-        *("authorization", "credential", "credentials", "cookie", "cookies", "apikey", "passcode"),
-    }
+_SECRET = re.compile(
+    "(password|passwd|passphrase|passcode|pwd|secrets?|token|bearer|authorization|credentials?"
+    "|cookies?|(api|private|access|secret|signing|encryption|auth)[-_ .]?keys?)$",
+    re.IGNORECASE,
 )
-_SECRET_KEYS = frozenset({"api", "private", "access", "secret", "signing", "encryption", "auth"})
 
 
-def _split_name(name: str) -> list[str]:
-    """Return the words of a name such as `clientSecret` or `X-API-KEY`, in small letters."""
-    return [word.lower() for word in _WORDS.findall(name[:200])]
+def _plain_name(key: str) -> str:
+    return "".join(filter(str.isalnum, key[:200])).lower()
 
 
 @dataclass(frozen=True)
@@ -66,12 +62,9 @@ class SnapshotLimits:
 
     def __post_init__(self) -> None:
         for name in ("characters", "items", "total", "depth"):
-            value: object = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            if getattr(self, name) < 1:
                 raise InputError(f"the limit of {name} must be a whole number from 1 on")
-        if isinstance(self.secrets, str):
-            raise InputError("secrets must be a sequence of names, not one text")
-        names = tuple("".join(_split_name(secret)) for secret in self.secrets)
+        names = tuple(map(_plain_name, self.secrets))
         object.__setattr__(self, "secrets", names)
 
 
@@ -82,11 +75,7 @@ WHOLE = SnapshotLimits(characters=10**9, items=10**9, total=10**9, depth=100)
 @lru_cache(maxsize=10_000)
 def _is_secret(key: str, secrets: tuple[str, ...]) -> bool:
     """Whether the value under this key is masked."""
-    words = _split_name(key)
-    name, last = "".join(words), words[-1] if words else ""
-    if last in ("key", "keys") and len(words) > 1 and words[-2] in _SECRET_KEYS:
-        return True
-    return last in _SECRET_ENDS or name.endswith(("apikey", "password")) or name in secrets
+    return bool(_SECRET.search(key[:200])) or (bool(secrets) and _plain_name(key) in secrets)
 
 
 class Description(str):
@@ -149,16 +138,14 @@ def copy_flat(state: Any, limits: SnapshotLimits) -> dict[Any, Any] | None:
 
 
 class _Snapshot:
-    """One state on its way into a snapshot: what is left of the limits, and the containers that it
-    is inside. Types are told by `type(value)`, since `isinstance` may run code of the value's own.
-    """
+    """One state on its way into a snapshot, and what is left of the limits. Types are told by
+    `type(value)`, since `isinstance` may run code of the value's own."""
 
-    __slots__ = ("inside", "left", "limits")
+    __slots__ = ("left", "limits")
 
     def __init__(self, limits: SnapshotLimits) -> None:
         self.limits = limits
         self.left = limits.total
-        self.inside: set[int] = set()
 
     def copy(self, value: Any, depth: int) -> Any:
         kind = _kind(value)
@@ -176,14 +163,8 @@ class _Snapshot:
                 return Description(f"<{name}: not kept, nested deeper than {depth}>")
             if self.left <= 0 and len(parts):
                 return Description(f"<{name}: not kept, the state has too many items>")
-            if id(value) in self.inside:
-                return Description(f"<{name}: stands within itself>")
-            self.inside.add(id(value))
-            try:
-                copy = self._copy_list if kept_as in (list, tuple) else self._copy_dict
-                return cast(Any, kept_as(copy(parts, depth)))
-            finally:
-                self.inside.discard(id(value))
+            copy = self._copy_list if kept_as in (list, tuple) else self._copy_dict
+            return cast(Any, kept_as(copy(parts, depth)))
         except Exception as error:  # noqa: BLE001  the value's own code may raise anything
             return Description(f"<{name}: not kept, reading it raised {type(error).__name__}>")
 
@@ -198,12 +179,7 @@ class _Snapshot:
             return str(value)
         if kind.__module__ == "numpy" and not getattr(value, "shape", (0,)):
             return self.copy(value.item(), depth)  # a number of numpy's
-        size = ""  # as far as it is known without running a query
-        if issubclass(kind, (bytes, bytearray)):
-            size = f", {len(value):,} bytes"
-        elif hasattr(kind, "shape") and isinstance(shape := value.shape, tuple):
-            size = ", " + " x ".join(str(int(number)) for number in cast("tuple[Any, ...]", shape))
-        return Description(f"<{name}{size}>")
+        return Description(f"<{name}>")
 
     def _copy_dict(self, mapping: Any, depth: int) -> dict[Any, Any]:
         length, most = len(mapping), min(self.limits.items, self.left)
