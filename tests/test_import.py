@@ -12,7 +12,7 @@ import pytest
 import textevolve
 
 HEAVY = {
-    *("openai", "numpy", "sqlalchemy", "alembic", "rich", "typer", "aiohttp", "pydantic"),
+    *("openai", "numpy", "sqlalchemy", "google", "rich", "typer", "aiohttp", "pydantic"),
     *("jinja2", "yaml", "json_repair", "xllamacpp", "pyarrow", "keyring", "platformdirs"),
     *("fastapi", "starlette", "uvicorn"),
 }
@@ -55,7 +55,6 @@ def test_the_public_functions_need_neither_the_local_server_nor_an_extra():
         "openai",
         "rich",
         "sqlalchemy",
-        "alembic",
     }
     assert loaded & later == set()
 

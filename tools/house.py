@@ -73,7 +73,6 @@ OTHER_FILES = frozenset(
 HEAVY = frozenset(
     {
         *(
-            "alembic",
             "apscheduler",
             "dspy",
             "fcntl",

@@ -9,14 +9,11 @@ from subprocess import Popen
 
 import numpy as np
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 
 from postgres_server import PostgresServer
 from textevolve.errors import ConflictError, StoreError
-from textevolve.memory.index import MemoryQuery
-from textevolve.memory.record import Add, Forget, NewMemory
-from textevolve.store import memory_search_postgres, open_store, tables
+from textevolve.memory.record import Add, NewMemory
+from textevolve.store import open_store
 from textevolve.store.database import open_database
 from textevolve.store.postgres import error_state, is_lost
 from textevolve.store.tables import collections, memories
@@ -118,7 +115,7 @@ def test_a_schema_of_another_program_or_version_is_refused(postgres, empty, post
     assert "belongs to another program" in refusal(postgres.address(empty))
     change = "UPDATE textevolve.alembic_version SET version_num = '9999'"
     postgres.run(change, database=postgres_name)
-    assert "newer TextEvolve (schema 9999" in refusal(postgres.address(postgres_name))
+    assert "another TextEvolve (schema 9999" in refusal(postgres.address(postgres_name))
 
 
 def test_an_encoding_that_cannot_hold_every_text_is_refused(postgres):
@@ -128,20 +125,6 @@ def test_an_encoding_that_cannot_hold_every_text_is_refused(postgres):
     assert "its encoding is LATIN1" in refusal(postgres.address(name))
     postgres.drop(name)
 
-
-def test_the_migrations_lead_to_the_tables(postgres, postgres_name):
-    database = open_database(postgres.address(postgres_name))
-    ours = {"compare_type": True, "include_name": lambda name, *_: name not in SEARCHED}
-    differences = database.read(
-        lambda one: compare_metadata(MigrationContext.configure(one, opts=ours), tables.metadata)
-    )
-    assert differences == []
-    swept = tables.counters.select()
-    assert database.read(lambda one: one.execute(swept).all()) == [("sweeps", 0)]
-    database.close()
-
-
-SEARCHED = {"memory_vectors", "memory_words", "alembic_version"}
 
 OPEN = """
 import sys
@@ -272,37 +255,6 @@ def test_a_change_that_others_undo_is_made_again(postgres, postgres_name, place_
         database.write(lose)
 
 
-async def test_a_large_collection_has_an_index_that_finds_the_same(
-    postgres, postgres_name, monkeypatch, place_at
-):
-    monkeypatch.setattr(memory_search_postgres, "LARGE", 100)
-    monkeypatch.setattr(memory_search_postgres, "LOOK_EVERY", 1)
-    place = place_at(postgres.address(postgres_name))
-    id = place.create("home", "chats", 8)
-    place.create("home", "small", 8)
-    store = place.open("home")
-    await store.apply("small", [add(f"small {n}", n, 8) for n in range(10)])
-    changes = [add(f"memory {n}", n, 8) for n in range(300)]
-    await store.apply("chats", changes[:200])
-    applied = await store.apply("chats", changes[200:])
-    asked = f"SELECT indexname FROM pg_indexes WHERE indexname LIKE 'near_{id}%'"
-    assert len(postgres.run(asked, database=postgres_name)) == 1
-    # Most are closed, and the index holds them still: what is held has to be found all the same.
-    held = [one.id for one in await store.page("chats", limit=1000)]
-    await store.apply("chats", [Forget(one) for one in held[:270]])
-    query = changes[280].memory.embedding
-    near = sorted(changes[270:], key=lambda one: -float(one.memory.embedding @ query))
-    found = await store.search(MemoryQuery(collection="chats", embedding=query, limit=20))
-    found = sorted(found, key=lambda one: one.dense_rank)
-    assert [one.memory.text for one in found] == [one.memory.text for one in near[:20]]
-    assert found[0].similarity == pytest.approx(1)
-    before = await store.search(
-        MemoryQuery(collection="chats", embedding=query, limit=50, version=applied.version)
-    )
-    right = sorted(changes, key=lambda one: -float(one.memory.embedding @ query))[:50]
-    assert {one.memory.text for one in before} == {one.memory.text for one in right}
-
-
 async def test_what_the_search_cannot_hold_is_one_clear_line(postgres, postgres_name, place_at):
     place = place_at(postgres.address(postgres_name))
     place.create("home", "vast", 17_000)
@@ -315,8 +267,6 @@ async def test_what_the_search_cannot_hold_is_one_clear_line(postgres, postgres_
     ("said", "state", "lost"),
     [
         ("the database system is shutting down", "57", True),
-        ("the database system is starting up", "57", True),
-        ("the database system is in recovery mode", "57", True),
         ('database "nowhere" does not exist', "3D", False),
         ('role "nobody" does not exist', "28", False),
         ("sorry, too many clients already", "53", True),

@@ -100,24 +100,21 @@ INSERT INTO personas SELECT resource_id, version, created, source,
     json_extract(spec, '$.persona'), changes FROM resource_versions
     WHERE json_extract(spec, '$.persona') IS NOT NULL;
 DROP TABLE resource_versions;
+CREATE VIRTUAL TABLE memory_vectors_4 USING fts5(words);
+INSERT INTO memory_vectors_4 VALUES ('secret');
 UPDATE alembic_version SET version_num = '0007';
 """
 
 
-@pytest.mark.parametrize("way", ["opened", "copied", "salvaged"])
-def test_personas_of_an_older_store_are_versions(resources, tmp_path, cli, way):
+def test_personas_of_an_older_store_are_versions_and_vectors_of_an_extension_go(
+    resources, tmp_path
+):
     resources.write(kinds.create, kinds.AGENTS, "acme", AgentSpec(name="bot", persona="First."))
     change(resources, kinds.AGENTS, "bot", {"persona": "Second.", "model": "local/x"})
     resources.close()
-    path, new = tmp_path / "store.db", tmp_path / "new.db"
+    path = tmp_path / "store.db"
     with closing(sqlite3.connect(path)) as raw:
         raw.executescript(PERSONAS)
-    if way != "opened":
-        command = ["copy", str(path), str(new)]
-        if way == "salvaged":
-            command = ["check", "--store", str(path), "--salvage", str(new)]
-        assert cli("config", "store", *command).code == 0
-        path = new
     with closing(Store(str(path))) as store:
         agent = store.read(kinds.get, kinds.AGENTS, "acme", "bot")
         assert (agent.spec.persona, agent.spec.model) == ("Second.", "local/x")
@@ -127,6 +124,10 @@ def test_personas_of_an_older_store_are_versions(resources, tmp_path, cli, way):
         assert changed.spec_version == 2
         versions = store.read(kinds.list_versions, kinds.NAMESPACES, "", "acme")
         assert [one.spec["description"] for one in versions] == ["", "New."]
+    with closing(sqlite3.connect(path)) as raw:
+        names = "SELECT name FROM sqlite_master WHERE name LIKE 'memory_vectors%'"
+        assert raw.execute(names).fetchall() == []
+        assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 def test_what_is_not_there_is_named_with_what_is(resources):

@@ -154,16 +154,16 @@ def copy_database(
     ],
     as_json: OneObject = False,
 ) -> None:
-    """Copy all of a store into another one, and compare both; broken off, it is gone on with."""
+    """Copy all of a store into another one."""
     first, second = _locate(source), _locate(target)
     if isinstance(first, Path) and not first.expanduser().is_file():
         raise InputError(f"store {first}: there is no such file")
     copied = copy_store(first, second)
     if as_json:
-        print_json({"from": str(first), "to": str(second), **asdict(copied)})
+        print_json({"from": str(first), "to": str(second), "rows": copied})
         return
-    rows = ", ".join(f"{number:,} {kind}" for kind, number in copied.rows.items() if number)
-    typer.echo(f"{second}: has all that is in {first}\n{rows or 'nothing'}\nSHA-256 {copied.hash}")
+    rows = ", ".join(f"{number:,} {kind}" for kind, number in copied.items() if number)
+    typer.echo(f"{second}: has all that is in {first}\n{rows or 'nothing'}")
 
 
 def vacuum_store(as_json: OneObject = False, store: options.StoreFile = None) -> None:
@@ -191,9 +191,7 @@ def check_store(
     settings, _ = read_settings({"store": store})
     found = upkeep.check(settings.store, salvage)
     if as_json:
-        unread = sum(found.skipped.values())
-        figures = {**asdict(found), "unread": unread, "damaged": found.damaged}
-        print_json({"store": str(settings.store), **figures})
+        print_json({"store": str(settings.store), **asdict(found), "damaged": found.damaged})
     else:
         _print_findings(found, settings.store)
     if salvage is not None:
@@ -204,15 +202,12 @@ def check_store(
 def _print_findings(found: upkeep.Findings, path: StoreLocation) -> None:
     whole = ", ".join(f"{number:,} {kind}" for kind, number in found.whole.items())
     typer.echo(f"{path}: {'is damaged' if found.damaged else 'all is whole'}\nwhole: {whole}")
-    for run, kinds in found.lost.items():
-        if "runs" in kinds:
-            typer.echo(f"run {run}: is lost; answers that are whole are found by its command again")
-        lost = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items() if kind != "runs")
-        if lost:
-            typer.echo(f"run {run}: lost {lost}; its command again takes in and asks what is lost")
-    if found.skipped:
-        places = ", ".join(f"{number:,} in {table}" for table, number in found.skipped.items())
-        typer.echo(f"unreadable places: {places}; each may have held several rows")
+    if found.incomplete:
+        runs = ", ".join(found.incomplete)
+        typer.echo(f"runs that lost something: {runs}; their commands again ask what is lost")
+    if found.unreadable:
+        places = ", ".join(f"{number:,} in {table}" for table, number in found.unreadable.items())
+        typer.echo(f"unreadable: {places}; each place may have held several rows")
     if found.complaint:
         typer.echo(f"SQLite says: {found.complaint}")
         typer.echo("Rows may be missing that are not listed here.")

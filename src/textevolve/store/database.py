@@ -16,14 +16,11 @@ from textevolve.store.sqlite import SQLiteDatabase
 Database: TypeAlias = SQLiteDatabase | PostgresDatabase
 
 
-def open_database(
-    location: StoreLocation | str, *, accept_older: bool = False, patient: bool = False
-) -> Database:
+def open_database(location: StoreLocation | str, *, patient: bool = False) -> Database:
     """Open the database at a path, where a missing one is made, or at a postgresql:// address.
 
     Args:
         location: The path or address.
-        accept_older: Open one of any age, so that it can be copied.
         patient: Wait for a server that is away, as a run does.
 
     Raises:
@@ -34,5 +31,5 @@ def open_database(
     except ValueError as error:
         raise StoreError(str(error)) from None
     if isinstance(place, StoreAddress):
-        return PostgresDatabase(place, accept_older=accept_older, patient=patient)
-    return SQLiteDatabase(place.expanduser().absolute(), accept_older=accept_older)
+        return PostgresDatabase(place, patient=patient)
+    return SQLiteDatabase(place.expanduser().absolute())

@@ -7,7 +7,7 @@ is. How connections are opened, locked and explained is in `store/sqlite.py` and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
@@ -40,16 +40,6 @@ class GroupRows:
     texts: Sequence[tuple[bytes, int, bytes]]
     calls: Sequence[tuple[Any, ...]]
     reuses: Sequence[tuple[str, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerTable:
-    """`rows`: of each key the best answer for the run last: key, id, prompt, cached and completion
-    tokens, cost, saved, response, and whether it is the run's own or was found by it before.
-    `claimed`: keys that another process or run is asking."""
-
-    rows: Sequence[tuple[Any, ...]]
-    claimed: Collection[str] = ()
 
 
 class Explainer(Protocol):

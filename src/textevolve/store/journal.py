@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import select
 from sqlalchemy import text as sql
@@ -24,7 +24,7 @@ from textevolve.llm.batches.ledger import OPEN_STATES, KeptBatch
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Request, Response
 from textevolve.store import tables
-from textevolve.store.dialects import IMAGES, AnswerTable, insert_into
+from textevolve.store.dialects import IMAGES, insert_into
 from textevolve.store.documents import (
     CHECK,
     bytes_to_text,
@@ -46,10 +46,9 @@ from textevolve.store.writer import Writer
 
 PAGE = 200
 """How many calls are read at once."""
-LOOK_AGAIN = 0.25
-"""Seconds between two looks for an answer that another process is asking for."""
-LONGEST_WAIT = 120.0
-"""Seconds after which it is asked for here too."""
+Rows: TypeAlias = Sequence[tuple[Any, ...]]
+Wanted: TypeAlias = tuple[str, asyncio.Future[tuple[Any, ...] | None]]
+"""A key, and who waits for the best row under it."""
 
 _ERRORS = """
 SELECT key, error FROM calls WHERE run_id = :run AND error IS NOT NULL ORDER BY id
@@ -64,15 +63,6 @@ SELECT * FROM calls WHERE id IN (
         WHERE run_id = :run AND call_id > :after ORDER BY call_id LIMIT :n) AS found
 ) ORDER BY id LIMIT :n
 """
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """`until`: how long an answer is waited for that another process is asking for."""
-
-    key: str
-    found: asyncio.Future[tuple[Any, ...] | None]
-    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,30 +94,31 @@ class StoreJournal:
         run_id: str,
         writer: Writer,
         read: Callable[[Callable[[Connection], Any]], Any],
-        find: Callable[[str, list[str], list[str]], AnswerTable],
+        find: Callable[[str, list[str]], Rows],
         elsewhere: Executor | None,
     ) -> None:
-        """`find` looks up the answers under some keys for a run, and is told which questions are
-        asked no more; `elsewhere`: what runs it where it may take too long for an event loop."""
+        """`find` looks up the answers under some keys for a run; `elsewhere`: what runs it where it
+        may take too long for an event loop."""
         self._run_id = run_id
         self._writer = writer
         self._read = read
         self._find = find
         self._elsewhere = elsewhere
         self._looking = False
-        self._wanted: list[_Wanted] = []
-        self._done: list[str] = []
+        self._wanted: list[Wanted] = []
 
     async def find(self, key: str) -> Response | None:
-        """The answer kept under `key`, marked as replayed, or None if there is none yet. Where
-        another process is asking for it, its answer is waited for, for some time.
+        """The answer kept under `key`, marked as replayed, or None if there is none yet.
 
         Raises:
             StoreError: another process has the run now, so that this one must ask no more.
         """
         self._writer.check_lease(self._run_id)
-        found: asyncio.Future[tuple[Any, ...] | None] = asyncio.get_running_loop().create_future()
-        self._want(_Wanted(key, found, time.monotonic() + LONGEST_WAIT))
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[tuple[Any, ...] | None] = loop.create_future()
+        if not self._wanted and not self._looking:
+            loop.call_soon(self._find_wanted)
+        self._wanted.append((key, found))
         row = await found
         if row is None:
             return None
@@ -137,18 +128,12 @@ class StoreJournal:
         with whole(f"run {self._run_id}: the answer {id}"):
             return load_response(response, *used)
 
-    def _want(self, one: _Wanted) -> None:
-        if not self._wanted and not self._looking:
-            asyncio.get_running_loop().call_soon(self._find_wanted)
-        self._wanted.append(one)
-
     def _find_wanted(self) -> None:
         """Look up together what was wanted in one turn of the loop, or while the look-up before was
         under way: a query gives up the interpreter's lock, and has to win it back from the thread
         that writes."""
         wanted, self._wanted = self._wanted, []
-        done, self._done = self._done, []
-        find = partial(self._find, self._run_id, [one.key for one in wanted], done)
+        find = partial(self._find, self._run_id, [key for key, _ in wanted])
         if self._elsewhere is None:
             self._settle(wanted, find)
             return
@@ -160,29 +145,24 @@ class StoreJournal:
         self._looking = True
         under_way.add_done_callback(partial(self._found, wanted))
 
-    def _found(self, wanted: list[_Wanted], done: asyncio.Future[AnswerTable]) -> None:
+    def _found(self, wanted: list[Wanted], done: asyncio.Future[Rows]) -> None:
         self._looking = False
         self._settle(wanted, done.result)
         if self._wanted:
             self._find_wanted()
 
-    def _settle(self, wanted: list[_Wanted], find: Callable[[], AnswerTable]) -> None:
-        """Give each who waits what was found, and look again later for what others are asking."""
+    def _settle(self, wanted: list[Wanted], find: Callable[[], Rows]) -> None:
+        """Give each who waits what was found."""
         try:
-            answers = find()
+            best = {row[0]: row for row in find()}
         except Exception as error:  # noqa: BLE001  it belongs to those who wait
-            for one in wanted:
-                if not one.found.done():
-                    one.found.set_exception(error)
+            for _, found in wanted:
+                if not found.done():
+                    found.set_exception(error)
             return
-        best = {row[0]: row for row in answers.rows}
-        for one in wanted:
-            if one.found.done():
-                continue
-            if one.key in answers.claimed and time.monotonic() < one.until:
-                asyncio.get_running_loop().call_later(LOOK_AGAIN, self._want, one)
-            else:
-                one.found.set_result(best.get(one.key))
+        for key, found in wanted:
+            if not found.done():
+                found.set_result(best.get(key))
 
     def errors(self) -> dict[str, str]:
         """Why calls of this run failed, by key, the latest failure of each; others' do not count.
@@ -198,10 +178,6 @@ class StoreJournal:
         """Keep `entry`; returns once it is durable. Raises StoreError where it cannot be kept."""
         row, texts = _entry_to_row(self._run_id, entry)
         await self._writer.submit_call(row, texts)
-        if self._elsewhere is not None:
-            self._done.append(entry.key)
-            if entry.response is None and not self._wanted and not self._looking:
-                self._find_wanted()  # others need not wait for an answer that does not come
 
 
 def _entry_to_row(run_id: str, entry: JournalEntry) -> tuple[tuple[Any, ...], tuple[str, ...]]:

@@ -1,8 +1,7 @@
 """How memories are found in PostgreSQL: by words with a tsvector, by meaning with pgvector.
 
-A collection is searched exactly, all of it, until it is large; then an HNSW index of its own
-answers, which holds nothing of other collections, so that none of what it finds is lost to a
-filter. The words of a memory are indexed together with a mark of its collection, as in SQLite.
+A search by meaning is exact: it compares all memories of a collection. The words of a memory are
+indexed together with a mark of its collection, as in SQLite.
 """
 
 from __future__ import annotations
@@ -21,12 +20,6 @@ from textevolve.store.memory_rows import Held, IndexEntry, holds
 from textevolve.store.memory_search_sqlite import MOST_WORDS, words_to_find
 from textevolve.store.tables import memories
 
-LARGE = 20_000
-"""From about so many memories on a collection has an index of its own."""
-LOOK_EVERY = 512
-"""About every so manieth memory it is looked whether its collection has become large."""
-MOST_DIMENSIONS = 2_000
-"""An index takes no longer vectors: their collections are always searched exactly."""
 LONGEST_WORD = 200
 MOST_INDEXED = 20_000
 """Different words of one memory; a tsvector has at most a megabyte."""
@@ -41,9 +34,6 @@ def add(connection: Connection, collection: Collection, entries: Sequence[IndexE
             for one in entries:
                 words = _list_words(collection, one.text)[:MOST_INDEXED]
                 copy.write_row((one.seq, len(words), " ".join(words)))
-    first, last = entries[0].seq, entries[-1].seq
-    if first // LOOK_EVERY != last // LOOK_EVERY or last % LOOK_EVERY == 0:
-        _index_if_large(connection, collection)
 
 
 def _pack_vectors(collection: Collection, entries: Sequence[IndexEntry]) -> bytes:
@@ -58,29 +48,6 @@ def _pack_vectors(collection: Collection, entries: Sequence[IndexEntry]) -> byte
     return b"".join([*rows, struct.pack(">h", -1)])
 
 
-def _index_if_large(connection: Connection, collection: Collection) -> None:
-    """Until it is kept, nobody else can write memories of any collection, which takes seconds."""
-    if collection.dimension > MOST_DIMENSIONS or _has_index(connection, collection):
-        return
-    own = f"SELECT FROM memory_vectors WHERE collection_id = '{collection.id}' LIMIT {LARGE}"
-    asked = f"SELECT count(*) FROM ({own}) AS own"
-    if connection.exec_driver_sql(asked).scalar_one() == LARGE:
-        connection.exec_driver_sql(
-            f"CREATE INDEX {_name_index(collection)} ON memory_vectors"
-            f" USING hnsw ((embedding::vector({collection.dimension})) vector_ip_ops)"
-            f" WITH (ef_construction = 128) WHERE collection_id = '{collection.id}'"
-        )
-
-
-def _name_index(collection: Collection) -> str:
-    return f"near_{collection.id}_{collection.dimension}"
-
-
-def _has_index(connection: Connection, collection: Collection) -> bool:
-    asked = f"SELECT to_regclass('{_name_index(collection)}') IS NOT NULL"
-    return bool(connection.exec_driver_sql(asked).scalar_one())
-
-
 def erase(connection: Connection, collection: Collection, seqs: Sequence[int]) -> None:
     for name in ("memory_vectors", "memory_words"):
         gone = sql(f"DELETE FROM {name} WHERE seq = ANY(:seqs)")
@@ -88,7 +55,6 @@ def erase(connection: Connection, collection: Collection, seqs: Sequence[int]) -
 
 
 def erase_all(connection: Connection, collection: Collection) -> None:
-    connection.exec_driver_sql(f"DROP INDEX IF EXISTS {_name_index(collection)}")
     own = {"id": collection.id}
     connection.execute(sql("DELETE FROM memory_vectors WHERE collection_id = :id"), own)
     seqs = "SELECT seq FROM memories WHERE collection_id = :id"
@@ -96,11 +62,10 @@ def erase_all(connection: Connection, collection: Collection) -> None:
 
 
 _NEAREST = """
-    SELECT seq, {stored} <#> CAST(:asked AS vector) AS distance
-    FROM memory_vectors WHERE collection_id = '{id}' ORDER BY distance{then} LIMIT {most}
+    SELECT seq, embedding <#> CAST(:asked AS vector) AS distance
+    FROM memory_vectors WHERE collection_id = :id ORDER BY distance, seq LIMIT {most}
 """
-"""Of vectors of length 1 the product is the cosine, and `<#>` is that, negative. The id is written
-into the statement so that the planner sees which index is meant."""
+"""Of vectors of length 1 the product is the cosine, and `<#>` is that, negative."""
 
 
 def find_near(
@@ -108,51 +73,24 @@ def find_near(
 ) -> list[tuple[int, float]]:
     numbers = np.asarray(embedding, dtype=np.float32).tolist()
     asked = "[" + ",".join(map(str, numbers)) + "]"
-    # What an index finds may change with each memory, and a version reads the same for ever.
-    if held.version is None and _has_index(connection, collection):
-        found = _find_indexed(connection, collection, held, asked, limit)
-        if len(found) == limit:
-            return found
     found: list[tuple[int, float]] = []
     # Most memories are held, so that the nearest of all do; else all of them are gone through.
     for most in (str(4 * limit), "ALL"):
-        nearest = _NEAREST.format(stored="embedding", id=collection.id, then=", seq", most=most)
-        found = _choose(connection, nearest, held, asked, limit)
+        nearest = sql(_NEAREST.format(most=most)).columns(
+            column("seq", BigInteger), column("distance", Float)
+        )
+        near = nearest.subquery()
+        chosen = (
+            select(near.c.seq, near.c.distance)
+            .where(_is_held(near.c.seq, held))
+            .order_by(near.c.distance, near.c.seq)
+            .limit(limit)
+        )
+        rows = connection.execute(chosen, {"asked": asked, "id": collection.id})
+        found = [(seq, -float(distance)) for seq, distance in rows]
         if len(found) == limit:
             break
     return found
-
-
-def _find_indexed(
-    connection: Connection, collection: Collection, held: Held, asked: str, limit: int
-) -> list[tuple[int, float]]:
-    """The index is read on until enough of what it gives are held."""
-    wide = min(1000, max(200, 2 * limit))
-    connection.exec_driver_sql(
-        "SELECT set_config('hnsw.iterative_scan', 'strict_order', true),"
-        " set_config('hnsw.max_scan_tuples', '1000000', true),"
-        f" set_config('hnsw.ef_search', '{wide}', true), set_config('enable_sort', 'off', true)"
-    )
-    stored = f"(embedding::vector({collection.dimension}))"
-    nearest = _NEAREST.format(stored=stored, id=collection.id, then="", most="ALL")
-    found = _choose(connection, nearest, held, asked, limit, tied=False)
-    connection.exec_driver_sql("SELECT set_config('enable_sort', 'on', true)")
-    return found
-
-
-def _choose(
-    connection: Connection, nearest: str, held: Held, asked: str, limit: int, *, tied: bool = True
-) -> list[tuple[int, float]]:
-    """The first that are held; `tied`: those that are equally near in the order of their `seq`."""
-    near = sql(nearest).columns(column("seq", BigInteger), column("distance", Float)).subquery()
-    chosen = (
-        select(near.c.seq, near.c.distance)
-        .where(_is_held(near.c.seq, held))
-        .order_by(near.c.distance, *([near.c.seq] if tied else []))
-        .limit(limit)
-    )
-    rows = connection.execute(chosen, {"asked": asked})
-    return [(seq, -float(distance)) for seq, distance in rows]
 
 
 def _is_held(

@@ -10,11 +10,10 @@ connections of their own, so that they delay neither the journal nor the heartbe
 
 from __future__ import annotations
 
-import hashlib
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -29,7 +28,6 @@ from textevolve.store import tables
 from textevolve.store.dialects import (
     CALL_COLUMNS,
     SWEEPS,
-    AnswerTable,
     Damage,
     GroupRows,
     driver_of,
@@ -41,7 +39,6 @@ from textevolve.store.schema import create_tables, update_tables
 T = TypeVar("T")
 
 SCHEMA = "textevolve"
-"""Also the schema in `store/migrations/env.py`."""
 LOCK = 0x54457631
 """The advisory lock of whoever makes or changes the tables, or changes runs."""
 CONNECTIONS = 16
@@ -55,12 +52,6 @@ over to another one, takes less."""
 
 FIRST_WAIT = 0.1
 """Seconds before the second try; each further wait is twice as long, up to a second."""
-
-MOST_CLAIMS = 512
-"""The most claims of one process: the server's table of locks has room for some thousands. What is
-asked beyond them is not claimed."""
-LONGEST_CLAIM = 900.0
-"""Seconds after which a claim is given back whose answer did not come."""
 
 _LOST = ("57P01", "57P02", "57P03", "08", "53300")
 """The server goes down, was ended, starts, is not there, or has no connection left."""
@@ -95,12 +86,6 @@ SELECT key, id, prompt_tokens, cached_tokens, completion_tokens, cost, saved, re
         SELECT 1 FROM reuses WHERE run_id = %(run)s AND call_id = calls.id)
 FROM calls WHERE key = ANY(%(keys)s) AND error IS NULL ORDER BY run_id = %(run)s, id DESC
 """
-_UNCLAIM = "SELECT pg_advisory_unlock(number) FROM unnest(%s::int8[]) AS number"
-_CLAIM = """
-SELECT pg_try_advisory_lock(number)
-FROM unnest(%s::int8[]) WITH ORDINALITY AS claims(number, place) ORDER BY place
-"""
-
 # The schema of the extension is asked for, because some providers have one for extensions.
 _SEARCH_PATH = f"""
     SELECT set_config('search_path', '{SCHEMA}, ' || coalesce((
@@ -114,11 +99,6 @@ _VECTORS = (
     f"CREATE INDEX memory_vectors_of_collection ON {SCHEMA}.memory_vectors (collection_id)",
 )
 _EXTENSION = "CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public"
-# Divides by zero before 0.8, the first that reads on in an index until enough are held.
-_REQUIRE_NEW = """
-SELECT 1 / (string_to_array(extversion, '.')::int[] >= ARRAY[0, 8])::int
-FROM pg_extension WHERE extname = 'vector'
-"""
 _SETTINGS = "SET max_parallel_workers_per_gather = 0; SET jit = off"
 """Starting workers and compiling take longer than most searches do."""
 _WORDS = (
@@ -139,9 +119,8 @@ _ADVICE = {
     "57": "the server is going down or has ended this connection; try again when it is back",
     "08": "there is no connection to the server; try again when it is back",
     "42P01": (
-        "memories need the extension vector, 0.8 or newer: install pgvector on the server, and let"
-        " an administrator run CREATE EXTENSION vector in this database, or ALTER EXTENSION vector"
-        " UPDATE"
+        "memories need the extension vector: install pgvector on the server, and let an"
+        " administrator run CREATE EXTENSION vector in this database"
     ),
     "22P05": "its encoding cannot hold this text; it needs a database with ENCODING 'UTF8'",
     "25006": "the server takes no changes (a standby?); name the primary one",
@@ -174,9 +153,7 @@ class PostgresDatabase:
 
     remote = True
 
-    def __init__(
-        self, address: StoreAddress, *, accept_older: bool = False, patient: bool = False
-    ) -> None:
+    def __init__(self, address: StoreAddress, *, patient: bool = False) -> None:
         """Open a database. `patient`: wait for a server that is away.
 
         Raises:
@@ -190,10 +167,10 @@ class PostgresDatabase:
         self.errors = (SQLAlchemyError, self.driver_error, *DAMAGES)
         self._session = PostgresSession(self)
         self._finding = threading.Lock()
-        self._finder, self._claims = PostgresSession(self), Claims()
+        self._finder = PostgresSession(self)
         try:
             with explained(self), closing(PostgresSession(self, patient=patient)) as session:
-                session.run(lambda connection: self._prepare(connection, accept_older))
+                session.run(self._prepare)
         except BaseException:
             self.engine.dispose()
             raise
@@ -241,19 +218,12 @@ class PostgresDatabase:
 
         self._session.transact(_SHARED, write)
 
-    def find_answers(self, run_id: str, keys: Sequence[str], done: Sequence[str]) -> AnswerTable:
-        """Find the answers that are kept under the keys, and what others are asking just now. Keys
-        are claimed before they are looked up, so that an answer that came meanwhile is found.
-        `done`: questions that this process asks no more."""
+    def find_answers(self, run_id: str, keys: Sequence[str]) -> Sequence[tuple[Any, ...]]:
+        """Find the answers that are kept under the keys; see `SQLiteDatabase`."""
 
-        def attempt(connection: Connection) -> AnswerTable:
-            raw = driver_of(connection)
-            claimed = self._claims.take(raw, run_id, keys, done)
-            with raw.cursor(binary=True) as cursor:
-                rows = cursor.execute(_FIND, {"run": run_id, "keys": keys}).fetchall()
-            answered = {row[0] for row in rows}
-            self._claims.give_back(raw, answered)
-            return AnswerTable(rows, claimed - answered)
+        def attempt(connection: Connection) -> Sequence[tuple[Any, ...]]:
+            with driver_of(connection).cursor(binary=True) as cursor:
+                return cursor.execute(_FIND, {"run": run_id, "keys": keys}).fetchall()
 
         with self._finding, explained(self):
             return self._finder.run(attempt)
@@ -278,7 +248,7 @@ class PostgresDatabase:
             self._finder.close()
         self.engine.dispose()
 
-    def _prepare(self, connection: Connection, accept_older: bool) -> None:
+    def _prepare(self, connection: Connection) -> None:
         """Bring the tables to the newest schema. Of several processes the first one does it."""
         if self._read_state(connection) == (tables.REVISION, True):
             return
@@ -288,7 +258,7 @@ class PostgresDatabase:
         if revision is None:
             self._create_schema(connection)
         else:
-            update_tables(connection, revision, self.location, accept_older=accept_older)
+            update_tables(connection, revision, self.location)
         if not searched:
             _create_vectors(connection)
         connection.exec_driver_sql("COMMIT")
@@ -476,51 +446,6 @@ def _insert_rows(raw: Any, rows: GroupRows) -> None:
             cursor.execute(_REUSES, (list(runs), list(calls)))
 
 
-class Claims:
-    """Those of one connection, of which one thread at a time makes use."""
-
-    def __init__(self) -> None:
-        self._raw: Any = None
-        self._held: dict[str, tuple[str, float]] = {}
-
-    def take(self, raw: Any, run_id: str, keys: Sequence[str], done: Iterable[str]) -> set[str]:
-        """Claim questions for a run; returns those that others are asking. `done`: claims that are
-        given back."""
-        if raw is not self._raw:  # they went with the connection before
-            self._raw, self._held = raw, {}
-        now = time.monotonic()
-        late = [key for key, (_, since) in self._held.items() if now - since > LONGEST_CLAIM]
-        self.give_back(raw, [*done, *late])
-        held = {key for key in keys if key in self._held}
-        others = {key for key in held if self._held[key][0] != run_id}
-        wanted = [key for key in dict.fromkeys(keys) if key not in held]
-        wanted = wanted[: max(0, MOST_CLAIMS - len(self._held))]
-        if wanted:
-            for key, taken in zip(wanted, self._try(raw, wanted), strict=True):
-                if taken:
-                    self._held[key] = run_id, now
-                else:
-                    others.add(key)
-        return others
-
-    def give_back(self, raw: Any, keys: Iterable[str]) -> None:
-        ours = [key for key in dict.fromkeys(keys) if self._held.pop(key, None) is not None]
-        if ours:
-            raw.execute(_UNCLAIM, ([_number(key) for key in ours],))
-
-    def _try(self, raw: Any, keys: Sequence[str]) -> list[bool]:
-        try:
-            return [row[0] for row in raw.execute(_CLAIM, ([_number(key) for key in keys],))]
-        except Exception as error:
-            if error_state(error) != "53200":  # no room for more locks
-                raise
-            return [True] * len(keys)
-
-
-def _number(key: str) -> int:
-    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], signed=True)
-
-
 def _read_address(address: StoreAddress) -> URL:
     if find_spec("psycopg") is None or find_spec("pgvector") is None:
         raise StoreError(
@@ -543,7 +468,7 @@ def _create_vectors(connection: Connection) -> None:
     nothing but memories needs it, and whoever adds some is told."""
     connection.exec_driver_sql("SAVEPOINT vectors")
     try:
-        for statement in (_EXTENSION, _REQUIRE_NEW, _SEARCH_PATH, *_VECTORS):
+        for statement in (_EXTENSION, _SEARCH_PATH, *_VECTORS):
             connection.exec_driver_sql(statement)
     except DBAPIError:
         connection.exec_driver_sql("ROLLBACK TO SAVEPOINT vectors")

@@ -1,15 +1,9 @@
-"""The schema of a store: its tables are made at once, and an older one is migrated.
-
-A store that is current is opened without importing alembic.
-"""
+"""The schema of a store: its tables are made at once, and an older one is migrated."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 from sqlalchemy import ExecutableDDLElement, create_mock_engine
 from sqlalchemy.engine import Connection
@@ -18,10 +12,8 @@ from textevolve.errors import StoreError
 from textevolve.store import tables
 from textevolve.store.dialects import is_postgres
 
-MIGRATIONS = Path(__file__).parent / "migrations"
-
-FIRST_REVISION = "0007"
-"""The oldest revision that is opened and migrated; an older store is only copied."""
+OLDER_REVISIONS = ("0007", "0008")
+"""Those that are migrated."""
 
 
 def create_tables(connection: Connection) -> None:
@@ -51,48 +43,42 @@ def _table_statements(dialect: str) -> tuple[str, ...]:
     return tuple(statements)
 
 
-def update_tables(
-    connection: Connection, revision: str, place: object, *, accept_older: bool = False
-) -> None:
-    """Bring the tables of a store to the newest revision. `accept_older`: leave those as they are
-    that are too old to be migrated, since their rows are only read.
+def update_tables(connection: Connection, revision: str, place: object) -> None:
+    """Bring the tables of a store to the newest revision, within the transaction that the
+    connection is in.
 
     Raises:
-        StoreError: the store is too old, or was written by a newer TextEvolve.
+        StoreError: no migration leads from its revision to this one.
     """
-    if revision == tables.REVISION:
-        return
-    if revision > tables.REVISION:
+    if revision in OLDER_REVISIONS:
+        _migrate(connection, revision)
+    elif revision != tables.REVISION:
         raise StoreError(
-            f"store {place}: was written by a newer TextEvolve (schema {revision}, this one knows "
+            f"store {place}: was written by another TextEvolve (schema {revision}, this one knows "
             f"{tables.REVISION}); update TextEvolve or choose another store with --store"
         )
-    if revision >= FIRST_REVISION:
-        migrate(connection)
-    elif not accept_older:
-        raise StoreError(
-            f"store {place}: was written by an early TextEvolve (schema {revision}); copy it into a"
-            f" new store, which has all that is in it: textevolve config store copy {place} NEW"
+
+
+def _migrate(connection: Connection, revision: str) -> None:
+    """Let all kinds of resources have versions, where agents alone had versions of their personas;
+    and drop SQLite's index of vectors, by name, since its extension need not be installed."""
+    if revision == "0007":
+        tables.resource_versions.create(connection)
+        for row in connection.exec_driver_sql("SELECT * FROM personas").mappings().all():
+            version = {name: row[name] for name in ("version", "created", "source", "changes")}
+            version["spec"] = json.dumps({"persona": row["text"]}, ensure_ascii=False)
+            version["resource_id"] = row["agent_id"]
+            connection.execute(tables.resource_versions.insert().values(version))
+        connection.exec_driver_sql("DROP TABLE personas")
+        connection.exec_driver_sql("ALTER TABLE agents DROP COLUMN persona_version")
+    if not is_postgres(connection):
+        index = "type = 'table' AND name LIKE 'memory\\_vectors\\_%' ESCAPE '\\'"
+        connection.exec_driver_sql("PRAGMA writable_schema = ON")
+        connection.exec_driver_sql(
+            f"DELETE FROM sqlite_master WHERE {index} AND sql LIKE 'CREATE VIRTUAL TABLE%'"
         )
-
-
-def migrate(connection: Connection) -> None:
-    """Run the migrations inside the transaction that the connection is in."""
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config(attributes={"connection": connection})
-    config.set_main_option("script_location", str(MIGRATIONS))
-    command.upgrade(config, "head")
-
-
-def version_of_persona(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a row of `personas`, which schema 0007 had, to a row of `resource_versions`."""
-    return {
-        "resource_id": row["agent_id"],
-        "version": row["version"],
-        "created": row["created"],
-        "source": row["source"],
-        "spec": json.dumps({"persona": row["text"]}, ensure_ascii=False),
-        "changes": row["changes"],
-    }
+        connection.exec_driver_sql("PRAGMA writable_schema = RESET")
+        names = connection.exec_driver_sql(f"SELECT name FROM sqlite_master WHERE {index}")
+        for name in names.scalars().all():
+            connection.exec_driver_sql(f'DROP TABLE "{name}"')
+    connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{tables.REVISION}'")

@@ -27,7 +27,6 @@ from textevolve.store import tables
 from textevolve.store.dialects import (
     CALL_COLUMNS,
     SWEEPS,
-    AnswerTable,
     Damage,
     GroupRows,
     driver_of,
@@ -78,13 +77,13 @@ class SQLiteDatabase:
     remote = False
     errors = ERRORS
 
-    def __init__(self, path: Path, *, accept_older: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         """
         Raises:
             StoreError: the file cannot be used; says why and what to do.
         """
         self.location = path
-        access = prepare(path, accept_older)
+        access = prepare(path)
         self._reading, self._writing = threading.Lock(), threading.Lock()
         self._reader = connect(path, writing=False, access=access)
         self._writer = connect(path, writing=True, access=access)
@@ -119,11 +118,13 @@ class SQLiteDatabase:
                 _insert_rows(raw, f"INTO calls ({', '.join(CALL_COLUMNS)})", rows.calls)
                 _insert_rows(raw, "OR IGNORE INTO reuses (run_id, call_id)", rows.reuses)
 
-    def find_answers(self, run_id: str, keys: Sequence[str], done: Sequence[str]) -> AnswerTable:
-        """Find the answers that are kept under the keys. This is done before each call."""
+    def find_answers(self, run_id: str, keys: Sequence[str]) -> Sequence[tuple[Any, ...]]:
+        """Find the answers that are kept under the keys, of each key the best for the run last:
+        key, id, prompt, cached and completion tokens, cost, saved, response, and whether it is the
+        run's own or was found by it before. This is done before each call."""
         values = {"run": run_id, "keys": json.dumps(keys)}
         with self._reading, explained(self):
-            return AnswerTable(driver_of(self._reader).execute(_FIND, values).fetchall())
+            return driver_of(self._reader).execute(_FIND, values).fetchall()
 
     def vacuum(self, *, scrub: bool = False) -> None:
         """Write the file anew. `scrub`: no free page, nor the write-ahead log, may hold what was
@@ -206,7 +207,7 @@ def connect(path: Path, *, writing: bool, access: str = "mode=rw") -> Connection
     return connection if writing else connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
-def prepare(path: Path, accept_older: bool = False) -> str:
+def prepare(path: Path) -> str:
     """Make the file ready for use: created where it is missing, with the newest tables. Return the
     access to it, as SQLite's URIs name it: a file or a folder that may not be written is only read.
 
@@ -218,13 +219,13 @@ def prepare(path: Path, accept_older: bool = False) -> str:
         with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as raw:
             _switch_to_wal(raw, path)
         with closing(connect(path, writing=True)) as connection, connection.begin():
-            _update_file(connection, path, accept_older)
+            _update_file(connection, path)
     except ERRORS as error:
         if _error_name(error).startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
             for access in _list_reading_access(path):
                 with suppress(StoreAwayError, *ERRORS):
                     with closing(connect(path, writing=False, access=access)) as connection:
-                        _update_file(connection, path, accept_older)
+                        _update_file(connection, path)
                     return access
         raise explain(error, path) from error
     return "mode=rw"
@@ -275,14 +276,14 @@ def _switch_to_wal(raw: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _update_file(connection: Connection, path: Path, accept_older: bool) -> None:
+def _update_file(connection: Connection, path: Path) -> None:
     mark = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
     if mark == tables.APPLICATION_ID:
         query = "SELECT version_num FROM alembic_version"
         revision = str(connection.exec_driver_sql(query).scalar_one())
         if re.fullmatch(r"[0-9]{4}", revision) is None:
             raise ValueError(f"there is no schema {revision!r}")
-        update_tables(connection, revision, path, accept_older=accept_older)
+        update_tables(connection, revision, path)
     elif connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one():
         raise StoreError(
             f"store {path}: is a database of another program, or damaged; choose another file with"

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 REVISION = "0009"
-"""The newest revision in `store/migrations/versions`, which leads to these tables."""
+"""The revision of these tables; `store/schema.py` migrates older ones."""
 
 APPLICATION_ID = 0x54457631
 """Marks a SQLite file as a store of ours ("TEv1")."""

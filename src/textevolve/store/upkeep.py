@@ -1,19 +1,19 @@
 """Upkeep of a store: sizes, free space that is given back, and a check of every row, which can save
 the whole rows of a damaged SQLite file into a new one.
 
-SQLite itself reads a damaged file, in ranges of row numbers that are halved around unreadable rows.
-Rows that SQLite cannot reach, such as those of a table whose root page is damaged, are lost.
+SQLite itself reads a damaged file, each table from both ends. Rows that it cannot reach are lost,
+such as those between two damaged places, or of a table whose root page is damaged.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +40,10 @@ from textevolve.store.documents import (
 )
 from textevolve.store.postgres import SCHEMA
 from textevolve.store.runs import check_fields
-from textevolve.store.schema import version_of_persona
 from textevolve.store.sqlite import SQLiteDatabase, sqlite3
 
-LOSSES = (tables.cases, tables.calls, tables.records)
-"""The tables whose rows are counted by run."""
-LAST = 2**63 - 1
-MOST_FAILURES = 10_000
-"""After how many unreadable row numbers in succession the rest of a gap is given up."""
+OF_RUNS = (tables.cases, tables.records, tables.reuses)
+"""The tables whose rows are nothing without their run."""
 _SIZE = f"""
 SELECT coalesce(sum(pg_total_relation_size(format('%%I.%%I', schemaname, tablename)::regclass)),
     0)::int8, current_setting('server_version') FROM pg_tables WHERE schemaname = '{SCHEMA}'
@@ -119,26 +115,26 @@ def scrub_store(location: StoreLocation) -> None:
 
 @dataclass(frozen=True)
 class Findings:
-    """`whole`: how many rows of each table are whole. `lost`: how many rows are known to be lost,
-    by run and table; of a run that is lost itself `runs` is 1. `skipped`: unreadable places
-    of each table. `complaint`: a fault of the file that SQLite reports, or empty."""
+    """`whole`: how many rows of each table are whole. `unreadable`: rows of each table that are
+    not, and places that cannot be read. `incomplete`: the runs of which something is known to be
+    lost. `complaint`: a fault of the file that SQLite reports, or empty."""
 
     whole: dict[str, int]
-    lost: dict[str, dict[str, int]]
-    skipped: dict[str, int]
-    complaint: str
+    unreadable: dict[str, int]
+    incomplete: tuple[str, ...]
+    complaint: str = ""
 
     @property
     def damaged(self) -> bool:
-        return bool(self.lost or self.skipped or self.complaint)
+        return bool(self.unreadable or self.incomplete or self.complaint)
 
 
 def check(location: StoreLocation, salvage: Path | None = None) -> Findings:
     """Read all rows of a store. `salvage`: a new file, into which whole rows are copied; a database
     has to be saved with the server's own tools.
 
-    In the copy a run that has lost cases takes them in again when its command is repeated; one that
-    has lost other rows counts as interrupted.
+    In the copy of a damaged store a run that has lost cases takes them in again when its command is
+    repeated; all others count as interrupted, so that they can be resumed.
 
     Raises:
         StoreError: it cannot be read, or the new file cannot be written.
@@ -150,104 +146,60 @@ def check(location: StoreLocation, salvage: Path | None = None) -> Findings:
                 " textevolve config store copy, and backups are made with pg_dump"
             )
         with closing(open_database(location)) as database:
-            return database.read(
-                lambda c: _check_rows(partial(read_rows, c), partial(_count_by_run, c))
-            )
+            return database.read(lambda c: _check_rows(partial(read_rows, c)))
     with _open_damaged(location.expanduser().absolute()) as file:
         if salvage is None:
-            findings = _check_rows(file.read_rows, file.count_by_run)
-        else:
-            findings = _salvage(file, salvage.expanduser().absolute())
-    skipped = dict(Counter(findings.skipped) + file.gaps)
-    return replace(findings, skipped=skipped, complaint=file.complaint)
-
-
-def _count_by_run(connection: Connection, table: Table) -> dict[str, int]:
-    query = select(table.c.run_id, func.count()).group_by(table.c.run_id)
-    return {row[0]: row[1] for row in connection.execute(query)}
+            return _check_file(file)
+        return _salvage(file, salvage.expanduser().absolute())
 
 
 def _check_rows(
     read: Callable[[Table], Iterable[dict[str, Any]]],
-    count: Callable[[Table], Mapping[str, int]],
     keep: Callable[[Table, dict[str, Any]], bool] = lambda _table, _row: True,
 ) -> Findings:
     """Check all rows, and keep those that are whole, unless the run or call that they belong to is
     lost."""
-    whole, skipped = Counter[str](), Counter[str]()
-    lost = defaultdict[str, Counter[str]](Counter)
-    by_run: Counter[tuple[Table, str]] = Counter()
-    missing = defaultdict[str, set[bytes]](set)
-    runs, texts, calls = dict[str, int](), set[bytes](), set[int]()
+    whole, unreadable, n_cases = Counter[str](), Counter[str](), Counter[str]()
+    incomplete, texts, calls = set[str](), set[bytes](), set[int]()
+    runs = dict[str, int]()
     first = (tables.runs, tables.texts, tables.calls)
     for table in (*first, *(table for table in copied_tables() if table not in first)):
         for row in read(table):
-            run_id = str(row.get("run_id"))
-            if not _is_whole(table, row):
-                skipped[table.name] += 1
-                continue
-            if table in (tables.cases, tables.records, tables.reuses):
-                if run_id not in runs:
-                    lost[run_id]["runs"] = 1
-                    continue
-                if table is tables.reuses and row["call_id"] not in calls:
-                    lost[run_id]["calls"] += 1
-                    continue
-            if not keep(table, row):
-                skipped[table.name] += 1
+            run_id = str(row["id"] if table is tables.runs else row.get("run_id"))
+            known = (table not in OF_RUNS or run_id in runs) and (
+                table is not tables.reuses or row["call_id"] in calls
+            )
+            if not _is_whole(table, row) or not known or not keep(table, row):
+                unreadable[table.name] += 1
+                if table in (tables.runs, tables.calls, *OF_RUNS):
+                    incomplete.add(run_id)
                 continue
             whole[table.name] += 1
-            by_run[table, run_id] += 1
             keys: Iterable[bytes] = ()
             if table is tables.runs:
-                runs[row["id"]] = row["n_cases"] or 0
+                runs[run_id] = row["n_cases"] or 0
             elif table is tables.texts:
                 texts.add(row["hash"])
             elif table is tables.calls:
                 calls.add(row["id"])
                 keys = split_hashes(row["parts"])
-                if row["key"] == tables.ERASED_KEY:
-                    whole["erased calls"] += 1
+                whole["erased calls"] += row["key"] == tables.ERASED_KEY
             elif table is tables.cases:
+                n_cases[run_id] += 1
                 keys = image_keys(row["body"])
-            missing[run_id].update(key for key in keys if key not in texts)
-    for table in LOSSES:  # an index knows of rows that cannot be read
-        for run_id, number in count(table).items():
-            lost[run_id][table.name] += number - by_run[table, run_id]
-    for run_id, number in runs.items():
-        absent = number - by_run[tables.cases, run_id]
-        lost[run_id]["cases"] = max(lost[run_id]["cases"], absent)
-    for run_id, keys in missing.items():
-        lost[run_id]["texts"] = len(keys)
-    order = ("runs", "cases", "calls", "texts", "records")
-    losses = {
-        run_id: {kind: kinds[kind] for kind in order if kinds[kind] > 0}
-        for run_id, kinds in sorted(lost.items())
-    }
-    losses = {run_id: kinds for run_id, kinds in losses.items() if kinds}
-    return Findings(dict(whole), losses, dict(skipped), "")
+            if not texts.issuperset(keys):
+                incomplete.add(run_id)
+    incomplete |= {run_id for run_id, number in runs.items() if n_cases[run_id] < number}
+    return Findings(dict(+whole), dict(unreadable), tuple(sorted(incomplete)))
 
 
 def _is_whole(table: Table, row: Mapping[str, Any]) -> bool:
     """Whether a row is as it was written."""
-    if any(not isinstance(row[name], kinds) for name, kinds in _column_kinds(table).items()):
-        return False
     try:
         _CHECKS.get(table, lambda _row: None)(row)
     except DAMAGES:
         return False
     return True
-
-
-@cache
-def _column_kinds(table: Table) -> dict[str, tuple[type, ...]]:
-    """The types that the values of each column may have."""
-    kinds: dict[str, tuple[type, ...]] = {}
-    for column in table.columns:
-        kind = column.type.python_type
-        number = (int,) if kind in (bool, float) else ()
-        kinds[column.name] = (kind, *number, *((type(None),) if column.nullable else ()))
-    return kinds
 
 
 def _check_text(row: Mapping[str, Any]) -> None:
@@ -292,68 +244,29 @@ class _DamagedFile:
     """The rows of a store's file that SQLite can read. `complaint`: a fault that SQLite reports;
     `gaps`: the number of unreadable places in each table."""
 
-    def __init__(self, raw: sqlite3.Connection, size: int, complaint: str) -> None:
-        self._raw, self._size, self.complaint = raw, size, complaint
+    def __init__(self, raw: sqlite3.Connection, complaint: str) -> None:
+        self._raw, self.complaint = raw, complaint
         self._raw.row_factory = sqlite3.Row
         self.gaps = Counter[str]()
-        query = "SELECT name FROM sqlite_master WHERE type = 'table'"
-        self._tables = {row[0] for row in self._read_first("tables", query)}
 
     def read_rows(self, table: Table) -> Iterator[dict[str, Any]]:
-        """Yield the readable rows of a table, in no order."""
-        if table.name not in self._tables:
-            if table is tables.resource_versions and "personas" in self._tables:
-                yield from map(version_of_persona, map(dict, self._read_around_gaps("personas")))
-            return
-        if table.dialect_options["sqlite"]["with_rowid"]:
-            rows = self._read_around_gaps(table.name)
-        else:
-            rows = self._read_first(table.name, f"SELECT * FROM {table.name}")
-        for row in rows:
-            values = dict(row)  # older stores have fewer columns
-            yield {column.name: values.get(column.name) for column in table.columns}
-
-    def count_by_run(self, table: Table) -> dict[str, int]:
-        """Count each run's rows by an index, which also lists rows that are unreadable."""
-        query = f"SELECT run_id, count(*) FROM {table.name} GROUP BY run_id"
-        rows = self._read_first("indexes", query) if table.name in self._tables else ()
-        return {row[0]: row[1] for row in rows if isinstance(row[0], str)}
-
-    def _read_first(self, table: str, query: str) -> Iterator[sqlite3.Row]:
-        """Yield rows up to the first that is unreadable."""
-        try:
-            yield from self._raw.execute(query)
-        except (sqlite3.Error, *DAMAGES):
-            self.gaps[table] += 1
-
-    def _read_around_gaps(self, table: str) -> Iterator[sqlite3.Row]:
-        """Yield rows from both ends of a range; halve the gap between them, if there is one."""
-        query = (
-            f"SELECT rowid AS number, * FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ?"
-            " ORDER BY rowid {} LIMIT ?"  # the limit keeps SQLite from reading beyond the last row
-        )
-        ranges, failures = [(1, LAST)], 0
-        while ranges and failures < MOST_FAILURES:
-            low, high = ranges.pop()
-            for order in ("ASC", "DESC"):
-                try:
-                    for row in self._raw.execute(query.format(order), (low, high, high - low + 1)):
-                        if not low <= row[0] <= high:
-                            raise ValueError("the rows are out of order")
-                        yield row
-                        low, high = (row[0] + 1, high) if order == "ASC" else (low, row[0] - 1)
-                        failures = 0
-                except (sqlite3.Error, *DAMAGES):
-                    continue
-                break
-            else:
-                if low == high:
-                    self.gaps[table] += failures == 0
-                    failures += 1
-                elif low < high:
-                    high = min(high, low + self._size)  # a row takes some bytes
-                    middle = (low + high) // 2
-                    ranges += [(middle + 1, high), (low, middle)]
+        """Yield the readable rows of a table: up to the first that is not, and from the end back to
+        the last that is not."""
+        numbered, last = table.dialect_options["sqlite"]["with_rowid"], 0
+        ways = ("rowid AS number", "ASC"), ("rowid AS number", "DESC")
+        for number, order in ways if numbered else (("0 AS number", ""),):
+            query = f"SELECT {number}, * FROM {table.name} NOT INDEXED WHERE {{}}"
+            query = query.format("rowid > ?" if numbered else "? = 0")
+            query += f" ORDER BY rowid {order}" if numbered else ""
+            try:
+                for row in self._raw.execute(query, (last,)):
+                    values = dict(row)
+                    if order == "ASC":
+                        last = values["number"]
+                    yield {column.name: values[column.name] for column in table.columns}
+                return
+            except (sqlite3.Error, *DAMAGES):
+                self.gaps[table.name] = 1
 
 
 @contextmanager
@@ -366,7 +279,7 @@ def _open_damaged(path: Path) -> Generator[_DamagedFile]:
     if not path.is_file():
         raise StoreError(f"store {path}: there is no such file")
     with closing(sqlite3.connect(path, timeout=sqlite.BUSY_SECONDS, isolation_level=None)) as raw:
-        yield _DamagedFile(raw, path.stat().st_size, _lock(raw, path))
+        yield _DamagedFile(raw, _lock(raw, path))
 
 
 def _lock(raw: sqlite3.Connection, path: Path) -> str:
@@ -386,15 +299,25 @@ def _lock(raw: sqlite3.Connection, path: Path) -> str:
     return "" if result == "ok" else " ".join(str(result).split())
 
 
+def _check_file(
+    file: _DamagedFile,
+    keep: Callable[[Table, dict[str, Any]], bool] = lambda _table, _row: True,
+) -> Findings:
+    found = _check_rows(file.read_rows, keep)
+    unreadable = dict(Counter(found.unreadable) + file.gaps)
+    return replace(found, unreadable=unreadable, complaint=file.complaint)
+
+
 def _salvage(file: _DamagedFile, target: Path) -> Findings:
     if target.exists():
         raise StoreError(f"store {target}: is there already; name a new file")
 
     def write(connection: Connection) -> Findings:
-        findings = _check_rows(file.read_rows, file.count_by_run, partial(_copy_row, connection))
-        _mark_losses(connection, findings.lost)
+        found = _check_file(file, partial(_copy_row, connection))
+        if found.damaged:
+            _interrupt_runs(connection)
         finish_copy(connection)
-        return findings
+        return found
 
     try:
         with closing(SQLiteDatabase(target)) as database:
@@ -411,12 +334,11 @@ def _copy_row(connection: Connection, table: Table, row: dict[str, Any]) -> bool
     return connection.exec_driver_sql(statement, tuple(row.values())).rowcount == 1
 
 
-def _mark_losses(connection: Connection, losses: dict[str, dict[str, int]]) -> None:
-    """Let runs that lost rows be resumed, or take their cases in again."""
-    runs, served = tables.runs, tables.served_runs
+def _interrupt_runs(connection: Connection) -> None:
+    """Let all runs be resumed, and those that lack cases take them in again."""
+    runs, served, cases = tables.runs, tables.served_runs, tables.cases
     connection.execute(delete(served).where(served.c.run_id.not_in(select(runs.c.id))))
-    for run_id, kinds in losses.items():
-        run = update(runs).where(runs.c.id == run_id)
-        connection.execute(run.where(runs.c.status == "finished").values(status="interrupted"))
-        if "cases" in kinds:
-            connection.execute(run.values(n_cases=None))
+    finished = update(runs).where(runs.c.status == "finished")
+    connection.execute(finished.values(status="interrupted"))
+    number = select(func.count()).where(cases.c.run_id == runs.c.id).scalar_subquery()
+    connection.execute(update(runs).where(runs.c.n_cases > number).values(n_cases=None))
