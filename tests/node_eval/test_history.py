@@ -29,14 +29,14 @@ def test_prints_as_a_tree():
     )
     assert str(history) == (
         "2 supersteps, 3 nodes\n"
-        "├── superstep 1\n"
-        "│   └── plan  GENERATE  0.25 s  7 tokens\n"
-        "└── superstep 2\n"
-        "    ├── search  failed: raised OSError: gone\n"
-        "    └── inner/check  VERIFY\n"
-        "        ├── sure  0.50 not passed: too low by far\n"
-        "        ├── judge  not scored: no answer within 1 s\n"
-        "        └── later  skipped: dropped"
+        "superstep 1\n"
+        "    plan  GENERATE  0.25 s  7 tokens\n"
+        "superstep 2\n"
+        "    search  failed: raised OSError: gone\n"
+        "    inner/check  VERIFY\n"
+        "        sure  0.50 not passed: too low by far\n"
+        "        judge  not scored: no answer within 1 s\n"
+        "        later  skipped: dropped"
     )
     assert str(History()) == "0 supersteps, 0 nodes"
 

@@ -136,7 +136,7 @@ def test_nodes_know_their_run_and_their_thread():
     assert sorted(seen) == sorted(monitor.history.runs)
     assert len(set(seen)) == 3
     assert monitor.current_run is None
-    assert str(monitor.history).startswith("3 runs, 3 supersteps, 3 nodes\n├── run ")
+    assert str(monitor.history).startswith("3 runs, 3 supersteps, 3 nodes\nrun ")
 
 
 def test_the_id_is_that_of_langchain():

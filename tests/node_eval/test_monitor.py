@@ -133,7 +133,7 @@ def test_a_function_that_raises_raises_the_same(monitor):
     assert (feedback.passed, feedback.text) == (None, "answer: raised OddError: gone wrong")
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_what_ends_the_agent_passes_through(error, monitor):
     @monitor.node(GENERATE)
     def answer():

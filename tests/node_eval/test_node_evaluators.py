@@ -21,7 +21,6 @@ from textevolve.node_eval import (
     NodeEvaluator,
     NodeJudge,
     RulesEvaluator,
-    SchemaEvaluator,
     SnapshotLimits,
     ThresholdEvaluator,
     TokenEvaluator,
@@ -79,10 +78,6 @@ def test_values_as_texts():
         (LengthEvaluator("l", "text", least=8), "one two three four", 0.5),
         (LengthEvaluator("l", "text", least=3, most=5, unit="characters"), "abc", 1.0),
         (LengthEvaluator("l", "text", least=1), "", 0.0),
-        (SchemaEvaluator("s", {"type": "object", "required": ["a"]}, "text"), {"a": 1}, 1.0),
-        (SchemaEvaluator("s", {"type": "object", "required": ["a"]}, "text"), '{"a": 1}', 1.0),
-        (SchemaEvaluator("s", {"type": "object", "required": ["a"]}, "text"), {}, 0.0),
-        (SchemaEvaluator("s", {"type": "object"}, "text"), "no JSON", 0.0),
     ],
 )
 def test_checks_of_a_field(evaluator, output, score):
@@ -93,7 +88,6 @@ def test_checks_of_a_field(evaluator, output, score):
 
 CHECKS = [
     LengthEvaluator("l", "text", most=4),
-    SchemaEvaluator("s", {}, "text"),
     ConsistencyEvaluator("c", "text"),
     RulesEvaluator("r", parse_rules("rules: [{kind: length, max: 3}]"), "text"),
 ]
@@ -147,15 +141,13 @@ def test_consistency_with_earlier_nodes():
     )
 
 
-def test_consistency_of_the_same_node_or_instruction_or_input():
+def test_consistency_of_the_same_node_or_instruction():
     history = past({"x": 1.0}, {"x": 0.5})
     other, last = history.entries[0][0], history.entries[1][0]
     other.node = "other"
     assert ConsistencyEvaluator("c", "x").evaluate(history).kind == "skipped"
-    check = ConsistencyEvaluator("c", "x", of_same="instruction", same_input=True)
+    check = ConsistencyEvaluator("c", "x", of_same="instruction")
     assert check.evaluate(history).score == 0.5
-    last.input_state = {"q": 2}
-    assert check.evaluate(history).kind == "skipped"
     beside = History([[other, last]])
     assert ConsistencyEvaluator("c", "x", of_same="instruction").evaluate(beside).score == 0.5
     other.error = "raised ValueError"
@@ -189,7 +181,6 @@ def test_likeness_is_symmetrical_and_within_its_bounds(one, other):
         lambda: LengthEvaluator("l", "text", least=5, most=4),
         lambda: LengthEvaluator("l", "text", most=4, unit="lines"),
         lambda: LengthEvaluator("l", 5, most=4),
-        lambda: SchemaEvaluator("s", {"type": "objekt"}),
         lambda: ConsistencyEvaluator("c", earlier=0),
         lambda: ConsistencyEvaluator("c", threshold=2),
         lambda: ConsistencyEvaluator("c", of_same="kind"),

@@ -82,7 +82,7 @@ def test_a_big_history_is_cut_and_says_so():
     assert "episode 2" not in small
 
 
-def test_figures_are_by_evaluator_and_by_type_and_lines_that_were_not_used_are_named():
+def test_figures_are_by_evaluator_and_lines_that_were_not_used_are_named():
     results = {"good": EvaluationResult(0.5, False)}
     history = History(
         [
@@ -95,10 +95,7 @@ def test_figures_are_by_evaluator_and_by_type_and_lines_that_were_not_used_are_n
     told = data(NodesSpec(), result)
     good = told["evaluators"]["good"]
     assert (good["mean"], good["passed"], good["scored"], good["skipped"]) == (0.75, 1, 2, 1)
-    assert told["types"]["GENERATE"]["evaluators"]["good"]["mean"] == 0.5
-    assert told["types"][""]["evaluators"]["good"]["mean"] == 1.0
     assert (told["episodes"], told["nodes"], told["errors"]) == (1, 3, 1)
     assert told["unused"] == [{"number": 4, "place": "t.jsonl:9", "reason": "not JSON"}]
     text = page(result)
     assert "t.jsonl:9" in text
-    assert "(no type)" in text

@@ -239,7 +239,7 @@ def test_rewards_name_the_run_where_it_is_known():
 def test_several_runs_print_as_trees_of_their_own():
     shown = str(watched()).splitlines()
     assert shown[0] == "3 runs, 5 supersteps, 5 nodes"
-    assert shown[1] == "├── run 1"
-    assert "└── run b  thread thread of b" in shown
+    assert shown[1] == "run 1"
+    assert "run b  thread thread of b" in shown
     (first, *_) = watched().runs.values()
-    assert str(first).splitlines()[:2] == ["1 superstep, 1 node", "└── superstep 1"]
+    assert str(first).splitlines()[:2] == ["1 superstep, 1 node", "superstep 1"]

@@ -182,8 +182,8 @@ def test_states_that_are_no_json_are_put_into_words():
     file = BytesIO()
     write_episodes([Episode("1", History([[HistoryItem(timestamp=0, input_state=state)]]))], file)
     written = json.loads(file.getvalue().splitlines()[1])["input"]
-    assert (written["1"], written["nan"], written["half"]) == ("(lock)", "nan", "\ud800")
-    assert "nested too deeply" in json.dumps(written["loop"])
+    assert (written["1"], written["nan"], written["half"]) == ("<lock>", "nan", "\ud800")
+    assert "nested deeper" in json.dumps(written["loop"])
     assert written["huge"] == "(an integer of 16,610 bits)"
 
 

@@ -28,7 +28,6 @@ from textevolve.api.resources import AsyncCollections, AsyncResources
 from textevolve.engine.sync import KeptOpen, StaysOpen, SyncView, waited
 from textevolve.memory.record import MemoryRecord
 from textevolve.store import kinds
-from textevolve.store.erasure import Losses
 from textevolve.studies.memory_desk import MemoryDesk
 
 
@@ -56,10 +55,6 @@ class AsyncNamespace:
         """
         return await self._desk.memories.get(ids)
 
-    async def find_losses(self, *ids: str) -> Losses:
-        """What runs and chats would lose if these memories were erased."""
-        return await self._desk.find_losses([one.text for one in await self.find_memories(*ids)])
-
 
 class Resources(SyncView[AsyncResources[Any, Any]]):
     """`AsyncResources`, waited for: agents, users, or namespaces."""
@@ -71,7 +66,6 @@ class Resources(SyncView[AsyncResources[Any, Any]]):
     versions = waited(AsyncResources[Any, Any].versions)
     revert = waited(AsyncResources[Any, Any].revert)
     delete = waited(AsyncResources[Any, Any].delete)
-    find_losses = waited(AsyncResources[Any, Any].find_losses)
     export = waited(AsyncResources[Any, Any].export)
     import_file = waited(AsyncResources[Any, Any].import_file)
 
@@ -114,7 +108,6 @@ class Namespace(StaysOpen, SyncView[AsyncNamespace]):
         self.namespaces = Resources(kept, lambda space: space.namespaces)
 
     find_memories = waited(AsyncNamespace.find_memories)
-    find_losses = waited(AsyncNamespace.find_losses)
 
     def memories(self, collection: str) -> Memories:
         """The memories of a collection; whether it is there is found out with the first use."""

@@ -17,7 +17,6 @@ from textevolve.memory.record import Collection
 from textevolve.report.files import open_target
 from textevolve.spec import Frozen, suggest
 from textevolve.store import kinds
-from textevolve.store.erasure import Losses
 from textevolve.store.kinds import Kind
 from textevolve.store.resource_rows import NameRange
 from textevolve.studies.exchange import export_lines, import_content, read_content
@@ -70,10 +69,6 @@ class AsyncResources(Generic[S, R]):
             await self._read(kinds.require_unnamed, name)
         async with self._desk.erasing(await self._read(kinds.list_memory_texts, name)):
             await self._write(partial(kinds.delete, force=force), name)
-
-    async def find_losses(self, name: str) -> Losses:
-        """What runs and chats would lose if it were deleted."""
-        return await self._desk.find_losses(await self._read(kinds.list_memory_texts, name))
 
     async def export(self, name: str, path: str | Path) -> int:
         """Write one to a file, whole, with all that belongs to it; how many lines that took.

@@ -21,7 +21,7 @@ from textevolve.cli import options, say
 from textevolve.cli.drawing import open_console, open_status
 from textevolve.cli.execution import fetch_weights
 from textevolve.cli.options import NamespaceName, Yes
-from textevolve.cli.resources import SOURCE, report_losses
+from textevolve.cli.resources import ERASES, SOURCE
 from textevolve.cli.results import print_json
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.memory.memory_spec import MemorySpec, memory_data
@@ -183,7 +183,7 @@ def forget(
     with _open_namespace(namespace, store) as space:
         found = space.find_memories(*ids)
         if erase:
-            report_losses(space.find_losses(*ids))
+            say(ERASES)
             what = wording.count(len(found), "memory").replace("memorys", "memories")
             options.confirm(f"Erase {what} for good?", yes)
         for collection in dict.fromkeys(one.collection for one in found):

@@ -1,5 +1,5 @@
 """`textevolve nodes show|export`: what `textevolve runs` cannot do: traces that are no run, nodes
-with their states, rewards with weights. What it can is handed over to it."""
+with their states, rewards with weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import typer
 
 from textevolve.cli import PARTLY, options, say
 from textevolve.cli.drawing import open_console
-from textevolve.cli.runs import export_run
 from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.events import StepFinished
@@ -22,15 +21,13 @@ from textevolve.node_eval.rewards import check_weights, collect_names, write_rew
 from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.report.files import open_target
-from textevolve.report.html import write_html
 from textevolve.report.terminal import print_report
-from textevolve.settings import Settings, read_settings
+from textevolve.settings import read_settings
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord
 from textevolve.studies import driver
 from textevolve.studies.node_checks import read_weights
 from textevolve.studies.node_records import JudgedNode, Record, encode
-from textevolve.studies.node_report import MOST_NODES, TREE_NODES
 from textevolve.studies.nodes import (
     READ,
     STUDY,
@@ -74,18 +71,18 @@ class NodeSource:
     spec: NodesSpec
     records: Callable[[], Iterator[Record]]
     reading: Reading
-    settings: Settings | None = None
     store: Store | None = None
     run: RunRecord | None = None
 
     def nodes(self) -> Iterator[JudgedNode]:
         return (record for record in self.records() if isinstance(record, JudgedNode))
 
-    def report(self, most: int, tree: int, *, states: bool = False) -> Report:
+    def report(self, most: int, *, states: bool = False) -> Report:
+        """`most`: so many nodes are shown."""
         study = replace(
             STUDY,
             summarise=partial(summarise, most=most),
-            report=partial(report, most=tree, states=states),
+            report=partial(report, most=most, states=states),
         )
         if self.store is not None and self.run is not None:
             return make_report(study, self.store, self.run, self.records)
@@ -120,7 +117,7 @@ def open_source(
         raise InputError(f"run {run.id}: holds no nodes of agents; see textevolve runs list")
     sync.run(driver.restore_records(opened, run, settings))
     records = read_records(opened, run)
-    return NodeSource(spec, records, reading, settings, opened, run)
+    return NodeSource(spec, records, reading, opened, run)
 
 
 def show(
@@ -138,8 +135,7 @@ def show(
     with ExitStack() as stack:
         opened = open_source(stack, source, instruction, logs, store)
         if not as_json:
-            most = max(0, limit)
-            print_report(opened.report(most, most, states=states), open_console())
+            print_report(opened.report(max(0, limit), states=states), open_console())
         else:
             for record in opened.records():
                 print(encode(record).decode())
@@ -149,12 +145,7 @@ def show(
 def export(
     source: From,
     output: Annotated[
-        str,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Rewards to .jsonl or -, a page to .html; of a run all that `runs export` writes.",
-        ),
+        str, typer.Option("--output", "-o", help="The file of rewards, as .jsonl, or -.")
     ] = "-",
     weight: Annotated[
         list[str] | None,
@@ -166,31 +157,19 @@ def export(
     logs: Logs = None,
     store: options.StoreFile = None,
 ) -> None:
-    """Write a reward for each node and evaluator, for training, or all of it as a page."""
+    """Write a reward for each node and evaluator, for training."""
     weights = read_weights("--weight", weight or [])
-    rewards = output == "-" or output.lower().endswith(".jsonl")
+    if output != "-" and not output.lower().endswith(".jsonl"):
+        raise InputError(f"{output}: must end in .jsonl; `textevolve runs export` writes the rest")
     with ExitStack() as stack:
         opened = open_source(stack, source, instruction, logs, store)
-        if rewards:
-            _export_rewards(opened, output, weights)
-        elif opened.settings is not None and opened.store is not None and opened.run is not None:
-            export_run(opened.store, opened.run, opened.settings, [output])
-        elif output.lower().endswith(".html"):
-            with open_target(output) as target:
-                write_html(opened.report(MOST_NODES, TREE_NODES), target)
-            say(f"written to {output}")
-        else:
-            raise InputError(f"{output}: must end in .jsonl, .html")
+        names = collect_names(opened.nodes())
+        check_weights(weights, names)
+        with open_target(output) as target:
+            number = write_rewards(opened.nodes(), names, target, weights)
+        if output != "-":
+            say(f"{number} rewards written to {output}")
     raise typer.Exit(say_faults(opened.reading))
-
-
-def _export_rewards(opened: NodeSource, output: str, weights: dict[str, float]) -> None:
-    names = collect_names(opened.nodes())
-    check_weights(weights, names)
-    with open_target(output) as target:
-        number = write_rewards(opened.nodes(), names, target, weights)
-    if output != "-":
-        say(f"{number} rewards written to {output}")
 
 
 def say_faults(reading: Reading) -> int:

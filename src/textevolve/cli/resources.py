@@ -27,7 +27,6 @@ from textevolve.errors import InputError
 from textevolve.report.terminal import print_report
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import suggest
-from textevolve.store.erasure import Losses
 from textevolve.store.kinds import COLLECTIONS, KINDS, Kind
 from textevolve.studies.resource_report import describe, draw_list, draw_one
 
@@ -173,24 +172,19 @@ def delete(call: ResourceCall, *, force: Force = False, yes: Yes = False) -> Non
     """Delete the {noun} with all that belongs to it."""
     kind, name = call.kind, call.name
     call.group.get(name)
-    report_losses(call.group.find_losses(name))
+    if "memories" in kind.holds:
+        say(ERASES)
     held = f" with {kind.holds}" if kind.holds else ""
     options.confirm(f"Delete the {kind.noun} {name}{held}?", yes)
     call.group.delete(name, force=force)
     typer.echo(f"deleted the {kind.noun} {name}")
 
 
-def report_losses(losses: Losses) -> None:
-    """Tell what goes with texts that are erased, and what stays."""
-    for run_id, kinds in losses.items():
-        rows = ", ".join(f"{kind} ({number:,})" for kind, number in kinds.items())
-        say(f"{f'run {run_id}' if run_id else 'chats and others'}: the text is erased from {rows}")
-    if losses:
-        say(
-            "tokens, costs and scores stay, and so does what says the same in other words; texts in"
-            " exported files, in copies and backups of the store (a server's write-ahead log, too),"
-            " and at the providers of models are not reached from here"
-        )
+ERASES = (
+    "the texts are erased from runs, calls and chats, too; tokens, costs and scores stay, and so"
+    " does what says the same in other words; texts in exported files, in copies and backups of the"
+    " store (a server's write-ahead log, too), and at the providers of models are not reached"
+)
 
 
 def revert(call: ResourceCall, *, version: VersionNumber) -> None:

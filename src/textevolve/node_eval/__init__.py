@@ -12,7 +12,6 @@ from textevolve.node_eval.checks import (
     LatencyEvaluator,
     LengthEvaluator,
     RulesEvaluator,
-    SchemaEvaluator,
     TokenEvaluator,
 )
 from textevolve.node_eval.evaluators import NodeEvaluator, ThresholdEvaluator
@@ -120,7 +119,6 @@ __all__ = [
     "Normative",
     "OpenNode",
     "RulesEvaluator",
-    "SchemaEvaluator",
     "SnapshotLimits",
     "Social",
     "ThresholdEvaluator",

@@ -1,5 +1,5 @@
-"""Evaluators of nodes that ask no model: rules, length, JSON schema, consistency with earlier
-nodes, time and tokens.
+"""Evaluators of nodes that ask no model: rules, length, consistency with earlier nodes, time
+and tokens.
 
 They judge what the agent made: a field that is not there, or was not kept whole, is an error, and
 the node has no score. What reads a field is in `state_fields.py`.
@@ -7,7 +7,6 @@ the node has no score. What reads a field is in `state_fields.py`.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping
@@ -32,7 +31,6 @@ from textevolve.node_eval.state_fields import (
     read_value,
 )
 from textevolve.texts.prose import split_words
-from textevolve.texts.schema_check import check_schema, find_faults
 
 LOOK_BACK = 200
 """Supersteps in which earlier nodes are looked for."""
@@ -118,39 +116,12 @@ class LengthEvaluator(NodeEvaluator):
         return len(text) if self.unit == "characters" else len(split_words(text))
 
 
-class SchemaEvaluator(NodeEvaluator):
-    """passed = the field, or the whole output, is by a JSON schema; a text is read as JSON. The
-    score is 1 or 0; the feedback says what to change."""
-
-    def __init__(
-        self,
-        name: str,
-        schema: Mapping[str, Any],
-        key: str | None = None,
-        *,
-        target_instructions: Targets = None,
-    ) -> None:
-        super().__init__(name, target_instructions)
-        check_keys(name, key)
-        check_schema(schema, f"evaluator '{name}': the schema")
-        self.schema, self.key = schema, key
-
-    def evaluate(self, history: History) -> NodeOutcome:
-        value = read_value(history.entries[-1][-1].output_state, self.key, "output")
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        faults = find_faults(text, self.schema)
-        return EvaluationResult(
-            0.0 if faults else 1.0, not faults, "\n".join(faults), {"faults": len(faults)}
-        )
-
-
 class ConsistencyEvaluator(NodeEvaluator):
     """score = how much the field is like that of the last `earlier` nodes of the same kind, on
     average; passed = it is `threshold` or more. Without an earlier one it is not scored.
 
-    `of_same`: nodes of the same name, or of the same instruction. `same_input`: only those that got
-    the same input, which are to give the same output. Numbers are alike by their ratio, texts by
-    the words that they share, mappings and lists by their parts.
+    `of_same`: nodes of the same name, or of the same instruction. Numbers are alike by their ratio,
+    texts by the words that they share, mappings and lists by their parts.
     """
 
     def __init__(
@@ -161,7 +132,6 @@ class ConsistencyEvaluator(NodeEvaluator):
         earlier: int = 5,
         threshold: float = 0.5,
         of_same: Literal["node", "instruction"] = "node",
-        same_input: bool = False,
         target_instructions: Targets = None,
     ) -> None:
         super().__init__(name, target_instructions)
@@ -173,7 +143,7 @@ class ConsistencyEvaluator(NodeEvaluator):
         if of_same not in ("node", "instruction"):
             raise InputError(f"evaluator '{name}': 'of_same' must be node or instruction")
         self.key, self.earlier, self.threshold = key, earlier, threshold
-        self.of_same, self.same_input = of_same, same_input
+        self.of_same = of_same
 
     def evaluate(self, history: History) -> NodeOutcome:
         item = history.entries[-1][-1]
@@ -202,8 +172,6 @@ class ConsistencyEvaluator(NodeEvaluator):
                     same = other.node == item.node and _alike(other.path, item.path)
                 else:
                     same = other.instruction == item.instruction
-                if self.same_input and other.input_state != item.input_state:
-                    same = False
                 if same and other.error is None:
                     yield other
 

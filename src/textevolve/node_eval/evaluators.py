@@ -77,11 +77,6 @@ class ThresholdEvaluator(NodeEvaluator):
         said = f"{self.key} = {value:.4g}, threshold {self.threshold}: {outcome}"
         return EvaluationResult(float(value), passed, said, metadata)
 
-    def __repr__(self) -> str:
-        return (
-            f"ThresholdEvaluator(name={self.name!r}, key={self.key!r}, threshold={self.threshold})"
-        )
-
 
 def is_state(state: object) -> bool:
     """Whether a state has fields by name."""

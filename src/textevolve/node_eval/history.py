@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field, fields
 from html import escape
-from typing import Any, TypeAlias
+from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
@@ -98,11 +98,17 @@ class History:
         are several runs, each is a tree."""
         runs = self.runs
         number = sum(len(step) for step in self.entries)
-        counted = f"{_count(len(self.entries), 'superstep')}, {_count(number, 'node')}"
-        if len(runs) < 2:
-            return "\n".join([counted, *_draw(_branches(self.entries))])
-        named = [(_describe_run(one), _branches(one.entries)) for one in runs.values()]
-        return "\n".join([f"{_count(len(runs), 'run')}, {counted}", *_draw(named)])
+        header = f"{_count(len(self.entries), 'superstep')}, {_count(number, 'node')}"
+        lines = [f"{_count(len(runs), 'run')}, {header}" if len(runs) > 1 else header]
+        for run in runs.values():
+            lines += [_describe_run(run)] if len(runs) > 1 else []
+            for place, step in enumerate(run.entries, 1):
+                lines.append(f"superstep {place}")
+                for item in step:
+                    lines.append(f"    {_describe_node(item)}")
+                    results = item.evaluation_results.items()
+                    lines += [f"        {_describe_result(*each)}" for each in results]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the same tree; whatever stands in it is text, never markup."""
@@ -111,25 +117,6 @@ class History:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-_Branch: TypeAlias = "tuple[str, list[_Branch]]"
-
-
-def _draw(branches: list[_Branch]) -> Iterator[str]:
-    for n, (line, inner) in enumerate(branches, 1):
-        last = n == len(branches)
-        yield f"{'└── ' if last else '├── '}{line}"
-        yield from (("    " if last else "│   ") + one for one in _draw(inner))
-
-
-def _branches(entries: list[list[HistoryItem]]) -> list[_Branch]:
-    def describe(item: HistoryItem) -> _Branch:
-        results = item.evaluation_results.items()
-        return _describe_node(item), [(_describe_result(*one), []) for one in results]
-
-    steps = [[describe(item) for item in step] for step in entries]
-    return [(f"superstep {n}", nodes) for n, nodes in enumerate(steps, 1)]
 
 
 def _describe_run(run: History) -> str:

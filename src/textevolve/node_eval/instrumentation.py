@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.snapshots import PYDANTIC, Description, take_snapshot
+from textevolve.node_eval.snapshots import PYDANTIC, Description, SnapshotLimits, take_snapshot
 
 if TYPE_CHECKING:
     from textevolve.node_eval.monitor import Monitor
@@ -28,15 +28,27 @@ F = TypeVar("F", bound=Callable[..., Any])
 class LiveNode:
     """A node inside its `with` block: set `output`, and `tokens` where they are known."""
 
-    def __init__(self, node: OpenNode) -> None:
+    def __init__(self, monitor: Monitor, node: OpenNode) -> None:
         self.node = node
         self.output: Any = None
         self.tokens: int | None = None
+        self._monitor = monitor
 
     @property
     def item(self) -> HistoryItem | None:
         """What the history has of it; None until the block has ended."""
         return self.node.item
+
+    def __enter__(self) -> LiveNode:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, GeneratorExit):  # whoever reads has had enough
+            self._monitor.end(self.node, self.output, tokens=self.tokens)
+        elif isinstance(error, CancelledError):  # which is nothing that it did wrong
+            self._monitor.interrupt(self.node, "cancelled", tokens=self.tokens)
+        else:
+            self._monitor.fail(self.node, error, tokens=self.tokens)
 
 
 class NodeScope:
@@ -75,15 +87,11 @@ class NodeScope:
         if name is None:
             name = self._instruction.name.lower() if self._instruction else "node"
         node = self._monitor.begin(name, self._instruction, self._input_state, step=self._step)
-        self._live.append(LiveNode(node))
+        self._live.append(LiveNode(self._monitor, node))
         return self._live[-1]
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        live = self._live.pop()
-        if error is None:
-            self._monitor.end(live.node, live.output, tokens=live.tokens)
-        else:
-            _tell(self._monitor, live.node, error, live.tokens)
+        self._live.pop().__exit__(kind, error, trace)
 
     async def __aenter__(self) -> LiveNode:
         return self.__enter__()
@@ -108,27 +116,12 @@ def watch(monitor: Monitor, begin: Begin, function: F) -> F:
     return cast(F, _wrap_plain(monitor, begin, function))
 
 
-def _tell(
-    monitor: Monitor, node: OpenNode, error: BaseException, tokens: int | None = None
-) -> None:
-    """How a node ended that raised; being cancelled is nothing that it did wrong."""
-    if isinstance(error, CancelledError):
-        monitor.interrupt(node, "cancelled", tokens=tokens)
-    else:
-        monitor.fail(node, error, tokens=tokens)
-
-
 def _wrap_plain(monitor: Monitor, begin: Begin, function: Callable[..., Any]) -> Any:
     @functools.wraps(function)
     def watched(*args: Any, **kwargs: Any) -> Any:
-        node = begin(args, kwargs)
-        try:
-            made = function(*args, **kwargs)
-        except BaseException as error:
-            _tell(monitor, node, error)
-            raise
-        monitor.end(node, made)
-        return made
+        with LiveNode(monitor, begin(args, kwargs)) as live:
+            live.output = function(*args, **kwargs)
+        return live.output
 
     return watched
 
@@ -136,53 +129,22 @@ def _wrap_plain(monitor: Monitor, begin: Begin, function: Callable[..., Any]) ->
 def _wrap_async(monitor: Monitor, begin: Begin, function: Callable[..., Any]) -> Any:
     @functools.wraps(function)
     async def watched(*args: Any, **kwargs: Any) -> Any:
-        node = begin(args, kwargs)
-        try:
-            made = await function(*args, **kwargs)
-        except BaseException as error:
-            _tell(monitor, node, error)
-            raise
-        monitor.end(node, made)
-        return made
+        with LiveNode(monitor, begin(args, kwargs)) as live:
+            live.output = await function(*args, **kwargs)
+        return live.output
 
     return watched
-
-
-class _Yielded:
-    """What a generator yields, on its way through: the first values are kept, the rest counted."""
-
-    def __init__(self, monitor: Monitor) -> None:
-        self._limits, self._left_out = monitor.limits, 0
-        self._values: list[Any] = []
-
-    def keep(self, value: Any) -> None:
-        if len(self._values) < self._limits.items - 1:  # one place is for what is said of the rest
-            self._values.append(take_snapshot(value, self._limits))
-        else:
-            self._left_out += 1
-
-    @property
-    def output(self) -> list[Any]:
-        left_out = Description(f"<{self._left_out:,} more items, not kept>")
-        return [*self._values, left_out] if self._left_out else self._values
 
 
 def _wrap_generator(monitor: Monitor, begin: Begin, function: Callable[..., Any]) -> Any:
     @functools.wraps(function)
     def watched(*args: Any, **kwargs: Any) -> Generator[Any]:
-        node, yielded = begin(args, kwargs), _Yielded(monitor)
-        try:
+        with LiveNode(monitor, begin(args, kwargs)) as live:
+            live.output = []
             with closing(function(*args, **kwargs)) as values:
-                for value in values:
-                    yielded.keep(value)
+                for number, value in enumerate(values, 1):
+                    _keep(live.output, number, value, monitor.limits)
                     yield value
-        except GeneratorExit:  # whoever reads it has had enough
-            monitor.end(node, yielded.output)
-            raise
-        except BaseException as error:
-            _tell(monitor, node, error)
-            raise
-        monitor.end(node, yielded.output)
 
     return watched
 
@@ -190,21 +152,24 @@ def _wrap_generator(monitor: Monitor, begin: Begin, function: Callable[..., Any]
 def _wrap_async_generator(monitor: Monitor, begin: Begin, function: Callable[..., Any]) -> Any:
     @functools.wraps(function)
     async def watched(*args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
-        node, yielded = begin(args, kwargs), _Yielded(monitor)
-        try:
+        with LiveNode(monitor, begin(args, kwargs)) as live:
+            live.output, number = [], 0
             async with aclosing(function(*args, **kwargs)) as values:
                 async for value in values:
-                    yielded.keep(value)
+                    number += 1
+                    _keep(live.output, number, value, monitor.limits)
                     yield value
-        except GeneratorExit:
-            monitor.end(node, yielded.output)
-            raise
-        except BaseException as error:
-            _tell(monitor, node, error)
-            raise
-        monitor.end(node, yielded.output)
 
     return watched
+
+
+def _keep(output: list[Any], number: int, value: Any, limits: SnapshotLimits) -> None:
+    """Keep what a generator yields on its way through: the first values, and how many more."""
+    if number < limits.items:
+        output.append(take_snapshot(value, limits))
+    else:
+        more = f"<{number + 1 - limits.items:,} more items, not kept>"
+        output[limits.items - 1 :] = [Description(more)]
 
 
 def _input_reader(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, cast
 
@@ -215,22 +215,17 @@ def encode_line(data: Mapping[str, Any]) -> bytes:
     try:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
-        text = json.dumps(_plain(data, 0), ensure_ascii=False)
+        text = json.dumps(_write_numbers(take_snapshot(data, WHOLE)), ensure_ascii=False)
     return (text + "\n").encode("utf-8", "backslashreplace")
 
 
-def _plain(value: object, depth: int) -> Any:
+def _write_numbers(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
         return f"(an integer of {value.bit_length():,} bits)"
-    if value is None or isinstance(value, str | int | float):
-        return value
-    if depth == 40:
-        return "(nested too deeply)"
-    if isinstance(value, Mapping):
-        pairs = cast(Mapping[Any, Any], value).items()
-        return {k if isinstance(k, str) else repr(k): _plain(v, depth + 1) for k, v in pairs}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(part, depth + 1) for part in cast(Iterable[Any], value)]
-    return f"({type(value).__name__})"
+    if isinstance(value, dict):
+        return {k: _write_numbers(v) for k, v in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_write_numbers(part) for part in cast("Sequence[Any]", value)]
+    return value

@@ -1,4 +1,4 @@
-"""What evaluators said in all, counted while nodes go by: by evaluator, and by type of node."""
+"""What evaluators said in all, counted while nodes go by."""
 
 from __future__ import annotations
 
@@ -37,36 +37,22 @@ class EvaluatorStatistics:
 
 
 @dataclass(slots=True)
-class TypeStatistics:
-    """Nodes of one type, and what each evaluator said of them."""
+class NodeStatistics:
+    """Episodes, nodes, those that failed themselves, and what each evaluator said."""
 
+    episodes: int = 0
     nodes: int = 0
+    errors: int = 0
     by_evaluator: dict[str, EvaluatorStatistics] = field(
         default_factory=dict[str, EvaluatorStatistics]
     )
-
-    def add(self, item: HistoryItem) -> None:
-        self.nodes += 1
-        for name, outcome in item.evaluation_results.items():
-            self.by_evaluator.setdefault(name, EvaluatorStatistics()).add(outcome, item.node)
-
-
-@dataclass(slots=True)
-class NodeStatistics:
-    """Episodes, the nodes that failed themselves, and what was said `of_all` nodes and of those of
-    each type, by its name; nodes of no type are under an empty one."""
-
-    episodes: int = 0
-    errors: int = 0
-    of_all: TypeStatistics = field(default_factory=TypeStatistics)
-    by_type: dict[str, TypeStatistics] = field(default_factory=dict[str, TypeStatistics])
     _episode: str | None = None
 
     def add(self, episode: str, item: HistoryItem) -> None:
         """Count one more node; the nodes of an episode stand together."""
         self.episodes += episode != self._episode
         self._episode = episode
+        self.nodes += 1
         self.errors += item.error is not None and not item.interrupted
-        name = item.instruction.name if item.instruction else ""
-        for one in (self.of_all, self.by_type.setdefault(name, TypeStatistics())):
-            one.add(item)
+        for name, outcome in item.evaluation_results.items():
+            self.by_evaluator.setdefault(name, EvaluatorStatistics()).add(outcome, item.node)

@@ -37,7 +37,7 @@ from textevolve.store.documents import (
     unpack_json_bytes,
 )
 from textevolve.store.memory_search_sqlite import words_to_find
-from textevolve.store.resource_rows import delete_where, fetch_all, update_where
+from textevolve.store.resource_rows import delete_where, update_where
 
 ERASED = "[erased]"
 MARK = f'"{ERASED}"'
@@ -58,36 +58,31 @@ COLUMNS: Mapping[Table, tuple[str, ...]] = {
 PLAIN = ("text", "reason", "title", "label")
 """Columns with a text; the others have JSON."""
 
-Losses: TypeAlias = Mapping[str, Mapping[str, int]]
-"""How many rows of which tables lose something, or the description of a run, by the run's id; ''
-for those of no run."""
 Matcher: TypeAlias = Callable[[str], bool]
 
 _ESCAPE = re.compile(r'\\+(?:u([0-9a-fA-F]{4})|[bfnrt"/\\])')
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
-def erase_texts(location: StoreLocation, texts: Sequence[str], *, writes: bool) -> Losses:
-    """Put tombstones in place of texts, all or nothing; without `writes` only find where. Pages
-    that are free now may hold the texts until `upkeep.scrub_store`.
+def erase_texts(location: StoreLocation, texts: Sequence[str]) -> None:
+    """Put tombstones in place of texts, all or nothing. Pages that are free now may hold the texts
+    until `upkeep.scrub_store`.
 
     Raises:
         StoreError: it cannot be read or written, or is damaged.
     """
     with closing(open_database(location)) as database:
-        return database.change(lambda c: _erase(c, texts, writes), None if writes else "")
+        database.change(lambda c: _erase(c, texts))
 
 
-def _erase(connection: Connection, texts: Sequence[str], writes: bool) -> Losses:
+def _erase(connection: Connection, texts: Sequence[str]) -> None:
     holds = _make_matcher(texts)
-    lost: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
-    def change(table: Table, row: Mapping[str, Any], cleaned: Mapping[str, Any]) -> bool:
+    def change(table: Table, row: Mapping[str, Any], cleaned: Mapping[str, Any]) -> None:
         changed = {name: value for name, value in cleaned.items() if value != row[name]}
-        if changed and writes:
+        if changed:
             same = {key.name: row[key.name] for key in row_keys(table)}
             update_where(connection, table, changed, **same)
-        return bool(changed)
 
     holding = {
         row["hash"]
@@ -95,17 +90,11 @@ def _erase(connection: Connection, texts: Sequence[str], writes: bool) -> Losses
         if holds(bytes_to_text(unpack(row["body"], row["size"])))
     }
     for row in read_rows(connection, tables.calls):
-        if change(tables.calls, row, _clean_call(row, holding, holds)):
-            reuses = fetch_all(connection, tables.reuses, call_id=row["id"])
-            for run_id in (row["run_id"], *(each.run_id for each in reuses)):
-                lost[run_id]["calls"] += 1
+        change(tables.calls, row, _clean_call(row, holding, holds))
     for table, names in COLUMNS.items():
         for row in read_rows(connection, table):
-            if change(table, row, {n: _clean(row[n], holds, n in PLAIN) for n in names}):
-                of_run = table is tables.runs
-                run_id = row["id"] if of_run else row.get("run_id", "")
-                lost[run_id]["description" if of_run else table.name] += 1
-    if writes and holding:
+            change(table, row, {n: _clean(row[n], holds, n in PLAIN) for n in names})
+    if holding:
         for hash in holding:
             delete_where(connection, tables.texts, hash=hash)
         body = text_to_bytes(ERASED)
@@ -113,7 +102,6 @@ def _erase(connection: Connection, texts: Sequence[str], writes: bool) -> Losses
         made = insert_into(connection, tables.texts).values(tombstone)
         connection.execute(made.on_conflict_do_nothing())
         connection.execute(sql("UPDATE counters SET value = value + 1 WHERE name = 'sweeps'"))
-    return lost
 
 
 def _make_matcher(texts: Sequence[str]) -> Matcher:

@@ -16,7 +16,7 @@ from textevolve.events import Listener, silence
 from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.record import Collection, Vector
 from textevolve.settings import Settings, StoreLocation, today
-from textevolve.store.erasure import Losses, erase_texts
+from textevolve.store.erasure import erase_texts
 from textevolve.store.memories import StoredMemories
 from textevolve.store.repository import Store
 from textevolve.store.upkeep import scrub_store
@@ -81,14 +81,6 @@ class MemoryDesk:
         work = [lambda text=text: self.embed(collection, text) for text in texts]
         return await gather_bounded(work, EMBEDDED_AT_ONCE)
 
-    async def find_losses(self, texts: Sequence[str]) -> Losses:
-        """What runs and chats would lose with these texts, in all stores of the settings.
-
-        Raises:
-            StoreError: a store cannot be read.
-        """
-        return await self._visit_stores(partial(erase_texts, texts=texts, writes=False))
-
     @asynccontextmanager
     async def erasing(self, texts: Sequence[str]) -> AsyncGenerator[None]:
         """Erase texts from the journal and all that was made of it; their memories are deleted in
@@ -98,18 +90,16 @@ class MemoryDesk:
             StoreError: a store cannot be written.
         """
         if texts:
-            await self._visit_stores(partial(erase_texts, texts=texts, writes=True))
+            await self._visit_stores(partial(erase_texts, texts=texts))
         yield
         if texts:
             await self._visit_stores(scrub_store)
 
-    async def _visit_stores(self, visit: Callable[[StoreLocation], Losses | None]) -> Losses:
+    async def _visit_stores(self, visit: Callable[[StoreLocation], None]) -> None:
         """Of runs, where there is one yet, and of memories."""
-        losses: Losses = {}
         for one in dict.fromkeys((self.settings.store, self.settings.memory_location)):
             if not isinstance(one, Path) or one.expanduser().is_file():
-                losses = {**losses, **(await asyncio.to_thread(visit, one) or {})}
-        return losses
+                await asyncio.to_thread(visit, one)
 
     async def settle(self, embedder: str | None, dimension: int | None) -> tuple[str, int]:
         """The full spec of an embedder, that of the settings where none is named, and its

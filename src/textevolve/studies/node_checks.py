@@ -5,7 +5,6 @@ A state that has a `text` is judged by it, any other as a whole, unless fields a
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache, partial
@@ -20,7 +19,6 @@ from textevolve.node_eval.checks import (
     LatencyEvaluator,
     LengthEvaluator,
     RulesEvaluator,
-    SchemaEvaluator,
     TokenEvaluator,
 )
 from textevolve.node_eval.evaluators import NodeEvaluator, NodeOutcome, Targets, ThresholdEvaluator
@@ -48,12 +46,6 @@ class NodeChecks(Frozen):
         None,
         "How many characters the output may have, as MIN:MAX; either may be left out.",
         group="Judging",
-    )
-    json_schema: str | None = option(
-        None,
-        "A file with the JSON schema that the output must follow.",
-        group="Judging",
-        text="file",
     )
     latency: float | None = option(None, "How many seconds a node may take.", group="Judging", gt=0)
     tokens: int | None = option(None, "How many tokens a node may use.", group="Judging", gt=0)
@@ -120,16 +112,6 @@ def _read_length(text: str) -> tuple[int | None, int | None]:
     raise InputError(f"length: '{text}' is not of the form MIN:MAX, such as 20:2000, :2000 or 20:")
 
 
-def _read_schema(text: str) -> Mapping[str, Any]:
-    try:
-        content: object = json.loads(text)
-    except (ValueError, RecursionError):
-        raise InputError("json_schema: not valid JSON") from None
-    if not isinstance(content, dict):
-        raise InputError("json_schema: must be a JSON object")
-    return cast(dict[str, Any], content)
-
-
 Make = Callable[[str | None, str | None], NodeEvaluator]
 """An evaluator of the fields of input and output that are named; None is the whole state."""
 
@@ -137,7 +119,7 @@ Make = Callable[[str | None, str | None], NodeEvaluator]
 class TextFirst(NodeEvaluator):
     """The evaluator that `make` gives, on the fields that are named, or else on the text of states
     that have one. A node of which nothing was recorded is skipped. `blocks`: a pattern of its rules
-    or its schema may take seconds."""
+    may take seconds."""
 
     blocks = True
 
@@ -196,9 +178,6 @@ def open_checks(spec: NodeChecks) -> list[NodeEvaluator]:
         made["length"] = lambda _, o: LengthEvaluator(
             "length", o, least=least or 0, most=most, unit="characters"
         )
-    if spec.json_schema is not None:
-        content = _read_schema(spec.json_schema)
-        made["schema"] = lambda _, o: SchemaEvaluator("schema", content, o)
     if spec.consistency:
         made["consistency"] = lambda _, o: ConsistencyEvaluator("consistency", o)
     checks: list[NodeEvaluator] = [TextFirst(name, make, spec) for name, make in made.items()]

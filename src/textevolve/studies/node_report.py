@@ -1,5 +1,5 @@
-"""What is told of judged nodes: figures by evaluator and type of node, the episodes as a tree, and
-for a page each node in full."""
+"""What is told of judged nodes: figures by evaluator, the episodes as a tree, and for a page each
+node in full."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.history import HistoryItem
-from textevolve.node_eval.statistics import EvaluatorStatistics, NodeStatistics, TypeStatistics
+from textevolve.node_eval.statistics import NodeStatistics
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -65,31 +65,28 @@ def report(found: NodesResult, facts: Mapping[str, str], *, most: int, states: b
 
 
 def _sentence(found: NodeStatistics) -> str:
-    said = f"{wording.count(found.of_all.nodes, 'node')} in "
+    said = f"{wording.count(found.nodes, 'node')} in "
     said += wording.count(found.episodes, "episode")
     return f"{said}; {found.errors:,} failed themselves" if found.errors else said
 
 
 def _blocks(found: NodesResult, most: int, states: bool) -> Iterator[Block]:
-    of_all = found.statistics.of_all
-    if of_all.by_evaluator:
-        yield _by_evaluator(of_all)
-        yield from _without_score(of_all)
-        if len(found.statistics.by_type) > 1:
-            yield _by_type(found.statistics)
+    if found.statistics.by_evaluator:
+        yield _by_evaluator(found.statistics)
+        yield from _without_score(found.statistics)
     if found.unused:
         columns = (Column("not used"), Column("why"))
         yield Table("Left out of the trace", columns, [(u.place, u.reason) for u in found.unused])
     yield from _tree(found, most, states)
-    if len(found.shown) < of_all.nodes:
-        number = wording.count(of_all.nodes, "node")
+    if len(found.shown) < found.statistics.nodes:
+        number = wording.count(found.statistics.nodes, "node")
         said = f"The first {wording.count(len(found.shown), 'node')} of {number} are shown in full."
         yield Note(f"{said} The figures are of all.", "warning")
     for node in found.shown:
         yield _in_full(node)
 
 
-def _by_evaluator(found: TypeStatistics) -> Table:
+def _by_evaluator(found: NodeStatistics) -> Table:
     statistics = found.by_evaluator
     columns = [Column(""), Column("mean", "score", 3), Column("passed", "count")]
     columns.append(Column("scored", "count"))
@@ -103,28 +100,11 @@ def _by_evaluator(found: TypeStatistics) -> Table:
     return Table("Evaluators", [*columns, *(Column(more[n], "count") for n in told)], rows)
 
 
-def _without_score(found: TypeStatistics) -> Iterator[Table]:
+def _without_score(found: NodeStatistics) -> Iterator[Note]:
     """Why the first node has no score, for each evaluator to which that happened."""
-    rows = [
-        (wording.shorten(name, 60), one.failed + one.skipped, wording.shorten(one.reason, 300))
-        for name, one in found.by_evaluator.items()
-        if one.reason
-    ]
-    if rows:
-        columns = (Column("no score by"), Column("nodes", "count"), Column("the first of them"))
-        yield Table("Nodes without a score", columns, rows)
-
-
-def _by_type(found: NodeStatistics) -> Table:
-    names = list(found.of_all.by_evaluator)
-    columns = [Column("type"), Column("nodes", "count")]
-    columns += [Column(wording.shorten(name, 24), "score", 3) for name in names]
-    none = EvaluatorStatistics()
-    rows = [
-        (name or "(no type)", one.nodes, *(one.by_evaluator.get(n, none).mean for n in names))
-        for name, one in sorted(found.by_type.items())
-    ]
-    return Table("Mean scores by type of node", columns, rows)
+    for name, one in found.by_evaluator.items():
+        if one.reason:
+            yield Note(f"no score by {name}: {wording.shorten(one.reason, 300)}", "dim")
 
 
 def _tree(found: NodesResult, most: int, states: bool) -> Iterator[Block]:
@@ -138,7 +118,7 @@ def _tree(found: NodesResult, most: int, states: bool) -> Iterator[Block]:
         roots.append(Branch(f"episode {episode}", tone="strong", children=steps))
     if roots:
         yield Tree("Episodes", roots)
-    if left := found.statistics.of_all.nodes - min(most, len(found.shown)):
+    if left := found.statistics.nodes - min(most, len(found.shown)):
         said = wording.count(left, "more node")
         yield Note(f"{said}; see them with: textevolve nodes show --limit", "dim")
 
@@ -214,16 +194,10 @@ def data(found: NodesResult) -> Mapping[str, Any]:
     statistics = found.statistics
     return {
         "episodes": statistics.episodes,
-        "nodes": statistics.of_all.nodes,
+        "nodes": statistics.nodes,
         "errors": statistics.errors,
-        "evaluators": _figures(statistics.of_all),
-        "types": {
-            name: {"nodes": one.nodes, "evaluators": _figures(one)}
-            for name, one in statistics.by_type.items()
+        "evaluators": {
+            name: {"mean": one.mean, **asdict(one)} for name, one in statistics.by_evaluator.items()
         },
         "unused": [asdict(one) for one in found.unused],
     }
-
-
-def _figures(found: TypeStatistics) -> dict[str, Any]:
-    return {name: {"mean": one.mean, **asdict(one)} for name, one in found.by_evaluator.items()}
