@@ -97,7 +97,6 @@ def test_checks_judge_without_a_model(cli, server, trace, home):
     assert scores(rows, "latency") == [1.0, 0.5, None, 1.0]
     assert scores(rows, "tokens") == [1.0, pytest.approx(100 / 130), None, None]
     assert scores(rows, "confidence") == [0.8, 0.4, None, 0.6]
-    assert scores(rows, "schema") == [0.0, 0.0, None, 0.0]
     assert rows[2]["results"]["rules"] == {"failure": "skipped", "reason": "the node failed"}
     assert rows[2]["error"] == "timeout"
     written = [json.loads(line) for line in (home / "out.jsonl").read_text().splitlines()]
