@@ -167,9 +167,8 @@ def test_an_import_that_was_stopped_goes_on(cli, spawn, home, monkeypatch):
             assert time.monotonic() < until
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate()
+        process.communicate()
         assert process.returncode == 130
-        assert "128 memories are kept; the same command goes on" in err
         assert len(cli("memories", "list", "notes", "--json").rows) == 128
         server.most, before = 1000, server.embedded
         done = cli("memories", "import", "notes", "rows.jsonl")

@@ -190,11 +190,6 @@ def test_an_id_that_came_before_is_no_second_user(read):
     assert second == Malformed(2, "u", "uuid: 'u' is that of line 1, too")
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_user(read):
-    (user,) = read(b"\xef\xbb\xbf" + json.dumps(line()).encode())
-    assert user.sha256 == hash_line(json.dumps(line()).encode())
-
-
 @pytest.mark.parametrize("content", [None, "", "not json"])
 def test_a_file_without_a_user(tmp_path, content):
     path = tmp_path / "data.jsonl"

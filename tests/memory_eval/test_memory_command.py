@@ -173,17 +173,6 @@ def test_a_dry_run_asks_nothing(cli, data, server, model, system):
 
 
 @pytest.mark.slow
-def test_two_runs_are_compared(cli, data, server, model):
-    cli(*command(model, "--name", "a"))
-    cli(*command(model, "--name", "b", "--fresh", "2", "--users", 2))
-    ended = cli("runs", "compare", "a", "b")
-    assert ended.code == 0, ended.err
-    assert "mean score" in ended.out
-    found = json.loads(cli("runs", "compare", "a", "b", "--json").out)
-    assert len(found["cases"]) == 2
-
-
-@pytest.mark.slow
 def test_a_finished_run_is_made_anew_from_its_journal(cli, data, server, model):
     first = cli(*command(model, "--name", "mine", "--fresh", "x", "--json"))
     asked = server.calls

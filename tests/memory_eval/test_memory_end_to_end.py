@@ -240,18 +240,6 @@ def data_file(path):
         yield from file
 
 
-@pytest.mark.slow
-def test_the_whole_context_answers_and_updates_everything(cli, data, server, model):
-    server.script = judge
-    ended = cli("memory-eval", "data.jsonl", "--system", "context", "-m", model, "--json")
-    assert ended.code == 0, ended.err
-    found = json.loads(ended.out)
-    figures = {name: pair["all"]["value"] for name, pair in found["overall"].items()}
-    assert figures["update_correct"] == figures["question_correct"] == 1.0
-    assert figures["recall"] is None
-    assert "does not say what it extracts" in found["overall"]["recall"]["all"]["reason"]
-
-
 ECHO = """
 class Echo:
     def __init__(self):

@@ -2,7 +2,6 @@
 
 import json
 import re
-from importlib import resources
 
 import pytest
 from hypothesis import given, settings
@@ -14,13 +13,11 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
 from textevolve.memory_eval.judgement import LABELS, TASKS, MemoryVerdict, Subject
 from textevolve.memory_eval.judging import (
-    ANSWERS,
     OWN,
     SHARED,
     answer_question,
     fence_texts,
     judge_subject,
-    prompts_version,
 )
 
 TEXTS = {
@@ -150,15 +147,6 @@ async def test_a_refused_call_is_a_failure_and_a_refused_key_ends_the_run():
         await ask(Fault.UNAUTHORISED)
 
 
-def test_subjects_of_a_session_share_the_beginning_of_their_prompts():
-    for task, change in (("integrity", "expected"), ("accuracy", "memory"), ("question", "answer")):
-        first, second = (
-            fence_texts(subject_of(task, **{change: text})) for text in ("One.", "Two")
-        )
-        assert first[0] == second[0]
-        assert first[1] != second[1]
-
-
 def test_every_text_of_a_subject_is_shown():
     for task in TASKS:
         assert {*SHARED[task], *OWN[task]} == set(TEXTS[task])
@@ -200,13 +188,6 @@ async def test_the_nonce_of_the_shared_texts_gives_a_memory_no_way_out():
     _, own = fence_texts(subject_of("accuracy", memory=forged))
     assert own.count(f"[[/{code} kept memory]]") == 1
     assert own.rstrip().endswith(f"[[/{code} kept memory]]")
-
-
-def test_every_prompt_has_its_version():
-    folder = resources.files("textevolve.memory_eval") / "prompts"
-    files = {file.name.partition(".")[0] for file in folder.iterdir()}
-    assert set(prompts_version()) == files
-    assert set(ANSWERS) == set(TASKS)
 
 
 # Answers from memory

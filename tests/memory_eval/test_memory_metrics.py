@@ -1,6 +1,5 @@
 """The figures of memory evaluation against the benchmark's formulas, written a second time here."""
 
-import json
 import math
 
 import numpy as np
@@ -25,7 +24,6 @@ from textevolve.memory_eval.metrics import (
     TYPE_METRICS,
     JudgementSums,
     compute_metrics,
-    to_json,
 )
 
 TYPES = ("event", "persona", "relationship")
@@ -327,29 +325,8 @@ def test_what_is_made_of_a_task_that_is_not_measured_is_not_measured():
         assert made[name].all.reason == "not measured: it does not say"
 
 
-def test_f1_of_two_measured_zeros_is_zero():
-    wrong = MemoryJudgement(subject("accuracy"), MemoryVerdict(0, "", included=True))
-    made = metrics_from(point(0), wrong).overall["f1"]
-    assert made.all.value == made.valid.value == 0
-
-
 def asked(label, user="a", type="", difficulty=""):
     outcome = label if isinstance(label, Failure) else MemoryVerdict(label, "")
     return MemoryJudgement(
         subject("question", user, question_type=type, difficulty=difficulty), outcome
     )
-
-
-def test_interference_is_apart_from_recall_but_in_the_published_figure_by_type():
-    made = metrics_from(point(2), point(2, source="interference"), point(0, source="interference"))
-    assert made.overall["recall"].all.value == 1
-    assert made.overall["fmr"].all.value == 0.5
-    assert made.by_type["event"]["memory_accuracy"].all.value == pytest.approx(2 / 3)
-
-
-@given(users)
-def test_figures_are_plain_json_without_nan(people):
-    made = to_json(compute_metrics(sums_of(people), draws=5))
-    assert json.loads(json.dumps(made, allow_nan=False)) == made
-    assert set(made["overall"]) == set(METRICS)
-    assert set(made["coverage"]["update"]) == {"asked", "valid", "skipped", "failed", "share"}

@@ -163,13 +163,6 @@ async def test_a_limit_ends_it_and_nothing_more_is_fed(evaluate, data, server):
     assert len(rest) > len(judged)
 
 
-async def test_other_systems_ask_a_judge_only_what_is_new(evaluate, data, server):
-    await evaluate(data, system="context", sessions=2)
-    calls = server.calls
-    await evaluate(data, system="context", sessions=2, users=1)
-    assert server.calls == calls  # another run, the same questions
-
-
 async def test_an_answer_that_does_not_come_is_no_answer_to_judge(evaluate, data, server):
     def script(body, number):
         said = body["messages"][-1]["content"]
@@ -189,14 +182,6 @@ async def test_a_wrong_key_stops_everything_and_closes_the_system(home, data):
         with pytest.raises(AccessError):
             await Run(home, f"{locked.url}#scripted")(data, system)
         assert system.calls[-1] == ("close", "")
-
-
-async def test_another_model_may_answer(evaluate, data, server, model):
-    other = model.replace("#scripted", "#other")
-    await evaluate(data, Lines(), answer_model=other)
-    answering = [b for b in server.requests if "memories alone" in b["messages"][-1]["content"]]
-    assert {b["model"] for b in answering} == {"other"}
-    assert {b["model"] for b in server.requests} == {"other", "scripted"}
 
 
 async def test_data_that_changes_meanwhile_is_refused(evaluate, data, home):
@@ -256,15 +241,3 @@ def test_records_come_back_as_they_were():
     assert [decode(encode(one)) for one in made] == made
     assert len({find_row(one).key for one in made}) == len(made) - 1  # a point has one record
     assert made[0].subject.texts["memory"].endswith("(10,000 more characters)")
-
-
-async def test_a_system_with_another_configuration_makes_another_run(data):
-    """The text of the specification is the same, as with a file that was changed in between."""
-    identities = []
-    for name in ("lines", "lines:1", "lines:2"):
-        system = Lines()
-        system.name = name
-        spec, objects = specify(data, "http://127.0.0.1:9/v1#any", system)
-        stored = await driver.specify(STUDY, spec, Settings(), objects)
-        identities.append(stored.identity(STUDY))
-    assert len({str(identity) for identity in identities}) == len(identities)

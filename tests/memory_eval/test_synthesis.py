@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.errors import InputError
-from textevolve.memory_eval.dataset import read_users, user_to_line
 from textevolve.memory_eval.synthesis import UNKNOWN, synthesise
 
 USERS = list(synthesise(4, 40))
@@ -84,12 +83,6 @@ def test_the_same_seed_makes_the_same_and_more_only_adds(users, sessions, seed):
     for one, longer in zip(few, many[:users], strict=True):
         assert one.id == longer.id
         assert one.sessions == longer.sessions[:sessions]
-
-
-def test_it_is_read_back_as_it_was_made(tmp_path):
-    path = tmp_path / "made.jsonl"
-    path.write_text("".join(user_to_line(user) + "\n" for user in USERS), encoding="utf-8")
-    assert list(read_users(str(path))) == USERS
 
 
 @pytest.mark.parametrize("wrong", [{"users": 0}, {"sessions": 0}])

@@ -67,10 +67,6 @@ def make_trouble():
     raise RuntimeError("no database\nat all")
 
 
-async def make_async():
-    return Plain()
-
-
 READY = Plain()
 
 
@@ -182,23 +178,6 @@ async def test_what_is_no_list_of_memories_is_a_failure_and_never_none(given, sa
     if not isinstance(given, str):
         with pytest.raises(AnswerError, match="odd: answer: gave "):
             await system.answer("q", ())
-    await system.aclose()
-
-
-async def test_a_system_that_cannot_say_what_it_took_may_return_nothing():
-    class Silent:
-        def __init__(self):
-            self.capabilities = {"extracts": False, "durable": True}
-
-        def add(self, dialogue, user):
-            pass
-
-        def search(self, query, user, limit):
-            return []
-
-    system = Adapted(Silent(), "silent", 10)
-    assert system.capabilities == Capabilities(extracts=False, durable=True)
-    assert await system.add(TURNS, "u") == ()
     await system.aclose()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -35,10 +35,6 @@ class Imported:
     known: int = 0
 
 
-def _say_nothing(_so_far: Imported) -> None:
-    """For those who draw no progress."""
-
-
 class AsyncMemories:
     """A collection of a namespace. Every method may raise InputError where there is no such
     collection or memory, and StoreError; where texts are embedded, SettingsError and ModelError."""
@@ -59,13 +55,7 @@ class AsyncMemories:
         applied = await store.apply(self.name, [Add(spec.embedded(vector))])
         return (await store.get(applied.ids))[0]
 
-    async def add_all(
-        self,
-        memories: Iterable[MemorySpec],
-        *,
-        label: str = "Python",
-        progress: Callable[[Imported], None] = _say_nothing,
-    ) -> Imported:
+    async def add_all(self, memories: Iterable[MemorySpec], *, label: str = "Python") -> Imported:
         """Keep many, batch by batch. What the collection has, or had, already is left out, so that
         the same again adds nothing. `label`: where they are from. What was kept stays kept where
         this ends early."""
@@ -80,7 +70,6 @@ class AsyncMemories:
             added = await self._keep(collection, new, label) if new else 0
             known |= new.keys()
             done = Imported(done.added + added, done.known + len(batch) - added)
-            progress(done)
         return done
 
     async def _keep(
@@ -154,7 +143,6 @@ class AsyncMemories:
         embedder: str,
         *,
         dimension: int | None = None,
-        progress: Callable[[int, int], None] = lambda _done, _all: None,
     ) -> Collection:
         """Move the collection to another embedder: all its memories are embedded anew, and nothing
         changes until all are. ConflictError: somebody changed it meanwhile."""
@@ -167,7 +155,6 @@ class AsyncMemories:
         while batch := list(islice(rest, AT_ONCE)):
             found = await self._desk.embed_all(moved, [texts[id] for id in batch])
             vectors |= zip(batch, found, strict=True)
-            progress(len(vectors), len(texts))
         return await self._desk.memories.replace_embeddings(
             self.name, collection.version, moved.embedder, moved.dimension, vectors
         )

@@ -80,16 +80,10 @@ class AsyncResources(Generic[S, R]):
                 target.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
         return number
 
-    async def import_file(
-        self,
-        path: str | Path,
-        *,
-        name: str | None = None,
-        progress: Callable[[int, int], None] = lambda _done, _all: None,
-    ) -> None:
+    async def import_file(self, path: str | Path, *, name: str | None = None) -> None:
         """Take in what such a file holds, all or nothing. `name`: what it is called here."""
         content = await asyncio.to_thread(read_content, str(path), self._kind)
-        await import_content(self._desk, content, name=name, progress=progress)
+        await import_content(self._desk, content, name=name)
 
     async def _settle(self, spec: S) -> S:
         return spec

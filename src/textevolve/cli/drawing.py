@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 
 from rich.console import Console
 from rich.text import Text
@@ -22,13 +20,6 @@ class _Console(Console):
 
 def open_console(*, stderr: bool = False) -> Console:
     return _Console(stderr=stderr, highlight=False, emoji=False, markup=False, soft_wrap=False)
-
-
-@contextmanager
-def open_status() -> Generator[Callable[[str], None]]:
-    """Says what is being done on a terminal's last line, and nothing where there is none."""
-    with open_console(stderr=True).status("") as status:
-        yield status.update
 
 
 def safe(text: str, style: str = "") -> Text:

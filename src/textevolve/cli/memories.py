@@ -14,11 +14,10 @@ import typer
 
 from textevolve.agents.resources import split_name
 from textevolve.api.client import Client
-from textevolve.api.memories import Imported
 from textevolve.api.namespaces import Memories, Namespace
 from textevolve.api.opened import keep_namespace
 from textevolve.cli import options, say
-from textevolve.cli.drawing import open_console, open_status
+from textevolve.cli.drawing import open_console
 from textevolve.cli.execution import fetch_weights
 from textevolve.cli.options import NamespaceName, Yes
 from textevolve.cli.resources import ERASES, SOURCE
@@ -208,28 +207,12 @@ def import_file(
 ) -> None:
     """Keep the memories of a file; what is there already is left out, so that the same command
     again goes on where it was stopped."""
-    done = Imported()
-    with _open(collection, namespace, store, embeds=True) as memories, open_status() as tell:
-
-        def note(so_far: Imported) -> None:
-            nonlocal done
-            done = so_far
-            tell(_write_counts(done))
-
-        try:
-            memories.add_all(read_memory_rows(file), label=file, progress=note)
-        except BaseException:
-            if done.added:
-                say(f"{done.added:,} memories are kept; the same command goes on")
-            raise
+    with _open(collection, namespace, store, embeds=True) as memories:
+        done = memories.add_all(read_memory_rows(file), label=file)
     if as_json:
         print_json(asdict(done))
     else:
-        typer.echo(_write_counts(done))
-
-
-def _write_counts(done: Imported) -> str:
-    return f"{done.added:,} kept, {done.known:,} were there before"
+        typer.echo(f"{done.added:,} kept, {done.known:,} were there before")
 
 
 def export(
@@ -268,13 +251,9 @@ def re_embed(
 ) -> None:
     """Embed all memories of a collection anew by another model; nothing changes until all are."""
     settings, _ = read_settings({"store": store})
-    with _open(collection, namespace, store) as memories, open_status() as tell:
+    with _open(collection, namespace, store) as memories:
         fetch_weights([embedder], settings)
-        moved = memories.re_embed(
-            embedder,
-            dimension=dimension,
-            progress=lambda done, whole: tell(f"{done:,} of {whole:,} embedded"),
-        )
+        moved = memories.re_embed(embedder, dimension=dimension)
     typer.echo(f"{moved.full_name} is embedded by {moved.embedder} ({moved.dimension} numbers)")
 
 

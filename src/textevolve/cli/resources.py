@@ -18,7 +18,7 @@ from textevolve.api.client import Client
 from textevolve.api.namespaces import Namespace
 from textevolve.api.opened import keep_namespace
 from textevolve.cli import options, say
-from textevolve.cli.drawing import open_console, open_status
+from textevolve.cli.drawing import open_console
 from textevolve.cli.execution import fetch_weights
 from textevolve.cli.options import NamespaceName, Yes
 from textevolve.cli.results import print_json, print_list
@@ -202,12 +202,7 @@ def export(call: ResourceCall, *, output: ExportTarget = "-") -> None:
 
 def import_file(call: ResourceCall, *, file: ImportedFile, as_name: AsName = None) -> None:
     """Take in what `export` wrote, all or nothing; its memories are embedded again."""
-    with open_status() as tell:
-
-        def note(done: int, whole: int) -> None:
-            tell(f"{done:,} of {whole:,} memories embedded")
-
-        call.group.import_file(file, name=as_name, progress=note)
+    call.group.import_file(file, name=as_name)
     typer.echo(f"took in {file}")
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
-from typing import TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.memory_eval.dataset import (
@@ -53,7 +52,10 @@ _LEADS = (
     "I have news. {fact}",
 )
 _CHANGES = ("Things have changed: {fact}", "What I said before no longer holds. {fact}")
-_ARRANGED = "You asked me to write it down: {fact}"
+_TELLERS: Sequence[tuple[MemorySource, str, str]] = (
+    ("secondary", "user", "assistant"),
+    ("system", "assistant", "user"),
+)
 _THANKS = ("Thank you, that helps.", "Good to know.", "I understand.", "Thanks for telling me.")
 _WRONG: Sequence[tuple[tuple[str, str], ...]] = (
     (("assistant", "Let me guess. {fact}"), ("user", "No, that is not so, and never was.")),
@@ -67,10 +69,9 @@ _WRONG: Sequence[tuple[tuple[str, str], ...]] = (
     ),
 )
 _CHATTER: Sequence[tuple[str, str]] = (
-    ("What is {a} times {b}?", "{a} times {b} is {product}."),
+    ("What is {a} times {b}?", "A calculator says it fastest."),
     ("Is {a} larger than {b}?", "Compare them digit by digit, from the left."),
     ("Is {a} an even number?", "Look at its last digit only."),
-    ("Tell me something about the number {a}.", "It comes right after {before}."),
 )
 
 
@@ -107,18 +108,15 @@ _SPARE = 3
 _FACTS = 4
 _CHATS = 2
 
-_Round: TypeAlias = tuple[tuple[str, str], ...]
-"""What the two said in turn: roles and texts."""
-
 
 def synthesise(users: int, sessions: int, seed: int = 0) -> Iterator[User]:
     """Make users with as many sessions, one at a time; user n is the same however many there are,
     and begins alike however many sessions it has.
 
-    A session has four memory points of the three types, from the second on one of them or more
-    updating an earlier one; one interference point; two rounds of talk with nothing to keep; and
-    questions, some across sessions and some that nothing answers. About one session in twelve is
-    chatter only, of the kind that is fed and not scored.
+    A session has four memory points, from the second on up to two of them updating earlier ones;
+    one interference point; two rounds of talk with nothing to keep; and questions, some across
+    sessions and some that nothing answers. About one session in twelve is chatter only, of the kind
+    that is fed and not scored.
 
     Raises:
         InputError: a number is out of range.
@@ -147,99 +145,74 @@ class _Life:
         self.rng = rng
         self.name = f"{rng.choice(_FIRST)} {rng.choice(_LAST)}"
         self.known: dict[int, tuple[str, str, int]] = {}
-        self.updated: set[int] = set()
         self.left = [rng.sample(values, len(values)) for *_, values in _SLOTS]
-        self.number = 1000
-        self.start = _START
+        self.number, self.start = 1000, _START
         self.points: list[MemoryPoint] = []
-        self.rounds: list[_Round] = []
+        self.rounds: list[tuple[tuple[str, str], ...]] = []
 
     def make_session(self, index: int) -> Session:
         rng, start = self.rng, self.start
         self.points, self.rounds = [], []
         unscored = index > 0 and rng.random() < 1 / 12
+        old = [place for place in self.known if self._has_more(place)]
+        new = [place for place in range(len(_SLOTS)) if place not in self.known]
+        updated = [] if unscored else rng.sample(old, min(2, len(old)))
         if not unscored:
-            for number in range(_FACTS):
-                self._add_fact(index, number)
-            self._add_interference()
-        self.rounds += [self._chat() for _ in range(_CHATS)]
+            for place in [*updated, *rng.sample(new, min(2, len(new)))]:
+                self._say_slot(place, index)
+            for number in range(_FACTS - len(self.points)):
+                self._say_event(number)
+            self._say_interference()
+        for _ in range(_CHATS):
+            numbers = {"a": rng.randint(2, 999), "b": rng.randint(2, 999)}
+            question, answer = (text.format(**numbers) for text in rng.choice(_CHATTER))
+            self.rounds.append((("user", question), ("assistant", answer)))
         rng.shuffle(self.rounds)
         turns = [turn for each in self.rounds for turn in each]
         times = [_stamp(start + timedelta(seconds=40 * n)) for n in range(len(turns) + 1)]
-        questions = () if unscored else tuple(self._ask(index))
-        self.start += timedelta(days=rng.randint(1, 9), minutes=rng.randint(0, 240))
+        self.start += timedelta(days=rng.randint(1, 9))
         return Session(
             index=index,
             dialogue=tuple(DialogueTurn(*turns[n], times[n]) for n in range(len(turns))),
             points=tuple(self.points),
-            questions=questions,
+            questions=() if unscored else tuple(self._ask(index, updated)),
             start=times[0],
             end=times[-1],
             is_generated_qa=unscored,
         )
 
-    def _add_fact(self, index: int, number: int) -> None:
-        """The first updates what an earlier session said, where there was one; the others vary."""
-        kind = self.rng.choice(("slot", "slot", "update", "event", "meeting"))
-        if number == 0:
-            kind = "slot" if index == 0 else "update"
-        if kind in ("slot", "update"):
-            places = [place for place in range(len(_SLOTS)) if place not in self.known]
-            if kind == "update":
-                places = [place for place, (*_, when) in self.known.items() if when < index]
-            self.rng.shuffle(places)
-            for place in places:
-                if (value := self._next_value(place)) is not None:
-                    self._say_slot(place, value, index)
-                    return
-        self._add_event(number, kind == "meeting")
+    def _has_more(self, place: int) -> bool:
+        return not _SLOTS[place][-1] or len(self.left[place]) > _SPARE
 
-    def _next_value(self, place: int) -> str | None:
-        """Return a value that the slot has never had; None where it has had them all."""
-        if not _SLOTS[place][-1]:
-            self.number += 5 * self.rng.randint(1, 9)
-            return str(self.number)
-        return self.left[place].pop() if len(self.left[place]) > _SPARE else None
-
-    def _say_slot(self, place: int, value: str, index: int) -> None:
-        type, fact, *_ = _SLOTS[place]
+    def _say_slot(self, place: int, index: int) -> None:
+        """Say a value that the slot has never had."""
+        type, fact, _, values = _SLOTS[place]
+        self.number += 5 * self.rng.randint(1, 9)
+        value = self.left[place].pop() if values else str(self.number)
         content = fact.format(name=self.name, value=value)
         originals = (self.known[place][0],) if place in self.known else ()
         self._keep(content, type, "primary", self.rng.choice((0.5, 0.75, 1.0)), originals)
         self.known[place] = content, value, index
-        if originals:
-            self.updated.add(place)
-        self._tell(self.rng.choice(_CHANGES if originals else _LEADS), content)
+        lead = self.rng.choice(_CHANGES if originals else _LEADS)
+        answer = ("assistant", self.rng.choice(_THANKS))
+        self.rounds.append((("user", lead.format(fact=content)), answer))
 
-    def _add_event(self, number: int, meeting: bool) -> None:
-        """Something dated to the minute, so that it is never said twice."""
-        rng = self.rng
-        day = self.start.replace(hour=0, minute=0) + timedelta(minutes=480 + 5 * number)
+    def _say_event(self, number: int) -> None:
+        """Something dated to the minute, so that it is never said twice; said by either side."""
+        day = self.start + timedelta(minutes=5 * number)
         when = f"{day.day} {_MONTHS[day.month - 1]} {day.year} at {day:%H:%M}"
-        place = rng.choice(_PLACES)
-        if meeting:
-            what = f"met {rng.choice(_FIRST)} {rng.choice(_LAST)}"
-        else:
-            what = rng.choice(_OUTINGS)
-        content = f"On {when} {self.name} {what} in {place}."
-        type: MemoryType = "relationship" if meeting else "event"
-        if rng.random() < 0.25:
-            self._keep(content, type, "system", 0.5)
-            arranged = ("assistant", _ARRANGED.format(fact=content))
-            self.rounds.append((arranged, ("user", "Yes, that is right.")))
-        else:
-            self._keep(content, type, "secondary", rng.choice((0.25, 0.5)))
-            self._tell(rng.choice(_LEADS), content)
+        what = f"{self.rng.choice(_OUTINGS)} in {self.rng.choice(_PLACES)}"
+        content = f"On {when} {self.name} {what}."
+        source, role, other = self.rng.choice(_TELLERS)
+        self._keep(content, "event", source, 0.5)
+        self.rounds.append(((role, f"To write it down: {content}"), (other, "That is right.")))
 
-    def _add_interference(self) -> None:
+    def _say_interference(self) -> None:
         """Say something with a value that its slot never has."""
         place = self.rng.randrange(len(_SLOTS))
         type, fact, _, values = _SLOTS[place]
-        if values:
-            value = self.rng.choice(self.left[place][:_SPARE])
-        else:
-            value = str(self.number + self.rng.randint(1, 4))
-        content = fact.format(name=self.name, value=value)
+        never = self.left[place][:_SPARE] if values else [str(self.number + 1)]
+        content = fact.format(name=self.name, value=self.rng.choice(never))
         self._keep(content, type, "interference", 0.5)
         wrong = self.rng.choice(_WRONG)
         self.rounds.append(tuple((role, text.format(fact=content)) for role, text in wrong))
@@ -257,29 +230,15 @@ class _Life:
         point = MemoryPoint(place, content, type, source, importance, update, originals, when)
         self.points.append(point)
 
-    def _tell(self, lead: str, fact: str) -> None:
-        answer = ("assistant", self.rng.choice(_THANKS))
-        self.rounds.append((("user", lead.format(fact=fact)), answer))
-
-    def _chat(self) -> _Round:
-        a, b = self.rng.randint(2, 999), self.rng.randint(2, 999)
-        numbers = {"a": a, "b": b, "product": a * b, "before": a - 1}
-        question, answer = self.rng.choice(_CHATTER)
-        return ("user", question.format(**numbers)), ("assistant", answer.format(**numbers))
-
-    def _ask(self, index: int) -> Iterator[MemoryQuestion]:
+    def _ask(self, index: int, updated: Sequence[int]) -> Iterator[MemoryQuestion]:
         """Questions about what holds after the session."""
-        rng, places = self.rng, list(self.known)
-        plain = rng.choice(places)
-        changed = rng.choice(sorted(self.updated)) if self.updated else None
-        if plain != changed:  # else it would be asked twice
-            yield self._question((plain,), "easy", "Basic Fact Recall")
-        if changed is not None:
-            yield self._question((changed,), "easy", "Dynamic Update")
-        when = {place: session for place, (*_, session) in self.known.items()}
-        apart = [(a, b) for a in places for b in places if when[a] < when[b]]
-        if apart:
-            yield self._question(rng.choice(apart), "hard", "Multi-hop Inference")
+        rng = self.rng
+        plain = rng.choice([place for place in self.known if place not in updated[:1]])
+        yield self._question((plain,), "easy", "Basic Fact Recall")
+        if updated:
+            yield self._question((updated[0],), "easy", "Dynamic Update")
+        if index:
+            yield self._question(rng.sample(sorted(self.known), 2), "hard", "Multi-hop Inference")
         if index % 2 == 0:
             question = rng.choice(_NEVER_SAID).format(name=self.name)
             yield MemoryQuestion(question, UNKNOWN, (), "medium", "Memory Boundary")

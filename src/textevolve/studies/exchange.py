@@ -153,11 +153,7 @@ def _check_memories(path: str, collection: Exported) -> None:
 
 
 async def import_content(
-    desk: MemoryDesk,
-    resources: list[Exported],
-    *,
-    name: str | None = None,
-    progress: Callable[[int, int], None],
+    desk: MemoryDesk, resources: list[Exported], *, name: str | None = None
 ) -> None:
     """Store what a file holds in the desk's namespace, or a namespace as a whole; all or nothing.
     Texts are embedded first. `name`: the new name of the file's resource.
@@ -178,13 +174,10 @@ async def import_content(
     space = desk.namespace if whole is None else whole.spec.name
     await asyncio.to_thread(desk.resources.read, exchange.require_free_names, space, resources)
     texts = [[memory for memory in each.memories if memory.text] for each in resources]
-    done, number = 0, sum(map(len, texts))
     for each, memories in zip(resources, texts, strict=True):
         for batch in chunks(memories):
             vectors = await desk.embed_all(each.stored, [memory.text for memory in batch])
             each.vectors |= {m.id: v for m, v in zip(batch, vectors, strict=True)}
-            done += len(batch)
-            progress(done, number)
     await asyncio.to_thread(desk.resources.write, exchange.store_all, space, resources)
 
 

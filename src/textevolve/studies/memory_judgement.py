@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 from pydantic import TypeAdapter, ValidationError, model_validator
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Case
+from textevolve.evaluation import Case, Failure
 from textevolve.memory_eval.dataset import DialogueTurn, write_turn
 from textevolve.memory_eval.evaluation import to_row
 from textevolve.memory_eval.judgement import MemoryJudgement, Subject, Task
@@ -24,10 +24,9 @@ from textevolve.memory_eval.judging import (
     judge_subject,
     settle,
 )
-from textevolve.report.blocks import Report
+from textevolve.report.blocks import Report, Texts
 from textevolve.spec import explain, option
 from textevolve.studies.memory_eval import find_row, flatten, name_prompts
-from textevolve.studies.memory_report import describe_verdict, show_texts
 from textevolve.studies.study import Asks, Study, StudySpec, json_codec, last_record
 from textevolve.wiring import Workbench
 
@@ -122,8 +121,11 @@ async def run(
 
 
 def report(_spec: MemoryJudgementSpec, found: MemoryJudgement) -> Report:
-    sentence = f"{found.subject.task.capitalize()}: {describe_verdict(found)}."
-    return Report("A memory judged", sentence, [show_texts(found)])
+    outcome = found.outcome
+    verdict = outcome.kind if isinstance(outcome, Failure) else outcome.label
+    texts = [("reason", outcome.reason), *found.subject.texts.items()]
+    sentence = f"{found.subject.task.capitalize()}: {verdict}."
+    return Report("A memory judged", sentence, [Texts("", texts)])
 
 
 def data(_spec: MemoryJudgementSpec, found: MemoryJudgement) -> Mapping[str, Any]:

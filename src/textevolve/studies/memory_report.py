@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from textevolve.evaluation import Failure
 from textevolve.memory_eval.evaluation import MemoryEvaluation
-from textevolve.memory_eval.judgement import MemoryJudgement
 from textevolve.memory_eval.metrics import (
     METRICS,
     MetricEstimate,
@@ -22,7 +20,6 @@ from textevolve.report.blocks import (
     Note,
     Report,
     Table,
-    Texts,
 )
 
 if TYPE_CHECKING:
@@ -51,18 +48,6 @@ QUESTION_SHOWN = ("question_correct", "question_hallucination", "question_omissi
 HEADLINES = ("recall", "fmr", "accuracy", "update_correct", "question_correct")
 """The metrics that are told in one sentence."""
 
-TEXT_TITLES: Mapping[str, str] = {
-    "expected": "expected",
-    "memories": "found",
-    "original": "replaces",
-    "memory": "extracted memory",
-    "gold": "expected memories of the session",
-    "question": "question",
-    "reference": "reference answer",
-    "evidence": "evidence",
-    "answer": "answer",
-    "dialogue": "dialogue",
-}
 MEANING = (
     "“All” counts what has no verdict as not reached; “valid” leaves it out. Intervals (95 %) are"
     " drawn over users. False memory resistance rises when nothing is kept: read it beside recall."
@@ -189,26 +174,3 @@ def _failures(found: MemoryEvaluation) -> Table:
     note = f"{left:,} more for other reasons." if left else ""
     columns = (Column("judgements", "count"), Column("failed"))
     return Table("Why there is no verdict", columns, rows, note=note)
-
-
-def show_texts(judgement: MemoryJudgement) -> Texts:
-    """The reason, and all that the judgement was given."""
-    outcome, given = judgement.outcome, judgement.subject.texts
-    heading = "why there is no verdict" if isinstance(outcome, Failure) else "the judge’s reason"
-    texts = [
-        (title, given[name] or "(nothing)") for name, title in TEXT_TITLES.items() if name in given
-    ]
-    return Texts("", [(heading, outcome.reason), *texts])
-
-
-def describe_verdict(judgement: MemoryJudgement) -> str:
-    """The label of a judgement in words, or how it ended without one."""
-    outcome = judgement.outcome
-    if isinstance(outcome, Failure):
-        return outcome.kind
-    if isinstance(outcome.label, str):
-        return outcome.label
-    said = f"{outcome.label} of 2"
-    if outcome.included is not None:
-        said += ", among the expected" if outcome.included else ", beside the expected"
-    return said
