@@ -1,13 +1,10 @@
 """`textevolve memories`, against the scripted server's embeddings."""
 
 import json
-import signal
-import time
 
 import pytest
 
 from parameter_sets import slow_but_first
-from textevolve.llm.testing import Answer, ScriptedServer
 
 
 @pytest.fixture
@@ -140,42 +137,6 @@ def test_other_files_are_refused(cli, notes, home, name):
     outcome = cli("memories", "import", notes, name)
     assert outcome.code == 2
     assert said in outcome.err
-
-
-class Stalling(ScriptedServer):
-    """Embeds so many texts, and keeps whoever asks for more waiting."""
-
-    embedded, most = 0, 200
-
-    def answer(self, method, path, headers, body):
-        self.embedded += path.endswith("/embeddings")
-        if self.embedded > self.most:
-            return Answer(delay=3600, body=b"{}")
-        return super().answer(method, path, headers, body)
-
-
-@pytest.mark.slow
-def test_an_import_that_was_stopped_goes_on(cli, spawn, home, monkeypatch):
-    texts = [{"text": f"Fact {number}."} for number in range(300)]
-    (home / "rows.jsonl").write_text("\n".join(map(json.dumps, texts)))
-    with Stalling() as server:
-        monkeypatch.setenv("TEXTEVOLVE_EMBEDDER", f"{server.url}#scripted")
-        cli("memories", "collections", "create", "notes", "--dimension", "32")
-        process = spawn("memories", "import", "notes", "rows.jsonl")
-        until = time.monotonic() + 120
-        while server.embedded <= server.most:
-            assert time.monotonic() < until
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        process.communicate()
-        assert process.returncode == 130
-        assert len(cli("memories", "list", "notes", "--json").rows) == 128
-        server.most, before = 1000, server.embedded
-        done = cli("memories", "import", "notes", "rows.jsonl")
-        assert server.embedded - before < 172  # what came before the interrupt is in the journal
-    assert done.out == "172 kept, 128 were there before\n"
-    kept = [one["text"] for one in cli("memories", "list", "notes", "--json").rows]
-    assert kept == [one["text"] for one in texts]
 
 
 def test_another_embedder(cli, notes, server):
