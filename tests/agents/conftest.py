@@ -13,13 +13,12 @@ from textevolve.store import Store, kinds
 
 class Guide:
     """A script: answers a chat, and notes the user's messages as facts. `said`: what it answers,
-    by the end of the message; `noted`: how often facts were asked for; `summary`: of messages."""
+    by the end of the message; `noted`: how often facts were asked for."""
 
     def __init__(self) -> None:
         self.said = {}
         self.noted = 0
         self.prompts = []
-        self.summary = "They spoke of words."
 
     def __call__(self, body, _number):
         last = body["messages"][-1]["content"]
@@ -31,8 +30,8 @@ class Guide:
                 for n, fact in enumerate(["Ann lives in Oslo."] if "Oslo" in last else [])
             ]
             return json.dumps({"facts": facts})
-        if schema or "first messages of a chat" in str(body["messages"]):
-            return None if schema else self.summary
+        if schema:
+            return None
         self.prompts.append(body["messages"])
         found = [said for end, said in self.said.items() if last.rstrip().endswith(end)]
         return found[0] if found else f"I hear you: {last[-20:]}"

@@ -49,7 +49,7 @@ def test_no_word_is_cut_that_fits_a_chunk(text):
 
 @given(st.text(max_size=400))
 def test_any_text_and_any_page_can_be_taken_apart(text):
-    for format in ("markdown", "text", "html"):
+    for format in ("markdown", "text"):
         document = parse_document("d", text, format)
         chunks = list(split_document(document, TOKENS))
         assert "".join(c.text for c in chunks) == (document.text if document.text.strip() else "")
@@ -81,20 +81,3 @@ def test_a_section_is_divided_between_paragraphs_before_sentences_before_words()
     assert all(chunk.text.rstrip().endswith("now.") for chunk in long)
     words = split("word " * 200)
     assert all(set(chunk.text.split()) == {"word"} for chunk in words)
-
-
-def test_pages_lose_their_marks_and_keep_their_structure():
-    page = (
-        "<title>T</title><style>p{}</style><script>x</script><h1>Care &amp; <b>rest</b></h1>"
-        "<p>Two   words<p>Next<ul><li>a<li>b</ul><h2></h2><h2>Night</h2><pre>x\n  y</pre>"
-    )
-    document = parse_document("p.html", page, "html")
-    assert [(one.level, one.title) for one in document.headings] == [
-        (1, "Care & rest"),
-        (2, "Night"),
-    ]
-    assert "Two words\n\nNext" in document.text
-    assert "- a\n- b" in document.text
-    assert "{}" not in document.text
-    last = list(split_document(document, TOKENS))[-1]
-    assert last.headings == ("Care & rest", "Night")

@@ -19,7 +19,6 @@ from typing import TypeAlias
 
 from textevolve.agents.session import (
     FinishedTurn,
-    HistorySummary,
     MessageDetails,
     SessionKeeper,
     SessionMessage,
@@ -28,16 +27,13 @@ from textevolve.agents.session import (
 )
 from textevolve.errors import (
     AnswerError,
-    BudgetError,
     InputError,
-    ModelError,
     TextEvolveError,
     TooLongError,
     public_message,
 )
 from textevolve.evaluation import Usage, check_text
 from textevolve.llm.fence import draw_nonce, fence, quote, sanitize
-from textevolve.llm.mapreduce import SMALLEST_BUDGET
 from textevolve.llm.model import Message, Model, Request, Response, Role, ToolCall
 from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.streaming import AnswerPiece, ask_streaming
@@ -112,15 +108,14 @@ class Persona:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatPrompt:
     """What a prompt is made of. `history`: all messages that are not left out, the one to be
-    answered last. `summary`: what stands for those that are. `exchange`: what follows on the last
-    message: calls of tools, and their results."""
+    answered last. `exchange`: what follows on the last message: calls of tools, and their
+    results."""
 
     persona: Persona
     today: str
     history: Sequence[SessionMessage]
     memories: Sequence[Memory] = ()
     remembers: bool = True
-    summary: HistorySummary | None = None
     exchange: Sequence[Message] = ()
 
     def messages(self) -> tuple[Message, ...]:
@@ -128,7 +123,6 @@ class ChatPrompt:
         take only turns that alternate."""
         own = self.history[-1]
         texts = [one.text for one in (*self.history, *self.memories, *self.exchange)]
-        texts += [self.summary.text] if self.summary else []
         nonce = draw_nonce([*texts, self.persona.known], 0)
         rules = _template().render(
             persona=self.persona.text.strip(),
@@ -138,9 +132,6 @@ class ChatPrompt:
             remembers=self.remembers,
         )
         made = [Message("system", (rules,))]
-        if self.summary is not None:
-            said = fence("earlier messages, summarised", _clean(self.summary.text, nonce), nonce)
-            made.append(Message("user", (said,)))
         for one in self.history:
             recalled = self._recalled(nonce) if one is own else ""
             text = f"{recalled}{_clean(one.text, nonce)}"
@@ -213,12 +204,9 @@ SHARES = (1.0, 0.5, 0.25, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class HistoryShortened:
-    """Tell how many of the oldest messages are not in the prompt; `summarised`: a summary replaces
-    them. `reason`: why there is none."""
+    """Tell how many of the oldest messages are not in the prompt."""
 
     messages: int
-    summarised: bool
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +230,6 @@ ChatEvent: TypeAlias = Recalled | HistoryShortened | AnswerPiece | ChatAnswer
 
 RecallFor: TypeAlias = Callable[[str, str], Awaitable[Recalled]]
 """From a message and what was said before it to what is remembered."""
-Condense: TypeAlias = Callable[[Sequence[str], int], Awaitable[str]]
-"""From texts, and how many tokens there may be, to one text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +245,6 @@ class ChatParts:
         use: Notes which memories were shown.
         forget: Closes a memory.
         learner: Makes memories of turns; None if nothing is to be learned.
-        condense: Summarises what the prompt has no room for; None leaves it out.
     """
 
     persona: Persona
@@ -273,7 +258,6 @@ class ChatParts:
     use: Callable[[Sequence[str], float], Awaitable[None]] | None = None
     forget: Callable[[Memory], Awaitable[None]] | None = None
     learner: Learner | None = None
-    condense: Condense | None = None
 
 
 class AgentChat:
@@ -404,9 +388,9 @@ class AgentChat:
         return await self._ask_with(SHARES[-1], tell)
 
     async def _ask_with(self, share: float, tell: Callable[[ChatEvent], None]) -> Response:
-        self._prompt, shortened = await self._lay_out(share)
-        if shortened is not None:
-            tell(shortened)
+        self._prompt, left_out = self._lay_out(share)
+        if left_out:
+            tell(HistoryShortened(left_out))
 
         def note(piece: AnswerPiece) -> None:
             self._written = piece.text if piece.anew else self._written + piece.text
@@ -421,48 +405,25 @@ class AgentChat:
         history = "\n".join(one.text for one in before)
         return await self.parts.recall(self.messages[-1].text, history)
 
-    async def _lay_out(self, share: float) -> tuple[ChatPrompt, HistoryShortened | None]:
+    def _lay_out(self, share: float) -> tuple[ChatPrompt, int]:
         """The prompt whose earlier messages have so large a share of their room: of the half of the
-        context that persona, memories and the message do not need."""
+        context that persona, memories and the message do not need; and how many are left out."""
         answer = self.parts.asking.max_tokens or 0
         room = int((self.parts.context - answer) // 2 * share)
-        left_out = [one.details.summary.until for one in self.messages if one.details.summary]
-        first = max([first_shown(size_of(self.messages), room), *left_out])
+        first = first_shown(size_of(self.messages), room)
         if not share:
             first = len(self.messages) - 1
         elif first and self.messages[first].role == "assistant":
             first += 1  # its question is not shown, either
-        summary, reason = await self._summarise(first, room // 4)
         prompt = ChatPrompt(
             persona=self.parts.persona,
             today=self.parts.today,
             history=self.messages[first:],
             memories=self.recalled.memories if share else (),
-            remembers=self.parts.recall is not None or summary is not None,
-            summary=summary,
+            remembers=self.parts.recall is not None,
             exchange=self.parts.exchange,
         )
-        told = HistoryShortened(first, summary is not None, reason) if first else None
-        return prompt, told
-
-    async def _summarise(self, first: int, room: int) -> tuple[HistorySummary | None, str]:
-        """Summarise the first messages; return no summary and the reason if that fails."""
-        if not first:
-            return None, ""
-        kept = [one.details.summary for one in self.messages if one.details.summary]
-        earlier = next((one for one in reversed(kept) if one.until <= first), None)
-        if earlier is not None and earlier.until == first:
-            return earlier, ""
-        if self.parts.condense is None or room < SMALLEST_BUDGET:
-            return None, ""
-        left = self.messages[earlier.until if earlier else 0 : first]
-        texts = [earlier.text] if earlier else []
-        texts += [f"{one.role}: {one.text}" for one in left]
-        try:
-            said = await self.parts.condense(texts, room)
-        except (ModelError, BudgetError) as error:
-            return None, str(error)
-        return (HistorySummary(until=first, text=said), "") if said.strip() else (None, "")
+        return prompt, first
 
     def _request(self, prompt: ChatPrompt) -> Request:
         """Each turn of each session is a question of its own in the journal; where it broke off
@@ -503,7 +464,6 @@ class AgentChat:
             finish_reason=finish_reason,
             model=self.parts.model.name,
             learning="no" if learner is None else "pending",
-            summary=prompt.summary if prompt else None,
         )
         question, user = self.messages[-1].text, self.parts.persona.user
         answer = await self._keep("assistant", text, details)

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
+from pydantic import ConfigDict
+
 from textevolve.spec import Frozen
 
 Speaker: TypeAlias = Literal["user", "assistant"]
@@ -20,27 +22,20 @@ TITLE = 60
 """Characters of the first message that name a session."""
 
 
-class HistorySummary(Frozen):
-    """What stands in prompts for the messages up to the position `until`, and with it."""
-
-    until: int
-    text: str
-
-
 class MessageDetails(Frozen):
     """What is known of a message beside its text.
 
     Of answers: `memories`: the ids of what was recalled for it; `interrupted`: somebody stopped it,
-    and the text is what had been written; `finish_reason` and `model`; `learning`; `summary`: what
-    stood in its prompt for the oldest messages.
+    and the text is what had been written; `finish_reason` and `model`; `learning`.
     """
+
+    model_config = ConfigDict(extra="ignore")  # older ones had a summary of those before
 
     memories: tuple[str, ...] = ()
     interrupted: bool = False
     finish_reason: str = ""
     model: str = ""
     learning: Learning = "no"
-    summary: HistorySummary | None = None
 
 
 NO_DETAILS = MessageDetails()

@@ -142,10 +142,7 @@ class Talk:
                 if isinstance(event, AnswerPiece) and self.streams:
                     self._print("\n[it broke off; here it is anew]\n" if event.anew else event.text)
                 elif isinstance(event, HistoryShortened):
-                    instead = "a summary stands for them" if event.summarised else "left out"
-                    reason = f" ({event.reason})" if event.reason else ""
-                    messages = count(event.messages, "message")
-                    say(f"[no room for the first {messages}: {instead}{reason}]")
+                    say(f"[no room for the first {count(event.messages, 'message')}: left out]")
                 elif isinstance(event, ChatAnswer):
                     self._end_answer(event)
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from itertools import chain
 from typing import Literal, TypeAlias
 
@@ -33,7 +32,7 @@ from textevolve.memory.record import (
 from textevolve.memory.shown import ask_once, memory_prompt
 from textevolve.spec import Frozen, option
 
-DocumentFormat: TypeAlias = Literal["text", "markdown", "html"]
+DocumentFormat: TypeAlias = Literal["text", "markdown"]
 
 LEAST_TOKENS = 64
 """The smallest chunks that may be asked for. A run without a space that is longer than a chunk is
@@ -78,13 +77,7 @@ class Chunk:
 
 
 def parse_document(source: str, text: str, format: DocumentFormat) -> Document:
-    """A document with its headings. HTML is read as Markdown, without scripts and styles; in plain
-    text there are none."""
-    if format == "html":
-        reader = _HtmlText()
-        reader.feed(text)
-        reader.close()
-        text, format = reader.markdown, "markdown"
+    """A document with its headings; in plain text there are none."""
     return Document(source, text, tuple(_markdown_headings(text)) if format == "markdown" else ())
 
 
@@ -106,53 +99,6 @@ def _markdown_headings(text: str) -> Iterator[Heading]:
             title = " ".join(re.sub(r"[ \t]+#+$", "", heading[2] or "").split())
             yield Heading(at, at + len(line), len(heading[1]), title[:LONGEST_TITLE])
         at += len(line)
-
-
-_HIDDEN = frozenset({"script", "style", "template"})
-_MARKS: Mapping[str, str] = {
-    **{f"h{level}": f"\n\n{'#' * level} " for level in range(1, 7)},
-    **dict.fromkeys(("br", "tr", "option"), "\n"),
-    **dict.fromkeys(("td", "th"), " "),
-    "li": "\n- ",
-}
-"""What a tag begins with in Markdown; those of blocks are a blank line, and so is their end."""
-_BLOCKS = frozenset(
-    {"address", "article", "aside", "blockquote", "body", "dd", "details", "div", "dl", "dt"}
-    | {"fieldset", "figcaption", "figure", "footer", "form", "header", "hr", "main", "nav", "ol"}
-    | {"p", "pre", "section", "summary", "table", "title", "ul", "h1", "h2", "h3", "h4", "h5", "h6"}
-)
-
-
-class _HtmlText(HTMLParser):
-    """The text of a page as Markdown, without scripts and styles."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self._parts: list[str] = []
-        self._hidden = 0
-
-    @property
-    def markdown(self) -> str:
-        text = re.sub(r"(?m)^(#+|-) *$", "", "".join(self._parts))  # headings, items without text
-        return re.sub(r"\n(?:[ \t]*+\n)++", "\n\n", text).strip()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._hidden += tag in _HIDDEN
-        self._put(_MARKS.get(tag, "\n\n" if tag in _BLOCKS else ""))
-
-    def handle_endtag(self, tag: str) -> None:
-        self._hidden = max(0, self._hidden - (tag in _HIDDEN))
-        if tag in _BLOCKS:
-            self._put("\n\n")
-
-    def handle_data(self, data: str) -> None:
-        text = re.sub(r"\s+", " ", data)
-        begins = not self._parts or self._parts[-1][-1] in " \n"
-        self._put(text.lstrip(" ") if begins else text)
-
-    def _put(self, text: str) -> None:
-        if text and not self._hidden:
-            self._parts.append(text)
 
 
 def split_document(document: Document, tokens: int) -> Iterator[Chunk]:

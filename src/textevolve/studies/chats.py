@@ -71,7 +71,7 @@ class ChatOptions(Frozen):
     answer_tokens: int = option(1024, "The most tokens of one answer.", ge=1, le=1_000_000)
     context: int | None = option(
         None,
-        "How many tokens the model takes, prompt and answer together; older messages are summarised"
+        "How many tokens the model takes, prompt and answer together; older messages are left out"
         f" to fit. Of an endpoint {CONTEXT:,} where nothing is said.",
         ge=512,
     )
@@ -283,7 +283,6 @@ class Chats:
             use=store.use,
             forget=forget,
             learner=learner,
-            condense=partial(_condense, bench, plan),
         )
         chat = AgentChat(parts, plan.session, plan.messages)
         if learner is not None:

@@ -22,7 +22,6 @@ from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.corpus import (
     BETWEEN,
     ChunkStep,
-    DocumentFormat,
     KeptChunk,
     ReadingPlan,
     ToldChunk,
@@ -53,14 +52,9 @@ from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, no
 from textevolve.wiring import Workbench
 
 EMBEDDINGS_AT_ONCE = 16
-FORMATS: Mapping[str, DocumentFormat] = {
-    ".md": "markdown",
-    ".markdown": "markdown",
-    ".html": "html",
-    ".htm": "html",
-    ".xhtml": "html",
-}
-"""By a file's ending; all others are plain text."""
+MARKDOWN = (".md", ".markdown")
+"""Endings of files with headings."""
+MARKUP = (".html", ".htm", ".xhtml", ".xml")
 
 
 class ReadCorpusSpec(ReadingPlan, StudySpec):
@@ -73,7 +67,7 @@ class ReadCorpusSpec(ReadingPlan, StudySpec):
     kind: ClassVar[str] = "read-corpus"
 
     files: Several = option(
-        description="Text, Markdown or HTML in UTF-8; - is standard input. A file is known by the"
+        description="Text or Markdown in UTF-8; - is standard input. A file is known by the"
         " name that it is given here.",
         argument=True,
         identity=False,
@@ -127,6 +121,8 @@ def name_document(path: str) -> str:
 def _read_document(path: str, name: str) -> str:
     if path != STANDARD_INPUT and Path(allowed_path(path)).is_dir():
         raise InputError(f"{name}: is a folder; name the files in it")
+    if name.lower().endswith(MARKUP):
+        raise InputError(f"{name}: make Markdown of it first, as with pandoc")
     text = read_text(path)
     if "\0" in text:
         raise InputError(f"{name}: is no text: it has a NUL character at {text.index(chr(0))}")
@@ -179,8 +175,8 @@ class _Reading:
 
     async def read(self, position: int, case: Case) -> DocumentReading:
         meter = UsageMeter(self._bench.model) if self._role else None
-        format = FORMATS.get(Path(case.id).suffix.lower(), "text")
-        document = parse_document(case.id, case.input, format)
+        marked = case.id.lower().endswith(MARKDOWN)
+        document = parse_document(case.id, case.input, "markdown" if marked else "text")
         chunks = split_document(document, self._spec.chunk_tokens)
         steps = align_chunks(self._known.get(case.id, []), chunks, case.id, self._role)
         kept = sum(step.action == "keep" for step in steps)
