@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.agents.chat import ChatAnswer, HistoryShortened, first_shown
-from textevolve.errors import BudgetError, InputError, ModelError, TooLongError
+from textevolve.errors import InputError, ModelError, TooLongError
 from textevolve.llm.streaming import AnswerPiece
 from textevolve.llm.testing import Fault
 from textevolve.memory.recall import Recalled
@@ -262,13 +262,6 @@ async def test_what_cannot_be_learned_is_told(
         await chat.finish()
         assert [len(one.ids) for one in chat.learned()] == [1] * again
     assert len(await memories_of(resources)) == again
-
-
-async def test_limits_are_kept(chats) -> None:
-    async with chats("acme/plain", limits=Limits(calls=1)) as chat:
-        await say(chat, "One.")
-        with pytest.raises(BudgetError):
-            await say(chat, "Two.")
 
 
 async def talk_at_length(chat):

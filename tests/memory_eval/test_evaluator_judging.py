@@ -83,18 +83,6 @@ async def test_a_tie_or_a_missing_score_is_a_failure(scores, reason):
     assert made.usage.calls == 3
 
 
-@pytest.mark.parametrize("scores", [(0.1, 0.9), (0.1, 0.2, float("nan"), 0.3)])
-async def test_scores_that_are_not_those_of_the_verdicts_are_a_failure(scores):
-    async def judge(case, /):
-        return Said(tuple(EvaluationResult(score, True) for score in scores))
-
-    made = await judge_by_evaluator(judge, SUBJECTS["update"])
-    assert made.outcome.kind == "failed"
-    assert re.search(
-        r"of 4 verdicts have no score: .*(4 candidates|score nan)", made.outcome.reason
-    )
-
-
 async def test_what_a_limit_left_out_is_no_verdict_and_no_failure_of_the_judge():
     judge = scoring({"Correct": Failure("skipped", "the limit of calls is reached")})
     with pytest.raises(BudgetError, match="the limit of calls"):

@@ -9,12 +9,9 @@ import pytest
 from flat_verbs import evaluate_memory
 from textevolve import (
     BudgetError,
-    Case,
     Client,
-    EvaluationResult,
     InputError,
     Limits,
-    Usage,
     judge_memory,
 )
 from textevolve.errors import AnswerError
@@ -81,38 +78,11 @@ def test_accuracy_from_turns_and_from_a_text(model, server):
     assert len(server.requests) == 1  # the very same question
 
 
-def test_the_same_judgement_again_costs_nothing(model, server):
-    first = judge_integrity("Ada moved.", "Ada moved.", model=model)
-    assert judge_integrity("Ada moved.", "Ada moved.", model=model) == first
-    assert len(server.requests) == 1
-    judge_integrity("Ada moved.", "Ada moved.", model=model, seed=1)
-    assert len(server.requests) == 2
-
-
 def test_nothing_kept_is_judged_without_a_call(home):
     """There is not even a model here."""
     assert judge_integrity("Ada moved.", []).metadata["label"] == 0
     made = judge_update("Ada moved.", ["", " "])
     assert (made.score, made.metadata["label"]) == (0, "Omission")
-
-
-def test_an_evaluator_of_ones_own_needs_no_model(home):
-    class Made:
-        usage = Usage()
-        coverage = 1.0
-
-        def __init__(self, case):
-            self.result = tuple(
-                EvaluationResult(float(text.startswith("Halluc")), False, "mine")
-                for text in case.candidates
-            )
-
-    async def judge(case: Case, /):
-        return Made(case)
-
-    made = judge_update("Bonn", ["Kiel"], judge=judge)
-    assert (made.metadata["label"], made.feedback, made.score) == ("Hallucination", "mine", 0)
-    assert made.metadata["judge"].endswith("judge")
 
 
 def test_no_verdict_is_an_error_and_is_asked_anew_the_next_time(model, server):

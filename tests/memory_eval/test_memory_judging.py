@@ -114,14 +114,6 @@ async def test_an_answer_outside_is_asked_for_once_more_and_then_failed(task, an
     assert made.usage.calls == len(asked) == 2
 
 
-async def test_the_second_answer_may_mend_the_first():
-    good = {"reasoning": "r", "evaluation_result": "Correct"}
-    made, asked = await judged(subject_of("question"), {"evaluation_result": "Right"}, good)
-    assert made.outcome == MemoryVerdict("Correct", "r")
-    assert made.usage.calls == 2
-    assert "reasoning is missing" in asked[1]["messages"][-1]["content"]
-
-
 async def test_what_is_known_needs_no_call():
     lost = Failure("failed", "search timed out")
     for subject, outcome in (

@@ -4,9 +4,8 @@ from contextlib import aclosing
 
 import pytest
 
-from textevolve.errors import AccessError, InputError
+from textevolve.errors import InputError
 from textevolve.evaluation import Failure, Usage
-from textevolve.llm.testing import Fault, ScriptedServer
 from textevolve.memory_eval.dataset import (
     DialogueTurn,
     Malformed,
@@ -161,27 +160,6 @@ async def test_a_limit_ends_it_and_nothing_more_is_fed(evaluate, data, server):
     assert status == "finished"
     assert not collected.skipped
     assert len(rest) > len(judged)
-
-
-async def test_an_answer_that_does_not_come_is_no_answer_to_judge(evaluate, data, server):
-    def script(body, number):
-        said = body["messages"][-1]["content"]
-        return Fault.TOO_LONG_OPENAI if "from the memories alone" in said else None
-
-    server.script = script
-    judged, *_ = await evaluate(data, Lines())
-    questions = [j for j in judged if j.subject.task == "question"]
-    assert questions
-    assert all("no answer to judge" in j.outcome.reason for j in questions)
-    assert not [j for j in judged if j.subject.task == "update" and isinstance(j.outcome, Failure)]
-
-
-async def test_a_wrong_key_stops_everything_and_closes_the_system(home, data):
-    with ScriptedServer(key="right") as locked:
-        system = Lines()
-        with pytest.raises(AccessError):
-            await Run(home, f"{locked.url}#scripted")(data, system)
-        assert system.calls[-1] == ("close", "")
 
 
 async def test_data_that_changes_meanwhile_is_refused(evaluate, data, home):

@@ -82,14 +82,6 @@ async def test_context_keeps_every_turn_of_each_user_whatever_the_limit():
     await system.aclose()
 
 
-async def test_context_keeps_the_last_turns():
-    system = open_system("context:last=2")
-    assert system.name == "context:last=2"
-    for _ in range(3):
-        await system.add(TURNS, "u")
-    assert await system.search("", "u", 9) == SHOWN
-
-
 async def test_a_system_of_the_users_own():
     system = open_system(f"{__name__}:Async")
     assert system.name == "mine 1.0"

@@ -133,19 +133,6 @@ def test_what_cannot_evolve_is_one_line(cli, model, store, more, reason):
     assert reason in ended.err
 
 
-def test_an_agent_without_memories_says_how_to_give_it_some(cli, model, home, store):
-    from textevolve.agents.resources import AgentSpec
-
-    resources = Store(str(store))
-    resources.write(
-        kinds.create, kinds.AGENTS, "default", AgentSpec(name="bob", persona="You are Bob.")
-    )
-    resources.close()
-    ended = cli("agents", "evolve", "bob", "-m", model)
-    assert ended.code == 2
-    assert "textevolve agents update default/bob --memories NAME" in ended.err
-
-
 def test_python_evolves_too(model, store):
     found = evolve_persona("ada", model=model, store=store)
     assert (found.text, found.version) == (NEW, 2)

@@ -5,7 +5,6 @@ import json
 import pytest
 from memory_world import LINES, add_memories, make_world, read_world, texts_of
 
-from flat_verbs import integrate_memories
 from recorded.memory_answers import answers, prompt_of
 from textevolve.llm.testing import Fault
 
@@ -111,19 +110,6 @@ def test_known_insights_are_dropped_or_superseded(cli, server, model, store):
     assert (old.superseded_by, new.supersedes) == (new.id, (old.id,))
 
 
-def test_a_less_trusted_insight_takes_no_place(cli, server, model, store):
-    server.script = answers(["Who?"], [{"insight": "It is so.", "because": [1], "importance": 5}])
-    integrate(cli, model, "--always")
-    add_memories(store, ["A stranger says more."] * 3, trust=0.1)
-    server.script = answers(
-        ["A stranger?"],
-        [{"insight": "All is otherwise.", "because": [1, 2, 3], "importance": 5}],
-        relation="replaces",
-    )
-    integrate(cli, model, "--always", "--near", "-1")
-    assert texts_of(store, "insights") == ["All is otherwise.", "It is so."]
-
-
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
@@ -136,9 +122,3 @@ def test_what_cannot_be_integrated_is_one_line(cli, model, store, more, reason):
     assert ended.code == 2
     assert reason in ended.err
     assert "Traceback" not in ended.err
-
-
-def test_python_integrates_too(server, model, store):
-    found = integrate_memories("ada", always=True, model=model, store=store)
-    assert [one.insight.importance for one in found.insights] == [0.7, 0.7]
-    assert found.gathered.due

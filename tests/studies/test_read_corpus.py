@@ -3,7 +3,6 @@
 import pytest
 from memory_world import make_world, read_world, texts_of
 
-from flat_verbs import read_corpus
 from recorded.memory_answers import answers
 from textevolve.llm.testing import Fault
 
@@ -125,10 +124,3 @@ def test_what_cannot_be_read_is_one_line(cli, model, store, more, reason):
     assert ended.code == 2
     assert reason in ended.err
     assert "Traceback" not in ended.err
-
-
-def test_python_reads_too(store, home):
-    (made,) = read_corpus("book.md", collection="docs", store=store)
-    assert [one.action for one in made.chunks] == ["add", "add"]
-    (again,) = read_corpus(["book.md"], collection="default/docs", store=store)
-    assert (again.kept, again.chunks) == (2, ())
