@@ -101,7 +101,7 @@ while True:
     print(json.dumps(told))
     if killed != -9:
         break
-    wanted += 5
+    wanted += 3
 """
 
 COMMANDS = {
