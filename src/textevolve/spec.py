@@ -192,7 +192,7 @@ TERMS: Mapping[str, str] = {
 def find_term(word: str, known: Iterable[str]) -> str | None:
     """Return what a word of a paper or of another tool is called here, if it is among `known`."""
     term = TERMS.get(word.strip().lower().lstrip("-").replace("-", "_"))
-    return term if term in known else None
+    return term if term is not None and term in known else None
 
 
 def suggest(name: str, known: Sequence[str]) -> str:
