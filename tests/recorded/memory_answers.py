@@ -27,6 +27,8 @@ def answers(
             return json.dumps({"insights": told if insights is None else insights})
         if "Compare two insights" in prompt:
             return json.dumps({"relation": relation})
+        if "Which further sentences does the persona need" in prompt:
+            return json.dumps({"changes": changes})
         if "Which small changes of the persona" in prompt:
             told = [
                 {

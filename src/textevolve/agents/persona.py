@@ -2,8 +2,9 @@
 memories behind it.
 
 Batches of memories give proposals (map), of which a few are chosen (reduce); the new text is made
-from the old one by code: the first sentence stays, and at most half of the others change. No model
-ever writes a persona whole, so none can wreck it.
+from the old one by code: the first sentence stays, and at most half of the others change. A persona
+that is written anew is made in the same way of the first sentence alone. No model ever writes a
+persona whole, so none can wreck it.
 """
 
 from __future__ import annotations
@@ -188,6 +189,9 @@ GROUP = 20
 class PersonaPlan(Frozen):
     """How far a persona may change at once."""
 
+    rewrite: bool = option(
+        False, "Write all but the first sentence anew, out of what the agent remembers."
+    )
     changes: int = option(5, "The most changes at once.", ge=1, le=20)
     persona_tokens: int = option(
         400,
@@ -279,17 +283,23 @@ def _prompt(name: str, *variables: str) -> Template:
     return load_template("textevolve.agents", name, variables)
 
 
-def _changes_prompt() -> Template:
-    return _prompt("persona_changes", "persona", "memories", "number")
+def _changes_prompt(*, rewrite: bool) -> Template:
+    name = "persona_new" if rewrite else "persona_changes"
+    return _prompt(name, "persona", "memories", "number")
 
 
 def _choice_prompt() -> Template:
     return _prompt("persona_choice", "persona", "changes", "number")
 
 
-def prompts_version() -> dict[str, str]:
+def prompts_version(*, rewrite: bool) -> dict[str, str]:
     """A hash of each prompt that the evolution of personas has."""
-    return {one.name: one.version for one in (_changes_prompt(), _choice_prompt())}
+    return {one.name: one.version for one in (_changes_prompt(rewrite=rewrite), _choice_prompt())}
+
+
+def text_to_edit(persona: str, plan: PersonaPlan) -> str:
+    """Return what edits begin with: of a persona that is written anew the first sentence."""
+    return split_persona(persona)[0].text if plan.rewrite else persona
 
 
 async def propose_changes(
@@ -308,7 +318,7 @@ async def propose_changes(
     persona = [one.text for one in sentences]
     answer = await ask_about(
         model,
-        _changes_prompt(),
+        _changes_prompt(rewrite=plan.rewrite),
         _changes_of(len(texts), len(persona)),
         plan.seed,
         50 + PROPOSAL_TOKENS * PROPOSALS,

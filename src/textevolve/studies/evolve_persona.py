@@ -25,6 +25,7 @@ from textevolve.agents.persona import (
     prompts_version,
     propose_changes,
     split_persona,
+    text_to_edit,
 )
 from textevolve.agents.resources import split_name
 from textevolve.engine.local import stream
@@ -129,8 +130,9 @@ class EvolvedPersona:
         return sum((step.usage for step in steps), Usage())
 
 
-def ask(_spec: EvolvePersonaSpec) -> Asks:
-    prompts = {f"agents.{name}": version for name, version in prompts_version().items()}
+def ask(spec: EvolvePersonaSpec) -> Asks:
+    versions = prompts_version(rewrite=spec.rewrite)
+    prompts = {f"agents.{name}": version for name, version in versions.items()}
     return Asks(writes=True, prompts=prompts)
 
 
@@ -162,7 +164,7 @@ async def run(
     list(cases)
     snapshot = PersonaSnapshot.model_validate(bench.described)
     memories = await _read_newest(spec, snapshot, bench)
-    sentences = split_persona(snapshot.persona)
+    sentences = split_persona(text_to_edit(snapshot.persona, spec))
 
     async def propose(batch: tuple[int, tuple[MemoryRecord, ...]]) -> EvolutionStep:
         number, shown = batch
@@ -208,16 +210,17 @@ async def _evolve(
 ) -> EvolutionStep:
     """Choose among what was proposed, put it together, and keep it."""
     meter, before = UsageMeter(bench.model), snapshot.persona
+    base = text_to_edit(before, spec)
     step = EvolutionStep(0, len(texts), before=before)
     proposed = [change for one in steps for change in one.changes]
     if steps and all(one.failure for one in steps):
         return replace(step, failure=steps[0].failure)
     chosen: Proposals | Failure = Proposals()
     if proposed:
-        chosen = await attempt(choose_changes(meter, split_persona(before), proposed, spec))
+        chosen = await attempt(choose_changes(meter, split_persona(base), proposed, spec))
     if isinstance(chosen, Failure):
         return replace(step, usage=meter.usage, failure=chosen)
-    made = compose_persona(before, chosen.changes, spec.persona_tokens)
+    made = compose_persona(base, chosen.changes, spec.persona_tokens)
     text = made.text if made.changes else ""
     keeps = text and not spec.propose
     return replace(
