@@ -39,6 +39,7 @@ from textevolve.server.options import ServerOptions
 from textevolve.settings import Settings
 from textevolve.store import Store, kinds
 from textevolve.store import jobs as stored_jobs
+from textevolve.store.jobs import JobRunStatus
 
 KEPT = Path(__file__).with_name("pages")
 SHOWN = {
@@ -125,7 +126,8 @@ def fill(settings: Settings, embedder: str) -> None:
         for spec in (nightly, JobSpec(name="hourly", study=study, cron="0 * * * *")):
             store.write(stored_jobs.create_job, "nord", spec, next_due)
         late = "the model did not answer in time"
-        for status, detail in (("finished", ""), ("failed", late)):
+        ends: tuple[tuple[JobRunStatus, str], ...] = (("finished", ""), ("failed", late))
+        for status, detail in ends:
             store.write(stored_jobs.hasten_job, "nord", "nightly")
             claim = store.claim_due_job(60)
             assert claim is not None
@@ -195,7 +197,6 @@ def talk(page: Page) -> None:
     page.get_by_label("Your name").fill("ann")
     page.get_by_label("Your message").fill("I have a tent. Do I need to book huts in July?")
     page.keyboard.press("Enter")
-    page.get_by_text("answered", exact=True).wait_for()
     page.locator("details.beside summary").first.click()
 
 

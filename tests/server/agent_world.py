@@ -137,14 +137,3 @@ class Browser:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
-
-
-def read_events(text):
-    """The events of a stream, each with its name and its data."""
-    found = []
-    for block in text.replace("\r", "").split("\n\n"):
-        lines = [line for line in block.splitlines() if not line.startswith(":")]
-        fields = dict(line.split(": ", 1) for line in lines)
-        if fields:
-            found.append((fields["event"], json.loads(fields["data"])))
-    return found

@@ -266,6 +266,6 @@ def test_a_task_is_labelled_by_keyboard_alone(serve, kept, page, check_page):
     turned = {"first": "second", "second": "first", "tie": "tie"}
     swapped = [one.swapped for one in labels]
     assert answers == [turned[s] if t else s for s, t in zip(shown, swapped, strict=True)]
-    assert labels[3].note == "now"
+    assert labels[3].note == "now1 is odd"
     page.goto(f"{url}/labelling/{task.id}/agreement")
     check_page(page)

@@ -127,8 +127,6 @@ def test_memories_are_recalled_as_asked_for(say, acme, notes):
     assert "They named Oslo." in notes.prompts[-1]
     say(asked, metadata={"memory": "off"})
     assert "They named Oslo." not in notes.prompts[-1]
-    say(asked, metadata={"memory": "recall", "memory.min_trust": "1"})
-    assert "They named Oslo." not in notes.prompts[-1]
 
 
 def test_a_session_is_learned_with_its_turns(say, acme, notes):

@@ -9,10 +9,8 @@ import urllib.request
 
 import pytest
 
-from parameter_sets import slow_but_first
-from postgres_server import BOTH
 from textevolve.errors import StoreAwayError
-from textevolve.llm.testing import Answer, ScriptedBatches, ScriptedServer
+from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.server.studies import uploads
 from textevolve.server.studies.uploads import Uploads
 from textevolve.store import Store
@@ -57,7 +55,6 @@ def fetch(url):
         return response.headers, response.read()
 
 
-@BOTH
 def test_a_study_is_run_and_found_again(serve, ask, wait, server):
     url = serve()
     status, begun = ask(f"{url}/v1/studies", study(run={"name": "first"}))
@@ -73,8 +70,7 @@ def test_a_study_is_run_and_found_again(serve, ask, wait, server):
     assert other["id"] != begun["id"]
 
 
-@BOTH
-def test_records_come_in_pages_that_can_be_filtered_and_sorted(serve, ask, wait):
+def test_records_come_in_pages(serve, ask, wait):
     url = serve()
     run = wait(url, ask(f"{url}/v1/studies", study())[1]["id"])
     records = f"{url}/v1/studies/{run['id']}/records"
@@ -89,45 +85,22 @@ def test_records_come_in_pages_that_can_be_filtered_and_sorted(serve, ask, wait)
         return found
 
     assert [one["position"] for one in pages("")] == list(range(7))
-    scores = [one["score"] for one in pages("&sort=score")]
-    assert scores == sorted(scores)
-    assert [one["score"] for one in pages("&sort=-score")] == scores[::-1]
-    assert len(pages(f"&below={scores[3]}")) == 3
-    assert [one["case"] for one in pages("&case=c4")] == ["c4"]
-    assert pages("&status=failed") == pages("&variant=none") == []
-    passed = [one["passed"] for one in pages("&passed=true")]
-    assert all(passed)
-    assert len(passed) + len(pages("&passed=false")) == 7
-    assert "Question 4?" in json.dumps(pages("&case=c4")[0]["record"])
+    assert pages("&status=failed") == []
+    assert "Question 4?" in json.dumps(pages("")[4]["record"])
     assert ask(f"{records}?cursor=abc")[0] == 400
-    assert ask(f"{records}?sort=name")[0] == 400
 
 
-@pytest.mark.parametrize(
-    "format", slow_but_first(["html", "json", "md", "jsonl", "csv", "parquet"], 2)
-)
-def test_reports_in_every_format(serve, ask, wait, format, home):
+def test_reports_in_every_format(serve, ask, wait, home):
     url = serve()
     run = wait(url, ask(f"{url}/v1/studies", study())[1]["id"])
-    headers, body = fetch(f"{url}/v1/studies/{run['id']}/report?format={format}")
-    assert run["id"] in headers["content-disposition"]
-    opened = format in ("json", "md")  # HTML has style of its own, which our pages may not have
-    assert headers["content-disposition"].startswith("inline" if opened else "attachment")
-    if format == "parquet":
-        assert body[:4] == b"PAR1"
-    elif format == "jsonl":
-        assert len([json.loads(line) for line in body.splitlines()]) == 7
-    else:
+    for format in ("html", "json", "md", "jsonl", "csv", "parquet"):
+        headers, body = fetch(f"{url}/v1/studies/{run['id']}/report?format={format}")
+        assert run["id"] in headers["content-disposition"]
+        opened = format in ("json", "md")  # HTML has style of its own, which our pages may not have
+        assert headers["content-disposition"].startswith("inline" if opened else "attachment")
         assert len(body) > 300
-    assert str(home).encode() not in body  # where the store lies is nobody's business
-
-
-def test_a_study_may_be_estimated(serve, ask, server):
-    url = serve()
-    status, found = ask(f"{url}/v1/studies?dry_run=true", study())
-    assert (status, found["cases"], found["expected"]["calls"]["median"]) == (200, 7, CALLS)
-    assert server.calls == 0
-    assert ask(f"{url}/v1/studies")[1]["data"] == []
+        assert str(home).encode() not in body  # where the store lies is nobody's business
+    assert body[:4] == b"PAR1"
 
 
 def test_files_may_be_binary_and_stand_for_texts(serve, ask, wait):
@@ -144,15 +117,11 @@ def test_files_may_be_binary_and_stand_for_texts(serve, ask, wait):
     ("changed", "said"),
     [
         ({"kind": "nothing"}, "no kind of study is named 'nothing'"),
-        ({"kind": 3}, "must name the kind"),
         ({"judge": "nobody"}, "no judge 'nobody'"),
         ({"wrong": 1}, "unknown field 'wrong'"),
         ({"cases": ["others.jsonl"]}, "no file that was sent"),
         ({"model": "nobody/gpt"}, "nobody/gpt: there is no such model here"),
-        ({"model": "pool/nobody"}, "pool/nobody: there is no such model here"),
         ({"run": {"wrong": 1}}, "run: unknown field 'wrong'"),
-        ({"run": {"limits": {"cost": -1}}}, "run: "),
-        ({"run": 3}, "run: must be an object"),
         ({"run": {"files": {"a": {"base64": "?"}}}}, "Base64"),
         ({"run": {"files": {"a": "", "a/b": ""}}}, "lies in what is a file itself"),
         ({"run": {"files": {"": ""}}}, "cannot be the name of a file"),
@@ -165,7 +134,6 @@ def test_what_is_wrong_with_a_study_is_said(serve, ask, changed, said):
     assert "anthropic" not in json.dumps(found)
 
 
-@BOTH
 def test_runs_are_listed_in_pages_and_filtered(serve, ask, wait):
     url = serve()
     made = [
@@ -182,11 +150,8 @@ def test_runs_are_listed_in_pages_and_filtered(serve, ask, wait):
     assert [one["id"] for one in ask(f"{url}/v1/studies?text=RUN%201")[1]["data"]] == [made[1]]
     assert ask(f"{url}/v1/studies?status=cancelled")[1]["data"] == []
     assert ask(f"{url}/v1/studies?status=nothing")[0] == 400
-    assert len(ask(f"{url}/v1/studies?status=finished&namespace=default")[1]["data"]) == 3
-    assert ask(f"{url}/v1/studies?namespace=other")[1]["data"] == []
 
 
-@BOTH
 def test_a_run_is_cancelled_and_gone_on_with(serve, ask, wait, stalling):
     with ScriptedServer(stalling(3)) as upstream:
         url = serve(model=f"{upstream.url}#any")
@@ -209,7 +174,6 @@ def test_a_run_is_cancelled_and_gone_on_with(serve, ask, wait, stalling):
         assert ask(f"{url}/v1/studies/{run['id']}/resume", {})[0] == 200
 
 
-@BOTH
 def test_the_files_of_a_run_are_private_and_removed_with_the_last_that_needs_them(
     serve, ask, wait, location
 ):
@@ -224,13 +188,6 @@ def test_the_files_of_a_run_are_private_and_removed_with_the_last_that_needs_the
         assert any(kept.iterdir()) == left
 
 
-def test_files_that_no_room_is_left_for_are_refused(serve, ask, monkeypatch):
-    monkeypatch.setattr(uploads, "MOST_BYTES", 100)
-    status, said = ask(f"{serve()}/v1/studies", study())
-    assert status == 400
-    assert "delete runs" in said["error"]["message"]
-
-
 def test_a_run_is_removed(serve, ask, wait):
     url = serve()
     run = wait(url, ask(f"{url}/v1/studies", study())[1]["id"])
@@ -241,7 +198,6 @@ def test_a_run_is_removed(serve, ask, wait):
         assert ask(f"{url}/v1/studies/{run['id']}{path}")[0] == 404
 
 
-@BOTH
 def test_limits_bound_all_sittings_of_a_run(serve, ask, wait):
     url = serve()
     run = ask(f"{url}/v1/studies", study(run={"limits": {"calls": 5}, "concurrency": 1}))[1]
@@ -266,14 +222,14 @@ def test_a_run_that_cannot_succeed_says_why(serve, ask, wait):
 
 def test_so_many_studies_are_worked_on_at_once(serve, ask, wait):
     with ScriptedServer(lambda _body, _number: Answer(delay=0.05)) as upstream:
-        url = serve(model=f"{upstream.url}#any", studies=2)
-        given = [study(run={"concurrency": 1}, threshold=n / 10) for n in range(5)]
+        url = serve(model=f"{upstream.url}#any", studies=1)
+        given = [study(run={"concurrency": 1}, threshold=n / 10) for n in range(2)]
         runs = [ask(f"{url}/v1/studies", one)[1] for one in given]
         states = [ask(f"{url}/v1/studies/{one['id']}")[1]["status"] for one in runs]
         assert "queued" in states
         for one in runs:
             wait(url, one["id"])
-    assert upstream.most_in_flight <= 4  # two of each: a candidate each
+    assert upstream.most_in_flight <= 2  # a candidate each
 
 
 def test_every_kind_says_its_schema(serve, ask):
@@ -287,7 +243,6 @@ def test_every_kind_says_its_schema(serve, ask):
         assert (answer.code, answer.headers["allow"]) == (405, "GET")
 
 
-@BOTH
 def test_an_ended_server_goes_on_with_its_next_start(serve, ask, wait, stalling):
     with ScriptedServer(lambda _body, _number: Answer(delay=0.05)) as upstream:
         url = serve(model=f"{upstream.url}#any")
@@ -302,7 +257,6 @@ def test_an_ended_server_goes_on_with_its_next_start(serve, ask, wait, stalling)
         assert done["spent"]["calls"] == upstream.calls == CALLS
 
 
-@BOTH
 def test_the_same_study_in_another_namespace_is_another_run(serve, ask, wait):
     url = serve()
     made = [
@@ -312,11 +266,8 @@ def test_the_same_study_in_another_namespace_is_another_run(serve, ask, wait):
     assert made[0]["id"] != made[1]["id"]
     assert [one["namespace"] for one in made] == ["default", "other"]
     assert made[1]["spent"]["calls"] == 0  # the journal has the answers
-    found = ask(f"{url}/v1/studies?namespace=other")[1]["data"]
-    assert [one["id"] for one in found] == [made[1]["id"]]
 
 
-@BOTH
 @pytest.mark.slow
 def test_the_command_line_goes_on_with_a_clients_run(serve, ask, wait, spawn):
     rules = "rules:\n  - {kind: length, max: 9}\n"
@@ -366,17 +317,3 @@ def test_files_that_no_run_needs_are_swept(home):
         os.utime(sent / name, (0, 0))
     kept.sweep()
     assert {path.name for path in sent.iterdir()} == {names[0], names[2]}
-
-
-@BOTH
-@pytest.mark.slow
-def test_a_client_has_it_asked_in_batch_jobs(serve, ask, wait, server):
-    server.batches = ScriptedBatches(0.0)
-    url = serve()
-    status, found = ask(f"{url}/v1/studies?dry_run=true", study(run={"batch": True}))
-    assert status == 200
-    assert "in waves, one for each call" in found["parts"]["batch jobs"]
-    _, begun = ask(f"{url}/v1/studies", study(run={"batch": True}))
-    done = wait(url, begun["id"])
-    assert done["records"] == {"scored": 7}
-    assert [job.total for job in server.batches.jobs.values()] == [CALLS // 3] * 3

@@ -10,8 +10,6 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 from textevolve.cli import say
-from textevolve.cli.estimates import print_estimate
-from textevolve.cli.results import print_json
 from textevolve.cli.working import execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
@@ -32,14 +30,9 @@ if TYPE_CHECKING:
 def run_there(
     server: RemoteServer, study: AnyStudy, spec: StudySpec, launch: Launch, wanted: RunOptions
 ) -> int:
-    """Run a study at a server, or say what it may take there; the exit code."""
+    """Run a study at a server; the exit code."""
     if wanted.dry_run:
-        data = sync.run(server.begin(study, spec, launch, dry_run=True))
-        if wanted.as_json:
-            print_json(data)
-        else:
-            print_estimate(data, "there")
-        return 0
+        raise InputError("--dry-run: estimates what this machine would ask; give --server none")
     if wanted.resume is not None:
         raise InputError(f"--resume: give it as: textevolve runs resume {wanted.resume} --server")
     return watch_run(server, sync.run(server.begin(study, spec, launch)), launch, wanted)

@@ -24,7 +24,6 @@ from textevolve.errors import InputError
 from textevolve.llm.batches.gathering import cancel_job, forget_job
 from textevolve.llm.batches.ledger import BatchMeans, ConfirmingJournal, KeptBatch
 from textevolve.reach import add_files
-from textevolve.remote.mirror import record_of, totals_of
 from textevolve.remote.runs import remote_server
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table
@@ -48,23 +47,17 @@ RunName = Annotated[str, typer.Argument(help="The run's id, the start of it, its
 def list_runs(
     limit: Annotated[int, typer.Option(help="How many, the newest first.")] = 20,
     as_json: options.Json = False,
-    server: options.ServerAddress = None,
     store: options.StoreFile = None,
 ) -> None:
     """List the runs that are kept."""
-    settings, _ = read_settings({"store": store, "server": server})
-    if (there := remote_server(settings)) is not None:
-        told = sync.run(there.list(limit))
-        rows = [(record_of(one, there.address), totals_of(one)) for one in told]
-    else:
-        with open_store(settings.store) as opened:
-            rows = [(run, opened.run_totals(run.id)) for run in opened.list_runs(limit)]
-    where = settings.store if there is None else there.address
+    settings, _ = read_settings({"store": store})
+    with open_store(settings.store) as opened:
+        rows = [(run, opened.run_totals(run.id)) for run in opened.list_runs(limit)]
     print_list(
         rows,
         lambda row: run_data(*row),
         lambda rows: print_report(report_runs(rows), open_console()),
-        f"no runs in {where}; make one with: textevolve evaluate",
+        f"no runs in {settings.store}; make one with: textevolve evaluate",
         as_json=as_json,
     )
 
@@ -213,17 +206,10 @@ def compare(
 def delete(
     run: RunName,
     yes: options.Yes = False,
-    server: options.ServerAddress = None,
     store: options.StoreFile = None,
 ) -> None:
     """Remove a run, with the answers that no other run uses."""
-    settings, _ = read_settings({"store": store, "server": server})
-    if (there := remote_server(settings)) is not None:
-        told = sync.run(there.get(run))
-        options.confirm(f"Remove run {told.id} ({told.cases} cases)?", yes)
-        sync.run(there.delete(told.id))
-        typer.echo(f"removed run {told.id} at {there.address}")
-        return
+    settings, _ = read_settings({"store": store})
     with open_store(settings.store) as opened:
         record = opened.get_run(run)
         options.confirm(f"Remove run {record.id} ({record.n_cases} cases)?", yes)

@@ -6,13 +6,12 @@ Records are decoded by their own study here, as they come.
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from textevolve.engine.local import gather_bounded
 from textevolve.errors import FatalModelError, InputError, NotFoundError, StoreError
 from textevolve.evaluation import Case
 from textevolve.events import CallFinished
@@ -45,7 +44,6 @@ from textevolve.wiring import Limits
 
 RUNS = "/v1/studies"
 PAGE = 200
-DETAILS_AT_ONCE = 4
 
 
 def remote_server(settings: Settings, named: str | None = None) -> RemoteServer | None:
@@ -71,9 +69,8 @@ class RemoteServer:
         spec: StudySpec,
         launch: Launch,
         cases: Iterable[Case] | None = None,
-        dry_run: bool = False,
-    ) -> Any:
-        """Begin a study there, or find the run that it is already; or what it may take there.
+    ) -> RunDetail:
+        """Begin a study there, or find the run that it is already.
 
         Raises:
             InputError: it holds what cannot be sent, or cannot be used there.
@@ -81,8 +78,6 @@ class RemoteServer:
         refuse_objects(launch)
         body = write_study(study, spec, self.settings, self._run_part(launch), cases)
         async with Connection(self.address, self.settings) as server:
-            if dry_run:
-                return await server.ask("POST", RUNS, body, dry_run="true")
             return RunDetail(**await server.ask("POST", RUNS, body))
 
     def _run_part(self, launch: Launch) -> dict[str, Any]:
@@ -97,24 +92,13 @@ class RemoteServer:
         }
         return {name: value for name, value in told.items() if value not in (None, "", {})}
 
-    async def get(self, which: str) -> RunDetail:
-        """The run with this id, start of an id, or name; `last`: the newest.
+    async def fetch(self, which: str, store: MirrorStore) -> RunRecord:
+        """Put a run with all its records into a store: the one with this id, start of an id, or
+        name; `last` is the newest.
 
         Raises:
             NotFoundError: there is none.
         """
-        async with Connection(self.address, self.settings) as server:
-            return await _find(server, which)
-
-    async def list(self, limit: int) -> Sequence[RunDetail]:
-        """The newest runs, newest first, with what each has used."""
-        async with Connection(self.address, self.settings) as server:
-            page = RunPage(**await server.ask("GET", RUNS, limit=limit))
-            work = [lambda run=one.id: _get(server, run) for one in page.data]
-            return await gather_bounded(work, DETAILS_AT_ONCE)
-
-    async def fetch(self, which: str, store: MirrorStore) -> RunRecord:
-        """Put a run with all its records into a store."""
         async with Connection(self.address, self.settings) as server:
             told, cursor = await _find(server, which), None
             run = store.take_run(told)
@@ -156,10 +140,6 @@ class RemoteServer:
             run = await _find(server, which)
             await server.ask("POST", f"{RUNS}/{part(run.id)}/cancel", {})
             return run
-
-    async def delete(self, run_id: str) -> None:
-        async with Connection(self.address, self.settings) as server:
-            await server.ask("DELETE", f"{RUNS}/{part(run_id)}")
 
     async def follow(
         self,
@@ -249,7 +229,7 @@ async def _find(server: Connection, which: str) -> RunDetail:
     for one in RunPage(**await server.ask("GET", RUNS, **asked)).data:
         if which in ("last", one.name) or one.id.startswith(which):
             return await _get(server, one.id)
-    raise NotFoundError(f"{server.address}: no run '{which}'; see: textevolve runs list --server")
+    raise NotFoundError(f"{server.address}: no run '{which}'; its page /runs lists them")
 
 
 async def _get(server: Connection, run_id: str) -> RunDetail:

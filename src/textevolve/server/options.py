@@ -60,12 +60,6 @@ class ServerOptions(Frozen):
         metavar="NAME",
     )
     time_limit: float = option(600, "Seconds that a request may take.", gt=0)
-    linger: float = option(
-        0,
-        "Seconds that an answer is still worked on after its client has gone; then the call of the"
-        " model is ended.",
-        ge=0,
-    )
     max_cost: float | None = option(None, "Stop asking at this cost, in dollars.")
     max_tokens: int | None = option(None, "Stop asking at this many tokens.")
     max_calls: int | None = option(None, "Stop asking at this many calls.")

@@ -198,11 +198,10 @@ class StoredMemories:
         *,
         before: str | None = None,
         limit: int = 50,
-        moment: float | None = None,
         closed: bool = False,
     ) -> Sequence[MemoryRecord]:
-        """Return memories that were kept before the one with the id `before`, the newest first.
-        With a `moment` they are those that held then; else the current ones, with `closed` all.
+        """Return memories that were kept before the one with the id `before`, the newest first: the
+        current ones, with `closed` all.
 
         Raises:
             InputError: there is no such collection, or no memory `before` in it.
@@ -212,9 +211,7 @@ class StoredMemories:
         query = query.order_by(memories.c.seq.desc()).limit(limit)
         if before is not None:
             query = query.where(memories.c.seq < self._place(connection, known, before))
-        if moment is not None:
-            query = query.where(holds(choose_held(connection, known, moment=moment)))
-        elif not closed:
+        if not closed:
             query = query.where(memories.c.closed.is_(None))
         return self._list(connection, query)
 

@@ -124,7 +124,7 @@ def _answer(
     """Made while the client is there; a stream within those that its key may hold."""
     streams = bool(body.get("stream"))
     place = server.limits.stream_place(caller) if streams else nullcontext()
-    return WhileConnected(make, server.options.linger, place)
+    return WhileConnected(make, place)
 
 
 async def _events(answer: OwnAnswer, usage: bool) -> AsyncGenerator[bytes]:

@@ -28,18 +28,14 @@ DONE = b"data: [DONE]\n\n"
 
 
 class WhileConnected(Response):
-    """Makes a response and sends it; `linger` seconds after its client has gone, the work for it is
-    cancelled."""
+    """Makes a response and sends it; when its client has gone, the work for it is cancelled."""
 
     def __init__(
-        self,
-        make: Callable[[], Awaitable[Response]],
-        linger: float,
-        place: AbstractContextManager[None],
+        self, make: Callable[[], Awaitable[Response]], place: AbstractContextManager[None]
     ) -> None:
         """`place`: is held while the response is made and sent."""
         super().__init__()
-        self._make, self._linger, self._place = make, linger, place
+        self._make, self._place = make, place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def work() -> None:
@@ -51,8 +47,6 @@ class WhileConnected(Response):
         gone = asyncio.ensure_future(_await_disconnect(receive))
         try:
             await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                await asyncio.wait((working,), timeout=self._linger)
         finally:
             gone.cancel()
             working.cancel()

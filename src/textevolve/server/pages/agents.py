@@ -56,19 +56,16 @@ async def show_counts(request: Request, caller: RunReader, namespace: str) -> Re
 
 @router.get("/agents/{namespace}/{name}")
 async def show_agent(
-    request: Request, caller: RunReader, namespace: str, name: str, a: int = 0, b: int = 0
+    request: Request, caller: RunReader, namespace: str, name: str, version: int = 0
 ) -> Response:
-    """`a`, `b`: the versions that are compared; else the last two."""
+    """`version`: the one that is compared with the one before it; else the newest."""
     check_namespace(caller, namespace)
     resources = server_of(request).resources
     agent = await read_rows(request, kinds.get, kinds.AGENTS, namespace, name)
     versions = await read_rows(request, kinds.list_versions, kinds.AGENTS, namespace, name)
-    newest = len(versions)
-    later = b if 1 <= b <= newest else newest
-    earlier = a if 1 <= a <= newest else max(1, later - 1)
-    between = versions[min(earlier, later) : max(earlier, later)]
-    changes = [change for version in between for change in version.changes]
-    ids = dict.fromkeys(id for change in changes for id in change.get("memories", ()))
+    later = versions[(version if 1 <= version <= len(versions) else len(versions)) - 1]
+    earlier = versions[max(later.version - 2, 0)]
+    ids = dict.fromkeys(id for change in later.changes for id in change.get("memories", ()))
     memories = await resources.memories(namespace).find(list(ids))
     names = (split_name(each, namespace)[1] for each in agent_collections(agent.spec))
     sessions = resources.sessions(namespace)
@@ -77,9 +74,8 @@ async def show_agent(
         "agent.html",
         agent=agent,
         versions=versions,
-        between=(earlier, later),
-        difference=draw_difference(versions[earlier - 1], versions[later - 1]),
-        made=between,
+        later=later,
+        difference=draw_difference(earlier, later),
         behind={memory.id: memory for memory in memories},
         facts=draw_one(kinds.AGENTS, describe(agent), ()).facts,
         collections=list(dict.fromkeys(names)),

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from textevolve.api.memories import AsyncMemories
 from textevolve.errors import NotFoundError, TextEvolveError
-from textevolve.memory.memory_spec import memory_data, take_time
+from textevolve.memory.memory_spec import memory_data
 from textevolve.memory.recall import Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Collection
@@ -50,17 +50,11 @@ class MemorySearch(BaseModel):
 
     Attributes:
         q: The text that is searched for; empty for the time line.
-        by: The way to search: `meaning`, or `keywords` alone.
-        at: A time; what held then is shown.
         before: The id of the memory that the page begins behind.
-        show: `all` for superseded and forgotten memories, too.
     """
 
     q: str = ""
-    by: str = "meaning"
-    at: str = ""
     before: str = ""
-    show: str = "all"
 
 
 @router.get("/memories/{namespace}/{collection}")
@@ -77,20 +71,15 @@ async def show_memories(
     store = server.resources.memories(namespace)
     found = await store.collection(collection)
     values: dict[str, Any] = {"recalled": None, "hindrance": "", "scores": {}, "older": ""}
-    moment = _read_moment(search.at)
     if search.q.strip():
-        recalled, hindrance = await _search(server, caller, found, search, moment)
+        recalled, hindrance = await _search(server, caller, found, search.q.strip())
         scores = {memory.id: memory for memory in recalled.memories}
         stored = {memory.id: memory for memory in await store.find(list(scores))}
         values |= {"recalled": recalled, "hindrance": hindrance, "scores": scores}
         memories = [stored[id] for id in scores if id in stored]
     else:
         memories = await store.timeline(
-            collection,
-            before=search.before or None,
-            limit=SHOWN + 1,
-            moment=moment,
-            closed=search.show == "all",
+            collection, before=search.before or None, limit=SHOWN + 1, closed=True
         )
         if len(memories) > SHOWN:
             older = request.url.include_query_params(before=memories[SHOWN - 1].id)
@@ -100,40 +89,22 @@ async def show_memories(
         "memories.html",
         collection=found,
         search=search,
-        moment=moment,
         memories=memories[:SHOWN],
         now=time.time(),
         **values,
     )
 
 
-def _read_moment(text: str) -> float | None:
-    """
-    Raises:
-        ApiError: it is no time.
-    """
-    try:
-        return take_time(text.strip()) if text.strip() else None
-    except ValueError as error:
-        raise ApiError(400, "invalid_request", f"as of: {error}") from None
-
-
 async def _search(
-    server: ServerState,
-    caller: Caller,
-    collection: Collection,
-    search: MemorySearch,
-    moment: float | None,
+    server: ServerState, caller: Caller, collection: Collection, text: str
 ) -> tuple[Recalled, str]:
-    """Search by meaning if that is wanted and possible, else by keywords alone; say what hindered
-    the search by meaning."""
+    """Search by meaning if that is possible, else by keywords alone; say what hindered the search
+    by meaning."""
     store = server.resources.memories(collection.namespace)
     settings = RecallSettings(collections=(collection.name,), limit=SHOWN)
-    recall = partial(recall_memories, store, settings=settings, cue=search.q.strip(), now=moment)
-    hindrance = "as you wished" if search.by != "meaning" else ""
-    if not caller.may("run"):
-        hindrance = hindrance or "meaning asks a model, and the key has no scope 'run'"
-    if not hindrance:
+    recall = partial(recall_memories, store, settings=settings, cue=text)
+    hindrance = "meaning asks a model, and the key has no scope 'run'"
+    if caller.may("run"):
         try:
             await server.limits.check_tokens(caller, store.namespace)
             note = partial(server.limits.note_tokens, caller, namespace=store.namespace)

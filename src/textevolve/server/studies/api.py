@@ -34,7 +34,6 @@ from textevolve.server.studies.reading import (
     run_detail,
     write_report,
 )
-from textevolve.store.records import Found, RecordOrder
 from textevolve.studies.kinds import find_study, kinds
 from textevolve.studies.study_file import schema_of
 
@@ -67,14 +66,10 @@ def _describe(server: ServerState, caller: Caller, run_id: str, status: int) -> 
 
 
 @router.post("/studies", response_model=RunDetail, status_code=201)
-async def begin_study(
-    request: Request, caller: Runs, given: dict[str, Any], dry_run: bool = False
-) -> Response:
-    """Begin a study, or find it; with `dry_run` say what it may take."""
+async def begin_study(request: Request, caller: Runs, given: dict[str, Any]) -> Response:
+    """Begin a study, or find it."""
     server = server_of(request)
     asked = await beginning.read_asked(server, caller, given)
-    if dry_run:
-        return respond(await beginning.estimate(server, asked))
     run, status = await beginning.begin(server, asked)
     return await asyncio.to_thread(_describe, server, caller, run.id, status)
 
@@ -97,36 +92,23 @@ def get_study(request: Request, seen: SeenRun) -> Response:
     return respond(run_detail(server_of(request), seen).model_dump(mode="json"))
 
 
-def _wanted_records(
-    status: Annotated[list[str], Query(max_length=3)] = [],  # noqa: B006  FastAPI reads it
-    below: float | None = None,
-    case: str | None = None,
-    variant: str | None = None,
-    passed: bool | None = None,
-) -> Found:
-    return Found(tuple(status), below, case, variant, passed)
-
-
 @router.get("/studies/{run_id}/records", response_model=RecordPage)
 def list_records(
     request: Request,
     seen: SeenRun,
-    wanted: Annotated[Found, Depends(_wanted_records)],
-    sort: RecordOrder = "position",
+    status: Annotated[list[str], Query(max_length=3)] = [],  # noqa: B006  FastAPI reads it
     cursor: str = "",
     limit: Limit = 100,
 ) -> Response:
     """A run's records, a page at a time."""
-    page = records_page(server_of(request).store, seen.run.id, wanted, sort, cursor, limit)
+    page = records_page(server_of(request).store, seen.run.id, tuple(status), cursor, limit)
     return Response(page, media_type="application/json")
 
 
 @router.get("/studies/{run_id}/report", response_class=Response)
-def get_report(
-    request: Request, seen: SeenRun, format: ReportFormat = "json", turns: bool = False
-) -> Response:
+def get_report(request: Request, seen: SeenRun, format: ReportFormat = "json") -> Response:
     """What a run has found so far, in one of several formats."""
-    file = write_report(server_of(request), seen, format, turns=turns)
+    file = write_report(server_of(request), seen, format)
     # The style of an HTML report stands within it, which pages of the server may not have.
     shown = "inline" if format in ("md", "json") else "attachment"
     headers = {"content-disposition": f'{shown}; filename="{seen.run.id}.{format}"'}

@@ -21,7 +21,6 @@ from textevolve.store import RunRecord
 from textevolve.store.served import ServedRun
 from textevolve.studies import driver
 from textevolve.studies.driver import Launch
-from textevolve.studies.rehearsal import forecast
 from textevolve.studies.study import AnyStudy, StudySpec
 from textevolve.studies.study_file import read_study
 
@@ -122,16 +121,6 @@ async def begin(server: ServerState, asked: AskedStudy) -> tuple[RunRecord, int]
         await asyncio.to_thread(store.serve_run, served)
         server.runner.submit(run.id)
     return run, 201 if run.created >= began else 202
-
-
-async def estimate(server: ServerState, asked: AskedStudy) -> dict[str, Any]:
-    """What a study may take, as JSON-ready data; nothing is asked."""
-    with server.runner.confine(asked.served):
-        stored = await driver.specify(
-            asked.study, asked.spec, asked.settings, {}, asks_models=False
-        )
-        cases = await asyncio.to_thread(lambda: list(_read_cases(server, asked)))
-        return await forecast(asked.study, stored, cases, asked.settings)
 
 
 def _read_cases(server: ServerState, asked: AskedStudy) -> Iterable[Case]:

@@ -19,7 +19,7 @@ from textevolve.server.state import ServerState
 from textevolve.server.studies.feed import record_json, wire_usage
 from textevolve.server.studies.runner import Runner
 from textevolve.store import RunRecord, Store
-from textevolve.store.records import Found, Place, RecordOrder
+from textevolve.store.records import Found, Place
 from textevolve.store.served import ServedRun
 from textevolve.studies.kinds import find_study
 from textevolve.studies.reporting import check_format, write_output
@@ -128,7 +128,6 @@ class RunFilter:
     kind: str = ""
     status: StudyStatus | None = None
     text: str = ""
-    namespace: str = ""
 
 
 def list_page(
@@ -137,8 +136,6 @@ def list_page(
     """A page of runs, the newest first."""
     place = read_cursor(cursor, _RUN_PLACE)
     seen = None if caller.namespaces is None else sorted(caller.namespaces)
-    if wanted.namespace:
-        seen = [wanted.namespace] if caller.sees(wanted.namespace) else []
 
     def choose(run: RunRecord, served: ServedRun | None) -> bool:
         return (
@@ -156,11 +153,11 @@ def list_page(
 
 
 def records_page(
-    store: Store, run_id: str, wanted: Found, order: RecordOrder, cursor: str, limit: int
+    store: Store, run_id: str, statuses: tuple[str, ...], cursor: str, limit: int
 ) -> bytes:
     """A page of records, as JSON."""
     place = read_cursor(cursor, _RECORD_PLACE)
-    found = store.read_records(run_id, wanted, order, place, limit + 1)
+    found = store.read_records(run_id, Found(statuses), "position", place, limit + 1)
     shown = found[:limit]
     last = shown[-1] if len(found) > limit else None
     more = None if last is None else write_cursor(last.score, last.position, last.key)
@@ -186,24 +183,22 @@ def read_cursor(cursor: str, place: TypeAdapter[P]) -> P | None:
         raise InputError("cursor: is none that a page ended with") from None
 
 
-def write_report(
-    server: ServerState, seen: Seen, format: ReportFormat, *, turns: bool = False
-) -> IO[bytes]:
+def write_report(server: ServerState, seen: Seen, format: ReportFormat) -> IO[bytes]:
     """A run's report in a file of its own, from its beginning; it is gone once it is closed.
 
     Raises:
-        InputError: the kind has no turns, or there is nothing to tell yet.
+        InputError: the kind has no such format. ApiError: there is nothing to tell yet.
     """
     store, run, ending = server.store, seen.run, f".{format}"
     study = find_study(read_stored(run).kind)
-    check_format(study, ending, turns=turns)
+    check_format(study, ending)
     if not store.count_records(run.id):
         raise ApiError(409, "no_records", f"run {run.id} has no records yet")
     target = cast("IO[bytes]", tempfile.SpooledTemporaryFile(SPOOLED))  # noqa: SIM115  is sent
     try:
         with server.runner.confine(seen.served):
             records = read_records(store, run)
-            write_output(study, store, run, records, ending, target, turns=turns)
+            write_output(study, store, run, records, ending, target)
         target.seek(0)
     except BaseException:
         target.close()

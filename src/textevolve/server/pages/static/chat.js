@@ -1,29 +1,12 @@
-// A chat: sends a message, and writes the answer as it comes. What people and models say enters by
-// textContent alone; what the server has drawn is escaped there.
+// A chat: sends a message as any client of the API does, and writes the answer as it comes; then the
+// page is loaded anew, with what was recalled. Texts enter by textContent alone.
 "use strict";
 (() => {
-  const form = document.getElementById("say");
-  const box = document.getElementById("text");
-  const log = document.getElementById("log");
-  const [send, stop, again] = ["send", "stop", "again"].map((id) => document.getElementById(id));
-  const state = document.getElementById("state");
-  const failure = document.getElementById("failure");
-  const session = form.elements.session;
-  const base = form.action.replace(/\/say$/, "");
-  let reading = null; // what ends the request that is under way, as long as an answer is to come
-
-  const tell = (place, said) => {
-    place.textContent = said;
-    place.hidden = !said && place !== state;
-  };
-
-  const post = (path, fields, signal) => {
-    const token = form.elements.csrf.value;
-    return fetch(base + path, {
-      method: "POST", signal, body: new URLSearchParams({ csrf: token, session: session.value, ...fields }),
-      headers: { "X-CSRF-Token": token, Accept: "text/event-stream, application/json" },
-    });
-  };
+  const [form, box, log, send, stop, failure] =
+    ["say", "text", "log", "send", "stop", "failure"].map((id) => document.getElementById(id));
+  const { agent, session } = form.dataset;
+  const page = document.documentElement;
+  let reading = null; // what ends the request that is under way
 
   const article = (role, name, text) => {
     const made = document.createElement("article");
@@ -38,131 +21,54 @@
     return made;
   };
 
-  const follow = () => {
-    const room = document.documentElement;
-    if (room.scrollHeight - room.clientHeight - room.scrollTop < 240) room.scrollTop = room.scrollHeight;
-  };
-
-  // The events of a stream, each with its name and its data.
-  async function* events(response) {
+  // The JSON objects of a stream of server-sent events.
+  async function* pieces(response) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
     for (;;) {
       const { value, done } = await reader.read();
       if (done) return;
-      const blocks = (rest + value).split(/\r?\n\r?\n/);
-      rest = blocks.pop();
-      for (const block of blocks) {
-        const fields = Object.fromEntries(
-          block.split(/\r?\n/).filter((line) => !line.startsWith(":")).map((line) => line.split(/: ?(.*)/s)));
-        if (fields.data) yield [fields.event, JSON.parse(fields.data)];
-      }
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      for (const line of lines) if (line.startsWith("data: {")) yield JSON.parse(line.slice(6));
     }
   }
 
-  const begun = (found) => {
-    if (session.value === found.session) return;
-    session.value = found.session;
-    if (form.elements.user) form.elements.user.readOnly = true;
-    history.replaceState(null, "", `?session=${encodeURIComponent(found.session)}`);
-  };
-
-  const learned = (found, answer) => {
-    const place = answer.dataset.position === String(found.position)
-      ? answer : log.querySelector(`[data-position="${Number(found.position)}"]`);
-    if (place) place.insertAdjacentHTML("beforeend", found.html);
-  };
-
-  const busy = (is) => {
-    send.disabled = is;
-    again.disabled = is;
-    const focused = document.activeElement === stop;
-    stop.hidden = !is;
-    log.setAttribute("aria-busy", String(is));
-    if (!is && focused) box.focus();
-  };
-
-  async function turn(fields) {
-    const asked = fields.text === undefined ? null : article("user", form.elements.user?.value || form.dataset.user || "you", fields.text);
-    const answer = article("assistant", form.dataset.agent, "");
-    const body = answer.querySelector(".text");
-    const mine = new AbortController();
-    let whole = false;
-    let known = false;
-    const finish = () => {
-      whole = true;
-      if (reading === mine) reading = null;
-      busy(false);
-    };
-    reading = mine;
-    busy(true);
-    tell(failure, "");
-    tell(state, "recalling");
-    again.hidden = true;
-    follow();
-    const failed = (said) => {
-      tell(failure, said);
-      tell(state, "");
-      answer.remove();
-      again.hidden = !known;
-      if (!known && asked) {
-        asked.remove();
-        if (!box.value) box.value = fields.text;
-      }
-    };
-    try {
-      const response = await post("/say", fields, mine.signal);
-      if (!response.ok) {
-        const found = await response.json().catch(() => ({}));
-        failed(found.error?.message ?? `The server answered ${response.status}.`);
-        return;
-      }
-      for await (const [name, found] of events(response)) {
-        if (name === "begun") {
-          begun(found);
-          known = true;
-        } else if (name === "recalled" || name === "shortened") {
-          body.insertAdjacentHTML("beforebegin", found.html);
-          tell(state, "writing");
-        } else if (name === "piece") {
-          body.textContent = found.anew ? found.text : body.textContent + found.text;
-        } else if (name === "answer") {
-          body.textContent = found.text;
-          answer.insertAdjacentHTML("beforeend", found.html);
-          answer.dataset.position = found.position;
-          if (!found.text.trim()) again.hidden = false;
-          tell(state, "answered");
-          finish();
-        } else if (name === "learned") {
-          learned(found, answer);
-        } else if (name === "failed" && whole) {
-          tell(failure, found.message);
-        } else if (name === "failed") {
-          failed(found.message);
-        }
-        follow();
-      }
-      if (!whole && !failure.textContent) failed("The answer broke off; load the page anew to see what was kept.");
-    } catch (error) {
-      if (whole) return;
-      if (error.name === "AbortError" && body.textContent.trim()) {
-        const note = answer.appendChild(document.createElement("p"));
-        note.className = "note";
-        note.textContent = "Stopped; what was written is kept.";
-        tell(state, "stopped");
-      } else failed(error.name === "AbortError" ? "Stopped." : "The server cannot be reached.");
-    } finally {
-      if (!whole) finish();
+  const ask = async (text, user, answer) => {
+    const said = { model: agent, stream: true, metadata: { session: session || "new" }, messages: [{ role: "user", content: text }] };
+    const response = await fetch("/v1/chat/completions", {
+      method: "POST", signal: reading.signal, body: JSON.stringify(session ? said : { ...said, user }),
+      headers: { "Content-Type": "application/json", "X-CSRF-Token": document.querySelector('meta[name="csrf"]').content },
+    });
+    if (!response.ok) throw new Error((await response.json()).error.message);
+    let chat = session;
+    for await (const piece of pieces(response)) {
+      if (piece.error) throw new Error(piece.error.message);
+      chat = piece.metadata?.session ?? chat;
+      answer.querySelector(".text").textContent += piece.choices[0]?.delta.content ?? "";
+      if (page.scrollHeight - page.clientHeight - page.scrollTop < 240) page.scrollTop = page.scrollHeight;
     }
-  }
+    location.replace(`?session=${encodeURIComponent(chat)}`);
+  };
 
-  const say = () => {
+  const say = async () => {
     const text = box.value;
     if (reading || !text.trim()) return;
-    box.value = "";
-    const user = form.elements.user && !session.value ? { user: form.elements.user.value } : {};
-    turn({ text, ...user });
-    box.focus();
+    const user = form.elements.user?.value ?? form.dataset.user;
+    const shown = [article("user", user || "you", text), article("assistant", agent.split("/")[1], "")];
+    reading = new AbortController();
+    [box.value, send.disabled, stop.hidden, failure.hidden] = ["", true, false, true];
+    page.scrollTop = page.scrollHeight;
+    try {
+      await ask(text, user, shown[1]);
+    } catch (error) {
+      if (error.name === "AbortError") return location.reload();
+      for (const one of shown) one.remove();
+      failure.textContent = error.message;
+      box.value ||= text;
+      [reading, send.disabled, stop.hidden, failure.hidden] = [null, false, true, false];
+      box.focus();
+    }
   };
 
   const end = () => reading?.abort();
@@ -178,10 +84,5 @@
     say();
   });
   stop.addEventListener("click", end);
-  again.addEventListener("click", () => {
-    if (reading) return;
-    turn({ again: "yes" });
-    box.focus();
-  });
-  if (log.lastElementChild) document.documentElement.scrollTop = document.documentElement.scrollHeight;
+  if (log.lastElementChild) page.scrollTop = page.scrollHeight;
 })();
