@@ -1,7 +1,5 @@
 """`textevolve jobs`: studies that are kept and run by a clock."""
 
-import signal
-
 import pytest
 
 pytest.importorskip("apscheduler")
@@ -82,24 +80,16 @@ def test_a_job_does_not_read_standard_input(cli, home, model):
     assert "cannot read standard input" in found.err
 
 
-@pytest.mark.slow
-def test_jobs_are_run_when_they_are_due_until_a_signal_comes(cli, spawn, study, server):
+def test_a_gate_that_fails_is_the_exit_code_and_in_the_history(cli, study):
     gate = ("--pass-threshold", 1, "--min-mean", 1)
-    cli("jobs", "add", "gated", study, "--cron", "0 0 1 1 *", "--fresh", *gate)
-    process = spawn("jobs", "work")
+    cli("jobs", "add", "gated", study, "--cron", "0 0 1 1 *", *gate)
+    assert cli("jobs", "run", "gated").code == 4
+    assert shown(cli, "gated")["runs"][0]["status"] == "gated"
 
-    def work(number):
-        assert cli("jobs", "run", "gated").code == 0
-        while len(runs := [run for run in shown(cli, "gated")["runs"] if run["ended"]]) < number:
-            pass
-        return runs
 
-    work(1)
-    runs = work(2)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
-    text = process.stderr.read()
-    assert "job default/gated: gated" in text
-    assert "Traceback" not in text
-    assert {run["status"] for run in runs} == {"gated"}
-    assert len({run["run_id"] for run in runs}) == 2
+def test_what_fails_is_told_and_noted(cli, nightly, home):
+    (home / "cases.jsonl").unlink()
+    found = cli("jobs", "run", "nightly")
+    assert (found.code, "cases.jsonl" in found.err) == (1, True)
+    (run,) = shown(cli)["runs"]
+    assert (run["status"], "cases.jsonl" in run["detail"]) == ("failed", True)

@@ -85,8 +85,8 @@ nodes evaluate rows.jsonl --judge nobody
 judges profiles show nobody
 judges rubrics show nobody
 models templates show nobody
-jobs add nightly study.yaml --every 1d
-jobs add nightly none.yaml --every 1d
+jobs add nightly study.yaml --cron often
+jobs add nightly none.yaml --cron often
 jobs show nothing
 config keys revoke nothing
 models pull nothing

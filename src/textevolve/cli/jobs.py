@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
-from textevolve.cli import options, say
+from textevolve.cli import FAILED, GATED, PARTLY, options, say
 from textevolve.cli.drawing import open_console
 from textevolve.cli.execution import open_named
 from textevolve.cli.options import NamespaceName, Yes
@@ -18,9 +19,10 @@ from textevolve.cli.results import print_json, print_list
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.cli.study import telling_warnings
 from textevolve.engine import sync
+from textevolve.errors import ConflictError
 from textevolve.jobs.job_report import report_job, report_jobs, show_time
 from textevolve.jobs.job_spec import JobSpec, name_from_root, write_job_study
-from textevolve.jobs.scheduler import AT_ONCE, JobDesk, work_on_jobs
+from textevolve.jobs.scheduler import AT_ONCE, JobDesk, perform_claim, work_on_jobs
 from textevolve.jobs.schedules import check_schedule, next_due
 from textevolve.reach import Reach
 from textevolve.report.terminal import print_report
@@ -28,6 +30,7 @@ from textevolve.server.options import ServerOptions
 from textevolve.server.studies.confinement import reach_of
 from textevolve.settings import Settings
 from textevolve.store import jobs as stored_jobs
+from textevolve.store.jobs import JobRunStatus
 from textevolve.store.repository import Store, open_store
 from textevolve.store.served import ServedRun
 from textevolve.studies.study_file import read_study_file
@@ -35,6 +38,7 @@ from textevolve.studies.study_file import read_study_file
 JobName = Annotated[str, typer.Argument(metavar="NAME", help="Its name, or NAMESPACE/NAME.")]
 StudyFile = Annotated[str, typer.Argument(metavar="FILE", help="The study, as a YAML file.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Change the job if it is there already.")]
+EXIT_CODES: Mapping[JobRunStatus, int] = {"finished": 0, "incomplete": PARTLY, "gated": GATED}
 
 
 @takes(JobSpec, "name", "study", "sent")
@@ -124,14 +128,23 @@ def remove(
     typer.echo(f"removed the job {space}/{own}")
 
 
+@telling_warnings()
 def run(name: JobName, namespace: NamespaceName = None, store: options.StoreFile = None) -> None:
-    """Make a job due now, for the scheduler that works on this store."""
-    with open_named(store, name, namespace) as (_, resources, space, own):
-        resources.write(stored_jobs.hasten_job, space, own)
-    typer.echo(
-        f"the job {space}/{own} is due now; a server runs it within seconds, and so does:"
-        " textevolve jobs work"
-    )
+    """Run a job now, here, whenever it is due."""
+    with (
+        open_named(store, name, namespace) as (settings, resources, space, own),
+        open_store(settings.store) as runs,
+    ):
+        desk = _set_desk(settings, resources, runs)
+        job = resources.write(stored_jobs.hasten_job, space, own)
+        claim = resources.write(stored_jobs.claim_due_job, job.id, desk.lease_seconds)
+        if claim is None:
+            raise ConflictError(f"job {space}/{own}: a scheduler was faster and runs it")
+        outcome = sync.run(perform_claim(desk, claim))
+        (newest,) = resources.read(stored_jobs.list_job_runs, claim.job, 1)
+    if newest.run_id:
+        say(f"run {newest.run_id}; show it with: textevolve runs show {newest.run_id}")
+    raise typer.Exit(FAILED if outcome is None else EXIT_CODES.get(outcome.status, FAILED))
 
 
 @telling_warnings()
