@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import parse_qs
 
 from platformdirs import user_cache_path, user_config_path, user_data_path
@@ -25,7 +25,6 @@ from pydantic import (
     PlainSerializer,
     SecretStr,
     ValidationError,
-    model_validator,
 )
 
 from textevolve.errors import SettingsError
@@ -76,7 +75,7 @@ Decisions: TypeAlias = Literal["systemone", "decisions", "sglang", "none", "ask"
 """How a provider decides: by one of the wires of `textevolve.llm.decisions`, not at all (its models
 only chat), or unknown until it is asked."""
 
-WireName: TypeAlias = Literal["chat", "responses", "completions"]
+WireName: TypeAlias = Literal["chat", "responses"]
 """How a provider's models are asked for text; see `textevolve.llm.wire`."""
 
 
@@ -93,13 +92,12 @@ BatchWire: TypeAlias = Literal["openai", "none"]
 class Provider(_Frozen):
     """An OpenAI-compatible address. `key_env` names the environment variable that holds its key.
 
-    `wire`: chats, OpenAI's responses, or texts that are continued; those are rendered by
-    `chat_format`, the name of a format or a model's file. `reasoning_effort`: how
-    much a model thinks before it answers, in the provider's own words, such as "low". The journal
-    knows a model by its name: where one is asked in two ways, give each a provider of its own.
+    `wire`: chats, or OpenAI's responses. `reasoning_effort`: how much a model thinks before it
+    answers, in the provider's own words, such as "low". The journal knows a model by its name:
+    where one is asked in two ways, give each a provider of its own.
 
-    `headers`: sent with each request, such as a gateway's own. A value may name where a secret is,
-    as keys do (`env:NAME`, `file:PATH`, `cmd:PROGRAM`, `keyring:SERVICE/USER`).
+    `headers`: sent with each request, such as a gateway's own; the value `env:NAME` stands for a
+    variable of the environment.
 
     `reports_cost`: its answers say what they cost, so a limit of cost needs no price. `deciders`:
     beginnings of the names of those models that decide by `decisions`, where the others only chat;
@@ -125,20 +123,11 @@ class Provider(_Frozen):
     batches: BatchWire = "openai"
     batch_discount: float | None = Field(default=None, ge=0, le=1)
     wire: WireName = "chat"
-    chat_format: str | None = Field(default=None, min_length=1)
     reasoning_effort: str | None = Field(default=None, min_length=1)
     prompt_cache: PromptCache = "none"
     cache_hinted: tuple[str, ...] = ()
     requests_per_minute: float | None = Field(default=None, gt=0)
     tokens_per_minute: float | None = Field(default=None, gt=0)
-
-    @model_validator(mode="after")
-    def _check_wire(self) -> Self:
-        if self.wire == "completions" and self.chat_format is None:
-            raise ValueError('wire = "completions" needs a chat_format, such as "chatml"')
-        if self.wire == "completions" and self.reasoning_effort is not None:
-            raise ValueError("completions have no reasoning_effort; leave it out")
-        return self
 
 
 class PoolMember(_Frozen):

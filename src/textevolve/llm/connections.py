@@ -8,7 +8,6 @@ replaced and our key put in, so that all that the endpoint takes (tools, schemas
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -31,7 +30,7 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Usage
 from textevolve.llm.prices import ReportedUsage, find_price, usage_of
-from textevolve.llm.providers import SETTINGS, Endpoint, Key, is_loopback
+from textevolve.llm.providers import Endpoint, Key, is_loopback
 from textevolve.llm.refusals import Refusal, failure, one_line, read_refusal, retry_after
 from textevolve.llm.token_count import count_tokens
 from textevolve.llm.wire import encode
@@ -44,13 +43,12 @@ CONNECTIONS = 1024
 REAL_KEY = 8
 """Shorter keys are placeholders ("none", "EMPTY"), which an answer may well hold as words."""
 LONG_VALUE = 16
-"""Characters from which a header's value in the settings counts as a secret."""
+"""Characters from which a header's value counts as a secret."""
 
 
 class Http:
     """The connections to one host; `service` uses them, too. A key is written into a header here
-    alone, and taken out of what comes back. A key that is refused (401) is read anew where it was
-    found, and if it is another now, the request is sent once more with it."""
+    alone, and taken out of what comes back."""
 
     def __init__(
         self,
@@ -60,22 +58,17 @@ class Http:
         timeouts: Timeouts,
         connections: int,
         largest_answer: int = LARGEST_ANSWER,
-        headers: Mapping[str, Key] | None = None,
+        headers: Mapping[str, SecretStr] | None = None,
     ) -> None:
-        """`headers`: sent with each request. Their values are secrets unless they stand in the
-        settings and are short, as a provider's name is, which answers may well hold as a word."""
+        """`headers`: sent with each request. Their values are secrets unless they are short, as a
+        provider's name is, which answers may well hold as a word."""
         self.name = name
         self._headers = {n: _header_text(name, one, n) for n, one in (headers or {}).items()}
-        self._key = Key(key, "given") if isinstance(key, SecretStr) else key
-        self.secrets: tuple[str, ...] = (
-            () if self._key is None else (_header_text(name, self._key),)
-        )
-        self.secrets += tuple(
-            self._headers[n]
-            for n, one in (headers or {}).items()
-            if one.source != SETTINGS or len(self._headers[n]) >= LONG_VALUE
-        )
-        self._renewing = asyncio.Lock()
+        self.secrets = tuple(text for text in self._headers.values() if len(text) >= LONG_VALUE)
+        if key is not None:
+            text = _header_text(name, key.secret if isinstance(key, Key) else key)
+            self._headers["Authorization"] = f"Bearer {text}"
+            self.secrets = (text, *self.secrets)
         self._timeouts = timeouts
         self._connections = connections
         self._largest = largest_answer * MIB
@@ -124,21 +117,6 @@ class Http:
         return aiohttp.ClientTimeout(sock_connect=self._timeouts.connect, sock_read=quiet)
 
     async def _send(
-        self,
-        method: str,
-        url: URL,
-        body: bytes | None,
-        extra: Mapping[str, str] | None,
-        limit: aiohttp.ClientTimeout | None,
-    ) -> BegunAnswer:
-        key = self._key
-        answer = await self._send_once(method, url, body, extra, limit)
-        if answer.status == 401 and await self._renew(key):
-            answer.close()
-            return await self._send_once(method, url, body, extra, limit)
-        return answer
-
-    async def _send_once(
         self,
         method: str,
         url: URL,
@@ -214,8 +192,6 @@ class Http:
 
     def _open(self) -> aiohttp.ClientSession:
         headers = {"Content-Type": "application/json", "User-Agent": "textevolve"}
-        if self._key is not None:
-            headers["Authorization"] = f"Bearer {_header_text(self.name, self._key)}"
         headers |= self._headers
         limits = self._timeouts
         self._session = aiohttp.ClientSession(
@@ -227,31 +203,6 @@ class Http:
             ),
         )
         return self._session
-
-    async def _renew(self, refused: Key | None) -> bool:
-        """Whether there is another key now than the one that was refused.
-
-        Raises:
-            AccessError: it cannot be read any more where it was found.
-        """
-        if refused is None or refused.again is None:
-            return False
-        async with self._renewing:
-            if self._key is not refused:  # another call has found it
-                return True
-            try:
-                key = await asyncio.to_thread(refused.again)
-                text = "" if key is None else _header_text(self.name, key)
-            except SettingsError as error:
-                failed = AccessError(f"{self.name}: its key is refused, and no other: {error}")
-            else:
-                if key is None or text in self.secrets:
-                    return False
-                self._key, self.secrets = key, (*self.secrets, text)
-                if self._session is not None:
-                    self._session.headers["Authorization"] = f"Bearer {text}"
-                return True
-        raise failed
 
     def unreachable(self, error: Exception) -> ModelError:
         address, said = self._base.authority, self.scrub(str(error))
@@ -328,9 +279,9 @@ class BegunAnswer:
         self._answer.close()
 
 
-def _header_text(name: str, key: Key, header: str = "") -> str:
+def _header_text(name: str, key: SecretStr, header: str = "") -> str:
     """The key, or the value of another header, checked to be fit for one."""
-    text = key.secret.get_secret_value().strip()
+    text = key.get_secret_value().strip()
     fit = text and text.isascii() and text.isprintable() and (header or " " not in text)
     if not fit:
         what = f"the header {header}" if header else "the key"

@@ -98,7 +98,7 @@ class DecisionAnswer(BaseModel):
 def decision_wire(endpoint: Endpoint) -> Wire | Literal["ask"] | None:
     """The wire that an endpoint is known to speak without being asked; None: it only chats, "ask":
     it has to be asked, see `FIND_WIRE`."""
-    return None if endpoint.decisions == "none" else endpoint.decisions
+    return None if endpoint.decisions in ("none", "ask") else endpoint.decisions
 
 
 def most_characters(endpoint: Endpoint) -> int | None:

@@ -2,7 +2,8 @@
 
 `Limited` is one gate with one queue: a call passes when there is a place for it (additive increase,
 multiplicative decrease with the 429s) and when no rate limit holds it. A rate limit of the settings
-is a token bucket; one that an endpoint reports in its headers is followed as reported. A `Pool`
+is a token bucket; where an endpoint's headers report that too little is left, all wait for the
+reported reset. A `Pool`
 stands where a limited client stands, below the retries: each call tries every member at most once,
 and members that fail are left out for a while.
 
@@ -21,10 +22,9 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from itertools import takewhile
 
 from textevolve.errors import AccessError, FatalModelError, ModelError, UnavailableError
 from textevolve.evaluation import Usage
@@ -111,7 +111,7 @@ class Limited:
             hearing_ticket.reset(outer)
             now = loop.time()
             if ticket.headers and (windows := read_windows(ticket.headers, time.time())):
-                pacer.note(now, ticket, windows)
+                pacer.note(now, ticket, windows, used, self.in_flight - 1)
             pacer.settle(now, ticket, used)
             self.in_flight -= 1
             if self._waiting:
@@ -263,8 +263,6 @@ def read_reset(text: str, now: float) -> float | None:
 
 
 MINUTE = 60.0
-PERIODS = (1.0, MINUTE, 3600.0, 86_400.0)
-"""Seconds in which token buckets of endpoints fill."""
 BURST = 0.1
 """The share of a minute's limit that may be taken at once."""
 MARGIN = 0.05
@@ -281,11 +279,7 @@ class Need:
     answer: float = 0.0
 
     def of(self, kind: str) -> float:
-        if "token" not in kind:
-            return 1.0
-        if "input" in kind:
-            return self.prompt
-        return self.answer if "output" in kind else self.prompt + self.answer
+        return self.prompt + self.answer if kind == "tokens" else 1.0
 
 
 NOTHING = Need()
@@ -325,7 +319,7 @@ class RateBucket:
     def take(self, now: float, amount: float) -> None:
         self._level = self._fill(now) - amount
 
-    def describe(self, _whose: str) -> str:
+    def describe(self) -> str:
         return f"your limit of {self.limit:g} {self.kind} a minute"
 
 
@@ -335,61 +329,9 @@ def make_buckets(requests: float | None, tokens: float | None) -> tuple[RateBuck
     return tuple(RateBucket(limit, kind) for kind, limit in limits.items() if limit is not None)
 
 
-class ToldLimit:
-    """A limit that an endpoint tells of, as far as is known between two answers."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.limit: float | None = None
-        self._period: float | None = None
-        self._left, self._at, self._whole_at = math.inf, 0.0, math.inf
-        self._longest = 0.0
-
-    def note(self, now: float, told: RateWindow, flying: float) -> None:
-        """`flying`: what those calls will take that were sent after the one that this was told
-        to."""
-        self.limit = told.limit
-        self._left, self._at = told.remaining - flying, now
-        self._whole_at = math.inf if told.reset is None else now + told.reset
-        self._longest = max(self._longest, told.reset or 0.0)
-        used = 0.0 if told.limit is None else told.limit - told.remaining
-        if told.limit and told.reset and used > 0:
-            self._period = _find_period(told.limit * told.reset / used)
-
-    def _available(self, now: float) -> float:
-        if now >= self._whole_at:
-            self._left = math.inf if self.limit is None else self.limit
-            self._at, self._whole_at = now, now + self._longest  # until an answer tells better
-        elif self._period is not None and self.limit is not None and now > self._at:
-            come = (now - self._at) * self.limit / self._period
-            self._left, self._at = min(self.limit, self._left + come), now
-        return self._left
-
-    def wait(self, now: float, amount: float) -> float:
-        missing = (amount if self.limit is None else min(amount, self.limit)) - self._available(now)
-        if missing <= 1e-9:
-            return 0.0
-        due = self._whole_at + MARGIN - now
-        if self._period is not None and self.limit:
-            return min(due, missing * self._period / self.limit)
-        return due if math.isfinite(due) else 0.0  # it does not say when: let the endpoint decide
-
-    def take(self, now: float, amount: float) -> None:
-        self._left = self._available(now) - amount
-
-    def describe(self, whose: str) -> str:
-        kind = "requests" if self.kind.startswith("req") else self.kind.replace("-", " ")
-        return f"{whose}'s limit of {kind}"
-
-
-def _find_period(seconds: float) -> float | None:
-    """The usual time in which a bucket fills, where the figures are those of one."""
-    return next((one for one in PERIODS if 0.8 * one <= seconds <= 1.25 * one), None)
-
-
 @dataclass(slots=True)
 class Ticket:
-    """A call under way: which in order, and what it was taken to need."""
+    """A call under way: which in order, and what it was taken to need of buckets."""
 
     number: int
     need: Need
@@ -403,54 +345,59 @@ class Pacer:
 
     whose: str
     buckets: tuple[RateBucket, ...] = ()
-    told: dict[str, ToldLimit] = field(default_factory=dict[str, ToldLimit])
     _held_until: float = -math.inf
+    _reason: str = ""
     _number: int = 0
-    _noted: int = 0
-    _flying: dict[int, Need] = field(default_factory=dict[int, Need])
 
     @property
     def idle(self) -> bool:
         """Whether nothing is limited, as far as is known."""
-        return not (self.buckets or self.told) and self._held_until == -math.inf
+        return not self.buckets and self._held_until == -math.inf
 
     def wait(self, now: float, need: Need) -> tuple[float, str]:
         """Seconds until such a call may be made, and for what it has to wait."""
-        waits = [(self._held_until - now, f"{self.whose}, which asked to wait")]
-        for limit in (*self.buckets, *self.told.values()):
-            waits.append((limit.wait(now, need.of(limit.kind)), limit.describe(self.whose)))
+        waits = [(self._held_until - now, self._reason)]
+        for limit in self.buckets:
+            waits.append((limit.wait(now, need.of(limit.kind)), limit.describe()))
         longest = max(waits, key=lambda one: one[0])
         return longest if longest[0] > 0 else (0.0, "")
 
     def take(self, now: float, need: Need) -> Ticket:
-        for limit in (*self.buckets, *self.told.values()):
+        for limit in self.buckets:
             limit.take(now, need.of(limit.kind))
         self._number += 1
-        self._flying[self._number] = need
         return Ticket(self._number, need)
 
-    def note(self, now: float, ticket: Ticket, windows: Iterable[RateWindow]) -> None:
-        """Note the limits in the answer to a call. Figures older than the known ones are left
-        alone: answers overtake each other."""
-        if ticket.number < self._noted:
-            return
-        self._noted = ticket.number
-        later = list(takewhile(lambda number: number > ticket.number, reversed(self._flying)))
-        for told in windows:
-            limit = self.told.setdefault(told.kind, ToldLimit(told.kind))
-            limit.note(now, told, sum(self._flying[number].of(told.kind) for number in later))
+    def note(
+        self,
+        now: float,
+        ticket: Ticket,
+        windows: Iterable[RateWindow],
+        used: Usage | None,
+        in_flight: int,
+    ) -> None:
+        """Hold all calls until a limit is whole again where the answer to a call reports too little
+        left of it for one more besides those that began after it and are still `in_flight`."""
+        later = min(self._number - ticket.number, in_flight)
+        for window in windows:
+            each = 1.0 if "token" not in window.kind else float(used.tokens if used else 0)
+            if window.reset is not None and window.remaining < (later + 1) * each:
+                kind = "requests" if window.kind.startswith("req") else window.kind
+                reason = f"{self.whose}'s limit of {kind.replace('-', ' ')}"
+                self.hold(now + window.reset + MARGIN, reason)
 
     def settle(self, now: float, ticket: Ticket, used: Usage | None) -> None:
         """The call has ended; `used`: what it took, where it was answered."""
-        del self._flying[ticket.number]
         if used is not None and used.tokens:
             for bucket in self.buckets:
                 if bucket.kind == "tokens":
                     bucket.take(now, used.tokens - ticket.need.prompt - ticket.need.answer)
 
-    def hold(self, until: float) -> None:
-        """The endpoint asked to wait: no call before that."""
-        self._held_until = max(self._held_until, until)
+    def hold(self, until: float, reason: str = "") -> None:
+        """No call before that; without a reason the endpoint asked to wait."""
+        if until > self._held_until:
+            self._held_until = until
+            self._reason = reason or f"{self.whose}, which asked to wait"
 
 
 hearing_ticket: ContextVar[Ticket | None] = ContextVar("hearing_ticket", default=None)

@@ -4,25 +4,19 @@ A spec is `PROVIDER/MODEL`, a provider's name alone where it has a default model
 `http://host:8000/v1#MODEL`. The table of providers is extended and overridden by the settings.
 Prices here are those of the settings; others are found by `llm.prices`.
 
-Keys are found in the environment, the system's keyring, or a file only its owner can read. What
-stands in the environment or the file may also say where the key is: `cmd:pass show openai` (what a
-program prints), `file:/run/secrets/openai`, `env:NAME`, `keyring:SERVICE/USER`. So a key that is
-renewed where it is kept is read anew once an endpoint refuses the old one. A key is a `SecretStr`
-from here on. It is never a setting, and no message says a part of it.
+Keys are found in the environment, the system's keyring, or a file only its owner can read. A key is
+a `SecretStr` from here on. It is never a setting, and no message says a part of it.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import os
-import shlex
 import stat
-import subprocess
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -47,17 +41,14 @@ from textevolve.settings import (
 
 SERVICE = "textevolve"
 """The name under which a keyring holds our keys; the user name there is the provider's name."""
-COMMAND_LIMIT = 120.0
-"""Seconds that a program may take to print a key: it may ask its user first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key and, in words, where it was found. `again` looks there anew; see `find_key`."""
+    """A key and, in words, where it was found."""
 
     secret: SecretStr
     source: str
-    again: Callable[[], Key | None] | None = None
 
 
 def keys_file() -> Path:
@@ -69,101 +60,44 @@ def find_key(provider: str, variable: str, *, ask_keyring: bool = True) -> Key |
     """The key of `provider`, or None. `variable` is looked up in the environment first.
 
     Raises:
-        SettingsError: the file of keys cannot be used, or others than its owner may read it; or
-            there is no key where one of them says that it is.
+        SettingsError: the file of keys cannot be used, or others than its owner may read it.
     """
-    again = partial(_find_again, provider, variable, ask_keyring)
-    if found := os.environ.get(variable, "").strip():
-        return _follow(found, variable, again)
-    if ask_keyring and (found := _from_keyring(SERVICE, provider)):
-        return Key(SecretStr(found), "the keyring", again)
+    if text := os.environ.get(variable, "").strip():
+        return Key(SecretStr(text), variable)
+    if ask_keyring and (text := _from_keyring(provider)):
+        return Key(SecretStr(text), "the keyring")
     path = keys_file()
-    if found := _from_file(path, provider):
-        return _follow(found, str(path), again)
+    if text := _from_file(path, provider):
+        return Key(SecretStr(text), str(path))
     return None
 
 
-SETTINGS = "the settings"
-
-
-def find_headers(headers: Mapping[str, SecretStr]) -> dict[str, Key]:
-    """The values of a provider's headers, those that are kept elsewhere from there.
+def find_headers(headers: Mapping[str, SecretStr]) -> dict[str, SecretStr]:
+    """Return the values of a provider's headers; `env:NAME` stands for a variable's.
 
     Raises:
-        SettingsError: there is none where a header says that it is.
+        SettingsError: the variable is not set.
     """
-    return {
-        name: _follow(value.get_secret_value(), SETTINGS, lambda: None)
-        for name, value in headers.items()
-    }
+    values: dict[str, SecretStr] = {}
+    for name, value in headers.items():
+        text = value.get_secret_value()
+        if text.startswith("env:"):
+            text = os.environ.get(text.removeprefix("env:").strip(), "").strip()
+            if not text:
+                variable = value.get_secret_value().removeprefix("env:")
+                raise SettingsError(f"the header {name}: set {variable} in the environment")
+        values[name] = SecretStr(text)
+    return values
 
 
-def _find_again(provider: str, variable: str, ask_keyring: bool) -> Key | None:
-    _printed_key.cache_clear()
-    return find_key(provider, variable, ask_keyring=ask_keyring)
-
-
-def _follow(found: str, where: str, again: Callable[[], Key | None]) -> Key:
-    """The key in `found`, or that which it points to."""
-    form, colon, place = found.partition(":")
-    readers = {"cmd": _printed_key, "file": _key_in_file, "env": _key_in_variable}
-    if not colon or form not in (*readers, "keyring"):
-        return Key(SecretStr(found), where, again)
-    # Of a command only the program is named: its arguments may hold a token.
-    named = " ".join(found.split(maxsplit=1)[:1]) if form == "cmd" else found
-    source = f"{named} (as {where} says)"
-    if form == "keyring":
-        service, _, user = place.strip().rpartition("/")
-        key = _from_keyring(service or SERVICE, user)
-    else:
-        key = readers[form](place.strip(), source)
-    if not key:
-        raise SettingsError(f"{source}: there is no key; put one there, or mend what is said")
-    return Key(SecretStr(key), source, again)
-
-
-@lru_cache(maxsize=64)
-def _printed_key(command: str, source: str) -> str:
-    """The first line that a program prints, which is run once for each process. Without a shell."""
-    try:
-        parts = shlex.split(command)
-        done = subprocess.run(
-            parts, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_LIMIT, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise SettingsError(f"{source}: no key in {COMMAND_LIMIT:g} s") from None
-    except (OSError, ValueError, IndexError) as error:
-        said = error.strerror if isinstance(error, OSError) else error
-        raise SettingsError(f"{source}: cannot be run: {said}") from None
-    printed = done.stdout.decode("utf-8", "replace").strip()
-    if done.returncode:
-        # What it says may hold a part of what it knows: it is shown only where nothing was printed.
-        lines = [] if printed else done.stderr.decode("utf-8", "replace").strip().splitlines()
-        said = f": {lines[-1][:200]}" if lines else ""
-        raise SettingsError(f"{source}: ended with exit code {done.returncode}{said}")
-    return printed.splitlines()[0].strip() if printed else ""
-
-
-def _key_in_file(place: str, source: str) -> str:
-    try:
-        return Path(place).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError, RuntimeError) as error:
-        said = error.strerror if isinstance(error, OSError) else "not a text file"
-        raise SettingsError(f"{source}: cannot be read: {said}") from None
-
-
-def _key_in_variable(place: str, source: str) -> str:
-    return os.environ.get(place, "").strip()
-
-
-def _from_keyring(service: str, user: str) -> str | None:
+def _from_keyring(provider: str) -> str | None:
     try:
         import keyring
         from keyring.errors import KeyringError
     except ImportError:
         return None
     try:
-        return keyring.get_password(service, user)
+        return keyring.get_password(SERVICE, provider)
     except (KeyringError, RuntimeError, OSError):
         return None  # no keyring runs here, or it stays locked: the file is next
 
@@ -210,7 +144,7 @@ class Endpoint:
 
     `base_url` is empty for `local`: its server is started inside the process by `llm.local`.
     `decisions`, `chats` and `context` are of this model, as `Provider` has them, and so are `wire`,
-    `chat_format`, `reasoning_effort` and `prompt_cache`. `embeds`: whether it gives embeddings, and
+    `reasoning_effort` and `prompt_cache`. `embeds`: whether it gives embeddings, and
     does nothing else; None where it has to be asked. The limits a minute are its provider's.
     `members`: those of a pool, which has no address. `batches` and `batch_discount`: as `Provider`
     has them. `headers`: those of its provider, sent with each request.
@@ -229,7 +163,6 @@ class Endpoint:
     context: int | None = None
     embeds: bool | None = None
     wire: WireName = "chat"
-    chat_format: str | None = None
     reasoning_effort: str | None = None
     prompt_cache: PromptCache = "none"
     requests_per_minute: float | None = None
@@ -237,7 +170,7 @@ class Endpoint:
     members: tuple[Endpoint, ...] = ()
     batches: BatchWire = "openai"
     batch_discount: float | None = None
-    headers: Mapping[str, Key] = field(default_factory=dict[str, Key])
+    headers: Mapping[str, SecretStr] = field(default_factory=dict[str, SecretStr])
 
     @property
     def is_local(self) -> bool:
@@ -287,7 +220,6 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         reports_cost=provider.reports_cost,
         **decider,
         wire=provider.wire,
-        chat_format=provider.chat_format,
         reasoning_effort=provider.reasoning_effort,
         prompt_cache=_prompt_cache(provider, model),
         requests_per_minute=provider.requests_per_minute,

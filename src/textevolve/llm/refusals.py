@@ -190,7 +190,7 @@ def refused_field(
         return schema_fields[0]
     if not _UNSUPPORTED.search(said + refusal.code):
         return None
-    known = ("max_tokens", "temperature", "seed", "n_probs", "stream_options", "stream")
+    known = ("max_tokens", "temperature", "seed", "stream_options", "stream")
     for field in (*known, *HINTS):
         named = re.search(rf"\b{field}(ing)?\b", said, re.IGNORECASE)
         if field in sent and (refusal.param == field or named):

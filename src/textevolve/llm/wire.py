@@ -1,9 +1,8 @@
 """Bodies of the OpenAI protocol: a `Request` as it is sent, an answer as it is read.
 
-A `TextWire` is an adapter for one endpoint of text: `chat` (/v1/chat/completions), `responses`
-(/v1/responses, with `store` false so that the provider keeps nothing; it has no seed) and
-`completions` (/v1/completions, one text that the model continues, for servers without chats or
-whose own template is not to be used). Each adapter writes bodies and reads answers and events of a
+A `TextWire` is an adapter for one endpoint of text: `chat` (/v1/chat/completions) and `responses`
+(/v1/responses, with `store` false so that the provider keeps nothing; it has no seed). Each adapter
+writes bodies and reads answers and events of a
 stream into the shapes of a chat completion, so that everything after it is the same. Answers are
 validated here and nowhere else. Decisions have wires of their own (`decision_wires`); connections
 are in `client`, the meaning of a refusal in `refusals`.
@@ -12,7 +11,6 @@ are in `client`, the meaning of a refusal in `refusals`.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -30,8 +28,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from textevolve.errors import CapabilityError, InputError, RejectedError
-from textevolve.llm.chat_formats.chat_format import PromptFormat
 from textevolve.llm.model import Message, Request, Response, TokenLogprobs, ToolCall
 from textevolve.llm.prices import (
     KNOWN,
@@ -552,98 +548,6 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value)
 
 
-_LOG = logging.getLogger("textevolve")
-
-
-@dataclass(slots=True)
-class CompletionsWriter:
-    """Writes bodies in one format. `broken`: markers of the format that messages held so far."""
-
-    format: PromptFormat
-    broken: int = field(default=0, init=False)
-
-    def __call__(self, model: str, request: Request, _max_tokens_field: str = "") -> dict[str, Any]:
-        """The request as the wire has it; only what is set is sent. `n_probs` and `json_schema` are
-        llama.cpp's names of what others call `logprobs` and `response_format`.
-
-        Raises:
-            CapabilityError: tools are asked for.
-            RejectedError: the format cannot express the conversation.
-        """
-        if request.tools is not None:
-            raise CapabilityError(
-                f"{model}: completions have no tools; ask it by the wire `chat`, or leave them out"
-            )
-        top = request.top_logprobs or None
-        return _present(
-            {
-                "model": model,
-                "prompt": self._render(model, request),
-                "stop": list(self.format.stop) or None,
-                "response_format": json_schema_format(request.schema),
-                "json_schema": request.schema and read_schema(request.schema),
-                "temperature": request.temperature,
-                "max_tokens": request.max_tokens,
-                "seed": request.seed,
-                "logprobs": top,
-                "n_probs": top,
-            }
-        )
-
-    def _render(self, model: str, request: Request) -> str:
-        if any(message.images for message in request.messages):
-            raise RejectedError(f"{model}: completions have no images; ask it by the wire `chat`")
-        messages = [chat_message(message) for message in request.messages]
-        found = self.format.count_markers(messages)
-        if found and not self.broken:
-            _LOG.warning(
-                "%s: messages hold markers of the format %s; they are broken up, so that no text"
-                " passes for another speaker",
-                model,
-                self.format.name,
-            )
-        self.broken += found
-        try:
-            return self.format.render(messages)
-        except InputError as error:
-            raise RejectedError(f"{model}: {error} (format {self.format.name})") from error
-
-
-def _as_chat(raw: bytes, place: str) -> dict[str, Any]:
-    """Return an answer in the form of a chat completion, or of a chunk of one; its text stands in
-    `place`."""
-    said = _mapping(from_json(raw))
-    return {**said, "choices": [_choice(one, place) for one in said.get("choices") or ()]}
-
-
-def _choice(said: Mapping[str, Any], place: str) -> dict[str, Any]:
-    logprobs: Any = said.get("logprobs")
-    if isinstance(logprobs, dict) and "tokens" in logprobs:
-        logprobs = _in_rows(cast("dict[str, Any]", logprobs))
-    return {
-        "index": said.get("index"),
-        "finish_reason": said.get("finish_reason"),
-        "logprobs": logprobs,
-        place: {"content": said["text"]},
-    }
-
-
-def _in_rows(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Log-probabilities as chats have them: one entry a token, not one list a property. Columns
-    that do not fit together stay as they are, which cannot be read."""
-    tokens: list[Any] = columns["tokens"] or []
-    own: list[Any] = columns.get("token_logprobs") or []
-    tops: list[Any] = columns.get("top_logprobs") or [None] * len(tokens)
-    if not len(tokens) == len(own) == len(tops):
-        return {"content": columns}
-    rows = zip(tokens, own, map(_alternatives, tops), strict=True)
-    return {"content": [{"token": t, "logprob": p, "top_logprobs": top} for t, p, top in rows]}
-
-
-def _alternatives(top: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    return [{"token": token, "logprob": logprob} for token, logprob in (top or {}).items()]
-
-
 @dataclass(frozen=True, slots=True)
 class TextWire:
     """How an endpoint is asked for text. `path` follows its base URL; `answer`: what comes,
@@ -696,32 +600,8 @@ RESPONSES = TextWire(
 )
 
 
-def completions(chat_format: str) -> TextWire:
-    """The wire of texts that are continued, with conversations in a format.
-
-    Raises:
-        SettingsError: there is no such format.
-    """
-    from textevolve.llm.chat_formats.sources import open_prompt_format
-
-    return TextWire(
-        path="/completions",
-        answer="a text completion",
-        write=CompletionsWriter(open_prompt_format(chat_format)),
-        parse=lambda raw: Completion.model_validate(_as_chat(raw, "message")),
-        parse_event=lambda raw: CompletionChunk.model_validate(_as_chat(raw, "delta")),
-        schema_fields=("response_format", "json_schema"),
-    )
-
-
 def text_wire(endpoint: Endpoint) -> TextWire:
-    """The wire that an endpoint is asked on.
-
-    Raises:
-        SettingsError: there is no format of the name that its settings give.
-    """
-    if endpoint.wire == "completions":
-        return completions(endpoint.chat_format or "")
+    """The wire that an endpoint is asked on."""
     return RESPONSES if endpoint.wire == "responses" else CHAT
 
 

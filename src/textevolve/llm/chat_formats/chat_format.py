@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Any, Literal, NamedTuple, cast
@@ -25,26 +24,6 @@ from textevolve.spec import Frozen
 
 Messages = Sequence[Mapping[str, Any]]
 """Messages of the chat protocol."""
-
-
-@dataclass(frozen=True, slots=True)
-class PromptFormat:
-    """`render`: the text of messages whose markers have been broken up, ready for the next answer,
-    without the token that begins a text, which servers add. `stop`: where an answer ends.
-    `markers`: what no message may hold."""
-
-    name: str
-    render: Callable[[Messages], str]
-    stop: tuple[str, ...]
-    markers: tuple[str, ...]
-
-    def count_markers(self, messages: Messages) -> int:
-        """How many markers the texts of the messages hold, which rendering breaks up."""
-        if not self.markers:
-            return 0
-        ordered = sorted(self.markers, key=len, reverse=True)
-        pattern = re.compile("|".join(map(re.escape, ordered)))
-        return sum(len(pattern.findall(str(message.get("content") or ""))) for message in messages)
 
 
 OnMarker = Literal["neutralise", "keep"]

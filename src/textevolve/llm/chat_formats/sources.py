@@ -1,6 +1,5 @@
-"""Chat templates out of the files of models, with the tokens that they write; and the format of
-prompts for `/v1/completions`, which is named or read from such files. A template is rendered as
-transformers renders it.
+"""Chat templates out of the files of models, with the tokens that they write. A template is
+rendered as transformers renders it.
 
 A folder as transformers saves it (`chat_template.jinja`, `chat_templates/`,
 `tokenizer_config.json`, `chat_template.json`), one of these files alone, or a GGUF file. The source
@@ -26,17 +25,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
 
-from textevolve.errors import InputError, NotFoundError, SettingsError
-from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
-from textevolve.llm.chat_formats.chat_format import (
-    CONTROL_TOKEN,
-    ChatFormat,
-    Messages,
-    PromptFormat,
-    break_up,
-    render_chat,
-)
-from textevolve.llm.chat_formats.detection import infer_format
+from textevolve.errors import InputError, SettingsError
 from textevolve.llm.gguf import read_tokenizer
 from textevolve.settings import today
 
@@ -331,51 +320,6 @@ def read_chat_template(path: Path | str) -> ModelTemplate:
         f"{place}: no file that a chat template is read from: give a folder, a GGUF file,"
         f" {CONFIG}, {PROCESSOR} or a file that ends in .jinja"
     )
-
-
-def open_prompt_format(named: str) -> PromptFormat:
-    """The format of a name, or of a model's files: a `.jinja` file, a folder with one or with
-    `tokenizer_config.json`, a GGUF file.
-
-    Raises:
-        SettingsError: there is no such format or file, or the template cannot be used.
-    """
-    try:
-        return _template_format(named) if is_model_file(named) else _known(chat_format(named))
-    except (InputError, NotFoundError) as error:
-        names = ", ".join(CHAT_FORMATS)
-        told = f"chat_format: {error}; known are {names}, a .jinja file, and a model's files"
-        raise SettingsError(told) from error
-
-
-def _known(format: ChatFormat) -> PromptFormat:
-    def render(messages: Messages) -> str:
-        return render_chat(format, messages, add_generation_prompt=True).removeprefix(format.bos)
-
-    return PromptFormat(format.name, render, format.stop, format.markers)
-
-
-def _template_format(named: str) -> PromptFormat:
-    """The template renders; its markers and where an answer ends are inferred, and control tokens
-    that stand in its source are markers, too."""
-    found = read_chat_template(named)
-    template = found.open()
-    inferred = infer_format(template.render, bos=found.bos_token or "", eos=found.eos_token or "")
-    user = inferred.user.before.strip()
-    stop = inferred.stop or ((user,) if user else ())
-    signs = (sign for source in found.templates.values() for sign in CONTROL_TOKEN.findall(source))
-    markers = tuple(dict.fromkeys((*inferred.markers, *signs)))
-
-    def render(messages: Messages) -> str:
-        broken = [_broken(message, markers) for message in messages]
-        text = template.render(broken, add_generation_prompt=True)
-        return text.removeprefix(found.bos_token or "")
-
-    return PromptFormat(named, render, stop, markers)
-
-
-def _broken(message: Any, markers: tuple[str, ...]) -> dict[str, Any]:
-    return {**message, "content": break_up(str(message.get("content") or ""), markers)}
 
 
 def _read_folder(folder: Path) -> ModelTemplate:

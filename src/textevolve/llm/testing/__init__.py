@@ -13,13 +13,10 @@ from textevolve.llm.testing.answers import Answer, instance
 from textevolve.llm.testing.batches import BatchFault, ScriptedBatches
 from textevolve.llm.testing.faults import (
     Fault,
-    PrefixCache,
     SeenImage,
     WindowLimit,
-    echo_images,
     faults,
     misbehave,
-    refuse_images,
     seen_images,
 )
 from textevolve.llm.testing.server import Script, ScriptedServer, serve_in_process
@@ -28,17 +25,14 @@ __all__ = [
     "Answer",
     "BatchFault",
     "Fault",
-    "PrefixCache",
     "Script",
     "ScriptedBatches",
     "ScriptedServer",
     "SeenImage",
     "WindowLimit",
-    "echo_images",
     "faults",
     "instance",
     "misbehave",
-    "refuse_images",
     "seen_images",
     "serve_in_process",
 ]

@@ -422,17 +422,3 @@ def call_deltas(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _split(text: str) -> list[str]:
     return [text[at : at + CHUNK] for at in range(0, len(text), CHUNK)]
-
-
-def mix_calls(events: list[bytes]) -> list[bytes]:
-    """The parts of calls with those of the last call first, and taking turns."""
-    places = [n for n, event in enumerate(events) if b'"tool_calls": [{' in event]
-    by_index: dict[int, list[bytes]] = {}
-    for place in places:
-        (choice,) = json.loads(events[place].removeprefix(b"data: "))["choices"]
-        index = choice["delta"]["tool_calls"][0]["index"]
-        by_index.setdefault(index, []).append(events[place])
-    queues = [by_index[index] for index in sorted(by_index, reverse=True)]
-    turns = [queue.pop(0) for _ in places for queue in queues if queue]
-    mixed = dict(zip(places, turns, strict=True))
-    return [mixed.get(n, event) for n, event in enumerate(events)]

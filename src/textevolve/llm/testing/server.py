@@ -1,8 +1,8 @@
 """The scripted server: HTTP/1.1 on loopback, in the loop or in a thread.
 
-It answers `/v1/chat/completions`, `/v1/responses` and `/v1/completions`, streamed where that is
-asked for, `/v1/embeddings`, `/v1/models`, its own `/stats`, and `/v1/systemone` and `/v1/decisions`
-where it is to speak them.
+It answers `/v1/chat/completions` and `/v1/responses`, streamed where that is asked for,
+`/v1/embeddings`, `/v1/models`, its own `/stats`, and `/v1/systemone` and `/v1/decisions` where it
+is to speak them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from hashlib import blake2b
 from http.client import responses
-from typing import Any, Self, cast, get_args
+from typing import Any, Self, cast
 
 from textevolve.llm.decisions import Wire
 from textevolve.llm.testing.answers import (
@@ -39,7 +38,6 @@ from textevolve.llm.testing.faults import (
     Fault,
     faults,
     misbehave,
-    refuse_images,
 )
 from textevolve.llm.testing.wires import (
     SERVED_WIRES,
@@ -52,7 +50,7 @@ from textevolve.llm.testing.wires import (
 Script = Callable[[Mapping[str, Any], int], Answer | Fault | str | None]
 """From the request's body and its number (from 1) to what is answered; None: obliging."""
 
-ASKED = ("/chat/completions", "/responses", "/completions", "/systemone", "/decisions")
+ASKED = ("/chat/completions", "/responses", "/systemone", "/decisions")
 POSTED = (*ASKED, "/embeddings")
 DIMENSION = 32
 FILLING = b" " * 65_536
@@ -195,7 +193,11 @@ class ScriptedServer:
                     made = decision(dialect, asked)
                 except (AttributeError, KeyError, TypeError):
                     return Answer(status=422, body=b'{"detail":"the questions are none"}')
-                return self._answer(asked, headers, body, partial(_altered, made))
+
+                def write(_asked: dict[str, Any], _seed: int, _answer: Answer) -> bytes:
+                    return made
+
+                return self._answer(asked, headers, body, write)
         return Answer(status=404, body=b'{"error":{"message":"no such path"}}')
 
     def _answer(
@@ -221,10 +223,6 @@ class ScriptedServer:
             return answer
         whole = replace(answer, body=make(asked, seed, answer))
         return as_stream(whole, asked) if asked.get("stream") and answer.streams else whole
-
-
-def _altered(made: bytes, _asked: Mapping[str, Any], _seed: int, answer: Answer) -> bytes:
-    return made if answer.alter is None else answer.alter(made.decode()).encode()
 
 
 def _embeddings(asked: Mapping[str, Any], dimension: int) -> Answer:
@@ -368,38 +366,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer")
     parser.add_argument("--capacity", type=int, help="429 above this many requests in flight")
     parser.add_argument("--faults", type=float, default=0.0, help="share that misbehaves, 0 to 1")
-    parser.add_argument("--kinds", choices=("transient", "content", "all"), default="transient")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the misbehaviour")
-    parser.add_argument(
-        "--wires",
-        nargs="*",
-        default=(),
-        choices=get_args(Wire),
-        help="decide on these; none: only chat",
-    )
-    parser.add_argument("--no-images", action="store_true", help="refuse requests with images")
-    parser.add_argument(
-        "--tokenizes", action="store_true", help="force texts by token, as llama.cpp's server does"
-    )
-    parser.add_argument(
-        "--dimension", type=int, default=DIMENSION, help="numbers that an embedding has"
-    )
     parser.add_argument(
         "--batches", type=float, metavar="SECONDS", help="take batch jobs, which last so long"
     )
     given = parser.parse_args(arguments)
-    kinds = {"transient": TRANSIENT, "content": CONTENT, "all": TRANSIENT + CONTENT}[given.kinds]
-    script = faults(given.faults, kinds, given.seed) if given.faults else None
-    script = refuse_images if given.no_images else script
     server = ScriptedServer(
-        script,
+        faults(given.faults, TRANSIENT + CONTENT) if given.faults else None,
         latency=given.latency,
         port=given.port,
         capacity=given.capacity,
         keep=0,
-        wires=given.wires,
-        tokenizes=given.tokenizes,
-        dimension=given.dimension,
         batches=None if given.batches is None else ScriptedBatches(given.batches),
     )
     try:

@@ -1,4 +1,4 @@
-"""Wires of the scripted server besides whole chats: streams, /responses, /completions, decisions.
+"""Wires of the scripted server besides whole chats: streams, /responses, decisions.
 
 A request for text is taken as the chat that it stands for, so that scripts' answers mean the same
 on every wire, and its completion is written in the wire's own form, whole or as a stream. The
@@ -18,12 +18,6 @@ from typing import Any
 
 from textevolve.llm.decisions import Wire
 from textevolve.llm.testing.answers import Answer, call_deltas, completion, thought_deltas
-
-_ENDING = re.compile(
-    r"(?:\s|<[|｜]?\w[^<>\n]{0,40}>|\[/?\w+\]|<\|[^<>\n]{1,40}\||\b(?:assistant|model|ASSISTANT|Response)\b"
-    r"|#+|:)+$"
-)
-"""What a rendered conversation ends with, so that the answer begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,75 +137,8 @@ def _words(text: str | None) -> list[str]:
     return re.findall(r"\s*\S+|\s+", text or "")
 
 
-def _text_chat(asked: Mapping[str, Any]) -> dict[str, Any]:
-    prompt = _ENDING.sub("", str(asked.get("prompt") or ""))
-    body: dict[str, Any] = {k: v for k, v in asked.items() if k not in ("prompt", "logprobs")}
-    body["messages"] = [{"role": "user", "content": prompt}]
-    if asked.get("json_schema"):
-        schema = {"schema": asked["json_schema"]}
-        body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    if asked.get("logprobs"):
-        body |= {"logprobs": True, "top_logprobs": asked["logprobs"]}
-    return body
-
-
-def _as_text_completion(made: dict[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    (choice,) = made["choices"]
-    text = choice["message"]["content"] or ""
-    written: dict[str, Any] = {
-        "index": 0,
-        "text": text,
-        "finish_reason": choice["finish_reason"],
-        "logprobs": None,
-    }
-    if asked.get("logprobs"):
-        written["logprobs"] = _in_columns(_inner(choice, "logprobs").get("content") or ())
-    return made | {"object": "text_completion", "choices": [written]}
-
-
-def _in_columns(tokens: Any) -> dict[str, list[Any]]:
-    made: dict[str, list[Any]] = {
-        "tokens": [],
-        "token_logprobs": [],
-        "top_logprobs": [],
-        "text_offset": [],
-    }
-    offset = 0
-    for token in tokens:
-        made["tokens"].append(token["token"])
-        made["token_logprobs"].append(token["logprob"])
-        made["top_logprobs"].append({one["token"]: one["logprob"] for one in token["top_logprobs"]})
-        made["text_offset"].append(offset)
-        offset += len(token["token"])
-    return made
-
-
-def text_events(whole: dict[str, Any], asked: Mapping[str, Any]) -> Iterator[bytes]:
-    """A text completion as a stream: the text, why it ended, the usage, the end."""
-    (choice,) = whole["choices"]
-    columns: dict[str, list[Any]] | None = choice["logprobs"]
-
-    def event(**more: Any) -> bytes:
-        piece = {"index": 0, "text": "", "finish_reason": None, "logprobs": None} | more
-        return f"data: {json.dumps({**head, 'choices': [piece]})}\n\n".encode()
-
-    head = {k: whole[k] for k in ("id", "object", "created", "model")}
-    if columns is not None:
-        for n, token in enumerate(columns["tokens"]):
-            own = {name: [column[n]] for name, column in columns.items()}
-            yield event(text=token, logprobs=own)
-    else:
-        for word in _words(choice["text"]):
-            yield event(text=word)
-    yield event(finish_reason=choice["finish_reason"])
-    if _inner(asked, "stream_options").get("include_usage"):
-        yield f"data: {json.dumps({**head, 'choices': [], 'usage': whole['usage']})}\n\n".encode()
-    yield b"data: [DONE]\n\n"
-
-
 SERVED_WIRES: Mapping[str, ServedWire] = {
     "/responses": ServedWire(_response_chat, _as_response),
-    "/completions": ServedWire(_text_chat, _as_text_completion),
 }
 
 
@@ -233,9 +160,9 @@ def as_stream(answer: Answer, asked: Mapping[str, Any]) -> Answer:
     if answer.status != 200 or answer.body is None:
         return answer
     whole = json.loads(answer.body)
-    kinds = {"response": response_events, "text_completion": text_events}
+    write = response_events if whole["object"] == "response" else _events
     given = {one.name: getattr(answer, one.name) for one in fields(answer)}
-    return Streamed(**given, events=tuple(kinds.get(whole["object"], _events)(whole, asked)))
+    return Streamed(**given, events=tuple(write(whole, asked)))
 
 
 def _events(whole: dict[str, Any], asked: Mapping[str, Any]) -> Iterable[bytes]:
