@@ -71,9 +71,8 @@ class Price(_Frozen):
         return self
 
 
-Decisions: TypeAlias = Literal["systemone", "decisions", "sglang", "none", "ask"]
-"""How a provider decides: by one of the wires of `textevolve.llm.decisions`, not at all (its models
-only chat), or unknown until it is asked."""
+Decisions: TypeAlias = Literal["systemone", "decisions"]
+"""The wire on which a provider decides; see `textevolve.llm.decisions`."""
 
 WireName: TypeAlias = Literal["chat", "responses"]
 """How a provider's models are asked for text; see `textevolve.llm.wire`."""
@@ -116,7 +115,7 @@ class Provider(_Frozen):
     max_tokens_field: str = "max_tokens"
     keyless: bool = False
     reports_cost: bool = False
-    decisions: Decisions = "ask"
+    decisions: Decisions | None = None
     deciders: tuple[str, ...] = ()
     chats: bool = True
     context: int | None = Field(default=None, ge=64)

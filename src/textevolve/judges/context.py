@@ -277,15 +277,10 @@ class JudgeContext:
         )
         return read_log_odds(response, one, other)
 
-    async def decides(self) -> bool:
-        """Whether the model answers all questions about a state in one request. An endpoint that
-        nothing is known of is taken to chat, unless it was named as the decider: then it is asked.
-
-        Raises:
-            ModelError: the endpoint did not say.
-        """
-        named = self.decider is not self.model
-        return await wire_of(self.decider, asks=named) is not None
+    @property
+    def decides(self) -> bool:
+        """Whether the model answers all questions about a state in one request."""
+        return wire_of(self.decider) is not None
 
     @cached_property
     def rules(self) -> str:

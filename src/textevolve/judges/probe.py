@@ -126,7 +126,7 @@ async def _examine(
 
     async def probe(candidate: int) -> AnswerOdds:
         shown = context.show(candidate, reference)
-        if await context.decides():
+        if context.decides:
             state = show_state(context, shown)
             return await context.decide_all(state, questions, (candidate,))
         return await _probe(context, questions, candidate, shown)

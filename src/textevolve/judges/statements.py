@@ -236,7 +236,7 @@ async def _probe_parts(
     rules = _rules(context, images=sees)
     shown = prompt("material").render(material=beside)
     own = [prompt("material").render(material=[(check.part, context.quoted(p))]) for p in parts]
-    if await context.decides():
+    if context.decides:
         state = (f"{rules.text}\n", shown)
         asked = [text + check.question for text in own]
         return await context.decide_all(state, asked, () if sees else None)

@@ -10,7 +10,6 @@ it has for the model, and its likelihood read.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -34,6 +33,7 @@ from textevolve.events import Listener
 from textevolve.llm.case_images import prompt_tokens
 from textevolve.llm.connections import CONNECTIONS, Http
 from textevolve.llm.decision_wires import DecisionCalls
+from textevolve.llm.decisions import Wire
 from textevolve.llm.limiting import note_headers
 from textevolve.llm.model import Request, Response
 from textevolve.llm.prices import ReportedUsage, find_price
@@ -64,7 +64,7 @@ from textevolve.llm.wire import (
     text_wire,
 )
 from textevolve.llm.wrappers import ProgressWatch
-from textevolve.settings import LARGEST_ANSWER, Decisions, Price, PromptCache, Timeouts
+from textevolve.settings import LARGEST_ANSWER, Price, PromptCache, Timeouts
 
 Shape = TypeVar("Shape", bound=BaseModel)
 _LOG = logging.getLogger("textevolve")
@@ -85,7 +85,7 @@ class OpenAIClient:
     such as `{"cache_prompt": True}`. Without a price the cost of a call is unknown, except on
     loopback without a key, where it is 0. With `watched` the server is llama.cpp's inside this
     process: a call may take as long as it gets on, and the listener hears if that is long.
-    `decisions`: the wire for requests with questions, if it is known. `chats`: False for a model
+    `decisions`: the wire for requests with questions. `chats`: False for a model
     that only decides. `decision_price`: of decisions, where it is not that of chats. `wire`: the
     one on which text is asked for. `prompt_cache`: how it is told which beginnings of prompts come
     again. `headers`: as of `Http`. `reports_cost`: what LiteLLM's proxy says of a call's cost is
@@ -108,7 +108,7 @@ class OpenAIClient:
         extra: Mapping[str, Any] | None = None,
         largest_answer: int = LARGEST_ANSWER,
         watched: Listener | None = None,
-        decisions: Decisions = "ask",
+        decisions: Wire | None = None,
         chats: bool = True,
         decision_price: Price | None = None,
         wire: TextWire = CHAT,
@@ -146,11 +146,14 @@ class OpenAIClient:
         )
         self._prompt_cache: PromptCache = prompt_cache
         self._warned: set[str] = set()
-        self.shutdown_date = ""
         self._refused: set[str] = set()
         self._refused_schemas: set[str] = set()
         self._followed: bool | None = None
         self._forces: bool | None = None
+
+    @property
+    def decision_wire(self) -> Wire | None:
+        return self._decide.wire
 
     @property
     def http(self) -> Http:
@@ -353,13 +356,6 @@ class OpenAIClient:
             raise AnswerError(f"{self.name}: {number} vectors came for {len(texts)} texts")
         return found
 
-    async def ask_natively(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Ask llama.cpp's server outside the protocol, and read JSON; None from another server."""
-        status, _, raw = await self._exchange_natively(path, body)
-        with suppress(ValueError, RecursionError):
-            return json.loads(raw) if status == 200 else None
-        return None
-
     async def _exchange_natively(
         self, path: str, body: Mapping[str, Any] | None = None
     ) -> tuple[int, Mapping[str, str], bytes]:
@@ -368,12 +364,9 @@ class OpenAIClient:
         return await self._http.exchange("GET" if sent is None else "POST", url, sent)
 
     async def models(self) -> list[str]:
-        """The names of the models that the endpoint serves. Notes when this model is shut down."""
+        """The names of the models that the endpoint serves."""
         found = await self._ask("GET", "/models", None, ModelList)
-        listed = found.data or found.models or ()
-        dates = (one.shutdown_date for one in listed if one.id == self.model)
-        self.shutdown_date = str(next(dates, None) or "")[:10]
-        return [one.id for one in listed]
+        return [one.id for one in found.data or found.models or ()]
 
     def _body(self, request: Request) -> dict[str, Any]:
         swap = self._max_tokens_field == "max_tokens" and "max_tokens" in self._refused

@@ -1,7 +1,7 @@
-"""Decision endpoints: System One, OpenAI's Decisions, SGLang's; their bodies, answers and calls.
+"""Decision endpoints: System One and OpenAI's Decisions; their bodies, answers and calls.
 
 Each wire is an adapter from questions to a body and from an answer to a probability for each
-option; `DecisionCalls` finds out which wire an endpoint speaks, and sends.
+option. The settings of a provider say which wire it speaks.
 
 Decisions of a chat model are emulated: typed questions asked one by one, the options' probabilities
 read from the log-probabilities of the answer's first token. Every option has a label of one token:
@@ -11,22 +11,20 @@ place or a letter cancels. All questions about a state share it as their prefix.
 ordinary chat call, journaled as such.
 
 Sources: System One, docs.typesafe.ai/api and the models of the package typesafe-sdk 0.7.5; OpenAI's
-Decisions API, `types/decision.py` of the package openai 3.52; SGLang, docs.sglang.io on decision
-models and `serving_decisions.py` in its repository (all read in November 2026).
+Decisions API, `types/decision.py` of the package openai 3.52 (read in November 2026).
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from string import ascii_uppercase
 from time import perf_counter
-from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
+from typing import Annotated, Any, TypeAlias, TypeGuard, cast
 
 from pydantic import BaseModel, ValidationError
 from yarl import URL
@@ -45,17 +43,12 @@ from textevolve.evaluation import Usage
 from textevolve.llm.choice_logprobs import TOP_LOGPROBS, first_token, read_labels, softmax
 from textevolve.llm.connections import Http
 from textevolve.llm.decisions import (
-    FIND_WIRE,
     SUM_TOLERANCE,
     Option,
     Question,
     Wire,
     dump_answers,
-    dump_wire,
-    find_wire_request,
     load_questions,
-    load_wire,
-    predicate,
 )
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import READABLE, ReportedUsage, usage_of
@@ -64,19 +57,13 @@ from textevolve.llm.refusals import error_object, no_images, read_refusal, statu
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.token_count import count_tokens
 from textevolve.llm.wire import encode
-from textevolve.settings import Decisions, Price, Settings
+from textevolve.settings import Price, Settings
 from textevolve.texts.splitting import excerpt
 
-TRIAL = predicate("sky", "Is the sky blue on a clear day?")
-TRIAL_STATE = "A clear day in summer."
-"""The small question that finds out which wire an endpoint speaks."""
 CHARACTERS_PER_TOKEN = 3
 """Fewer than English texts have, so that what is left of a long state fits."""
 ROUNDED = 0.005
 """The most that one probability may be off where an endpoint rounds to two decimals."""
-NOT_SPOKEN = frozenset((400, 404, 405, 422, 501))
-"""Statuses of answers to a small question on a wire that the endpoint, or its model, does not
-speak. Redirections count too, and a 200 that holds something else."""
 
 _Row: TypeAlias = tuple[float, ...]
 """The probabilities of one question, in the order of its options."""
@@ -93,12 +80,6 @@ class DecisionAnswer(BaseModel):
     answers: dict[str, Any] | list[Any] | None = None
     usage: Annotated[ReportedUsage | None, READABLE] = None
     error: Any = None
-
-
-def decision_wire(endpoint: Endpoint) -> Wire | Literal["ask"] | None:
-    """The wire that an endpoint is known to speak without being asked; None: it only chats, "ask":
-    it has to be asked, see `FIND_WIRE`."""
-    return None if endpoint.decisions in ("none", "ask") else endpoint.decisions
 
 
 def most_characters(endpoint: Endpoint) -> int | None:
@@ -145,15 +126,6 @@ def _openai_question(question: Question) -> dict[str, Any]:
     return body | {"levels": _options(question, "label")}
 
 
-def _sglang_question(question: Question) -> dict[str, Any]:
-    body: dict[str, Any] = {"id": question.name, "question": question.instructions}
-    if question.kind == "predicate":
-        return body | {"type": "yes_no"} | _described(question, ("no", "yes"))
-    if question.kind == "score":
-        return body | {"type": "score", "levels": [one.description for one in question.options]}
-    return body | {"type": "choice", "options": _options(question, "name")}
-
-
 @dataclass(frozen=True, slots=True)
 class DecisionWire:
     """An adapter for one wire: its name for people, its path below the endpoint's base, and a
@@ -167,9 +139,7 @@ class DecisionWire:
 WIRES: Mapping[Wire, DecisionWire] = {
     "systemone": DecisionWire("System One", "/systemone", _systemone_question),
     "decisions": DecisionWire("OpenAI Decisions", "/decisions", _openai_question),
-    "sglang": DecisionWire("SGLang decisions", "/decisions", _sglang_question),
 }
-"""The wires in the order in which an endpoint is tried."""
 
 
 def decision_body(
@@ -214,8 +184,8 @@ def _by_name(
 
 
 def _read_answer(question: Question, answer: Any) -> _Row:
-    """The probabilities of the options: of a predicate one number, or by option, or by the number
-    of a level, or in a list of entries.
+    """The probabilities of the options: of a predicate one number, else by option, by the number of
+    a level, or in a list of entries.
 
     Raises:
         _UnansweredError: there are none.
@@ -228,19 +198,17 @@ def _read_answer(question: Question, answer: Any) -> _Row:
         reason = said.get("refusal") or said.get("reason") or said.get("message")
         more = f": {reason!r:.200}" if isinstance(reason, str) else ""
         raise _UnansweredError(f"the model refuses to answer this question{more}")
-    if ("predicate" if kind in ("noul", "yes_no") else kind) != question.kind:
+    if ("predicate" if kind == "noul" else kind) != question.kind:
         raise _UnansweredError(
             f"the answer is of the type {kind!r:.40}, asked was a {question.kind}"
         )
     keys = [option.value for option in question.options]
     shares = said.get("probabilities")
     if question.kind == "predicate":
-        keys = ["no", "yes"]
-        if "noul" in said or "probability" in said:
-            yes = said.get("noul", said.get("probability"))
-            if not _is_probability(yes):
-                raise _UnansweredError(f"the answer is no probability: {yes!r:.80}")
-            return (1.0 - yes, yes)
+        yes = said.get("noul", said.get("probability"))
+        if not _is_probability(yes):
+            raise _UnansweredError(f"the answer is no probability: {yes!r:.80}")
+        return (1.0 - yes, yes)
     if isinstance(shares, list):
         entries = [
             cast("dict[str, Any]", entry)
@@ -270,75 +238,51 @@ def _is_probability(value: object) -> TypeGuard[float]:
     return number and 0 <= cast("float", value) <= 1
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class DecisionCalls:
-    """The calls of one client on its endpoint's decision wire. `known`: "ask" until it is found."""
+    """The calls of one client on its endpoint's decision wire."""
 
     name: str
     model: str
     http: Http
     base_url: str
     post: Post
-    known: Decisions = "ask"
+    wire: Wire | None = None
     price: Price | None = None
-    _finding: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
 
     async def __call__(self, request: Request) -> Response:
-        """Answers the questions, or says which wire is spoken where those are `FIND_WIRE`.
-
+        """
         Raises:
             CapabilityError: the endpoint speaks no decision wire.
             TooLongError: the state does not fit.
             ModelError: as the client has it.
         """
-        if request.questions == FIND_WIRE:
-            return await self._find_wire()
-        if self.known == "ask":
-            await self._find_wire()
-        if self.known == "ask" or self.known == "none":
+        if self.wire is None:
             raise CapabilityError(
-                f"{self.name}: the endpoint speaks neither System One nor Decisions; name a"
-                " decision model, or a model that gives log-probabilities"
+                f"{self.name}: not known as a decision model; name one that is, a model that gives"
+                " log-probabilities, or its wire by `decisions` in the settings of its provider"
             )
         state = request.messages[-1]
         if state.images:
             raise no_images(self.name, "decisions are made of texts")
-        questions, started = load_questions(request.questions or FIND_WIRE), perf_counter()
-        status, answer, failed = await self._ask(self.known, state.text, questions, 502)
+        questions, started = load_questions(request.questions or "[]"), perf_counter()
+        status, answer, failed = await self._ask(self.wire, state.text, questions)
         if isinstance(failed, TooLongError):
             raise TooLongError(
                 f"{failed}; `context` in the settings of its provider says how many tokens it"
                 " takes, and longer states are cut"
             )
         if status == 501:
-            raise CapabilityError(f"{failed}: it does not decide by {WIRES[self.known].name}")
+            raise CapabilityError(f"{failed}: it does not decide by {WIRES[self.wire].name}")
         if answer is None or answer.answers is None:
             raise failed
         text, seconds = read_answers(answer.answers, questions), perf_counter() - started
         return Response(text, "stop", self._usage(answer, state.text), seconds=seconds)
 
-    async def _find_wire(self) -> Response:
-        """Tries a small question on each wire. What is no answer to that question, such as a
-        time-out or a refused key, is raised, so that nobody remembers it as a no."""
-        async with self._finding:
-            started, usage = perf_counter(), Usage()
-            for wire in WIRES if self.known == "ask" else ():
-                status, answer, failed = await self._ask(wire, TRIAL_STATE, (TRIAL,), 404)
-                if answer is not None and answer.answers:
-                    self.known, usage = wire, self._usage(answer, TRIAL_STATE)
-                    break
-                if not (status in NOT_SPOKEN or status == 200 or 300 <= status < 400):
-                    raise failed
-            else:
-                self.known = "none" if self.known == "ask" else self.known
-        wire = None if self.known == "none" else self.known
-        return Response(dump_wire(wire), "stop", usage, seconds=perf_counter() - started)
-
     async def _ask(
-        self, wire: Wire, state: str, questions: Sequence[Question], unnamed: int
+        self, wire: Wire, state: str, questions: Sequence[Question]
     ) -> tuple[int, DecisionAnswer | None, ModelError]:
-        """The status, the answer, and the error to raise where that cannot be used. `unnamed`: the
-        status of an error that comes with a 200 and names none."""
+        """The status, the answer, and the error to raise where that cannot be used."""
         body = encode(decision_body(wire, self.model, state, questions))
         status, headers, raw = await self.post(URL(self.base_url + WIRES[wire].path), body)
         if status != 200:
@@ -348,7 +292,7 @@ class DecisionCalls:
             answer = DecisionAnswer.model_validate_json(raw)
         if answer is not None and answer.error:
             refusal = error_object(answer.error)
-            status = status_of(refusal, unnamed)
+            status = status_of(refusal, 502)
             return status, None, self.http.failure(status, refusal, headers)
         said = "" if answer is not None and answer.answers is not None else self.http.say(raw)
         return status, answer, UnavailableError(f"{self.name}: a 200 without decisions: {said}")
@@ -360,9 +304,6 @@ class DecisionCalls:
             reported = reported.model_copy(update={"completion_tokens": 0})
         return usage_of(reported, self.price, estimate=(count_tokens(state), 0))
 
-
-KnownWire = Wire | Literal["ask"] | None
-"""What is known of an endpoint before it is asked; `ask`: nothing, so it has to be asked."""
 
 MOST_OPTIONS = TOP_LOGPROBS
 """Alternatives of a token that endpoints list at most."""
@@ -384,56 +325,35 @@ def _prompt(name: str) -> Template:
     return load_template("textevolve.llm", name, _VARIABLES[name])
 
 
-@runtime_checkable
-class Decides(Protocol):
-    async def find_wire(self) -> Wire | None:
-        """The wire on which the model is asked to decide; None: its decisions are emulated."""
-        ...
-
-
-async def wire_of(model: object, *, asks: bool = True) -> Wire | None:
-    """The wire of a model, also of one that is wrapped; None where decisions are emulated, so that
-    each question is a call of its own. `asks`: an endpoint of which nothing is known is asked; else
-    it is taken to chat, so that what was always asked by chat calls is asked as ever."""
-    while not isinstance(model, Decides):
-        inner = getattr(model, "model", None)
-        if inner is None:
-            return None
-        model = inner
-    known: KnownWire = getattr(model, "known", None)
-    return None if known == "ask" and not asks else await model.find_wire()
-
-
 class Deciding:
     """Stands around a model outside of its journal: sends typed questions on the endpoint's wire,
-    or has them emulated. `wire`: what is known of it. `most_characters`: of a state and the longest
+    or, without a wire, has them emulated. `most_characters`: of a state and the longest
     of its questions; a longer state loses its middle."""
 
     def __init__(
-        self, model: Model, wire: KnownWire = "ask", most_characters: int | None = None
+        self, model: Model, wire: Wire | None = None, most_characters: int | None = None
     ) -> None:
         self.model, self.name = model, model.name
-        self.known: KnownWire = wire
-        self._wire: KnownWire = wire
+        self.wire: Wire | None = wire
         self._most = most_characters
-        self._finding = asyncio.Lock()
 
     async def __call__(self, request: Request, /) -> Response:
         if request.questions is None:
             return await self.model(request)
         shortened, cut = _cut_state(request, self._most)
-        if await self.find_wire() is None:
+        if self.wire is None:
             response = await emulate(self.model, shortened)
         else:
             response = await self.model(shortened)
         return response if not cut else replace(response, text=_mark_cut(response.text, cut))
 
-    async def find_wire(self) -> Wire | None:
-        async with self._finding:
-            wire = self._wire
-            if wire == "ask":
-                wire = self._wire = load_wire(await self.model(find_wire_request()))
-            return wire
+
+def wire_of(model: object) -> Wire | None:
+    """The wire of a model, also of one that is wrapped; None where decisions are emulated, so that
+    each question is a call of its own."""
+    while model is not None and not isinstance(model, Deciding):
+        model = getattr(model, "model", None)
+    return None if model is None else model.wire
 
 
 def let_decide(model_of: Callable[[str], Model], settings: Settings) -> Callable[[str], Model]:
@@ -445,8 +365,8 @@ def let_decide(model_of: Callable[[str], Model], settings: Settings) -> Callable
         try:
             endpoint = resolve(spec, settings, asks=False)
         except SettingsError:  # it is told when the model is opened, if it is not an object's name
-            return Deciding(model_of(spec), None)
-        return Deciding(model_of(spec), decision_wire(endpoint), most_characters(endpoint))
+            return Deciding(model_of(spec))
+        return Deciding(model_of(spec), endpoint.decisions, most_characters(endpoint))
 
     return deciding
 
@@ -457,7 +377,7 @@ def _cut_state(request: Request, most: int | None) -> tuple[Request, int]:
     (state,) = request.messages
     if most is None:
         return request, 0
-    questions = json.loads(request.questions or FIND_WIRE)
+    questions = json.loads(request.questions or "[]")
     longest = max((len(json.dumps(one, ensure_ascii=False)) for one in questions), default=0)
     most = max(most - longest, SHORTEST_STATE)
     if len(state.text) <= most:

@@ -20,8 +20,8 @@ from textevolve.llm.choice_logprobs import log_odds
 from textevolve.llm.model import Message, Model, Request, Response
 
 QuestionKind = Literal["predicate", "choice", "score"]
-Wire = Literal["systemone", "decisions", "sglang"]
-"""The protocols that endpoints speak: System One, OpenAI's Decisions API, and SGLang's."""
+Wire = Literal["systemone", "decisions"]
+"""The protocols that endpoints speak: System One, and OpenAI's Decisions API."""
 
 SUM_TOLERANCE = 0.02
 """By how much probabilities that an endpoint rounded may miss 1 in their sum."""
@@ -193,25 +193,6 @@ def load_questions(text: str) -> tuple[Question, ...]:
         )
         for one in json.loads(text)
     )
-
-
-FIND_WIRE = "[]"
-"""In place of questions: which wire does the endpoint speak? The answer is that of `dump_wire`."""
-
-
-def find_wire_request() -> Request:
-    """Asks an endpoint that nothing is known of which wire it speaks. The answer is journaled, so
-    that a run that is gone on with, or made anew, takes the same way."""
-    return Request(messages=(Message("user", ("ok",)),), questions=FIND_WIRE, max_tokens=1)
-
-
-def dump_wire(wire: Wire | None) -> str:
-    return json.dumps({"wire": wire})
-
-
-def load_wire(response: Response) -> Wire | None:
-    found: Wire | None = json.loads(response.text)["wire"]
-    return found
 
 
 def dump_answers(

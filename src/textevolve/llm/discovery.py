@@ -12,18 +12,17 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
-from textevolve.errors import CapabilityError, FatalModelError, ModelError, RejectedError
-from textevolve.llm.decision_wires import TRIAL, TRIAL_STATE, WIRES
-from textevolve.llm.decisions import decision_request, find_wire_request, load_wire
+from textevolve.errors import CapabilityError, ModelError, RejectedError
+from textevolve.llm.decision_wires import WIRES
+from textevolve.llm.decisions import decision_request, predicate
 from textevolve.llm.embeddings import probe_dimension
 from textevolve.llm.minilm import MiniLM
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.providers import LOCAL, PROVIDERS, known_providers
 from textevolve.llm.reasoning import why_without_text
-from textevolve.settings import Provider, Settings, Timeouts, today
+from textevolve.settings import Provider, Settings, Timeouts
 
 if TYPE_CHECKING:
     from textevolve.llm.client import OpenAIClient
@@ -34,10 +33,7 @@ DIGIT = (
 )
 SERVERS = ("ollama", "vllm", "llamacpp", "lmstudio")
 QUICK = Timeouts(connect=0.3, read=0.3, total=0.3)
-SHUTDOWN_NEAR = 90
-"""Days before a model's shutdown from which on the user is warned."""
-SYSTEM, QUESTION = "Answer in verse.", "What is a tide?"
-"""Messages by which chat templates are probed."""
+TRIAL = predicate("sky", "Is the sky blue on a clear day?")
 NOT_FOR_CHAT = ("embed", "rerank", "whisper", "bge-", "minilm")
 """Parts of the names of models that a server lists and that cannot answer a question."""
 
@@ -65,19 +61,15 @@ async def discover_model(settings: Settings, environ: Mapping[str, str] | None =
     for name, provider in keyed.items():
         if provider.default_model:
             return Choice(f"{name}/{provider.default_model}", f"{provider.key_env} is set")
-    hint = "".join(
-        f"; {provider.key_env} is set too, but none of its models was chosen ({name}/MODEL)"
-        for name, provider in keyed.items()
-    )
     for name, models in await _ask_servers(known):
         chat = [
             model for model in models if not any(part in model.lower() for part in NOT_FOR_CHAT)
         ]
         if chat:
             where = known[name].base_url
-            return Choice(f"{name}/{chat[0]}", f"a server answers at {where}{hint}")
+            return Choice(f"{name}/{chat[0]}", f"a server answers at {where}")
     local = f"{LOCAL}/{PROVIDERS[LOCAL].default_model}"
-    return Choice(local, f"no model is configured and no server answers on this machine{hint}")
+    return Choice(local, "no model is configured and no server answers on this machine")
 
 
 async def _ask_servers(known: Mapping[str, Provider]) -> list[tuple[str, list[str]]]:
@@ -91,16 +83,6 @@ async def _ask_servers(known: Mapping[str, Provider]) -> list[tuple[str, list[st
         return name, []
 
     return list(await asyncio.gather(*(ask(name) for name in SERVERS)))
-
-
-def describe_shutdown(day: str) -> str:
-    """A warning that a model is shut down within `SHUTDOWN_NEAR` days, or was; else empty."""
-    try:
-        left = (date.fromisoformat(day) - date.fromisoformat(today())).days
-    except ValueError:
-        return ""
-    warning = f"; its provider shuts it down on {day}, so choose another model"
-    return warning if left <= SHUTDOWN_NEAR else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +121,12 @@ async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
     try:
         answer = await client(_question("Say hello."))
     except ModelError as error:
-        if isinstance(error, FatalModelError | RejectedError):
-            decider = await _probe_decider(client, models)
-            if decider.answers.value:
-                return decider
         if isinstance(error, RejectedError):
             embedder = await _probe_embedder(client, models)
             if embedder.answers.value:
                 return embedder
         return EndpointCapabilities(Finding(False, str(error)), models, _all(NOT_ASKED))
     note = "it answers" if answer.text else why_without_text(answer)
-    note += describe_shutdown(client.shutdown_date)
     findings: ProbeFindings = {}
     for capability, probe in PROBES.items():
         try:
@@ -193,43 +170,11 @@ async def _probe_logprobs(client: OpenAIClient, _findings: ProbeFindings) -> Fin
     return Finding(True, f"{len(answer.logprobs[0].top)} alternatives a token")
 
 
-async def _probe_chat_template(client: OpenAIClient, _findings: ProbeFindings) -> Finding:
-    """Whether the server's chat template keeps the system message and writes BOS once. Only
-    llama.cpp's server tells; three short requests, none of them to the model."""
-    properties = await client.ask_natively("/props", None)
-    if served_text(properties, "chat_template") is None:
-        return Finding(None, "only llama.cpp's server shows what it makes of one")
-    talk = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": QUESTION}]
-    answer = await client.ask_natively("/apply-template", {"messages": talk})
-    prompt = served_text(answer, "prompt")
-    if prompt is None:
-        return Finding(False, "the server's template refuses a system message")
-    if SYSTEM not in prompt:
-        note = "the server's template drops the system message: the model never sees it"
-        return Finding(False, note)
-    bos = served_text(properties, "bos_token")
-    body = {"content": prompt, "add_special": True, "with_pieces": True}
-    match await client.ask_natively("/tokenize", body):
-        case {"tokens": [{"piece": first}, {"piece": second}, *_]} if (
-            bos and first == second == bos
-        ):
-            note = f"the prompt begins with {bos} twice: from the template and from the tokenizer"
-            return Finding(False, note)
-        case _:
-            return Finding(True, "the system message is kept, BOS comes once")
-
-
-def served_text(answer: object, name: str) -> str | None:
-    """A text of a JSON object that a server sent."""
-    value = cast("dict[str, Any]", answer).get(name) if isinstance(answer, dict) else None
-    return value if isinstance(value, str) else None
-
-
 async def _probe_decisions(client: OpenAIClient, findings: ProbeFindings) -> Finding:
-    """Whether the model decides by a wire, or can be made to by its log-probabilities."""
-    wire = load_wire(await client(find_wire_request()))
+    """Whether the model decides by its provider's wire, or by its log-probabilities."""
+    wire = client.decision_wire
     if wire is not None:
-        await client(decision_request(TRIAL_STATE, (TRIAL,)))
+        await client(decision_request("A clear day in summer.", (TRIAL,)))
         return Finding(True, f"natively, by {WIRES[wire].name}")
     logprobs = findings["log-probabilities"].value
     if logprobs:
@@ -240,7 +185,6 @@ async def _probe_decisions(client: OpenAIClient, findings: ProbeFindings) -> Fin
 PROBES: Mapping[str, Callable[[OpenAIClient, ProbeFindings], Awaitable[Finding]]] = {
     "JSON schema": _probe_schema,
     "log-probabilities": _probe_logprobs,
-    "chat template": _probe_chat_template,
     "decisions": _probe_decisions,
 }
 """The capabilities that an endpoint is asked for, in this order."""

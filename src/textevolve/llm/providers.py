@@ -158,7 +158,7 @@ class Endpoint:
     price: Price | None = None
     max_tokens_field: str = "max_tokens"
     reports_cost: bool = False
-    decisions: Decisions = "ask"
+    decisions: Decisions | None = None
     chats: bool = True
     context: int | None = None
     embeds: bool | None = None
@@ -279,7 +279,7 @@ def _pool(name: str, settings: Settings, asks: bool) -> Endpoint:
         base_url="",
         price=settings.prices.get(spec),
         reports_cost=all(one.reports_cost for one in members),
-        decisions=first.decisions if same_wire else "ask",
+        decisions=first.decisions if same_wire else None,
         chats=all(one.chats for one in members),
         context=min(contexts, default=None),
         embeds=first.embeds if same_embeds else None,
@@ -300,7 +300,7 @@ def _member(pool: str, spec: str, settings: Settings, asks: bool) -> Endpoint:
 def _decider(provider: Provider, model: str) -> dict[str, Any]:
     """What an endpoint knows of one model's decisions; that it only chats if nothing is said."""
     if provider.deciders and not model.startswith(provider.deciders):
-        return {"decisions": "none"}
+        return {}
     fields = ("decisions", "chats", "context")
     return {name: getattr(provider, name) for name in fields}
 
@@ -311,17 +311,17 @@ def _local_decider(model: str, settings: Settings) -> dict[str, Any]:
     try:
         located = locate(model, settings.weights_folder)
         if located.weights is not None and located.weights.embeds:
-            return {"decisions": "none", "chats": False, "embeds": True}
+            return {"chats": False, "embeds": True}
         if located.weights is not None:
             decides, context = located.weights.decides, located.weights.context
         else:
             header = read_header(located.path)
             decides, context = header.decides, header.trained_context
     except SettingsError:
-        return {"decisions": "none"}
+        return {}
     if decides:
         return {"decisions": "systemone", "chats": False, "context": context, "embeds": False}
-    return {"decisions": "none", "embeds": False}
+    return {"embeds": False}
 
 
 def _unknown(spec: str, name: str, known: Mapping[str, Provider]) -> str:
@@ -444,21 +444,18 @@ PROVIDERS: Mapping[str, Provider] = {
     "anthropic": Provider(
         base_url="https://api.anthropic.com/v1",
         key_env="ANTHROPIC_API_KEY",
-        decisions="none",
         batches="none",
     ),
     "gemini": Provider(
         base_url="https://generativelanguage.googleapis.com/v1beta/openai",
         key_env="GEMINI_API_KEY",
         default_model="gemini-3.5-flash-lite",
-        decisions="none",
         batches="none",
     ),
     "mistral": Provider(
         base_url="https://api.mistral.ai/v1",
         key_env="MISTRAL_API_KEY",
         default_model="mistral-small-latest",
-        decisions="none",
         prompt_cache="key",
         batches="none",
     ),
@@ -466,12 +463,9 @@ PROVIDERS: Mapping[str, Provider] = {
         base_url="https://api.deepseek.com/v1",
         key_env="DEEPSEEK_API_KEY",
         default_model="deepseek-flash",
-        decisions="none",
         batches="none",
     ),
-    "groq": Provider(
-        base_url="https://api.groq.com/openai/v1", key_env="GROQ_API_KEY", decisions="none"
-    ),
+    "groq": Provider(base_url="https://api.groq.com/openai/v1", key_env="GROQ_API_KEY"),
     "openrouter": Provider(
         base_url="https://openrouter.ai/api/v1",
         key_env="OPENROUTER_API_KEY",
@@ -483,7 +477,6 @@ PROVIDERS: Mapping[str, Provider] = {
     "together": Provider(
         base_url="https://api.together.ai/v1",
         key_env="TOGETHER_API_KEY",
-        decisions="none",
         batches="none",
     ),
     "fireworks": Provider(
@@ -492,13 +485,10 @@ PROVIDERS: Mapping[str, Provider] = {
         prompt_cache="key",
         batches="none",
     ),
-    "xai": Provider(
-        base_url="https://api.x.ai/v1", key_env="XAI_API_KEY", decisions="none", batches="none"
-    ),
+    "xai": Provider(base_url="https://api.x.ai/v1", key_env="XAI_API_KEY", batches="none"),
     "cerebras": Provider(
         base_url="https://api.cerebras.ai/v1",
         key_env="CEREBRAS_API_KEY",
-        decisions="none",
         batch_discount=0.5,
     ),
     "typesafe": Provider(

@@ -1,23 +1,22 @@
 """A typed object out of a model's text: a ladder whose step is recorded as the parse mode.
 
 1. The endpoint is asked to follow a JSON schema, and the text is read strictly (`strict`).
-2. A text with prose, fences or small faults around a closed object is read tolerantly (`tolerant`).
+2. A text with prose or fences around one closed object is read tolerantly (`tolerant`).
 3. The model is asked once more with the error named (`asked-again`).
-After that there is an `AnswerError`, never an invented value: an answer that was cut is not mended.
+After that there is an `AnswerError`, never an invented value: broken JSON is not mended.
 
 What is ambiguous is asked again, too, and no step chooses: a key that stands twice in one object,
 at any level; two objects, such as a draft and a final one, unless the second repeats the first as
-it is; a number that has to be guessed, such as `8 9`, `~8` or `8%`. Thoughts between tags that an
+it is. Thoughts between tags that an
 answer begins with (`<think>`) are no part of it, so a draft in them does no harm.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -34,16 +33,10 @@ from textevolve.rows import mend_halves
 T = TypeVar("T", bound=BaseModel)
 ParseMode = Literal["strict", "tolerant", "asked-again"]
 SHOWN_AGAIN = 2000
-READ_AT_ONCE = 4096
-"""Characters up to which an answer is read on the event loop; a longer one in a thread."""
-MENDED = 65_536
-"""Characters up to which faults are mended, which takes a second there and grows as the square."""
 
 _THOUGHTS = re.compile(r"\s*<(think|thinking)>.*?</\1>", re.DOTALL)
 _OPENING = re.compile(r"""\{\s*(?:["'“‘]|\w+\s*:)""")
 """Where an object begins; braces in prose, as around {x}, begin none."""
-_BARE = r"(-?(?:0|[1-9][0-9]{0,99})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|[tT]rue|[fF]alse)"
-_AFTER = r"""\s*(?=[,}\]"'“”]|//|/\*|\#)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +98,13 @@ async def ask_structured(model: Model, request: Request, answer: type[T]) -> Str
     asked = request if request.schema == schema else replace(request, schema=schema)
     first = await model(asked)
     try:
-        value, parse_mode = await _read_aside(first, answer)
+        value, parse_mode = read_answer(first, answer)
         return Structured(value, parse_mode, (first,))
     except AnswerError as error:
         reason = str(error)
     again = await model(_ask_again(asked, first, reason))
     try:
-        value, _ = await _read_aside(again, answer)
+        value, _ = read_answer(again, answer)
     except AnswerError as error:
         message = f"unusable answer: {reason}; asked again: {error}"
         raise UnusableAnswer(message, (first, again)) from None
@@ -126,13 +119,6 @@ def _ask_again(request: Request, response: Response, reason: str) -> Request:
         Message("user", (repair,)),
     )
     return replace(request, messages=messages)
-
-
-async def _read_aside(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
-    """`read_answer` without keeping the event loop from other calls."""
-    if len(response.text) <= READ_AT_ONCE:
-        return read_answer(response, answer)
-    return await asyncio.to_thread(read_answer, response, answer)
 
 
 def read_answer(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
@@ -172,7 +158,10 @@ def _parse(text: str) -> tuple[Any, ParseMode]:
     try:
         data, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
-        return _mend(text[start : end + 1]), "tolerant"
+        body = text[start : end + 1]
+        is_open = body.count("{") > body.count("}")
+        reason = "the JSON object is not closed" if is_open else "the answer is not valid JSON"
+        raise AnswerError(reason) from None
     for opening in _OPENING.finditer(text, end):
         if opening.start() >= end:
             end = _pass_copy(text, opening.start(), data)
@@ -206,56 +195,6 @@ def _pass_copy(text: str, start: int, data: Any) -> int:
     if other != data:
         raise AnswerError("the answer holds more than one JSON object; give a single one")
     return end
-
-
-def _mend(body: str) -> Any:
-    """The object in a text with small faults; what the mending dropped or guessed is refused."""
-    if body.count("{") > body.count("}"):
-        raise AnswerError("the JSON object is not closed")
-    if len(body) > MENDED:
-        raise AnswerError(
-            f"the answer is not valid JSON, and with {len(body)} characters too long to be mended"
-        )
-    from json_repair import loads
-
-    try:
-        data = cast(object, loads(body, skip_json_loads=True))
-    except (ValueError, RecursionError):
-        data = None
-    if not isinstance(data, dict):
-        raise AnswerError("the answer is not valid JSON")
-    mended = json.dumps(data, ensure_ascii=False)
-    leaves = list(_leaves(cast(dict[str, Any], data)))
-    for key in dict.fromkeys(key for key, _ in leaves):
-        named = _named(key)
-        if len(re.findall(named, body)) > len(re.findall(named, mended)):
-            raise AnswerError(f"the key '{key[:60]}' is there more than once, or in two objects")
-    bare = Counter((k, str(v).lower()) for k, v in leaves if isinstance(v, int | float))
-    for key in dict.fromkeys(key for key, _ in bare):
-        written = Counter(
-            (key, str(json.loads(value.lower())).lower())
-            for value in re.findall(_named(key) + r"\s*" + _BARE + _AFTER, body)
-        )
-        if any(bare[pair] > written[pair] for pair in bare if pair[0] == key):
-            raise AnswerError(f"the value of '{key[:60]}' is not a plain number or truth value")
-    return cast(Any, data)
-
-
-def _named(key: str) -> str:
-    """A pattern for a key before its colon, in whatever quotes."""
-    return rf"""(?<!\w){re.escape(key)}\\?["'“”’]?\s*:"""
-
-
-def _leaves(data: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Every key with its value, and those of a list's elements under the list's key."""
-    if isinstance(data, dict):
-        for name, value in cast(dict[str, Any], data).items():
-            yield name, value
-            yield from _leaves(value, name)
-    elif isinstance(data, list):
-        for value in cast(list[Any], data):
-            yield key, value
-            yield from _leaves(value, key)
 
 
 def _describe(error: ValidationError) -> str:

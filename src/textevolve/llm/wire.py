@@ -228,7 +228,6 @@ class Embeddings(BaseModel):
 
 class _ModelName(BaseModel):
     id: str = Field(validation_alias=AliasChoices("id", "name"))
-    shutdown_date: Any = None
 
 
 class ModelList(BaseModel):

@@ -19,7 +19,7 @@ from textevolve.events import Event, StepFinished
 from textevolve.llm.batches.ledger import batch_price, is_free, takes_batches
 from textevolve.llm.case_images import image_tokens
 from textevolve.llm.catalogue import embedder_of
-from textevolve.llm.decisions import FIND_WIRE, dump_answers, dump_wire, load_questions
+from textevolve.llm.decisions import dump_answers, load_questions
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
 from textevolve.llm.prices import cost_of, price_of
@@ -278,8 +278,6 @@ class UsableEdits:
 
 def _decided(questions: str, yes: float) -> str:
     """Answer typed questions, at an endpoint that does not decide by itself."""
-    if questions == FIND_WIRE:
-        return dump_wire(None)
     rest = {one.name: len(one.options) - 1 for one in load_questions(questions)}
     return dump_answers(
         {name: [(1 - yes) / number] * number + [yes] for name, number in rest.items()}, {}

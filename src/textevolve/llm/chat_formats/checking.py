@@ -1,7 +1,6 @@
 """The check of a model's chat template, made by rendering it.
 
-Which format it writes, whether it keeps the system message, whether BOS comes twice, tools. The
-template of a server is probed by `discovery`.
+Which format it writes, whether it keeps the system message, whether BOS comes twice, tools.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from textevolve.llm.chat_formats.detection import (
     talk,
 )
 from textevolve.llm.chat_formats.sources import JinjaTemplate, ModelTemplate
-from textevolve.llm.discovery import QUESTION, SYSTEM
 
+SYSTEM, QUESTION = "Answer in verse.", "What is a tide?"
 _FUNCTION = {
     "name": "find_tide",
     "description": "When the sea is high.",

@@ -211,13 +211,11 @@ class _Asked:
     levels: tuple[Any, ...] = ()
 
 
-def dialect_of(path: str, asked: Mapping[str, Any], spoken: Sequence[str]) -> Wire | None:
+def dialect_of(path: str, spoken: Sequence[str]) -> Wire | None:
     """Return the dialect in which a request is answered; None if the server does not speak it."""
     if path == "/systemone":
         return "systemone" if "systemone" in spoken else None
-    questions: Sequence[Mapping[str, Any]] = asked.get("questions") or [{}]
-    named: Wire = "sglang" if "id" in questions[0] else "decisions"
-    return named if named in spoken else None
+    return "decisions" if "decisions" in spoken else None
 
 
 def decision(dialect: Wire, asked: Mapping[str, Any]) -> bytes:
@@ -236,18 +234,17 @@ def _questions(asked: Mapping[str, Any]) -> list[tuple[str | None, Mapping[str, 
     questions: Any = asked.get("questions") or {}
     if isinstance(questions, dict):
         return list(questions.items())  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
-    return [(one.get("id") or one.get("name"), one) for one in questions]
+    return [(one.get("name"), one) for one in questions]
 
 
 def _read(dialect: Wire, name: str | None, question: Mapping[str, Any]) -> _Asked:
     kind = str(question.get("type"))
-    words = str(question.get("question" if dialect == "sglang" else "instructions"))
+    words = str(question.get("instructions"))
     options: Sequence[Any] = ("no", "yes")
     levels: Sequence[Any] = ()
     if kind == "choice":
-        given = question[{"systemone": "criteria", "sglang": "options"}.get(dialect, "choices")]
-        key = "name" if dialect == "sglang" else "value"
-        options = [one if isinstance(one, str) else one[key] for one in given]
+        given = question["criteria" if dialect == "systemone" else "choices"]
+        options = [one if isinstance(one, str) else one["value"] for one in given]
     elif kind == "score":
         levels = question["criteria" if dialect == "systemone" else "levels"]
         options = [str(number) for number in range(len(levels))]
@@ -278,14 +275,11 @@ def _answer(dialect: Wire, asked: _Asked, row: Sequence[float]) -> dict[str, Any
         shares = [{"value": option, "probability": p} for option, p in shares.items()]
         for number, level in enumerate(asked.levels):
             shares[number] |= {"value": number, "label": level["label"]}
-    confidence = {} if dialect == "sglang" or asked.type == "yes_no" else {"confidence": max(row)}
-    kept = {} if asked.type == "yes_no" else said
-    return {"type": asked.type} | kept | confidence | name | {"probabilities": shares}
+    said |= {"confidence": max(row), "probabilities": shares}
+    return {"type": asked.type} | said | name
 
 
 def _usage(dialect: Wire, tokens: int) -> dict[str, Any]:
-    if dialect == "sglang":
-        return {"prompt_tokens": tokens, "total_tokens": tokens}
     usage: dict[str, Any] = {"input_tokens": tokens, "output_tokens": 0}
     if dialect == "decisions":
         cached = {"cached_tokens": tokens // 32 * 16, "cache_write_tokens": 0}

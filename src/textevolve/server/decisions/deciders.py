@@ -46,7 +46,7 @@ class DecidingModel:
     model: Model
 
     async def __call__(self, state: object, questions: Sequence[Question], /) -> Decision:
-        most = MOST_OPTIONS if await wire_of(self.model) is None else math.inf
+        most = MOST_OPTIONS if wire_of(self.model) is None else math.inf
         parts = {q.name: split(q) if len(q.options) > most else [q] for q in questions}
         flat = [part for several in parts.values() for part in several]
         decision = await decide(self.model, state_text(state), flat)
