@@ -13,7 +13,6 @@ from textevolve.llm.limiting import RateWindow, read_windows
 from textevolve.llm.model import Message, Request
 from textevolve.llm.refusals import Refusal, failure, read_refusal, retry_after
 from textevolve.llm.testing import Answer, Fault
-from textevolve.llm.wire import completions
 from textevolve.report.wording import is_same_model, other_models
 from textevolve.settings import Price
 
@@ -195,7 +194,7 @@ def test_headers_under_the_names_of_litellm_are_read():
 async def test_an_argument_that_a_gateway_does_not_expect_is_left_out(server, caplog):
     words = "AsyncCompletions.create() got an unexpected keyword argument 'response_format'"
     server.script = lambda body, n: refused(500, words) if "response_format" in body else "fine"
-    async with OpenAIClient(server.url, "m", wire=completions("chatml")) as client:
+    async with OpenAIClient(server.url, "m") as client:
         request = Request(messages=(Message("user", ("Hm?",)),), schema='{"type": "object"}')
         assert [(await client(request)).text for _ in range(2)] == ["fine", "fine"]
     assert (server.calls, client.schema) == (3, False)

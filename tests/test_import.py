@@ -13,7 +13,7 @@ import textevolve
 
 HEAVY = {
     *("openai", "numpy", "sqlalchemy", "google", "rich", "typer", "aiohttp", "pydantic"),
-    *("jinja2", "yaml", "json_repair", "xllamacpp", "pyarrow", "keyring", "platformdirs"),
+    *("jinja2", "yaml", "xllamacpp", "pyarrow", "keyring", "platformdirs"),
     *("fastapi", "starlette", "uvicorn"),
 }
 

@@ -80,7 +80,6 @@ HEAVY = frozenset(
             "huggingface_hub",
             "jinja2",
             "jsonschema",
-            "json_repair",
             "opentelemetry",
             "referencing",
         ),

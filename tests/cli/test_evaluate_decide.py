@@ -192,14 +192,16 @@ def test_a_decider_of_another_readout_is_refused(cli, server, model, options, sa
     assert server.calls == 0
 
 
-WIRES = ["systemone", "decisions", "sglang"]
+WIRES = ["systemone", "decisions"]
 
 
 @pytest.mark.parametrize("wire", slow_but_first(WIRES))
 def test_on_a_wire_of_its_own_one_request_fills_a_turn(cli, server, model, home, wire):
     with ScriptedServer(wires=[wire]) as other:
         (home / "textevolve.toml").write_text(
-            SETTINGS.replace('key_env = "OTHER_KEY"', "keyless = true").format(url=other.url)
+            SETTINGS.replace(
+                'key_env = "OTHER_KEY"', f'keyless = true\ndecisions = "{wire}"'
+            ).format(url=other.url)
         )
         command = (*CASE, "-m", model, "--decider", "other/decider", "--order", "fixed")
         ended = cli(*command, "--json")

@@ -30,7 +30,7 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.decision_wires import Deciding
 from textevolve.llm.decisions import dump_answers, load_questions
 from textevolve.llm.model import Response
-from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
+from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.studies.compare_spec import CompareSpec, together_of
 
 CASE = Case("Name a prime below ten.", ("Seven.", "Nine.", "Eight."), "prime")
@@ -108,7 +108,7 @@ async def ask(name, case=CASE, script=chatting, *, rubric="", wire=None):
     """The judgement, and what was asked: by chat calls, or on a wire."""
     async with (
         ScriptedServer(script, wires=(wire,) if wire else ()) as server,
-        OpenAIClient(server.url, "scripted", decisions=wire or "none") as client,
+        OpenAIClient(server.url, "scripted", decisions=wire) as client,
     ):
         opened = open_evaluator(
             parse_evaluator(name), "scripted", lambda _: Deciding(client, wire), rubric=rubric
@@ -166,20 +166,19 @@ async def test_a_chat_model_is_asked_each_criterion_and_levels_in_both_direction
     assert all(one.metadata["emulated"] for one in made.result)
 
 
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    [(Fault.REFUSED_QUESTION, "refuses to answer"), (Fault.MISSING_ANSWER, "without an answer")],
-)
-async def test_a_criterion_without_an_answer_leaves_its_candidate_without_a_score(fault, reason):
+async def test_a_criterion_without_an_answer_leaves_its_candidate_without_a_score():
+    refusal = {"type": "refusal"}
+
     def script(body, _number):
-        return misbehave(fault) if shown(body["state"]) == ["Nine."] else None
+        *answers, _last = (noul(0.5) for _ in body["questions"])
+        return answered(*answers, refusal) if shown(body["state"]) == ["Nine."] else None
 
     made, _ = await decided("decide", script=script, rubric=RUBRIC)
     kinds = [type(one) for one in made.result]
     assert kinds == [EvaluationResult, Failure, EvaluationResult]
     assert made.result[1].kind == "failed"
     assert "'How sure does it sound?'" in made.result[1].reason
-    assert reason in made.result[1].reason
+    assert "refuses to answer" in made.result[1].reason
     assert made.coverage == pytest.approx(2 / 3)
 
 
@@ -325,26 +324,6 @@ async def test_where_a_model_only_chats_a_probe_asks_as_ever():
     assert "emulated" not in made[0].result[0].metadata
 
 
-async def test_an_endpoint_that_nothing_is_known_of_is_asked_where_decisions_are_wanted():
-    """One that chats and decides; what judges asked before there were decisions stays the same."""
-
-    async def asked_for(name):
-        async with (
-            ScriptedServer(wires=("systemone",)) as server,
-            OpenAIClient(server.url, "scripted", decisions="ask") as client,
-        ):
-            await open_evaluator(parse_evaluator(name), "m", lambda _: Deciding(client, "ask"))(
-                CASE
-            )
-            return ["questions" in body for body in server.requests]
-
-    assert await asked_for("probe") == [False] * len(QUESTIONS) * len(CASE.candidates)
-    assert await asked_for("decide") == [True] * (1 + len(CASE.candidates))
-    listed, *decided = await asked_for("checklist+decider=d")
-    assert not listed
-    assert decided == [True] * (1 + len(CASE.candidates))
-
-
 async def test_a_checklist_leaves_out_the_levels_of_a_rubric():
     _, asked = await decided("checklist", rubric=RUBRIC)
     for body in asked:
@@ -397,7 +376,7 @@ async def hybrid(name, case, decides=True, script=listing):
     async with ScriptedServer(script) as writer, ScriptedServer(script, wires=wires) as decider:
         async with (
             OpenAIClient(writer.url, "writer") as writes,
-            OpenAIClient(decider.url, "d", decisions="systemone" if decides else "none") as judges,
+            OpenAIClient(decider.url, "d", decisions="systemone" if decides else None) as judges,
         ):
             models = {
                 "w": Deciding(writes, None),
@@ -438,9 +417,6 @@ class Decider:
     rows: Callable[[str, int], Sequence[float]]
     name: str = "decider"
 
-    async def find_wire(self):
-        return "systemone"
-
     async def __call__(self, request):
         questions = load_questions(request.questions)
         state = request.messages[0].text
@@ -449,7 +425,9 @@ class Decider:
 
 
 def judged(name, case, rows, rubric=""):
-    judge = open_evaluator(parse_evaluator(name), "d", lambda _: Decider(rows), rubric=rubric)
+    judge = open_evaluator(
+        parse_evaluator(name), "d", lambda _: Deciding(Decider(rows), "systemone"), rubric=rubric
+    )
     return asyncio.run(judge(case)).result
 
 

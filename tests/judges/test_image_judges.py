@@ -108,19 +108,19 @@ async def test_two_are_numbered_as_they_are_shown():
         assert re.search(r"Response B:\n\[\[\w+ response, image 3\]\]", text)
 
 
-async def decided(kind, case, wires=(), **more):
+async def decided(kind, case, wire=None, **more):
     async with (
-        ScriptedServer(wires=wires) as server,
-        OpenAIClient(server.url, "scripted") as client,
+        ScriptedServer(wires=(wire,) if wire else ()) as server,
+        OpenAIClient(server.url, "scripted", decisions=wire) as client,
     ):
-        made = await kind(Deciding(client), Options(), **more)(case)
+        made = await kind(Deciding(client, wire), Options(), **more)(case)
     return made, list(server.requests)
 
 
 async def test_a_decision_model_takes_no_images():
     with pytest.raises(CapabilityError, match="this model takes no images"):
-        await decided(Decide, ASKED, wires=("systemone",))
-    made, _ = await decided(Decide, PLAIN, wires=("systemone",))
+        await decided(Decide, ASKED, wire="systemone")
+    made, _ = await decided(Decide, PLAIN, wire="systemone")
     assert made.coverage == 1
 
 

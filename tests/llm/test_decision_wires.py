@@ -61,7 +61,6 @@ def reason(wire: Wire, answer: Any, question: Question) -> str:
     [
         ("systemone", "systemone", "jev-latest"),
         ("decisions", "openai", "gpt-6-luna"),
-        ("sglang", "sglang", "Qwen/Qwen3.8-27B"),
     ],
 )
 def test_requests_have_the_published_form(wire: Wire, name: str, model: str):
@@ -74,7 +73,6 @@ def test_requests_have_the_published_form(wire: Wire, name: str, model: str):
         ("systemone", "systemone"),
         ("systemone", "upstage"),
         ("decisions", "fireworks"),
-        ("sglang", "sglang"),
     ],
 )
 def test_published_answers_are_read(wire: Wire, name: str):
@@ -129,7 +127,7 @@ def test_unnamed_answers_of_another_number_answer_nothing():
         ({"type": "noul", "noul": True}, "no probability"),
         ({"type": "noul", "noul": "0.5"}, "no probability"),
         ({"type": "noul", "noul": float("nan")}, "no probability"),
-        ({"type": "noul"}, "no probabilities"),
+        ({"type": "noul"}, "no probability"),
         ({"type": "box", "box": {}}, "type 'box'"),
         ({"type": "choice", "choice": "yes"}, "type 'choice'"),
         ({"noul": 0.5}, "type None"),

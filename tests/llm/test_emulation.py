@@ -133,8 +133,8 @@ async def test_chat_passes_and_the_wire_is_found_through_wrappers():
         request = decision_request("state", [POLITE])
         plain = store_request(request)
         assert restore_request(plain.document, plain.texts) == request
-        assert await wire_of(UsageMeter(deciding)) is None
-        assert await wire_of(model) is None
+        assert wire_of(UsageMeter(deciding)) is None
+        assert wire_of(model) is None
         assert server.calls == 0
 
 

@@ -15,8 +15,6 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.decisions import (
     choice,
     decide,
-    find_wire_request,
-    load_wire,
     predicate,
     score,
 )
@@ -70,13 +68,6 @@ async def ask(fault: str | None = None, sent: str | None = None, wanted: str | N
         secret = SecretStr(sent) if sent else None
         async with OpenAIClient(url, "jev-latest", key=secret, decisions="systemone") as client:
             return await decide(client, STATE, QUESTIONS)
-
-
-async def test_it_is_found_to_speak_system_one():
-    with running() as url:
-        async with OpenAIClient(url, "jev-latest") as client:
-            assert load_wire(await client(find_wire_request())) == "systemone"
-            assert await client.models() == ["jev-latest", "mock"]
 
 
 @pytest.mark.parametrize("fault", [None, *HARMLESS])

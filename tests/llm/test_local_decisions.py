@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from textevolve.errors import CapabilityError, FatalModelError, TooLongError
-from textevolve.llm.decisions import choice, decide, find_wire_request, load_wire, predicate, score
+from textevolve.llm.decisions import choice, decide, predicate, score
 from textevolve.llm.model import Message, Request
 from textevolve.llm.opening import open_client
 from textevolve.llm.providers import resolve
@@ -126,7 +126,7 @@ def test_it_is_listed_as_one_that_does_not_chat(settings: Settings):
 async def test_it_decides_and_does_not_chat(settings: Settings):
     async with AsyncExitStack() as stack:
         client, _, _ = await open_client("local/mine", settings, stack)
-        assert load_wire(await client(find_wire_request())) == "systemone"
+        assert client.decision_wire == "systemone"
         decision = await decide(client, "The sky is blue today.", QUESTIONS)
         for question in QUESTIONS:
             answer = decision.answer(question.name)
@@ -151,6 +151,4 @@ async def test_weights_that_chat_are_asked_nothing_to_know_that_they_do_not_deci
     own = settings.model_copy(update={"weights_folder": real.weights_folder})
     async with AsyncExitStack() as stack:
         client, _, _ = await open_client("local/smollm2-135m", own, stack)
-        response = await client(find_wire_request())
-    assert load_wire(response) is None
-    assert response.usage.calls == 0
+    assert client.decision_wire is None

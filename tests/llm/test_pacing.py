@@ -1,6 +1,5 @@
 """The arithmetic of rate limits, with a clock of its own."""
 
-import math
 from datetime import UTC, datetime
 
 import pytest
@@ -164,76 +163,22 @@ def test_what_a_call_did_not_use_comes_back() -> None:
     assert pacer.wait(0.0, need)[0] == 0
 
 
-def told(limit: float, left: float, reset: float) -> list[RateWindow]:
-    return [RateWindow("tokens", limit, left, reset)]
-
-
-def test_a_limit_that_fills_steadily_is_followed() -> None:
+def test_a_limit_that_is_used_up_holds_all_until_it_is_whole() -> None:
     pacer = Pacer("openai")
-    ticket = pacer.take(0.0, Need(100, 0))
-    pacer.note(0.0, ticket, told(6000, 0, 60.0))
-    wait, reason = pacer.wait(0.0, Need(100, 0))
-    assert (wait, reason) == (pytest.approx(1.0), "openai's limit of tokens")
-    assert pacer.wait(0.9, Need(100, 0))[0] == pytest.approx(0.1)
-    assert pacer.wait(1.1, Need(100, 0))[0] == 0
+    first, second = pacer.take(0.0, Need()), pacer.take(0.0, Need())
+    used = Usage(1, 90, 0, 10)
+    pacer.note(0.0, first, [RateWindow("tokens", 6000, 201, 20.0)], used, in_flight=1)
+    assert pacer.wait(0.0, Need()) == (0.0, "")
+    pacer.note(0.0, first, [RateWindow("tokens", 6000, 199, 20.0)], used, in_flight=1)
+    assert pacer.wait(0.0, Need()) == (pytest.approx(20.05), "openai's limit of tokens")
+    pacer.note(1.0, second, [RateWindow("requests", 5, 4, 90.0)], used, in_flight=0)
+    assert pacer.wait(20.1, Need()) == (0.0, "")
 
 
-def test_a_window_gives_nothing_back_before_its_end() -> None:
-    pacer = Pacer("openai")
-    pacer.note(0.0, pacer.take(0.0, Need(100, 0)), told(6000, 50, 20.0))
-    wait, reason = pacer.wait(0.0, Need(100, 0))
-    assert (wait, reason) == (pytest.approx(20.05), "openai's limit of tokens")
-    assert pacer.wait(0.0, Need(50, 0))[0] == 0  # there is room for a small one
-    assert pacer.wait(19.0, Need(100, 0))[0] == pytest.approx(1.05)
-    assert pacer.wait(20.1, Need(100, 0))[0] == 0
-
-
-def test_answers_that_overtake_each_other() -> None:
+def test_a_limit_without_a_reset_is_left_to_the_endpoint() -> None:
     pacer = Pacer("p")
-    requests = [RateWindow("requests", 10, n, 7.0) for n in range(10)]
-    old, new, later = (pacer.take(0.0, Need()) for _ in range(3))
-    pacer.note(1.0, new, [requests[1]])  # `later` is not in this figure
-    assert pacer.wait(1.0, Need())[0] > 0
-    pacer.note(1.0, old, [requests[8]])
-    assert pacer.wait(1.0, Need())[0] > 0
-    pacer.settle(1.0, old, None)
-    pacer.settle(1.0, new, None)
-    pacer.note(1.0, later, [requests[4]])
-    assert [pacer.wait(1.0, Need())[0] for _ in range(2)] == [0, 0]
-
-
-def test_after_a_window_calls_go_on_even_where_no_answer_tells_of_the_next() -> None:
-    pacer = Pacer("p")
-    pacer.note(0.0, pacer.take(0.0, Need()), [RateWindow("requests", 2, 0, 10.0)])
-    now, made = 0.0, list[float]()
-    for _ in range(6):
-        now += pacer.wait(now, Need())[0]
-        pacer.take(now, Need())
-        made.append(now)
-    assert [math.floor(moment) for moment in made] == [10, 10, 20, 20, 30, 30]
-
-
-@given(
-    limit=st.integers(2, 50),
-    period=st.sampled_from([7.0, 20.0, 45.0]),
-    pauses=st.lists(st.floats(0, 9), min_size=1, max_size=150),
-)
-def test_a_window_that_tells_of_itself_is_never_overrun(
-    limit: int, period: float, pauses: list[float]
-) -> None:
-    """A server with fixed windows, asked one call after another: no call is refused."""
-    pacer, now, left, began = Pacer("p"), 0.0, limit, 0.0
-    for pause in pauses:
-        now += pause
-        now += pacer.wait(now, Need())[0]
-        if now >= began + period:
-            left, began = limit, now
-        ticket = pacer.take(now, Need())
-        assert left > 0
-        left -= 1
-        reset = began + period - now
-        pacer.note(now, ticket, [RateWindow("requests", limit, left, reset)])
-        pacer.settle(now, ticket, None)
+    pacer.note(0.0, pacer.take(0.0, Need()), [RateWindow("requests", 5, 0, None)], None, 0)
+    assert pacer.idle
 
 
 def test_a_time_that_was_named_is_kept() -> None:

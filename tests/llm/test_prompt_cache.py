@@ -11,7 +11,7 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Message, Request, request_key
 from textevolve.llm.prompt_cache import MOST_BREAKPOINTS, breakpoints, prefix_key
 from textevolve.llm.providers import resolve
-from textevolve.llm.testing import Answer, PrefixCache, ScriptedServer
+from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.llm.wire import ReportedUsage, usage_of
 from textevolve.report.wording import saved_by_caching
 from textevolve.settings import Price, Settings
@@ -141,20 +141,6 @@ async def test_an_endpoint_that_refuses_a_hint_is_asked_without_it(
     assert (await client(turn("a"))).text
     assert (await client(turn("a", "b"))).text
     assert server.calls == 3
-
-
-async def test_a_debates_turns_are_found_in_the_cache(
-    server: ScriptedServer, connect: Connect
-) -> None:
-    server.script = cache = PrefixCache(marks=True)
-    client = connect("breakpoints")
-    for n in range(6):
-        await client(turn(*["x" * 400] * n, case="y" * 4000))
-    assert cache.reads / cache.prompts > 0.6
-    server.script = cache = PrefixCache(marks=True)
-    for n in range(6):
-        await connect("none")(turn(*["x" * 400] * n, case="y" * 4000))
-    assert cache.reads == 0
 
 
 # Money

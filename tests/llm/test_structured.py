@@ -46,11 +46,6 @@ CLEAR = {
     "braces in prose": (f"Of {{x}} and {{}} I say {WHOLE}, and {{x}} again", "tolerant"),
     "the same object twice": (f"Draft: {WHOLE}\nFinal: {WHOLE}", "tolerant"),
     "thoughts": (f'<think>a draft: {said(3)} and {{"x": 1,}}</think>\n{WHOLE}', "tolerant"),
-    "comma at the end": (WHOLE.replace("}}", ",},}"), "tolerant"),
-    "no comma": ('{"Response 1": {"score": 8\n "sure": true}}', "tolerant"),
-    "no quotes": ("{argument: 'ok', 'Response 1': {score: 8, sure: True}}", "tolerant"),
-    "comment": ('{"Response 1": {"score": 8, // good\n"sure": true # yes\n}}', "tolerant"),
-    "quotes in a text": (said(argument='he said "score": 3, twice'), "tolerant"),
     "JSON in a text": (said(argument=r"{\"score\": 3}"), "strict"),
 }
 
@@ -72,24 +67,11 @@ TWO_SCORES = said('8, "score": 0')
 TWICE = '"Response 1": {"score": 0, "sure": true}'
 UNCLEAR = {
     "a key twice": (f"{WHOLE[:-1]}, {TWICE}}}", "'Response 1' is there more than once"),
-    "the same twice": ('{"argument": "a", "argument": "a"}', "'argument' is there more than once"),
     "a key twice inside": (TWO_SCORES, "'score' is there more than once"),
     "twice in prose": (f"So: {TWO_SCORES}.", "'score' is there more than once"),
-    "twice in a fence": (
-        f"```\n{WHOLE[:-1]}, {TWICE}}}\n```",
-        "'Response 1' is there more than once",
-    ),
-    "twice in what is mended": (f"{WHOLE[:-1]}, {TWICE},}}", "is there more than once"),
-    "twice inside what is mended": (said('8, "score": 0,'), "'score' is there more than once"),
     "draft and final": (f"Draft: {said(3)} Final: {WHOLE}", "more than one JSON object"),
     "draft after": (f"{WHOLE} or rather {said(3)}", "more than one JSON object"),
-    "broken draft": (f"{said(3)[:-1]},}} Final: {WHOLE}", "in two objects"),
     "broken final": (f"{WHOLE} Final: {said(3)[:-1]},}}", "more than one JSON object"),
-    "two kinds": (f'{{"plan": "x",}} {WHOLE}', "not valid JSON"),
-    "draft in a fence": (
-        f"```json\n{said(3)}\n```\n```json\n{WHOLE}\n```",
-        "more than one JSON object",
-    ),
     "two after thoughts": (f"<think>hm</think>{said(3)}{WHOLE}", "more than one JSON object"),
 }
 
@@ -102,17 +84,18 @@ def test_what_is_there_twice_is_not_chosen_from(name):
 
 
 @pytest.mark.parametrize(
-    "given", ["8 9", "~8", "8%", "1_0", "08", "+8", "8.", "8 (good)", "8…", "8 | 9", "8 of 10"]
+    "text",
+    [
+        WHOLE.replace("}}", ",},}"),
+        "{argument: 'ok', 'Response 1': {score: 8, sure: True}}",
+        said("8 9"),
+        said("~8"),
+        said(argument='he said "no"'),
+    ],
 )
-@pytest.mark.parametrize("end", ["}}", ",},}"])
-def test_a_number_is_never_guessed(given, end):
-    with pytest.raises(AnswerError, match=r"score"):
-        read(said(given).replace("}}", end))
-
-
-def test_a_truth_value_is_never_guessed():
-    with pytest.raises(AnswerError, match=r"sure"):
-        read(said(sure="true false"))
+def test_broken_json_is_never_guessed(text):
+    with pytest.raises(AnswerError, match="the answer is not valid JSON"):
+        read(text)
 
 
 def test_what_is_cut_or_empty_or_nothing_is_told():
@@ -124,8 +107,6 @@ def test_what_is_cut_or_empty_or_nothing_is_told():
         ("[" * 100_000, "no closed JSON object"),
         ('{"a":' * 100_000 + "}" * 100_000, "JSON"),
         (said("1" * 5000), "JSON|score"),
-        (said("1" * 5000) + ",", "JSON|score"),
-        (said("1" * 400 + ","), "score"),
     ):
         with pytest.raises(AnswerError, match=reason):
             read(text)
@@ -148,7 +129,7 @@ async def test_what_is_ambiguous_is_asked_again_once_with_the_reason():
     answer, requests = await ask(f"{said(3)} {WHOLE}", WHOLE)
     assert (answer.value.first.score, answer.parse_mode) == (8, "asked-again")
     assert "more than one JSON object" in requests[1]["messages"][-1]["content"]
-    with pytest.raises(UnusableAnswer, match=r"more than once.*asked again.*not a plain number"):
+    with pytest.raises(UnusableAnswer, match=r"more than once.*asked again.*not valid JSON"):
         await ask(TWO_SCORES, said("8 9"))
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,9 +13,6 @@ from textevolve.llm.chat_formats.chat_format import render_chat
 from textevolve.llm.chat_formats.checking import check_chat_template
 from textevolve.llm.chat_formats.detection import CONVERSATIONS, detect_prompt, match_formats
 from textevolve.llm.chat_formats.sources import ModelTemplate
-from textevolve.llm.client import OpenAIClient
-from textevolve.llm.discovery import PROBES, probe_endpoint
-from textevolve.llm.testing import Answer, ScriptedServer
 
 FOLDER = Path(__file__).parent / "chat_templates"
 TOKENS: dict[str, dict[str, str]] = json.loads((FOLDER / "tokens.json").read_text("utf-8"))
@@ -123,67 +118,3 @@ def test_tools() -> None:
 def test_a_template_that_cannot_be_rendered_is_an_error() -> None:
     with pytest.raises(InputError, match="fails: line 1: TemplateSyntaxError"):
         check_chat_template(model("{% if %}"))
-
-
-class LlamaServer(ScriptedServer):
-    """Answers beside the protocol as llama.cpp's server does, with this template."""
-
-    def __init__(self, template: ModelTemplate, shown: str | None = None, strips: bool = True):
-        super().__init__(tokenizes=True)
-        self.template = template
-        self.shown = template.templates["default"] if shown is None else shown
-        self.strips = strips
-
-    def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        bos = self.template.bos_token or ""
-        said: dict[str, Any]
-        if path == "/props":
-            said = {"chat_template": self.shown, "bos_token": bos}
-        elif path == "/apply-template":
-            messages = json.loads(body)["messages"]
-            try:
-                text = self.template.open().render(messages, add_generation_prompt=True)
-            except InputError:
-                return Answer(status=500, body=b'{"error": {"message": "no"}}')
-            said = {"prompt": text.removeprefix(bos) if self.strips else text}
-        elif path == "/tokenize":
-            text = bos + json.loads(body)["content"]
-            pieces: list[str] = []
-            while bos and text.startswith(bos):
-                pieces, text = [*pieces, bos], text.removeprefix(bos)
-            said = {"tokens": [{"id": 1, "piece": piece} for piece in [*pieces, *text]]}
-        else:
-            return super().answer(method, path, headers, body)
-        return Answer(body=json.dumps(said).encode())
-
-
-async def ask_server(server: ScriptedServer) -> tuple[bool | None, str]:
-    async with server, OpenAIClient(server.url, "m") as client:
-        found = await PROBES["chat template"](client, {})
-    return found.value, found.note
-
-
-async def test_a_servers_template() -> None:
-    kept = (True, "the system message is kept, BOS comes once")
-    assert await ask_server(LlamaServer(published("chatml"))) == kept
-    assert await ask_server(LlamaServer(published("llama-3.1"))) == kept
-    good, note = await ask_server(LlamaServer(published("phi-3-mini")))
-    assert good is False
-    assert "drops the system message" in note
-    good, note = await ask_server(LlamaServer(published("gemma-2")))
-    assert good is False
-    assert "refuses a system message" in note
-    good, note = await ask_server(LlamaServer(published("llama-3.1"), strips=False))
-    assert good is False
-    assert "begins with <|begin_of_text|> twice" in note
-    good, note = await ask_server(ScriptedServer())
-    assert good is None
-    assert "only llama.cpp's server" in note
-
-
-async def test_a_probe_of_an_endpoint_tells_of_the_template() -> None:
-    server = LlamaServer(published("phi-3-mini"))
-    async with server, OpenAIClient(server.url, "m") as client:
-        found = await probe_endpoint(client)
-    assert found.findings["chat template"].value is False
-    assert found.answers.value

@@ -45,70 +45,9 @@ def test_the_sdk_of_system_one_reads_all_kinds_of_answers(serve):
     assert "jev-latest" in names
 
 
-QUESTIONS = [
-    {"type": "predicate", "name": "right", "instructions": "Is the output right?"},
-    {
-        "type": "choice",
-        "instructions": "Is it so?",
-        "choices": [
-            {"value": True},
-            {"value": "unsure"},
-            {"value": False, "description": "not so"},
-        ],
-    },
-    {
-        "type": "score",
-        "name": "length",
-        "instructions": [{"type": "input_text", "text": "How long?"}],
-        "levels": [{"label": "short"}, {"label": "long", "description": "two lines or more"}],
-    },
-]
-
-
-def test_the_openai_package_reads_all_kinds_of_answers(serve):
-    openai = pytest.importorskip("openai")
-    url = serve(judge="probe+rules")
-    with openai.OpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0) as client:
-        found = client.decisions.create(model="gpt-6-luna", input="Four.", questions=QUESTIONS)
-        listed = [one.id for one in client.models.list()]
-    right, so, length = found.answers
-    assert (right.type, right.name) == ("predicate", "right")
-    assert 0 < right.probability < 1
-    assert (so.type, so.name) == ("choice", None)
-    assert [one.value for one in so.probabilities] == [True, "unsure", False]
-    assert so.choice in (True, "unsure", False)
-    assert (length.type, length.probabilities[1].label) == ("score", "long")
-    assert length.score == pytest.approx(length.probabilities[1].probability)
-    assert found.usage.total_tokens == found.usage.input_tokens + found.usage.output_tokens
-    assert found.model == "judge/probe+rules"
-    assert listed[0] == "judge/probe+rules"
-
-
-def test_the_openai_package_finds_refusals_and_its_own_errors(serve, model):
-    openai = pytest.importorskip("openai")
-    url = serve(judge="pairwise")
-    with openai.OpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0) as client:
-        found = client.decisions.create(
-            model="judge/pairwise", input="Four.", questions=QUESTIONS[:2]
-        )
-        assert [one.type for one in found.answers] == ["refusal", "choice"]
-        with pytest.raises(openai.NotFoundError) as error:
-            client.decisions.create(model="other", input="Four.", questions=QUESTIONS)
-        assert error.value.code == "model_not_found"
-        with pytest.raises(openai.BadRequestError) as error:
-            client.decisions.create(model=model, input="Four.", questions=[])
-        assert error.value.param == "questions"
-
-
 def test_a_client_without_the_key_is_told_so(serve):
-    openai = pytest.importorskip("openai")
     sdk = pytest.importorskip("typesafe_sdk")
     url = serve("the-key", judge="probe")
-    with (
-        openai.OpenAI(api_key="wrong", base_url=f"{url}/v1", max_retries=0) as client,
-        pytest.raises(openai.AuthenticationError),
-    ):
-        client.decisions.create(model="gpt-6-luna", input="Four.", questions=QUESTIONS)
     with (
         sdk.TypeSafeClient(api_key="wrong", base_url=url) as client,
         pytest.raises(sdk.TypeSafeAuthenticationError),

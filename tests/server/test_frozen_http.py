@@ -45,7 +45,6 @@ REQUESTS = (
     ("POST", "/v1/responses", {"model": "nobody", "input": "Hello."}),
     ("POST", "/v1/embeddings", {"model": "nobody", "input": "Hello."}),
     ("POST", "/v1/systemone", {"model": "nobody"}),
-    ("POST", "/v1/decisions", {"model": "nobody", "input": "x", "decisions": []}),
     ("GET", "/v1/namespaces", None),
     ("GET", "/v1/namespaces/nothing", None),
     ("POST", "/v1/namespaces", {"name": "acme"}),

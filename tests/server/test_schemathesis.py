@@ -51,7 +51,7 @@ def test_no_request_makes_the_server_fail(serve, home, caplog):
         asked.add(operation.path)
         _ask_oddly(operation, leave)
         assert [record.getMessage() for record in caplog.records] == []
-    assert {"/v1/systemone", "/v1/decisions", "/v1/models"} <= asked
+    assert {"/v1/systemone", "/v1/models"} <= asked
 
 
 @pytest.mark.slow

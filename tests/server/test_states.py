@@ -2,7 +2,7 @@
 
 import json
 
-from textevolve.server.decisions.states import Conversation, ReadState, read_state, state_text
+from textevolve.server.decisions.states import ReadState, read_state, state_text
 
 
 def test_an_input_and_an_output_under_any_of_their_names_are_a_case():
@@ -41,8 +41,6 @@ def test_of_a_conversation_the_last_reply_is_judged():
     assert read_state(turns) == expected
     assert read_state({"messages": turns}) == expected
     assert read_state({"turns": turns}) == expected
-    assert read_state(Conversation(tuple(turns))) == expected
-    assert state_text(Conversation(tuple(turns))) == "User: Why?\nAssistant: So."
 
 
 def test_any_other_state_is_judged_whole():

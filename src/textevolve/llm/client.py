@@ -113,7 +113,7 @@ class OpenAIClient:
         decision_price: Price | None = None,
         wire: TextWire = CHAT,
         prompt_cache: PromptCache = "none",
-        headers: Mapping[str, SecretStr] | None = None,
+        headers: Mapping[str, Key] | None = None,
         reports_cost: bool = False,
     ) -> None:
         self.base_url = normalise_url(base_url)

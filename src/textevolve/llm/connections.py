@@ -30,7 +30,7 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Usage
 from textevolve.llm.prices import ReportedUsage, find_price, usage_of
-from textevolve.llm.providers import Endpoint, Key, is_loopback
+from textevolve.llm.providers import SETTINGS, Endpoint, Key, is_loopback
 from textevolve.llm.refusals import Refusal, failure, one_line, read_refusal, retry_after
 from textevolve.llm.token_count import count_tokens
 from textevolve.llm.wire import encode
@@ -43,7 +43,7 @@ CONNECTIONS = 1024
 REAL_KEY = 8
 """Shorter keys are placeholders ("none", "EMPTY"), which an answer may well hold as words."""
 LONG_VALUE = 16
-"""Characters from which a header's value counts as a secret."""
+"""Characters from which a header's value in the settings counts as a secret."""
 
 
 class Http:
@@ -58,13 +58,18 @@ class Http:
         timeouts: Timeouts,
         connections: int,
         largest_answer: int = LARGEST_ANSWER,
-        headers: Mapping[str, SecretStr] | None = None,
+        headers: Mapping[str, Key] | None = None,
     ) -> None:
-        """`headers`: sent with each request. Their values are secrets unless they are short, as a
-        provider's name is, which answers may well hold as a word."""
+        """`headers`: sent with each request. Their values are secrets unless they stand in the
+        settings and are short, as a provider's name is, which answers may well hold as a word."""
         self.name = name
-        self._headers = {n: _header_text(name, one, n) for n, one in (headers or {}).items()}
-        self.secrets = tuple(text for text in self._headers.values() if len(text) >= LONG_VALUE)
+        values = headers or {}
+        self._headers = {n: _header_text(name, one.secret, n) for n, one in values.items()}
+        self.secrets = tuple(
+            text
+            for n, text in self._headers.items()
+            if values[n].source != SETTINGS or len(text) >= LONG_VALUE
+        )
         if key is not None:
             text = _header_text(name, key.secret if isinstance(key, Key) else key)
             self._headers["Authorization"] = f"Bearer {text}"

@@ -72,21 +72,23 @@ def find_key(provider: str, variable: str, *, ask_keyring: bool = True) -> Key |
     return None
 
 
-def find_headers(headers: Mapping[str, SecretStr]) -> dict[str, SecretStr]:
+SETTINGS = "the settings"
+
+
+def find_headers(headers: Mapping[str, SecretStr]) -> dict[str, Key]:
     """Return the values of a provider's headers; `env:NAME` stands for a variable's.
 
     Raises:
         SettingsError: the variable is not set.
     """
-    values: dict[str, SecretStr] = {}
+    values: dict[str, Key] = {}
     for name, value in headers.items():
-        text = value.get_secret_value()
-        if text.startswith("env:"):
-            text = os.environ.get(text.removeprefix("env:").strip(), "").strip()
-            if not text:
-                variable = value.get_secret_value().removeprefix("env:")
+        form, _, variable = value.get_secret_value().partition(":")
+        values[name] = Key(value, SETTINGS)
+        if form == "env":
+            if not (text := os.environ.get(variable, "").strip()):
                 raise SettingsError(f"the header {name}: set {variable} in the environment")
-        values[name] = SecretStr(text)
+            values[name] = Key(SecretStr(text), variable)
     return values
 
 
@@ -170,7 +172,7 @@ class Endpoint:
     members: tuple[Endpoint, ...] = ()
     batches: BatchWire = "openai"
     batch_discount: float | None = None
-    headers: Mapping[str, SecretStr] = field(default_factory=dict[str, SecretStr])
+    headers: Mapping[str, Key] = field(default_factory=dict[str, Key])
 
     @property
     def is_local(self) -> bool:

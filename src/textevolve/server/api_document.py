@@ -81,11 +81,6 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
         "state": {"input": "What is 2 + 2?", "output": "4"},
         "questions": {"right": {"type": "noul", "instructions": "Is the output right?"}},
     },
-    "/v1/decisions": {
-        "model": "judge/probe+rules",
-        "input": "Question: What is 2 + 2? Answer: 4",
-        "questions": [{"type": "predicate", "name": "right", "instructions": "Is it right?"}],
-    },
     "/v1/studies": {
         "kind": "evaluate",
         "cases": ["cases.jsonl"],

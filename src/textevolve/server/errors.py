@@ -33,7 +33,7 @@ from textevolve.errors import (
     public_message,
 )
 
-SYSTEM_ONE, DECISIONS, MODELS = "/v1/systemone", "/v1/decisions", "/v1/models"
+SYSTEM_ONE, MODELS = "/v1/systemone", "/v1/models"
 
 INVALID = "invalid_request"
 TOO_LONG = "max_tokens_exceeded"

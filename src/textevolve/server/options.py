@@ -19,10 +19,10 @@ SHORTEST_KEY = 24
 
 class ServerOptions(Frozen):
     """Answer other programs over HTTP: OpenAI's API (chats, responses, embeddings, models),
-    studies, the decision APIs (POST /v1/systemone and /v1/decisions), and pages for browsers.
+    studies, the decision API (POST /v1/systemone), and pages for browsers.
 
     Any agent serves, any judge, and any model. Clients name one of them as their model; those that
-    name jev-latest or gpt-6-luna are answered by the first judge, else by the first model.
+    name jev-latest are answered by the first judge, else by the first model.
     """
 
     judge: Several = option(

@@ -62,10 +62,11 @@ class ScriptedServer:
     `latency`: seconds before each answer. `capacity`: above this many chat requests in flight the
     answer is a 429. `key`: asked for as the bearer token, else 401. `keep`: how many of the latest
     requests stay in `requests`. `wires`: those of `systemone` and `decisions` on which it decides;
-    none are as with most endpoints, which only chat. Decisions count as calls, and scripts see them. `tokenizes`: texts can be forced token by token, as by llama.cpp's server
-    (`/tokenize` and grammars of tokens); else `/tokenize` is a 404, as with most endpoints.
-    `dimension`: how many numbers an embedding has. `batches`: the batch API, of which the lines
-    count as calls, and scripts see them; without it its paths are a 404.
+    none are as with most endpoints, which only chat. Decisions count as calls. `tokenizes`: texts
+    can be forced token by token, as by llama.cpp's server (`/tokenize` and grammars of tokens);
+    else `/tokenize` is a 404, as with most endpoints. `dimension`: how many numbers an embedding
+    has. `batches`: the batch API, of which the lines count as calls, and scripts see them; without
+    it its paths are a 404.
     """
 
     def __init__(

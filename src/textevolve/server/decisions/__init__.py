@@ -1,5 +1,5 @@
-"""The decision APIs: `POST /v1/systemone` and `POST /v1/decisions`, and what answers them.
+"""The decision API, `POST /v1/systemone`, and what answers it.
 
-Judges and models answer typed questions about a state, as System One and OpenAI's Decisions API
-have them. Chats are the business of `server.openai`.
+Judges and models answer typed questions about a state, as System One has them. Chats are the
+business of `server.openai`.
 """

@@ -6,10 +6,9 @@ other state whole; the question is its rubric where it takes one.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from textevolve.engine.local import gather_bounded
@@ -17,13 +16,11 @@ from textevolve.errors import FatalModelError, InputError, StoreError, TextEvolv
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, failure_of
 from textevolve.judges.shipped_rubrics import is_rubric_name
 from textevolve.llm.choice_logprobs import log_odds, softmax
-from textevolve.llm.decision_wires import MOST_OPTIONS, wire_of
 from textevolve.llm.decisions import (
     Answer,
     Decision,
     Question,
     decide,
-    predicate,
 )
 from textevolve.llm.model import Model
 from textevolve.server.decisions.spending import note_cause
@@ -40,42 +37,12 @@ class Decider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DecidingModel:
-    """A model, asked by the verb `decide`. A choice among more options than a chat model can be
-    asked at once becomes a predicate for each option, and the softmax of their log-odds."""
+    """A model, asked by the verb `decide`."""
 
     model: Model
 
     async def __call__(self, state: object, questions: Sequence[Question], /) -> Decision:
-        most = MOST_OPTIONS if wire_of(self.model) is None else math.inf
-        parts = {q.name: split(q) if len(q.options) > most else [q] for q in questions}
-        flat = [part for several in parts.values() for part in several]
-        decision = await decide(self.model, state_text(state), flat)
-        answers = decision.answers
-        joined = {
-            name: answers[name]
-            if name in answers
-            else join([answers[part.name] for part in several])
-            for name, several in parts.items()
-        }
-        return replace(decision, answers=joined)
-
-
-def split(question: Question) -> list[Question]:
-    """Return a choice as predicates, one for each option."""
-    return [
-        predicate(f"{question.name}.{n}", f"{question.instructions}\nThe answer is: {option.text}")
-        for n, option in enumerate(question.options, 1)
-    ]
-
-
-def join(answers: Sequence[Answer | Failure]) -> Answer | Failure:
-    """Return the answer to a choice by those to its predicates; a failure where one of them is."""
-    odds: list[float] = []
-    for answer in answers:
-        if isinstance(answer, Failure):
-            return answer
-        odds.append(answer.log_odds)
-    return answer_of(odds)
+        return await decide(self.model, state_text(state), questions)
 
 
 @dataclass(frozen=True, slots=True)

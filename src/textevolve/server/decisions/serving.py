@@ -38,9 +38,9 @@ log = logging.getLogger("textevolve.server")
 
 JUDGE = "judge/"
 """Begins the name of a judge, as a client sees it."""
-DEFAULT_ALIASES = ("jev-latest", "gpt-6-luna")
-"""What clients of System One and of OpenAI's Decisions API ask for where nobody tells them of
-another model; the first one that is served answers."""
+DEFAULT_ALIAS = "jev-latest"
+"""What clients of System One ask for where nobody tells them of another model; the first one that
+is served answers."""
 MOST_IN_FLIGHT = 256
 """Requests that are answered at once; one more is told to come again."""
 RUBRICS_KEPT = 256
@@ -243,7 +243,7 @@ def _lay_out(options: ServerOptions, bench: Workbench, models: Mapping[str, str]
         deciders[name] = deciders[spec] = DecidingModel(bench.model_of(spec))
     check_aliases(options.alias, deciders)
     first = next(iter(deciders), None)
-    aliases = {**(dict.fromkeys(DEFAULT_ALIASES, first) if first else {}), **options.alias}
+    aliases = {**({DEFAULT_ALIAS: first} if first else {}), **options.alias}
     return Serving(options, bench, judges, deciders, aliases)
 
 

@@ -34,25 +34,16 @@ class ReadState:
     context: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """A state that came as messages, each {role, content}."""
-
-    messages: tuple[Mapping[str, Any], ...]
-
-
 def state_text(state: object) -> str:
-    """The state as a model reads it: text as it is, messages turn by turn, else compact JSON."""
+    """The state as a model reads it: text as it is, else compact JSON."""
     if isinstance(state, str):
         return state
-    if isinstance(state, Conversation):
-        return write_chat(read_chat(state.messages) or ())
     return json.dumps(state, ensure_ascii=False, separators=(",", ":"))
 
 
 def read_state(state: object) -> ReadState:
     """The case that a state is. One that has no single output is judged whole."""
-    found = state.messages if isinstance(state, Conversation) else parse_json(state)
+    found = parse_json(state)
     if (chat := read_chat(found)) is not None:
         return _read_chat(chat) or ReadState(write_chat(chat))
     if isinstance(found, Mapping):

@@ -13,7 +13,6 @@ from textevolve.server.decisions.deciders import DecidingJudge
 from textevolve.server.decisions.serving import Serving, failure_error
 from textevolve.server.decisions.spending import spending
 from textevolve.server.decisions.states import (
-    Conversation,
     ReadState,
     parse_json,
     read_state,
@@ -77,7 +76,7 @@ def _read_exchange(turns: Sequence[Mapping[str, str]]) -> tuple[Case, str]:
         return _as_case(ReadState(turns[-1]["content"])), ""
     after = [one["content"] for one in turns[replies[-1] + 1 :]]
     before = turns[: replies[-1] + 1]
-    return _as_case(read_state(Conversation(tuple(before)))), "\n".join(after)
+    return _as_case(read_state(before)), "\n".join(after)
 
 
 def _as_case(read: ReadState) -> Case:
