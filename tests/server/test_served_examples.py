@@ -11,7 +11,7 @@ OURS = "http://127.0.0.1:8400"
 
 
 def test_there_are_examples():
-    assert len(BLOCKS) == 5
+    assert len(BLOCKS) == 3
     assert all(OURS in code for code in BLOCKS)
 
 
