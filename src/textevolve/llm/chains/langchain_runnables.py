@@ -1,4 +1,4 @@
-"""LangChain: a chain as a Runnable, a journaled model as a chat model, prompts converted.
+"""LangChain: a chain as a Runnable, and a journaled model as a chat model.
 
 A Runnable as a step of ours needs nothing of this: see `callables.py`. Needs langchain-core (the
 extra `langchain`).
@@ -6,9 +6,7 @@ extra `langchain`).
 
 from __future__ import annotations
 
-import string
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
 from uuid import UUID
 
@@ -21,30 +19,16 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatResult, LLMResult
-from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import ConfigDict, create_model
 
 from textevolve.errors import InputError
 from textevolve.llm.chains.chain import ChainDoor, ModelDoor
-from textevolve.llm.chains.chat_template import (
-    ChatTemplate,
-    Slot,
-    TemplateMessage,
-    TemplatePart,
-    check_role,
-    merge,
-)
+from textevolve.llm.chains.chat_template import check_role
 from textevolve.llm.chains.scope import PromptUse, Trying
 from textevolve.llm.model import Message, Request, Response
 
-_ROLES = {
-    "human": "user",
-    "ai": "assistant",
-    "HumanMessagePromptTemplate": "user",
-    "AIMessagePromptTemplate": "assistant",
-    "SystemMessagePromptTemplate": "system",
-}
+_ROLES = {"human": "user", "ai": "assistant"}
 
 
 class ChainRunnable(Runnable[dict[str, Any], dict[str, Any]]):
@@ -187,93 +171,3 @@ class PromptListener(BaseCallbackHandler):
         if run_id in self._asked:
             use = PromptUse(*self._asked.pop(run_id), response.generations[0][0].text)
             self._trial.uses.append(use)
-
-
-def read_langchain_template(given: Any) -> ChatTemplate:
-    """A prompt template of LangChain's as ours. Values that it holds already are filled in.
-
-    Raises:
-        InputError: there is something in it that ours cannot hold, such as a placeholder for whole
-            messages, a picture, or logic.
-    """
-    if isinstance(given, PromptTemplate):
-        messages = [TemplateMessage("user", _read_prompt(given))]
-    elif isinstance(given, ChatPromptTemplate):
-        listed = cast("Sequence[Any]", given.messages)
-        messages = [_read_message(one) for one in listed]
-    else:
-        raise InputError(f"a template of the type {type(given).__name__} cannot be converted")
-    held = given.partial_variables
-    return ChatTemplate(tuple(replace(one, parts=_fill_in(one.parts, held)) for one in messages))
-
-
-def _read_message(given: Any) -> TemplateMessage:
-    if isinstance(given, BaseMessage):
-        told = _take_message(given)
-        return TemplateMessage(check_role(told.role), merge([told.text]))
-    named = type(given).__name__
-    prompt = getattr(given, "prompt", None)
-    if not isinstance(prompt, PromptTemplate):
-        raise InputError(f"a {named} cannot be converted: it has no text with placeholders alone")
-    role = check_role(_ROLES.get(named, getattr(given, "role", named)))
-    return TemplateMessage(role, _read_prompt(prompt))
-
-
-def _read_prompt(prompt: PromptTemplate) -> tuple[TemplatePart, ...]:
-    if prompt.template_format != "f-string":
-        raise InputError(
-            f"a template in {prompt.template_format} cannot be converted: f-strings can"
-        )
-    return _fill_in(_read_f_string(prompt.template), prompt.partial_variables)
-
-
-def _read_f_string(text: str) -> tuple[TemplatePart, ...]:
-    parts: list[TemplatePart] = []
-    try:
-        pieces = list(string.Formatter().parse(text))
-    except ValueError as error:
-        raise InputError(f"not an f-string template: {error}") from None
-    for plain, name, spec, conversion in pieces:
-        parts.append(plain)
-        if name is None:
-            continue
-        shown = f"{{{name}{f'!{conversion}' if conversion else ''}{f':{spec}' if spec else ''}}}"
-        if spec or conversion:
-            raise InputError(f"{shown}: a format cannot be converted; format the value in a step")
-        if not name.isidentifier():
-            raise InputError(f"{shown}: only a plain name can be converted")
-        parts.append(Slot(name))
-    return merge(parts)
-
-
-def _write_f_string(parts: Sequence[TemplatePart]) -> str:
-    dotted = [part.name for part in parts if isinstance(part, Slot) and "." in part.name]
-    if dotted:
-        raise InputError(f"{{{dotted[0]}}}: the field of a value cannot stand in an f-string")
-    return "".join(
-        part.replace("{", "{{").replace("}", "}}") if isinstance(part, str) else f"{{{part.name}}}"
-        for part in parts
-    )
-
-
-def _fill_in(parts: Sequence[TemplatePart], held: Mapping[str, Any]) -> tuple[TemplatePart, ...]:
-    found: list[TemplatePart] = []
-    for part in parts:
-        value = held.get(part.name, part) if isinstance(part, Slot) else part
-        if not isinstance(value, str | Slot):
-            raise InputError(
-                f"the value that the template holds for '{cast(Slot, part).name}' is no text"
-            )
-        found.append(value)
-    return merge(found)
-
-
-def write_langchain_template(template: ChatTemplate) -> ChatPromptTemplate:
-    """Our template as one of LangChain's, with f-strings.
-
-    Raises:
-        InputError: an f-string cannot write it.
-    """
-    roles = {"user": "human", "assistant": "ai", "system": "system"}
-    messages = [(roles[one.role], _write_f_string(one.parts)) for one in template.messages]
-    return ChatPromptTemplate.from_messages(messages)
