@@ -1,6 +1,6 @@
 """Tests of a program's answers, judged by a model; see docs/pytest.md. Run them with
 
-pytest examples/test_answers.py --textevolve-model openai/gpt-6-luna --textevolve-report out.html
+pytest examples/test_answers.py --textevolve-model openai/gpt-6-luna
 """
 
 import pytest
@@ -30,10 +30,10 @@ def test_the_answer_says_what_the_handbook_says():
     assert_text(question, answer(question), reference=handbook, min_score=0.5)
 
 
-def test_the_answer_is_polite(judge_text):
+def test_the_answer_is_polite():
     question = "How do I reset my password?"
-    found = judge_text(question, answer(question), rubric="Is it polite and to the point?")
-    assert found.score > 0.3, found.feedback
+    polite = "Is it polite and to the point?"
+    assert_text(question, answer(question), rubric=polite, min_score=0.3)
 
 
 async def test_all_answers_at_once():  # an async test needs pytest-asyncio

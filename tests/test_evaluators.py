@@ -79,7 +79,7 @@ def test_the_models_that_are_asked():
 
 @pytest.mark.parametrize(
     ("name", "rules"),
-    [(name, "") for name in NAMES if name != "embedding"]
+    [(n, "") for n in NAMES if n not in ("embedding", "instruction-likelihood")]
     + [(n, "+rules") for n in NAMES if "rules" in options_of(n)],
 )
 async def test_every_judge_judges(name, rules):

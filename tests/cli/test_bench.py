@@ -220,20 +220,6 @@ def test_ablation_says_in_a_sentence_what_its_figures_say(cli, server, model, it
     assert f"took {ratio:.1f} times the tokens" in found["sentence"]
 
 
-@pytest.mark.slow
-def test_ablation_of_cases_without_labels_says_what_it_cannot(cli, server, model, cases):
-    shown = cli("bench", "ablate", cases, "-m", model)
-    assert shown.code == 0
-    said = words(shown.out)
-    assert "have no labels, so whether the debate pays cannot be told" in said
-    assert "Agreement with people" not in said
-    assert "Position bias: what the order of the texts does" in said
-    found = figures(cli("bench", "ablate", cases, "-m", model, "--json", "-o", "a.html"))
-    assert (found["payoff"], found["summary"]["labelled"]) == (None, 0)
-    assert all(0 <= pair["same"]["value"] <= 1 for pair in found["summary"]["comparisons"])
-    assert cli("bench", "ablate", cases, "-m", model, "--minimum-effect", 2).code == 2
-
-
 # Escalation
 
 

@@ -14,7 +14,6 @@ from textevolve.images import image_url
 from textevolve.judges.context import Options
 from textevolve.judges.decide import Decide, DecideChoice
 from textevolve.judges.embedding import EmbeddingSimilarity
-from textevolve.judges.instruction_likelihood import InstructionLikelihood
 from textevolve.judges.looks import LookJudge
 from textevolve.judges.metric import MetricJudge
 from textevolve.judges.pairwise import Pairwise
@@ -145,7 +144,7 @@ async def test_all_turns_of_a_debate_share_the_images_before_its_texts(readout, 
 async def test_without_images_not_a_byte_is_other():
     """Entries that are empty are as none; recorded figures hold the prompts themselves."""
     empty = replace(PLAIN, candidate_images=((), ()))
-    for kind in (Probe, Pairwise, Checklist, InstructionLikelihood):
+    for kind in (Probe, Pairwise, Checklist):
         _, one = await judge(kind, PLAIN)
         _, other = await judge(kind, empty)
         assert one == other

@@ -1,7 +1,5 @@
 """A session of pytest within a test, which asserts texts."""
 
-import json
-
 import pytest
 
 from textevolve.settings import read_settings
@@ -42,9 +40,3 @@ def kept(home):
             return [(run, list(read_records(store, run)())) for run in runs]
 
     return read
-
-
-@pytest.fixture
-def report_of(pytester):
-    """The JSON report that a session wrote."""
-    return lambda name="out.json": json.loads((pytester.path / name).read_text())

@@ -1,9 +1,6 @@
 """Texts asserted in a session of pytest: what passes, fails, cannot be judged, and what is kept."""
 
 import json
-import re
-import subprocess
-import sys
 
 import pytest
 
@@ -72,25 +69,6 @@ def test_a_changed_text_alone_is_asked_again(session, server):
     session(TIDES)
     session(TIDES.replace("The moon pulls.", "The moon does it."))
     assert server.calls == 6 + 3
-
-
-def test_reports_are_written_by_their_endings(session, pytester, report_of):
-    hostile = TIDES.replace("The wind", "<script>alert(1)</script> The wind")
-    names = ("out.html", "out.md", "out.json", "out.jsonl", "out.csv")
-    session(hostile, *(f"--textevolve-report={name}" for name in names))
-    data = report_of()
-    assert {name: data[name] for name in ("assertions", "passed", "failed", "not_judged")} == {
-        "assertions": 2,
-        "passed": 1,
-        "failed": 1,
-        "not_judged": 0,
-    }
-    assert [row["verdict"] for row in data["tests"]] == ["passed", "failed"]
-    assert data["tests"][1]["id"] == "test_answers.py::test_bad"
-    page = (pytester.path / "out.html").read_text()
-    assert "test_answers.py::test_bad" in page
-    assert "<script>alert" not in page
-    assert len((pytester.path / "out.jsonl").read_text().splitlines()) == 2
 
 
 def test_what_a_run_asserted_is_shown_exported_and_compared(session, cli, home, kept):
@@ -169,9 +147,9 @@ OWN = """
     def test_function():
         assert_text("Q", "A", judge=brief)
 
-    def test_lambdas(judge_text):
-        assert judge_text("Q", "A", judge=lambda case: 0.9).score == 0.9
-        assert judge_text("Q", "A", judge=lambda case: 0.1).score == 0.1
+    def test_lambdas():
+        assert assert_text("Q", "A", judge=lambda case: 0.9).score == 0.9
+        assert assert_text("Q", "A", judge=lambda case: 0.1, min_score=0).score == 0.1
 
     def test_error():
         assert_text("Q", "A", judge=lambda case: 1 / 0)
@@ -218,22 +196,19 @@ MANY = """
     async def test_async_list():
         await aassert_texts([("Q", "The wind")])
 
-    async def test_async_fixture(aassert_text, ajudge_text, aassert_texts):
-        assert (await ajudge_text("Q", "The wind")).score < 0.5
 """
 
 
 def test_many_texts_are_judged_at_once_and_all_before_the_test_fails(session, server, kept):
     server.latency = 0.05
     ran = session(MANY)
-    ran.assert_outcomes(passed=3, failed=2)
+    ran.assert_outcomes(passed=2, failed=2)
     ran.stdout.fnmatch_lines(["E*7 of 8 texts are not good enough", "E*and 2 more"])
     assert server.most_in_flight >= 6
     ((_, found),) = kept()
     ids = [one.case.id for one in found]
     assert ids[:2] == ["test_answers.py::test_list", "test_answers.py::test_list #2"]
-    assert len(ids) == len(set(ids)) == 8 + 2 + 6 + 1 + 1
-    assert found[-1].verdict == "judged"
+    assert len(ids) == len(set(ids)) == 8 + 2 + 6 + 1
 
 
 def test_options_stand_in_the_ini_file_and_the_command_line_wins(session, pytester, kept):
@@ -259,8 +234,6 @@ def test_options_stand_in_the_ini_file_and_the_command_line_wins(session, pytest
     [
         ("--textevolve-min-score=2", "min-score must be from 0 to 1, not '2'"),
         ("--textevolve-max-cost=much", "max-cost must be from 0 to inf, not 'much'"),
-        ("--textevolve-report=out.pdf", "must end in .html"),
-        ("--textevolve-report=nowhere/out.html", "cannot be written"),
     ],
 )
 def test_what_cannot_be_used_is_said_before_any_test(session, option, said):
@@ -273,15 +246,11 @@ def test_what_cannot_be_used_is_said_before_any_test(session, option, said):
     ("arguments", "said"),
     [
         ("'Q', ' '", "the output is blank"),
-        ("'Q', 3", "the output is not a text but int"),
         ("'Q', 'A', min_score=7", "min_score must be from 0 to 1, not 7"),
         ("'Q', 'A', judge='prob'", "no judge 'prob'; did you mean 'probe'?"),
         ("'Q', 'A', judge='pairwise'", "compares candidates of one case"),
         ("'Q', 'A', judge='probe', reference='R'", "does not look at the reference"),
-        ("'Q', 'A', judge='probe', context='C'", "does not look at the context"),
         ("'Q', 'A', context='C'", "take one that does, such as faithfulness"),
-        ("'Q', 'A', judge='faithfulness', context=' '", "the context is blank"),
-        ("'Q', 'A', rubric='@none.txt'", "none.txt"),
     ],
 )
 def test_a_mistake_in_a_test_is_said_in_a_line(session, server, arguments, said):
@@ -293,10 +262,12 @@ def test_a_mistake_in_a_test_is_said_in_a_line(session, server, arguments, said)
 
 def test_references_and_rubrics_reach_the_judge(session, server):
     text = """
-        def test_reference(assert_text):
+        from textevolve.testing import assert_text
+
+        def test_reference():
             assert_text("Q", "A", reference="the golden answer")
 
-        def test_rubric(assert_text):
+        def test_rubric():
             assert_text("Q", "A", rubric="Is it cheerful?")
     """
     session(text).assert_outcomes(passed=2)
@@ -336,57 +307,3 @@ def test_contexts_reach_the_judge_and_what_is_exported(session, server, cli, kep
     assert cli("runs", "export", run.id, home / "x.jsonl").code == 0
     rows = [json.loads(line) for line in (home / "x.jsonl").read_text().splitlines()]
     assert [row["context"] for row in rows] == ["the given passage", "P", "another passage"]
-
-
-def test_the_page_is_a_matrix_of_tests_those_first_that_went_wrong(session, pytester, report_of):
-    text = (
-        TIDES
-        + """
-    from textevolve.testing import judge_text
-
-    def test_judged(): judge_text("Q", "The wind, only judged")
-
-    def test_with_rubric(): assert_text("Q", "A", judge="checklist", rubric="Is it cheerful?")
-    """
-    )
-    session(text, "--textevolve-report=out.html", "--textevolve-report=out.json")
-    page = (pytester.path / "out.html").read_text()
-    found = re.search(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)
-    data = json.loads(found[1])
-    assert data["variants"] == ["output"]
-    names = [row["id"].partition("::")[2] for row in data["rows"]]
-    assert names == ["test_bad", "test_good", "test_with_rubric", "test_judged"]
-    entries = [row["entries"][0] for row in data["rows"]]
-    assert [list(entry["scores"]) for entry in entries] == [["score"]] * 4
-    assert [entry.get("passed") for entry in entries] == [False, True, True, None]
-    assert "Is it cheerful?" in page
-    # what was only judged has a score, and no verdict that would count
-    (sums,) = report_of()["aggregates"]
-    assert (sums["scored"], sums["pass_rate"]) == (4, report_of()["pass_rate"])
-    assert report_of()["pass_rate"]["value"] == pytest.approx(2 / 3)
-
-
-def test_outside_of_pytest_nothing_is_asserted(home):
-    script = "from textevolve.testing import assert_text; assert_text('Q', 'A')"
-    ran = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert "InputError: texts are asserted in a session of pytest" in ran.stderr
-
-
-def test_assertions_may_stand_in_a_file(cli, home, model, server):
-    (home / "rows.jsonl").write_text(
-        '{"input": "Q", "candidates": ["Moon"], "parameters": {"judge": "probe"}}\n'
-        '{"input": "Q", "candidates": ["wind"],'
-        ' "parameters": {"judge": "probe", "min_score": 0.5}}\n'
-    )
-    (home / "study.yaml").write_text(f"kind: assertions\ncases: rows.jsonl\nmodel: {model}\n")
-    ran = cli("run", "study.yaml")
-    assert ran.code == 0, ran.err
-    assert "2 assertions, 1 passed, 1 failed" in ran.out
-    (home / "rows.jsonl").write_text('{"input": "Q", "candidates": ["Moon"]}\n')
-    ran = cli("run", "study.yaml")
-    assert (ran.code, ran.err) == (
-        2,
-        "error: case 1: parameters: judge is missing\n",
-    )

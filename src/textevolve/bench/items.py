@@ -72,13 +72,12 @@ def load_items(
     path: str | Path,
     format: str = "auto",
     *,
-    unlabelled: bool = False,
     renamed: Mapping[str, str] | None = None,
 ) -> list[Item]:
     """Read the labelled items of a file (as `read_rows` has it), in order.
 
-    `format` is a name in `FORMATS`; `auto` knows it by the first row's fields. `unlabelled`: plain
-    rows that nobody judged are taken, too. `renamed`: new names of columns with their old ones.
+    `format` is a name in `FORMATS`; `auto` knows it by the first row's fields. `renamed`: new
+    names of columns with their old ones.
 
     Raises:
         InputError: the file cannot be read, a row is not of the format, or two have the same id.
@@ -86,7 +85,7 @@ def load_items(
     if format != "auto" and format not in FORMATS:
         raise InputError(f"format '{format}': there are auto, {', '.join(FORMATS)}")
     rows = read_rows(str(path), "labelled item", _is_text, renamed)
-    return _read_items(rows, format, Path(path), unlabelled=unlabelled)
+    return _read_items(rows, format, Path(path))
 
 
 def items_of(rows: Iterable[Row], format: str = "auto") -> list[Item]:
@@ -99,14 +98,12 @@ def items_of(rows: Iterable[Row], format: str = "auto") -> list[Item]:
     return _read_items(placed, format, Path("rows"))
 
 
-def _read_items(
-    rows: Iterator[Placed], format: str, path: Path, *, unlabelled: bool = False
-) -> list[Item]:
+def _read_items(rows: Iterator[Placed], format: str, path: Path) -> list[Item]:
     first = next(rows, None)
     if first is None:
         raise InputError(f"{path}: no labelled items: the input is empty")
     kind = _recognise(*first) if format == "auto" else format
-    known = _CASES if unlabelled and kind == "plain" else FORMATS[kind]
+    known = FORMATS[kind]
     # A set that has no name is called by its file, or its folder if that is a `dataset.json`.
     name = (path.parent.name if path.stem == "dataset" else "") or path.stem
     items: dict[str, Item] = {}
@@ -132,7 +129,6 @@ def read_items(
     *,
     half: str | None = None,
     limit: int | None = None,
-    unlabelled: bool = False,
     renamed: Mapping[str, str] | None = None,
 ) -> list[Item]:
     """Read the items of all files: those of a half (tune or report), and the first `limit`.
@@ -143,7 +139,7 @@ def read_items(
     items: list[Item] = []
     source: dict[str, str] = {}
     for path in paths:
-        for item in load_items(path, format, unlabelled=unlabelled, renamed=renamed):
+        for item in load_items(path, format, renamed=renamed):
             if item.id in source:
                 raise InputError(
                     f"{path}: the id '{item.id}' is in {source[item.id]}, too; give each item an"
@@ -316,14 +312,6 @@ def _read_plain(row: Row, where: str, number: str) -> Item:
     )
 
 
-def _read_case(row: Row, where: str, number: str) -> Item:
-    """Read a plain row, labelled or not."""
-    if any(row.get(name) is not None for name in LABELS):
-        return _read_plain(row, where, number)
-    item = _read_plain({**row, "winner": "tie"}, where, number)
-    return replace(item, human=(math.nan,) * len(item.candidates))
-
-
 def _read_llmbar(row: Row, where: str, number: str) -> Item:
     texts = (take_text(row, "output_1", where), take_text(row, "output_2", where))
     human = choose(row, "label", where, {"1": FIRST, "2": SECOND})
@@ -428,4 +416,3 @@ FORMATS: Mapping[str, ItemFormat] = {
     "jevbench": ItemFormat(("state", "question", "labels"), _read_jevbench),
     "plain": ItemFormat(("input",), _read_plain),
 }
-_CASES = ItemFormat(("input",), _read_case)

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from textevolve.errors import (
     BudgetError,
@@ -32,7 +32,7 @@ from textevolve.evaluation import (
     check_case,
     failure_of,
 )
-from textevolve.judges.context import Options
+from textevolve.judges.context import Judgement, Options
 from textevolve.llm.choice_logprobs import log_odds, probability, softmax
 
 
@@ -73,16 +73,9 @@ DECIDED_BY = "decided_by"
 """The metadata in which a result names the judge that it is of."""
 
 
-class CascadeText(NamedTuple):
-    """What a cascade's text says. `below` is in (0, 1], as it was written."""
-
-    below: str
-    first: str
-    second: str
-
-
-def read_cascade(text: str, begins_judge: Callable[[str], bool]) -> CascadeText:
-    """Takes a cascade's text apart. `begins_judge`: whether a text begins as a judge's text does.
+def read_cascade(text: str, begins_judge: Callable[[str], bool]) -> tuple[str, str, str]:
+    """Take a cascade's text apart into BELOW, as it was written, and its judges. `begins_judge`:
+    whether a text begins as a judge's text does.
 
     Commas also stand in the names of files. What parts the two judges is the first comma after
     which a judge's text begins, so the second may be a cascade, and the first may not.
@@ -103,28 +96,7 @@ def read_cascade(text: str, begins_judge: Callable[[str], bool]) -> CascadeText:
             f" above 0 and at most 1, not '{below}': write {FORM}"
         )
     fits = (pair for pair in pairs if begins_judge(pair[1]))
-    return CascadeText(below, *next(fits, pairs[0]))
-
-
-@dataclass(frozen=True)
-class CascadeJudgement:
-    """`judged`: what the judge gave that decided, whose results these are, and whose `certainty`.
-    `usage` and `seconds` are of all that were asked."""
-
-    judged: Evaluation
-    result: tuple[EvaluationResult | Failure, ...]
-    certainty: float | None
-    usage: Usage
-    seconds: float
-
-    @property
-    def coverage(self) -> float:
-        return self.judged.coverage
-
-    @property
-    def feedback(self) -> Any:
-        """A debate's, where one decided."""
-        return getattr(self.judged, "feedback", ())
+    return (below, *next(fits, pairs[0]))
 
 
 @dataclass(frozen=True)
@@ -148,14 +120,15 @@ class Cascade:
         if not self.below >= 0:
             raise InputError(f"the certainty to escalate below must be 0 or more, not {self.below}")
 
-    async def __call__(self, case: Case, /) -> CascadeJudgement:
+    async def __call__(self, case: Case, /) -> Judgement:
         """
         Raises:
             InputError: the second judge cannot use the case.
             BudgetError: the first judge was not asked. FatalModelError: no call can succeed.
         """
         check_case(case)
-        bar = _read_threshold(case)
+        given = case.parameters.get("threshold")
+        bar = float(given) if isinstance(given, int | float) else Options().threshold
         first = await _ask(self.first, case, InputError, ModelError)
         sure = certainty_of(first, bar)
         failures = [one for one in first.result if isinstance(one, Failure)]
@@ -163,21 +136,13 @@ class Cascade:
         if any(one.kind == "skipped" for one in failures) or (
             sure is not None and sure >= self.below
         ):
-            return _conclude([first], sure, {DECIDED_BY: self.names[0], **noted})
+            noted[DECIDED_BY] = self.names[0]
+            return _conclude(case, [first], sure, noted)
         if failures:
             noted["first_failed"] = failures[0].reason
         second = await _ask(self.second, case, ModelError, BudgetError)
         noted[DECIDED_BY] = self.names[1]
-        return _conclude([first, second], certainty_of(second, bar), noted)
-
-
-@dataclass(frozen=True, slots=True)
-class _Unjudged:
-    """In place of what a judge would have given that raised."""
-
-    result: tuple[Failure, ...]
-    usage: Usage = Usage()
-    coverage: float = 0.0
+        return _conclude(case, [first, second], certainty_of(second, bar), noted)
 
 
 async def _ask(judge: Evaluator, case: Case, *failures: type[TextEvolveError]) -> Evaluation:
@@ -187,25 +152,21 @@ async def _ask(judge: Evaluator, case: Case, *failures: type[TextEvolveError]) -
     except FatalModelError:
         raise
     except failures as error:
-        return _Unjudged((failure_of(error),) * len(case.candidates))
-
-
-def _read_threshold(case: Case) -> float:
-    """From which score on the case's candidates pass."""
-    given = case.parameters.get("threshold")
-    return float(given) if isinstance(given, int | float) else Options().threshold
+        return Judgement(case, (failure_of(error),) * len(case.candidates), coverage=0.0)
 
 
 def _conclude(
-    asked: list[Evaluation], certainty: float | None, noted: dict[str, Any]
-) -> CascadeJudgement:
+    case: Case, asked: list[Evaluation], certainty: float | None, noted: dict[str, Any]
+) -> Judgement:
     """The judgement of the last that was asked, with what all of them took."""
-    return CascadeJudgement(
-        judged=asked[-1],
+    return Judgement(
+        case,
         result=tuple(_note(one, noted) for one in asked[-1].result),
-        certainty=certainty,
         usage=sum((one.usage for one in asked), Usage()),
         seconds=sum(float(getattr(one, "seconds", 0.0)) for one in asked),
+        coverage=asked[-1].coverage,
+        certainty=certainty,
+        feedback=getattr(asked[-1], "feedback", ()),
     )
 
 

@@ -140,6 +140,7 @@ class Judgement:
     """One result or failure for each candidate, in the case's order.
 
     A result's metadata has `log_odds`, by which candidates rank even where scores are near 0 or 1.
+    Of a cascade, `certainty` and `feedback` are those of the judge that decided.
     """
 
     case: Case
@@ -148,6 +149,8 @@ class Judgement:
     seconds: float = 0.0
     coverage: float = 1.0
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    certainty: float | None = None
+    feedback: Any = ()
 
 
 @dataclass(frozen=True, slots=True)

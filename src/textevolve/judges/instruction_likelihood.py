@@ -5,11 +5,10 @@ log-probabilities of its tokens say how much it surprised the model. A good answ
 instruction gives itself away, however well it is written, and the model never has to judge, which
 small ones are bad at.
 
-Where the endpoint forces tokens, as llama.cpp's server and so every local model, those of each read
-are the instruction's own ("tokens"). Elsewhere a JSON schema allows nothing but the instruction
-("schema"), and the model chooses the tokens: two reads may split a word differently, and what that
-surprises is counted, too. The idea, with sampled instructions compared by
-their words in place of log-probabilities: FLIP, arXiv 2602.13551, section 3.
+The endpoint must force tokens, as llama.cpp's server and so every local model does: what a model
+writes within a JSON schema splits words in odd ways, and that surprises more than the text. The
+idea, with sampled instructions compared by their words instead of log-probabilities: FLIP, arXiv
+2602.13551, section 3.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import math
 import re
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
-from typing import Literal
 
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.evaluation import Case, EvaluationResult, Failure, attempt
@@ -32,13 +30,10 @@ from textevolve.llm.reasoning import why_without_text
 
 WORDS = 20
 """Of an instruction that are read back: the fewest that changed no verdict when measured."""
+CERTAIN = 1e-6
+"""Nats that count as none: a certainty would make an infinite ratio."""
 LONGEST = 600
 """Characters that are read back; of more one half from each end."""
-LEAST_SURPRISE = 0.1
-"""Nats. An instruction that nothing was said about surprises more, unless what is reported was
-computed after the schema had ruled everything else out."""
-_BEFORE = re.compile(r'\{\s*"instruction"\s*:\s*"')
-"""Searched for: servers that read the answer out of a code fence report the fence's tokens, too."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +54,7 @@ class InstructionLikelihood:
         """
         Raises:
             InputError: the case or its parameters cannot be used.
-            FatalModelError: no call can succeed; CapabilityError: without the log-probabilities of
-                tokens before anything is ruled out, or without both forced tokens and schemas.
+            FatalModelError: no call can succeed; CapabilityError: without forced tokens.
         """
         context = JudgeContext(case, self.model, self.options)
         results: list[EvaluationResult | Failure] = []
@@ -74,22 +68,16 @@ class InstructionLikelihood:
         return context.judgement(results)
 
 
-Read = Literal["tokens", "schema"]
-
-
 @dataclass(frozen=True, slots=True)
 class Surprise:
-    """Nats that the instruction surprises by, after the response and after an empty one; `read`
-    says how: in its own tokens, or in those that the model chose within a schema."""
+    """Nats that the instruction surprises by, after the response and after an empty one."""
 
     left: float
     alone: float
-    read: Read
 
     @property
     def log_odds(self) -> float:
-        # A certainty would make an infinite ratio.
-        return math.log(self.alone) - math.log(max(self.left, 1e-6))
+        return math.log(self.alone) - math.log(self.left)
 
     @property
     def feedback(self) -> str:
@@ -109,15 +97,9 @@ async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
     target = cut_instruction(context.case.input)
     # Under a code of the input alone, so that it is asked once for all.
     empty = fence("response", "", context.lone_nonce)
-    read_alone = await attempt(_surprise(context, target, empty))
-    if isinstance(read_alone, Failure):
-        return [read_alone] * len(context.case.candidates)
-    alone, way = read_alone
-    if alone < LEAST_SURPRISE:
-        raise CapabilityError(
-            "the endpoint gives log-probabilities that leave out what the answer's schema or"
-            " grammar rules out; instruction-likelihood needs those before it: use --judge probe"
-        )
+    alone = await attempt(_surprise(context, target, empty))
+    if isinstance(alone, Failure):
+        return [alone] * len(context.case.candidates)
 
     # The input is what has to be told, so its images are not shown either.
     unasked = replace(context.case, images=())
@@ -128,10 +110,8 @@ async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
 
     async def read(candidate: int) -> Surprise:
         images = images_of(unasked, (candidate,))
-        left, read = await _surprise(context, target, shown(candidate), images)
-        if read != way:
-            raise AnswerError(f"read by {read}, and the empty response by {way}: no comparison")
-        return Surprise(left, alone, way)
+        left = await _surprise(context, target, shown(candidate), images)
+        return Surprise(max(left, CERTAIN), max(alone, CERTAIN))
 
     return await context.each(range(len(context.case.candidates)), read)
 
@@ -176,43 +156,26 @@ def request_read(
 
 async def _surprise(
     context: JudgeContext, target: str, response: str, images: tuple[str, ...] = ()
-) -> tuple[float, Read]:
+) -> float:
     rules = image_rules(context.case) if images else ()
     request = request_read(response, target, context.options.seed, images, rules)
     answer = await context.model(request)
     return read_surprise(answer, target)
 
 
-def read_surprise(response: Response, target: str) -> tuple[float, Read]:
-    """Minus the sum of the log-probabilities of the tokens that write `target`, in nats, and
-    whether they are its own or were chosen within the schema.
+def read_surprise(response: Response, target: str) -> float:
+    """Minus the sum of the log-probabilities of the tokens that write `target`, in nats.
 
     Raises:
-        CapabilityError: the endpoint gave no log-probabilities.
-        AnswerError: the answer is another than `target`, or ended before it.
+        CapabilityError: the endpoint gave no log-probabilities, or did not force the tokens.
+        AnswerError: the answer came empty.
     """
-    if not response.logprobs:
-        if not response.text:
-            raise AnswerError(why_without_text(response))
+    if not response.text:
+        raise AnswerError(why_without_text(response))
+    if not response.logprobs or response.text != target:
         raise CapabilityError(
-            "the endpoint gives no log-probabilities, which the judge"
-            " 'instruction-likelihood' needs; use a judge that states its scores,"
-            " such as --judge single"
+            "the endpoint does not force a text and give the log-probabilities of its tokens, which"
+            " the judge 'instruction-likelihood' needs: use a local model, or another judge, such"
+            " as --judge probe"
         )
-    if response.text == target:
-        return -sum(token.logprob for token in response.logprobs), "tokens"
-    text = "".join(token.token for token in response.logprobs)
-    opening = _BEFORE.search(text)
-    try:
-        written = json.loads(response.text)["instruction"]
-    except (ValueError, TypeError, KeyError):
-        written = None
-    if opening is None or written != target:
-        raise AnswerError("the answer did not keep to its schema, which allows one text alone")
-    surprise, start, closing = 0.0, 0, text.rfind('"')
-    for token in response.logprobs:
-        end = start + len(token.token)
-        if end > opening.end() and start < closing:
-            surprise -= token.logprob
-        start = end
-    return surprise, "schema"
+    return -sum(token.logprob for token in response.logprobs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -38,17 +38,12 @@ from textevolve.wiring import Workbench
 
 WAYS = ("single", "jury", "debate", "escalation")
 FIRST_ROUND = "debate, first round"
-UNLABELLED = (
-    "These items have no labels, so whether the debate pays cannot be told: only how far the judges"
-    " agree with each other, how steady they are, and what they cost."
-)
 
 
 class AblationSpec(OneProfileSpec, OrdersSpec):
     """Find out whether a debate pays: a single judge, a jury, the debate and escalation compared.
 
-    The debate's first round is read off the debate, so it costs nothing. On items without labels it
-    can only be told how far these agree with each other, how steady they are and what they cost.
+    The debate's first round is read off the debate, so it costs nothing.
     """
 
     kind: ClassVar[str] = "ablation"
@@ -75,10 +70,6 @@ def judges_of(spec: AblationSpec) -> tuple[str, ...]:
     return tuple(name_judge(spec, way) for way in WAYS)
 
 
-def read_items(spec: AblationSpec) -> Iterator[Case]:
-    return read_cases(spec, unlabelled=True)
-
-
 def run(spec: AblationSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ItemVerdict]:
     views = {FIRST_ROUND: (name_judge(spec, "debate"), first_round)}
     how = Questioning(spec.orders, 1, spec.equal_tokens, views)
@@ -87,8 +78,6 @@ def run(spec: AblationSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGen
 
 def summarise(spec: AblationSpec, records: Iterable[ItemVerdict]) -> Ablation:
     measured = measure_judges(records, judges_of(spec), spec)
-    if not measured.summary.labelled:
-        return Ablation(measured, None, UNLABELLED)
     single, jury, debate, _ = judges_of(spec)
     known = {judge.name for judge in measured.summary.judges}
     payoff = None
@@ -133,7 +122,7 @@ def data(spec: AblationSpec, found: Ablation) -> Mapping[str, Any]:
 
 STUDY = Study(
     spec=AblationSpec,
-    cases=read_items,
+    cases=read_cases,
     asks=lambda spec: Asks(judges_of(spec)),
     run=run,
     row=find_row,

@@ -33,8 +33,6 @@ from textevolve.studies.cells import estimate, finite
 def summary_sentence(summary: AgreementSummary) -> str:
     """The most accurate judge, beside what answers that read nothing would score."""
     items = wording.count(summary.items, "item")
-    if not summary.labelled:
-        return f"None of the {items} has labels, so it cannot be told who is right."
     known = [judge for judge in summary.judges if not math.isnan(judge.accuracy.value)]
     if not known:
         return f"No judge has a whole verdict on any of the {items} with labels."
@@ -71,10 +69,6 @@ def summary_facts(
 ) -> dict[str, str]:
     """What there is to say about the items, and about what is missing."""
     items = f"{wording.count(summary.items, 'item')} on {wording.count(summary.groups, 'question')}"
-    if not summary.labelled:
-        items += "; none has labels, so it cannot be told who is right"
-    elif summary.labelled < summary.items:
-        items += f"; {summary.labelled:,} with labels"
     facts = {"Items": items}
     for judge in summary.judges:
         reasons = [
@@ -96,17 +90,16 @@ def draw_agreement(
     once: AgreementSummary | None,
 ) -> Iterator[Block]:
     """Everything that was found; `once`: the figures of the first samples, beside those of all."""
-    if summary.labelled:
-        yield _draw_accuracy(summary)
-        chart = [(j.name, accuracy_of(j)) for j in summary.judges]
-        yield IntervalChart("Accuracy, with its 95 % interval", chart, format="percent")
+    yield _draw_accuracy(summary)
+    chart = [(j.name, accuracy_of(j)) for j in summary.judges]
+    yield IntervalChart("Accuracy, with its 95 % interval", chart, format="percent")
     yield from _draw_calibration(items, summary)
     if any(judge.position for judge in summary.judges):
         yield _draw_position(summary)
     yield _draw_spent(summary, samples, once)
     if summary.comparisons:
         yield _draw_comparisons(summary)
-    yield from _draw_disagreements(items, verdicts, summary)
+    yield from _draw_disagreements(items, verdicts)
 
 
 def _draw_accuracy(summary: AgreementSummary) -> Table:
@@ -139,10 +132,9 @@ def _draw_calibration(items: Sequence[Item], summary: AgreementSummary) -> Itera
 
 
 def _draw_position(summary: AgreementSummary) -> Table:
-    alone = [Column("one order alone", "percent", 1)] if summary.labelled else []
     columns = (
         Column("judge"),
-        *alone,
+        Column("one order alone", "percent", 1),
         Column("same winner", "percent", 1),
         Column("to first", "count"),
         Column("to last", "count"),
@@ -152,7 +144,7 @@ def _draw_position(summary: AgreementSummary) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for judge in summary.judges:
         found = judge.position
-        shown: list[Cell] = [judge.name, *([finite(judge.single.value)] if alone else [])]
+        shown: list[Cell] = [judge.name, finite(judge.single.value)]
         if found is None:
             rows.append((*shown, *[None] * 5))
             continue
@@ -200,21 +192,19 @@ def _draw_spent(
 
 
 def _draw_comparisons(summary: AgreementSummary) -> Table:
-    columns = [Column("judges"), Column("same choice", "percent", 1)]
-    notes = ["Same choice: both choose the same winner."]
-    if summary.labelled:
-        columns += [
-            Column("difference", "percent", 1),
-            Column("p", "p_value"),
-            Column("items needed", "count"),
-        ]
-        notes.append(
-            "Difference: of the accuracies, in points of 100. p: of sign flips by question,"
-            " corrected for the number of pairs (Holm). Items needed: to find a difference of this"
-            " size with a power of 80 % at 5 %."
-        )
-    rows = [_compare(pair)[: len(columns)] for pair in summary.comparisons]
-    return Table("Between judges", columns, rows, note=" ".join(notes))
+    columns = (
+        Column("judges"),
+        Column("same choice", "percent", 1),
+        Column("difference", "percent", 1),
+        Column("p", "p_value"),
+        Column("items needed", "count"),
+    )
+    note = (
+        "Same choice: both choose the same winner. Difference: of the accuracies, in points of 100."
+        " p: of sign flips by question, corrected for the number of pairs (Holm). Items needed: to"
+        " find a difference of this size with a power of 80 % at 5 %."
+    )
+    return Table("Between judges", columns, list(map(_compare, summary.comparisons)), note=note)
 
 
 def _compare(pair: JudgeComparison) -> tuple[Cell, ...]:
@@ -227,23 +217,19 @@ def _compare(pair: JudgeComparison) -> tuple[Cell, ...]:
     )
 
 
-def _draw_disagreements(
-    items: Sequence[Item], verdicts: Sequence[Verdict], summary: AgreementSummary
-) -> Iterator[Matrix]:
-    """The items that a judge and people see differently (without labels: that a judge sees
-    differently in the two orders), those with the least credit first."""
-    outcomes, labelled = gather_outcomes(items, verdicts), summary.labelled > 0
+def _draw_disagreements(items: Sequence[Item], verdicts: Sequence[Verdict]) -> Iterator[Matrix]:
+    """The items that a judge and people see differently, those with the least credit first."""
+    outcomes = gather_outcomes(items, verdicts)
     failures = {(v.item, v.judge): v.failure.reason for v in verdicts if v.failure}
     disputed: list[tuple[float, Item]] = []
     for item in items:
         of_item = [of[item.id] for of in outcomes.values()]
-        if any(_is_disputed(outcome, labelled=labelled) for outcome in of_item):
+        if any(outcome.credit < 1 - TIE for outcome in of_item):
             disputed.append((mean_present([outcome.credit for outcome in of_item]), item))
     disputed.sort(key=lambda pair: pair[0])
     if not disputed:
         return
-    what = "not as people say" if labelled else "not the same in both orders"
-    title = f"{wording.count(len(disputed), 'item')} on which a judge chooses {what}"
+    title = f"{wording.count(len(disputed), 'item')} on which a judge chooses not as people say"
     yield Matrix(title, list(outcomes), (_row(i, outcomes, failures) for _, i in disputed))
 
 
@@ -259,25 +245,15 @@ def _row(
         chosen = "" if outcome.winner is None else _chose(outcome.winner)
         scores = {"credit": finite(outcome.credit)}
         entries.append(Entry(chosen, scores, failure="" if chosen else missing, facts=turns))
-    people = _chose(_winner(item)) if item.labelled else ""
+    people = _chose(winner_of(item.human))
     facts = {"subset": item.subset} if item.subset else {}
     texts = [(wording.letter(place), text) for place, text in enumerate(item.candidates)]
     details = [Texts("", [("Input", item.input), *texts])]
     return MatrixRow(item.id, item.input, entries, people, facts, details)
 
 
-def _is_disputed(outcome: ItemOutcome, *, labelled: bool) -> bool:
-    return outcome.credit < 1 - TIE if labelled else outcome.flipped
-
-
-def _winner(item: Item) -> int | None:
-    return winner_of(item.human) if item.labelled else None
-
-
-def _chose(winner: int | None) -> str:
+def _chose(winner: int) -> str:
     """A winner as a letter; below 0 it is a tie."""
-    if winner is None:
-        return wording.DASH
     return "tie" if winner < 0 else wording.letter(winner)
 
 

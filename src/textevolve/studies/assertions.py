@@ -13,7 +13,7 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from textevolve.debate.context import prompts_version as debate_prompts
 from textevolve.engine.local import stream
@@ -23,9 +23,7 @@ from textevolve.judge_specs import check_absolute, with_model
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.report import wording
 from textevolve.report.blocks import Entry, Matrix, MatrixRow, Report, Texts
-from textevolve.spec import explain, option
 from textevolve.studies.aggregates import Aggregates, say_mean
-from textevolve.studies.case_rows import read_cases
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
 
@@ -33,19 +31,10 @@ from textevolve.wiring import Workbench
 class AssertionsSpec(StudySpec):
     """Judge texts one by one, each by a judge of its own and against a score of its own.
 
-    A test session makes such runs by itself. In a file each case has one candidate, and under
-    parameters the judge, and min_score or rubric.
+    A test session makes such runs by itself.
     """
 
     kind: ClassVar[str] = "assertions"
-
-    cases: str = option(
-        "",
-        "A file of cases, each with one candidate and its judge: .jsonl, .json, .csv or .parquet.",
-        argument=True,
-        identity=False,
-        reads=True,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +42,14 @@ class Demand:
     """How a text is to be judged, and what is asked of it.
 
     `model` is for a judge that names none; empty: the run's. `min_score` in [0, 1]; None: the judge
-    says itself what passes. `asserted`: False where the score was only asked for. `position`: the
-    place in the session. `given`: what an evaluator of the user's own said, whose answers no
-    journal has.
+    says itself what passes. `position`: the place in the session. `given`: what an
+    evaluator of the user's own said, whose answers no journal has.
     """
 
     judge: str
     model: str = ""
     rubric: str = ""
     min_score: float | None = None
-    asserted: bool = True
     position: int = 0
     given: EvaluationResult | None = None
 
@@ -85,11 +72,6 @@ class Assertion:
         return self.result.passed if least is None else self.result.score >= least
 
     @property
-    def counted(self) -> bool | None:
-        """Whether it passed, where that was asserted."""
-        return self.passed if self.demand.asserted else None
-
-    @property
     def score(self) -> float | None:
         return None if isinstance(self.result, Failure) else self.result.score
 
@@ -97,8 +79,6 @@ class Assertion:
     def verdict(self) -> str:
         if self.passed is None:
             return "not judged"
-        if not self.demand.asserted:
-            return "judged"
         return "passed" if self.passed else "failed"
 
     @property
@@ -122,21 +102,8 @@ async def judge_case(case: Case, demand: Demand, bench: Workbench) -> Assertion:
 
 
 _DEMAND = TypeAdapter(Demand)
-VERDICTS = ("not judged", "failed", "passed", "judged")
+VERDICTS = ("not judged", "failed", "passed")
 """Those first that somebody has to look at."""
-
-
-def read_demand(case: Case) -> Demand:
-    """
-    Raises:
-        InputError: the case's parameters say no judge, or it has several candidates.
-    """
-    if len(case.candidates) != 1:
-        raise InputError(f"case {case.id}: an assertion is about one candidate")
-    try:
-        return _DEMAND.validate_python(dict(case.parameters))
-    except ValidationError as error:
-        raise InputError(f"case {case.id}: parameters: {explain(error)}") from None
 
 
 def write_demand(demand: Demand) -> dict[str, Any]:
@@ -144,12 +111,12 @@ def write_demand(demand: Demand) -> dict[str, Any]:
     return _DEMAND.dump_python(demand, mode="json", exclude_defaults=True)
 
 
-def read_given(spec: AssertionsSpec) -> Iterator[Case]:
-    if not spec.cases:
-        raise InputError("no assertions: name a file of cases, or make them in tests with pytest")
-    for number, case in enumerate(read_cases(spec.cases)):
-        demand = replace(read_demand(case), position=number)
-        yield replace(case, parameters=write_demand(demand))
+def read_cases(_spec: AssertionsSpec) -> list[Case]:
+    """
+    Raises:
+        InputError: always: the cases of such a run come one by one, out of tests.
+    """
+    raise InputError("assertions are made in tests with pytest: see textevolve.testing")
 
 
 def ask(_spec: AssertionsSpec) -> Asks:
@@ -161,7 +128,7 @@ async def run(
     _spec: AssertionsSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[Assertion]:
     async def work(case: Case) -> Assertion:
-        demand = read_demand(case)
+        demand = _DEMAND.validate_python(dict(case.parameters))
         try:
             return await judge_case(case, demand, bench)
         except FatalModelError:
@@ -177,7 +144,7 @@ async def run(
 def find_row(one: Assertion) -> Row:
     id, place = one.case.id, one.demand.position
     status = one.result.kind if isinstance(one.result, Failure) else "scored"
-    return Row(id, place, id, one.score, status, one.reason, passed=one.counted)
+    return Row(id, place, id, one.score, status, one.reason, passed=one.passed)
 
 
 @dataclass
@@ -191,13 +158,9 @@ class Assertions:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many there are by verdict; those that are only `judged` assert nothing."""
+        """How many there are by verdict."""
         verdicts = [one.verdict for one in self.made]
         return {name: verdicts.count(name) for name in VERDICTS}
-
-    @property
-    def asserted(self) -> int:
-        return sum(one.demand.asserted for one in self.made)
 
 
 def summarise(_spec: AssertionsSpec, records: Iterable[Assertion]) -> Assertions:
@@ -213,11 +176,10 @@ def describe_counts(summary: Assertions) -> str:
     """In one line: how many there are, how they ended, the mean score."""
     counts = summary.counts
     parts = {
-        wording.count(summary.asserted, "assertion"): summary.asserted,
+        wording.count(len(summary.made), "assertion"): len(summary.made),
         f"{counts['passed']:,} passed": counts["passed"],
         f"{counts['failed']:,} failed": counts["failed"],
         f"{counts['not judged']:,} could not be judged": counts["not judged"],
-        f"{wording.count(counts['judged'], 'text')} only judged": counts["judged"],
         say_mean(summary.figures.mean): summary.figures.mean.value is not None,
     }
     return ", ".join(part for part, shown in parts.items() if shown) or "no assertions"
@@ -244,7 +206,7 @@ def make_row(one: Assertion) -> MatrixRow:
     entry = Entry(
         case.candidates[0],
         {"score": one.score} if scored else {},
-        one.counted,
+        one.passed,
         {demand.judge: one.reason} if scored and one.reason else {},
         "" if scored else one.reason,
         {"used": _describe_usage(one.usage)},
@@ -266,7 +228,7 @@ def make_row(one: Assertion) -> MatrixRow:
 
 def data(_spec: AssertionsSpec, summary: Assertions) -> Mapping[str, Any]:
     return {
-        "assertions": summary.asserted,
+        "assertions": len(summary.made),
         **{name.replace(" ", "_"): number for name, number in summary.counts.items()},
         "mean": summary.figures.mean,
         "pass_rate": summary.figures.pass_rate,
@@ -299,7 +261,7 @@ encode, decode = json_codec(Assertion)
 
 STUDY = Study(
     spec=AssertionsSpec,
-    cases=read_given,
+    cases=read_cases,
     asks=ask,
     run=run,
     row=find_row,

@@ -99,7 +99,7 @@ def name_judge(spec: OneProfileSpec, kind: str, *more: str) -> str:
     return "+".join([named, *spec.judge_option, *more])
 
 
-def read_cases(spec: LabelledItemsSpec, *, unlabelled: bool = False) -> Iterator[Case]:
+def read_cases(spec: LabelledItemsSpec) -> Iterator[Case]:
     if not spec.items:
         raise InputError("items are missing: name the files that hold them")
     items = read_items(
@@ -107,7 +107,6 @@ def read_cases(spec: LabelledItemsSpec, *, unlabelled: bool = False) -> Iterator
         spec.format,
         half=spec.half,
         limit=spec.limit,
-        unlabelled=unlabelled,
         renamed=spec.map,
     )
     yield from map(as_case, items)

@@ -1,13 +1,13 @@
-"""Assertions on texts, for tests that pytest runs: `assert_text`, `assert_texts`, `judge_text`.
+"""Assertions on texts, for tests that pytest runs: `assert_text` and `assert_texts`.
 
     from textevolve.testing import assert_text
 
     def test_tides():
         assert_text("Why are there tides?", answer("Why are there tides?"), min_score=0.7)
 
-Each is there as a fixture of its name, too, and with an `a` before it (`aassert_text`) for async
-tests. The plugin of pytest, `textevolve.testing.plugin`, is found by its entry point. The names
-below are loaded when they are first used, and nothing heavy before a text is judged.
+Each is there with an `a` before it (`aassert_text`) for async tests. The plugin of pytest,
+`textevolve.testing.plugin`, is found by its entry point. The names below are loaded when they are
+first used, and nothing heavy before a text is judged.
 """
 
 from __future__ import annotations
@@ -19,19 +19,15 @@ if TYPE_CHECKING:
     from textevolve.testing.assertions import (
         aassert_text,
         aassert_texts,
-        ajudge_text,
         assert_text,
         assert_texts,
-        judge_text,
     )
 
 __all__ = [
     "aassert_text",
     "aassert_texts",
-    "ajudge_text",
     "assert_text",
     "assert_texts",
-    "judge_text",
 ]
 
 

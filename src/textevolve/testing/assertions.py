@@ -27,31 +27,6 @@ NAMES = (*("input", "output", "judge", "min_score", "rubric", "reference", "cont
 __tracebackhide__ = True  # pytest shows no frames of this file
 
 
-async def ajudge_text(
-    input: str,
-    output: str,
-    *,
-    judge: JudgeLike = None,
-    rubric: str = "",
-    reference: str | None = None,
-    context: str | None = None,
-    model: str | None = None,
-) -> EvaluationResult:
-    """Judge an output: its score in [0, 1], the feedback, whether the judge lets it pass.
-
-    `judge`: its name, such as "probe+rules", or an evaluator or function of your own; None: that of
-    the session. `rubric`: what to judge by, a text or @FILE. `reference`: an answer to compare
-    with. `context`: the texts that the output must keep to, for judges of faithfulness. `model`:
-    whom the judge asks.
-
-    Raises:
-        UnjudgedError: no score came. InputError: a text or the judge cannot be used.
-    """
-    texts = {"reference": reference, "context": context, "rubric": rubric}
-    demand = {"input": input, "output": output, "judge": judge, "model": model, **texts}
-    return (await _judge([demand], asserted=False))[0]
-
-
 async def aassert_text(
     input: str,
     output: str,
@@ -63,8 +38,13 @@ async def aassert_text(
     context: str | None = None,
     model: str | None = None,
 ) -> EvaluationResult:
-    """Assert that an output is good enough: its score is `min_score` or more. Where there is none
-    for the session either, the judge says what passes. See `judge_text`.
+    """Assert that an output is good enough, and return its score in [0, 1] with the feedback.
+
+    `judge`: its name, such as "probe+rules", or an evaluator or function of your own; None: that of
+    the session. `min_score`: from which score it passes; None: that of the session, or else the
+    judge says what passes; 0 lets every score pass. `rubric`: what to judge by, a text or @FILE.
+    `reference`: an answer to compare with. `context`: the texts that the output must keep to, for
+    judges of faithfulness. `model`: whom the judge asks.
 
     Raises:
         AssertionError: it is not; shows output, score and what the judge said.
@@ -106,7 +86,6 @@ def _waiting(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     return wait
 
 
-judge_text = _waiting(ajudge_text)
 assert_text = _waiting(aassert_text)
 assert_texts = _waiting(aassert_texts)
 
@@ -123,17 +102,17 @@ def _read_text(text: TextLike, number: int) -> Mapping[str, Any]:
     return text
 
 
-async def _judge(texts: list[dict[str, Any]], *, asserted: bool = True) -> list[EvaluationResult]:
+async def _judge(texts: list[dict[str, Any]]) -> list[EvaluationResult]:
     """The results, where all texts have one and are good enough."""
     session = find_session()
     run = session.open()
     try:
-        demands = [_demand(session, text, asserted) for text in texts]
+        demands = [_demand(session, text) for text in texts]
         assertions = await run.judge(demands)
     except Exception as error:  # noqa: BLE001  a judge of the test's own may raise anything
         raise _hide_frames(error) from error.__cause__
     results = [one.result for one in assertions if isinstance(one.result, EvaluationResult)]
-    failed = any(one.demand.asserted and one.passed is False for one in assertions)
+    failed = any(one.passed is False for one in assertions)
     if not failed and len(results) == len(assertions):
         return results
     from textevolve.testing.messages import describe_failures
@@ -142,9 +121,7 @@ async def _judge(texts: list[dict[str, Any]], *, asserted: bool = True) -> list[
     raise AssertionError(message) if failed else UnjudgedError(message)
 
 
-def _demand(
-    session: JudgingSession, text: Mapping[str, Any], asserted: bool
-) -> tuple[Case, Demand]:
+def _demand(session: JudgingSession, text: Mapping[str, Any]) -> tuple[Case, Demand]:
     """The case that a text is, and what is demanded of it."""
     name, place = session.name_next()
     given = text.get("reference"), text.get("context")
@@ -159,8 +136,7 @@ def _demand(
         case,
         model=text.get("model") or "",
         rubric=read_argument(rubric) if rubric else "",
-        min_score=session.options.min_score if least is None and asserted else least,
-        asserted=asserted,
+        min_score=session.options.min_score if least is None else least,
         position=place,
     )
     return case, demand

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from textevolve.cli.results import write_outputs
 from textevolve.report import wording
 from textevolve.store.repository import open_store
 from textevolve.studies.assertions import STUDY, Assertion, AssertionsSpec, describe_counts
@@ -18,21 +17,19 @@ INPUT, OUTPUT = 200, 600
 """Characters of each that are shown."""
 
 
-def end_session(session: JudgingSession, reports: Sequence[str]) -> list[str]:
-    """Finish the run of a session that has ended in all its processes, and write the reports;
-    return the lines that are printed about it.
+def end_session(session: JudgingSession) -> list[str]:
+    """Finish the run of a session that has ended in all its processes; return the lines that are
+    printed about it.
 
     Raises:
-        StoreError: the run cannot be read. InputError: a report cannot be written.
+        StoreError: the run cannot be read.
     """
     with open_store(session.read_settings().store) as store:
         if not store.count_records(session.run_id).get("skipped"):
             store.finish_run(session.run_id, "finished")
         run = store.get_run(session.run_id)
-        records = read_records(store, run)
         totals = store.run_totals(run.id)
-        write_outputs(STUDY, store, run, records, reports)
-        counts = describe_counts(STUDY.summarise(AssertionsSpec(), records()))
+        counts = describe_counts(STUDY.summarise(AssertionsSpec(), read_records(store, run)()))
     asked = totals.spent.calls + totals.failed
     return [
         counts,

@@ -14,11 +14,8 @@ from typing import Any
 
 import pytest
 
-from textevolve import testing
 from textevolve.errors import TextEvolveError
 from textevolve.testing.session import JudgingSession, SessionOptions, find_session, sessions
-
-ENDINGS = (".html", ".md", ".json", ".jsonl", ".csv", ".parquet")
 
 OPTIONS = {
     "judge": "The judge of texts where a test names none, such as probe+rules.",
@@ -39,13 +36,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         group.addoption(f"--textevolve-{name}", metavar=name.split("-")[-1].upper(), help=help)
         parser.addini(f"textevolve_{name.replace('-', '_')}", help, default=None)
     group.addoption(
-        "--textevolve-report",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help=f"Write what was judged to this file: {', '.join(ENDINGS)}. Repeatable.",
-    )
-    group.addoption(
         "--textevolve-no-network",
         action="store_true",
         help="Answer from the journal alone: what it does not know could not be judged.",
@@ -56,11 +46,6 @@ def pytest_configure(config: pytest.Config) -> None:
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     key = str(worker["testrunuid"]) if worker else os.urandom(16).hex()
     options = _read_options(config, int(worker["workercount"]) if worker else 1)
-    for path in _reports(config):
-        if path.suffix.lower() not in ENDINGS:
-            raise pytest.UsageError(f"--textevolve-report: {path} must end in {', '.join(ENDINGS)}")
-        if path.is_dir() or not os.access(path.parent, os.W_OK):
-            raise pytest.UsageError(f"--textevolve-report: {path} cannot be written")
     config.stash[_SESSION] = JudgingSession(key, options)
     sessions.append(config.stash[_SESSION])
 
@@ -103,11 +88,6 @@ def _read_number(name: str, text: str | None, most: float) -> float | None:
     return value
 
 
-def _reports(config: pytest.Config) -> list[Path]:
-    named: list[str] = config.getoption("--textevolve-report") or []
-    return [Path(config.invocation_params.dir, name) for name in named]
-
-
 def pytest_collection_finish(session: pytest.Session) -> None:
     places = {item.nodeid: place for place, item in enumerate(session.items)}
     session.config.stash[_PLACES] = places
@@ -134,24 +114,20 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Close the session's run and write its reports; whether that went wrong is told by the exit
-    status, too."""
+    """Close the session's run; whether that went wrong is told by the exit status, too."""
     judging, config = session.config.stash[_SESSION], session.config
     judging.close()
     if hasattr(config, "workerinput"):
         return
-    reports = [str(path) for path in _reports(config)]
-    lines = [f"{name}: not written, for no text was judged" for name in reports]
     if judging.find_run():
         from textevolve.testing.messages import end_session
 
         try:
-            lines = end_session(judging, reports)
+            config.stash[_SUMMARY] = end_session(judging)
         except TextEvolveError as error:
-            lines = [f"error: {error}"]
+            config.stash[_SUMMARY] = [f"error: {error}"]
             if session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
-    config.stash[_SUMMARY] = lines
 
 
 def pytest_terminal_summary(
@@ -162,14 +138,3 @@ def pytest_terminal_summary(
         terminalreporter.write_sep("=", "texts judged (textevolve)")
     for line in lines:
         terminalreporter.write_line(line, red=line.startswith("error: "))
-
-
-def _make_fixture(name: str) -> Any:
-    def function() -> Any:
-        return getattr(testing, name)
-
-    function.__doc__ = f"The function `textevolve.testing.{name}`."
-    return pytest.fixture(scope="session", name=name)(function)
-
-
-globals().update({f"_{name}": _make_fixture(name) for name in testing.__all__})
