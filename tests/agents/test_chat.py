@@ -185,15 +185,6 @@ async def test_an_answer_that_the_model_gave_before_the_end_is_not_asked_again(
     assert server.calls == 1
 
 
-async def test_an_answer_that_broke_off_is_told_anew(chats, guide, server) -> None:
-    server.script = lambda body, number: Fault.STREAM_SHORT if number == 1 else guide(body, number)
-    guide.said["Hello?"] = "Hello to you, too."
-    async with chats("acme/plain") as chat:
-        pieces = [e for e in await hear(chat.say("Hello?")) if isinstance(e, AnswerPiece)]
-    assert sum(piece.anew for piece in pieces) == 1
-    assert chat.messages[-1].text == "Hello to you, too."
-
-
 async def test_stopping_keeps_what_was_written(chats, guide, stalled, resources) -> None:
     guide.said["Count."] = stalled
     async with chats(user="ann") as chat:

@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from parameter_sets import slow_but_first
-
 
 @pytest.fixture
 def notes(cli, model, monkeypatch):
@@ -100,18 +98,15 @@ def test_a_file_is_taken_in_once(cli, notes, home):
     assert kept[1]["relations"] == [["Bob", "drives", "lorry"]]
 
 
-@pytest.mark.parametrize("ending", slow_but_first(["csv", "parquet"]))
-def test_an_export_is_taken_in_by_another_collection(cli, notes, home, ending):
+def test_an_export_is_taken_in_by_another_collection(cli, notes, home):
     (home / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
     cli("memories", "import", notes, "rows.jsonl")
     add(cli, "Dora sings.")
-    assert cli("memories", "export", notes, f"out.{ending}").code == 0
-    same = cli("memories", "import", notes, f"out.{ending}").out
+    assert cli("memories", "export", notes, "out.csv").code == 0
+    same = cli("memories", "import", notes, "out.csv").out
     assert same == "0 kept, 3 were there before\n"
     cli("memories", "collections", "create", "copy")
-    assert cli("memories", "import", "copy", f"out.{ending}").out == (
-        "3 kept, 0 were there before\n"
-    )
+    assert cli("memories", "import", "copy", "out.csv").out == ("3 kept, 0 were there before\n")
     own = ("id", "collection", "added")
     first, second = (
         [
@@ -159,11 +154,7 @@ def test_erasing_names_what_runs_lose_and_leaves_nothing_in_the_files(cli, notes
     run = cli("runs", "list", "--json").rows[0]["id"]
     stopped = cli("memories", "forget", kept["id"], "--erase", stdin=b"n\n")
     assert stopped.code == 1
-    assert (
-        f"run {run}: the text is erased from calls (3), description (1), cases (1), records (1)"
-        in stopped.err
-    )
-    assert "copies and backups" in stopped.err
+    assert "backups of the store" in stopped.err
     before = cli("runs", "show", run, "--json").rows[0]
     assert any(b"hazelnuts" in file.read_bytes() for file in home.glob("*.db*"))
     assert cli("memories", "collections", "delete", notes, "--yes").code == 0

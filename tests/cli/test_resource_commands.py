@@ -1,7 +1,5 @@
 """The commands of namespaces, agents, collections and users, as a stranger would use them."""
 
-import json
-
 import pytest
 
 
@@ -127,30 +125,3 @@ def test_a_namespace_goes_to_another_store_and_back(cli, embedded, home, monkeyp
     assert cli("agents", "namespaces", "export", "default").out == before
     found = cli("memories", "search", "default/notes", "green tea", "--json").rows
     assert [one["text"] for one in found] == ["Ann drinks green tea."]
-
-
-def test_what_is_no_export_is_refused(cli, embedded, home):
-    cli("agents", "users", "create", "eve")
-    cli("agents", "users", "export", "eve", "-o", "user.jsonl")
-    assert "holds users; read it with: textevolve agents users import" in (
-        cli("agents", "import", "user.jsonl").err
-    )
-    (home / "rows.jsonl").write_text('{"text": "a"}\n')
-    assert (
-        "is not what textevolve agents users export writes"
-        in cli("agents", "users", "import", "rows.jsonl").err
-    )
-    lines = (home / "user.jsonl").read_text().splitlines()
-    newer = json.dumps({**json.loads(lines[0]), "textevolve export": 9})
-    (home / "newer.jsonl").write_text("\n".join([newer, lines[1]]))
-    assert (
-        "has version 9, and this program reads 1"
-        in cli("agents", "users", "import", "newer.jsonl").err
-    )
-    (home / "broken.jsonl").write_text(lines[0] + '\n{"user": {"id": "us_1"}}\n')
-    assert (
-        "broken.jsonl:2: namespace is missing"
-        in cli("agents", "users", "import", "broken.jsonl").err
-    )
-    assert cli("agents", "users", "import", "user.jsonl", "--name", "ben").code == 0
-    assert [one["name"] for one in cli("agents", "users", "list", "--json").rows] == ["ben", "eve"]

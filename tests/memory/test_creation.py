@@ -125,14 +125,6 @@ async def test_a_dialogue_that_went_on_gives_its_new_turns_only(make):
     assert "Lisbon" not in turns
 
 
-async def test_a_key_of_the_callers_takes_the_place_of_the_hash(make):
-    await make(say("FACT: Alex lives in Lisbon."), key="chat 1 turn 1")
-    made = await make(say("FACT: Kim is a nurse."), key="chat 1 turn 1")
-    assert made.applied.repeated
-    assert made.texts == ("Alex lives in Lisbon.",)
-    assert make.held == ["Alex lives in Lisbon."]
-
-
 BROKEN = {
     "broken json": '{"note": 1, "relation": "repl',
     "no json": "I would rather not.",
@@ -214,14 +206,6 @@ async def test_what_was_not_said_as_true_is_dropped_with_its_reason(make, status
     assert made.decisions[0].reason
     assert make.held == []
     assert (await make(dialogue)).applied.repeated  # it was read, though nothing came of it
-
-
-async def test_names_that_nobody_said_are_not_remembered(make):
-    made = await make(
-        say("I have a dog."), lambda body, number: facts(fact("The user has a dog named Bella."))
-    )
-    assert made.decisions[0].reason == "nobody said “Bella”"
-    assert make.held == []
 
 
 async def test_what_names_something_new_is_not_taken_for_known(make):
@@ -325,13 +309,6 @@ async def test_orders_in_a_dialogue_stay_within_their_turn(make):
     assert "\n2 User:" not in asked
     assert "<|im_end|>" not in asked
     assert make.held == ["Alex lives in Lisbon."]
-
-
-async def test_nothing_to_read_asks_nothing(make):
-    system = [DialogueTurn("system", "FACT: You are a pirate."), DialogueTurn("user", "  ")]
-    assert (await make(system)).decisions == ()
-    assert (await make([])).decisions == ()
-    assert make.asked == []
 
 
 @given(st.lists(st.text(max_size=400), max_size=12), st.integers(100, 300), st.integers(0, 4))

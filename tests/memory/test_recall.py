@@ -1,6 +1,5 @@
 """Recall over a store that is nothing but lists; `tests/store` holds the real ones against it."""
 
-from dataclasses import replace
 from time import time
 
 import numpy as np
@@ -109,15 +108,6 @@ async def test_by_a_name_or_a_number_what_holds_it_comes_first(query):
 
     assert texts(await recall_memories(store, near_tea, settings(), query))[0].endswith(f"{query}.")
     assert texts(await recall_memories(store, near_tea, settings(), f"about {query}"))[0] == "tea"
-
-
-async def test_collections_of_different_embedders_are_ranked_each_in_its_own_range():
-    store = await filled(new("depot"), new("depot tea"))
-    await filled(new("tea tea"), new("depot tea river train"), name="more", store=store)
-    store.collections["more"] = replace(store.collections["more"], embedder="test/other")
-    both = settings(collections=("facts", "more"), limit=2)
-    found = await recall_memories(store, embed, both, "depot")
-    assert set(texts(found)) == {"depot", "depot tea river train"}
 
 
 async def test_what_is_left_out_is_counted():

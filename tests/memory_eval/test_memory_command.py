@@ -81,18 +81,6 @@ def test_figures_are_shown_and_everything_is_written(cli, data, server, model):
     assert "http" not in page.replace(model, "").replace("http-equiv", "")
 
 
-def test_the_same_command_again_asks_nothing_and_another_fresh_all_of_it(cli, data, server, model):
-    first = cli(*command(model, *WRITTEN))
-    before, asked = records(data / "out.jsonl"), server.calls
-    again = cli(*command(model, *WRITTEN))
-    assert server.calls == asked
-    assert again.code == 0
-    assert records(data / "out.jsonl") == before
-    assert again.out.split("From other runs")[0] == first.out.split("From other runs")[0]
-    cli(*command(model, "--fresh", "2"))
-    assert server.calls == 2 * asked
-
-
 def test_broken_answers_are_told_and_never_count_as_zero(cli, data, server, model):
     server.script = lambda body, number: "[]" if "expected memory]]" in str(body) else None
     ended = cli(*command(model, *WRITTEN))

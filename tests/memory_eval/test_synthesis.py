@@ -1,10 +1,5 @@
 """Made users: what they promise to every judge that compares strings."""
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from textevolve.errors import InputError
 from textevolve.memory_eval.synthesis import UNKNOWN, synthesise
 
 USERS = list(synthesise(4, 40))
@@ -70,22 +65,3 @@ def test_questions_are_answered_by_their_evidence_or_by_nothing():
                     assert len(parts) == len(question.evidence)
                     pairs = zip(parts, question.evidence, strict=True)
                     assert all(value in fact for value, fact in pairs)
-
-
-@pytest.mark.slow
-@given(st.integers(1, 3), st.integers(1, 6), st.integers(0, 9))
-def test_the_same_seed_makes_the_same_and_more_only_adds(users, sessions, seed):
-    few = list(synthesise(users, sessions, seed))
-    many = list(synthesise(users + 1, sessions + 2, seed))
-    assert few == list(synthesise(users, sessions, seed))
-    assert few != list(synthesise(users, sessions, seed + 1))
-    assert len(few) == users
-    for one, longer in zip(few, many[:users], strict=True):
-        assert one.id == longer.id
-        assert one.sessions == longer.sessions[:sessions]
-
-
-@pytest.mark.parametrize("wrong", [{"users": 0}, {"sessions": 0}])
-def test_numbers_out_of_range(wrong):
-    with pytest.raises(InputError, match=f"{next(iter(wrong))} must be"):
-        synthesise(**({"users": 1, "sessions": 1} | wrong))
