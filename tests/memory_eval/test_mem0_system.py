@@ -101,7 +101,7 @@ async def main():
     said["faults"] = {}
     for name in ("refused", "cut", "lost"):
         try:
-            said["faults"][name] = await system.add([user(name)], "e")
+            said["faults"][name] = await system.add([user(name)], name)
         except TextEvolveError as error:
             said["faults"][name] = type(error).__name__, str(error)
     await system.aclose()
