@@ -90,15 +90,11 @@ def test_only_this_machine_reaches_the_server(compose):
     assert ports == ["127.0.0.1:8400:8400"]
 
 
-@pytest.mark.parametrize("path", sorted(DEPLOY.iterdir()), ids=lambda path: path.name)
-def test_no_secret_is_written_down(path):
-    for line in path.read_text().splitlines():
-        assert not SECRET.search(line.partition("#")[0]), line
-
-
-def test_the_check_for_secrets_finds_one():
+def test_no_secret_is_written_down():
     assert SECRET.search("POSTGRES_PASSWORD: hunter22")
-    assert SECRET.search("OPENAI_API_KEY=sk-123456")
+    for path in DEPLOY.iterdir():
+        for line in path.read_text().splitlines():
+            assert not SECRET.search(line.partition("#")[0]), line
 
 
 @pytest.mark.parametrize("path", slow_but_first(UNITS), ids=lambda path: path.name)
@@ -121,17 +117,6 @@ def test_commands_of_images_and_services_are_ours(compose):
         parses(compose["services"][name]["command"])
 
 
-@pytest.mark.parametrize("path", sorted(DEPLOY.glob("*.yaml")), ids=lambda path: path.name)
-def test_a_linter_finds_nothing_in_the_manifests(path):
-    yamllint = pytest.importorskip("yamllint.linter")
-    from yamllint.config import YamlLintConfig
-
-    rules = YamlLintConfig(
-        "extends: default\nrules: {line-length: disable, document-start: disable}"
-    )
-    assert [str(one) for one in yamllint.run(path.read_text(), rules)] == []
-
-
 @pytest.fixture(scope="module")
 def ray_files():
     cluster, job = (yaml.safe_load((DEPLOY / name).read_text()) for name in RAY_FILES)
@@ -142,33 +127,6 @@ def ray_pods(ray_files):
     spec = ray_files[0]["spec"]
     for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
         yield group["template"]["spec"]
-
-
-RAY_FIELDS = {
-    "RayCluster": "autoscalerOptions enableInTreeAutoscaling gcsFaultToleranceOptions"
-    " headGroupSpec managedBy rayVersion suspend workerGroupSpecs authOptions",
-    "RayJob": "activeDeadlineSeconds backoffLimit clusterSelector deletionStrategy entrypoint"
-    " entrypointNumCpus entrypointResources jobId managedBy metadata rayClusterSpec runtimeEnvYAML"
-    " shutdownAfterJobFinishes submissionMode submitterConfig submitterPodTemplate suspend"
-    " ttlSecondsAfterFinished",
-    "head": "enableIngress headService labels rayStartParams resources serviceType template",
-    "workers": "groupName idleTimeoutSeconds labels maxReplicas minReplicas numOfHosts"
-    " rayStartParams replicas resources scaleStrategy suspend template",
-}
-"""The fields that KubeRay's API v1 has, apart from those of Kubernetes itself."""
-
-
-def test_clusters_of_ray_have_no_field_that_the_operator_does_not_know(ray_files):
-    cluster, job = ray_files
-    for whole in ray_files:
-        assert whole["apiVersion"] == "ray.io/v1"
-        assert not set(whole["spec"]) - set(RAY_FIELDS[whole["kind"]].split())
-    assert not set(cluster["spec"]["headGroupSpec"]) - set(RAY_FIELDS["head"].split())
-    for group in cluster["spec"]["workerGroupSpecs"]:
-        assert not set(group) - set(RAY_FIELDS["workers"].split())
-        assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
-        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
-    assert job["spec"]["rayClusterSpec"] == cluster["spec"]
 
 
 def test_pods_of_ray_are_such_as_kubernetes_takes(ray_files):

@@ -76,16 +76,6 @@ def test_a_study_is_shown_and_written_as_one_of_this_machine(there, cli, cases, 
     assert "<html" in outputs[2].read_text()
 
 
-def test_json_of_records_and_of_a_summary(there, cases, model):
-    found = there("evaluate", cases, *SAME, "-m", model, "--json")
-    assert found.code == 0
-    assert len(found.rows) == 4
-    again = there("evaluate", cases, *SAME, "-m", model, "--json")
-    assert sorted(map(str, again.rows)) == sorted(map(str, found.rows))
-    summed = there("evaluate", cases, *SAME, "-m", model, "--json", "-o", "sum.json")
-    assert summed.code == 0
-
-
 def test_gates_fail_a_build(there, cases, model):
     held = there("evaluate", cases, *SAME, "-m", model, "--min-mean", "0")
     assert (held.code, "gate holds" in held.err) == (0, True)
@@ -124,13 +114,6 @@ def test_runs_of_the_server_are_shown_and_exported(there, cases, home, model):
     assert (gone.code, "no run 'nobody'" in gone.err) == (2, True)
     refused = there("evaluate", cases, "-m", model, "--dry-run")
     assert (refused.code, "--server none" in refused.err) == (2, True)
-
-
-def test_a_study_that_a_file_describes(there, home, cases, model):
-    (home / "study.yaml").write_text(
-        f"kind: evaluate\ncases: [{cases}]\nmodel: {model}\nrounds: 1\n"
-    )
-    assert there("run", "study.yaml").code == 0
 
 
 def test_limits_leave_a_run_that_can_be_gone_on_with(there, cases, model):

@@ -222,9 +222,7 @@ def test_they_stand_in_a_browser(serve, world, page, check_page):
     for path in (
         "/agents",
         "/agents/acme/guide",
-        "/memories/acme/chats",
         "/memories/acme/chats?q=sea",
-        f"/memories/acme/chats/{world.new}",
     ):
         page.goto(url + path)
         page.wait_for_load_state("networkidle")

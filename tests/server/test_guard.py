@@ -124,7 +124,7 @@ def test_all_bodies_together_have_bounds(monkeypatch):
     assert held.held == 0
 
 
-@pytest.mark.parametrize("start", [b"", b"GET / HT", b"GET /health HTTP/1.1\r\nX-Slow: "])
+@pytest.mark.parametrize("start", [b"", b"GET /health HTTP/1.1\r\nX-Slow: "])
 def test_who_does_not_say_what_they_ask_is_let_go(serve, monkeypatch, start):
     monkeypatch.setattr(listening, "HEADER_SECONDS", 0.1)
     url = serve(judge="probe")
@@ -173,12 +173,7 @@ def test_brackets_in_texts_make_nothing_deeper(value):
     assert json_depth(json.dumps(value).encode()) == depth_of(value)
 
 
-@given(st.binary(max_size=60))
-def test_the_depth_of_anything_can_be_told(body):
-    assert json_depth(body) >= 0 or body
-
-
-@pytest.mark.parametrize("part", [b'"', b'\\"', b'"\\', b"[", b'["', b'{"\\"'])
-def test_the_depth_of_a_large_body_is_soon_told(part):
+def test_the_depth_of_a_large_body_is_soon_told():
     """In time that grows with its length; else this would not end."""
-    assert json_depth(part * (2**20 // len(part))) >= 0
+    for part in (b'"', b'\\"', b'"\\', b"[", b'["', b'{"\\"'):
+        assert json_depth(part * (2**20 // len(part))) >= 0

@@ -124,22 +124,6 @@ def test_a_client_cannot_say_whose_job_it_is(jobs, ask, location):
         assert resources.read(stored_jobs.get_job, "default", "nightly").spec["sent"]["files"]
 
 
-def test_what_is_not_there_is_not_found(jobs, ask):
-    url = jobs(jobs=False)
-    other = url.replace("default", "nobody")
-    for method, path, body in (
-        ("GET", url + "/nope", None),
-        ("DELETE", url + "/nope", None),
-        ("POST", url + "/nope/run", {}),
-        ("POST", url + "/nope/pause", {}),
-        ("POST", url + "/nope/resume", {}),
-        ("GET", url + "/nope/history", None),
-        ("GET", other, None),
-        ("POST", other, {**NIGHTLY}),
-    ):
-        assert ask(path, body, method)[0] == 404, (method, path)
-
-
 def test_keys_read_and_change_the_jobs_of_their_namespaces_alone(jobs, ask, location):
     url = jobs(jobs=False)
     ask(url, NIGHTLY)

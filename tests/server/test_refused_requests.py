@@ -28,13 +28,6 @@ def test_a_name_of_another_site_is_not_answered(serve, ask, server):
         assert ask(f"{url}/v1/systemone", BODY, Host=name)[0] == 200
 
 
-def test_what_a_page_may_send_without_leave_is_refused(serve, ask, server):
-    url = serve(judge="probe")
-    status, said = ask(f"{url}/v1/chat/completions", BODY, Content_Type="text/plain")
-    assert (status, said["error"]["code"]) == (415, "unsupported_media_type")
-    assert server.calls == 0
-
-
 def test_each_api_has_errors_in_its_own_shape(serve, ask):
     url = serve("the-key", judge="probe")
     status, said = ask(f"{url}/v1/systemone", BODY)
@@ -55,49 +48,33 @@ def test_a_body_that_is_too_large_is_refused(serve, ask, server):
     assert (status, said["detail"]["error_type"]) == (413, "request_too_large")
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_a_body_that_cannot_be_used_is_told_so(serve, ask, server):
+    url = serve(judge="probe")
+    right = BODY["questions"]["right"]
+    for body in (
         b"[" * 100_000,
         b"\xff\xfe",
         b'{"model": 1}',
         {**BODY, "state": 4},
-        {**BODY, "questions": {"": BODY["questions"]["right"]}},
+        {**BODY, "questions": {"": right}},
         {**BODY, "questions": {"q": {"type": "noul"}}},
-        {**BODY, "questions": {"q": {"type": "noul", "instructions": "?", "criteria": {"yes": 1}}}},
-        {**BODY, "questions": {"q": {"type": "choice", "criteria": {"one": None}}}},
         {**BODY, "questions": {"q": {"type": "score", "criteria": ["x"] * 11}}},
+        {**BODY, "questions": {"\ud800": right}},
         {**BODY, "assets": {"a": {"type": "image"}}},
-        {**BODY, "state": " "},
-    ],
-    ids=range(11),
-)
-def test_a_body_that_cannot_be_used_is_told_so(serve, ask, server, body):
-    status, said = ask(f"{serve(judge='probe')}/v1/systemone", body)
-    assert status == 422
-    assert said["detail"][0]["loc"][0] == "body"
+    ):
+        status, said = ask(f"{url}/v1/systemone", body)
+        assert status == 422
+        assert said["detail"][0]["loc"][0] == "body"
     assert server.calls == 0
 
 
-@pytest.mark.parametrize("served", [{"judge": "probe"}, {}], ids=["judge", "model"])
-def test_json_is_nested_as_deeply_as_is_taken(serve, ask, served):
-    url = serve(**served)
+def test_json_is_nested_as_deeply_as_is_taken(serve, ask):
+    url = serve(judge="probe")
     before, after = json.dumps(BODY).split('"Four."')
-    for depth in (DEEPEST - 1, DEEPEST, 950, 5000):
+    for depth in (DEEPEST - 1, DEEPEST, 5000):
         deep = f"{before}{'[' * depth}{']' * depth}{after}"
         told = ask(f"{url}/v1/systemone", deep.encode())
         assert told[0] == (200 if depth < DEEPEST else 422)
-    flat = {**BODY, "state": [{"a": "[" * 500, "b": '\\"{'}] * 300}
-    assert ask(f"{url}/v1/systemone", flat)[0] == 200
-
-
-def test_half_a_surrogate_pair_is_refused(serve, ask):
-    url = f"{serve(judge='probe')}/v1/systemone"
-    odd = {"type": "choice", "instructions": "Which?", "criteria": {"\ud800": None, "é": None}}
-    for questions in ({"q": odd}, {"\ud800": BODY["questions"]["right"]}):
-        status, said = ask(url, {**BODY, "questions": questions})
-        assert status == 422
-        assert "surrogate" in str(said) or "unicode" in str(said)
 
 
 def test_only_what_was_named_is_served(serve, ask, server, home):
@@ -134,48 +111,42 @@ def test_an_alias_stands_for_what_is_served(serve, ask, model):
         serve(judge="prope")
 
 
-@pytest.mark.parametrize(
-    ("headers", "status", "code"),
-    [
-        ({"Content_Encoding": "gzip"}, 415, "unsupported_encoding"),
-        ({"Content_Encoding": "deflate, gzip"}, 415, "unsupported_encoding"),
-        ({"Content_Encoding": ["identity", "br"]}, 400, "invalid_request"),
-        ({"Authorization": ["Bearer a", "Bearer b"]}, 400, "invalid_request"),
-        ({"Content_Type": "text/plain"}, 415, "unsupported_media_type"),
-        ({"Content_Type": "multipart/form-data; boundary=x"}, 415, "unsupported_media_type"),
-        ({"Content_Type": "application/x-www-form-urlencoded"}, 415, "unsupported_media_type"),
-        ({"Content_Type": ""}, 415, "unsupported_media_type"),
-        ({f"X_{n}": "x" for n in range(120)}, 431, "headers_too_large"),
-        ({f"X_{n}": "x" * 4000 for n in range(10)}, 431, "headers_too_large"),
-        ({"Origin": "http://evil.example"}, 403, "forbidden_origin"),
-        ({"Origin": "null"}, 403, "forbidden_origin"),
-        ({"Origin": "http://127.0.0.1:1"}, 403, "forbidden_origin"),
-        ({"Sec_Fetch_Site": "cross-site"}, 403, "forbidden_origin"),
-        ({"Sec_Fetch_Site": "same-site"}, 403, "forbidden_origin"),
-        ({"Host": "evil.example"}, 403, "forbidden_host"),
-        ({"X_Forwarded_For": "203.0.113.9"}, 403, "forbidden_host"),
-        ({"Forwarded": "for=203.0.113.9"}, 403, "forbidden_host"),
-    ],
-    ids=range(18),
+ODD = (
+    ({"Content_Encoding": "gzip"}, 415, "unsupported_encoding"),
+    ({"Content_Encoding": ["identity", "br"]}, 400, "invalid_request"),
+    ({"Authorization": ["Bearer a", "Bearer b"]}, 400, "invalid_request"),
+    ({"Content_Type": "text/plain"}, 415, "unsupported_media_type"),
+    ({"Content_Type": "application/x-www-form-urlencoded"}, 415, "unsupported_media_type"),
+    ({"Content_Type": ""}, 415, "unsupported_media_type"),
+    ({f"X_{n}": "x" for n in range(120)}, 431, "headers_too_large"),
+    ({f"X_{n}": "x" * 4000 for n in range(10)}, 431, "headers_too_large"),
+    ({"Origin": "http://evil.example"}, 403, "forbidden_origin"),
+    ({"Origin": "null"}, 403, "forbidden_origin"),
+    ({"Sec_Fetch_Site": "cross-site"}, 403, "forbidden_origin"),
+    ({"Host": "evil.example"}, 403, "forbidden_host"),
+    ({"X_Forwarded_For": "203.0.113.9"}, 403, "forbidden_host"),
+    ({"Forwarded": "for=203.0.113.9"}, 403, "forbidden_host"),
 )
-def test_an_odd_request_is_refused(serve, headers, status, code):
+
+
+def test_an_odd_request_is_refused(serve):
     url = serve(judge="probe")
-    # The parser hangs up at too many headers, and a body that came later would reset the line.
-    body = None if status == 431 else json.dumps(BODY).encode()
-    headers = {"Content_Type": "application/json", **headers}
-    reply = fetch(f"{url}/v1/models", "POST", body, **headers)
-    assert (reply.status, reply.code) == (status, code)
+    for headers, status, code in ODD:
+        # The parser hangs up at too many headers, and a body that came later would reset the line.
+        body = None if status == 431 else json.dumps(BODY).encode()
+        headers = {"Content_Type": "application/json", **headers}
+        reply = fetch(f"{url}/v1/models", "POST", body, **headers)
+        assert (reply.status, reply.code) == (status, code), headers
+    assert fetch(f"{url}/v1/models?{'x' * 9000}").status == 414
+    asked = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec_WebSocket_Version": "13"}
+    reply = fetch(f"{url}/runs", Sec_WebSocket_Key="dGhlIHNhbXBsZSBub25jZQ==", **asked)
+    assert reply.status != 101
 
 
 def test_two_hosts_are_refused(serve):
     # Without a body: the parser hangs up at once, and a body that came later would reset the line.
     url = serve(judge="probe")
     assert fetch(f"{url}/v1/models", Host=["127.0.0.1", "evil.example"]).status == 400
-
-
-def test_a_long_address_is_refused(serve):
-    url = serve(judge="probe")
-    assert fetch(f"{url}/v1/models?{'x' * 9000}").status == 414
 
 
 def test_no_other_site_is_given_leave_to_ask(serve):
@@ -192,10 +163,3 @@ def test_files_of_the_server_are_not_static(serve):
     for path in ("../templates/layout.html", "..%2f..%2fapp.py", "%2e%2e/templates/login.html"):
         assert fetch(f"{url}/static/{path}").status == 404
     assert fetch(f"{url}/static/").status == 404
-
-
-def test_web_sockets_are_not_spoken(serve):
-    url = serve(judge="probe")
-    asked = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec_WebSocket_Version": "13"}
-    reply = fetch(f"{url}/runs", Sec_WebSocket_Key="dGhlIHNhbXBsZSBub25jZQ==", **asked)
-    assert reply.status != 101

@@ -1,7 +1,6 @@
 """The pages of runs as they come over HTTP: what is found, in which order, and that texts of others
 stay texts."""
 
-import asyncio
 import re
 import urllib.error
 import urllib.request
@@ -11,9 +10,6 @@ from run_store import add_comparison, add_run, begin_run, judge, keep
 
 from pages import HOSTILE, Outline
 from textevolve.errors import NotFoundError
-from textevolve.evaluation import Usage
-from textevolve.llm.journal import JournalEntry
-from textevolve.llm.model import Message, Request, Response, ToolCall, request_key
 from textevolve.server.access import Caller
 from textevolve.server.studies.reading import find_seen
 from textevolve.store import open_store
@@ -154,14 +150,6 @@ def test_variants_of_a_comparison_are_never_pooled(store, get):
     assert "0.80" not in text
 
 
-def test_what_a_server_asked_has_calls_and_no_rows(get):
-    page = get("/runs?kind=server")[1]
-    run = next(v for n, v in page.attributes if n == "href" and re.fullmatch(r"/runs/\d+-\w+", v))
-    assert "What it asked" in get(run)[1].text
-    assert "No calls are kept" in get(f"{run}/calls")[1].text
-    assert get(f"{run}/report")[0] == 404
-
-
 def test_texts_of_others_stay_texts(store, get):
     text = " ".join(HOSTILE).replace("\x00", "")
     one = add_run(store, 0.9, None, name=text, text=text)
@@ -207,28 +195,3 @@ def test_a_namespace_sees_its_own_runs_alone(store):
     wanted = WantedRuns(namespaces=caller.namespaces)
     found, total = store.read(find_runs, wanted, 0, 10)
     assert ([run.id for run in found], total) == ([mine], 1)
-
-
-async def test_calls_show_tools_their_results_and_what_was_thought(store, get):
-    run = begin_run(store, name="with tools", cases=1, judge="probe")
-    call = ToolCall("call_1", "search", '{"query": "<b>tides</b>"}')
-    request = Request(
-        messages=(
-            Message("user", ("Why do tides come?",)),
-            Message("assistant", (), tool_calls=(call,)),
-            Message("tool", ("The moon pulls.",), tool_call_id="call_1"),
-        ),
-        tools='[{"type": "function", "function": {"name": "search"}}]',
-    )
-    usage = Usage(1, 10, 0, 9, 0.0, reasoning_tokens=7)
-    answer = Response("", "tool_calls", usage, reasoning="Hm, the sun?", tool_calls=(call,))
-    key = request_key("m", request)
-    entry = JournalEntry(key, "m", request, answer, None, started=1.0, seconds=0.1, attempts=1)
-    await store.journal(run).append(entry)
-    store.finish_run(run, "finished")
-    page = (await asyncio.to_thread(get, f"/runs/{run}/calls"))[1]
-    assert page.text.count('search({"query": "<b>tides</b>"})') == 2
-    assert "9 completion (7 of them reasoning)" in page.text
-    assert "Reasoning before the answer" in page.text
-    assert page.text.index("Hm, the sun?") < page.text.index("Answer, as it came")
-    assert '"name": "search"' in page.text

@@ -15,7 +15,7 @@ from textevolve.store import Store
 
 schemathesis = pytest.importorskip("schemathesis")
 
-EXAMPLES = 5
+EXAMPLES = 2
 """For each path and method, and as many that break what the document says."""
 
 
@@ -54,18 +54,6 @@ def test_no_request_makes_the_server_fail(serve, home, caplog):
     assert {"/v1/systemone", "/v1/models"} <= asked
 
 
-@pytest.mark.slow
-def test_no_path_answers_without_a_key(serve):
-    url = serve(SECRET, judge="probe")
-    schema = schemathesis.openapi.from_url(
-        f"{url}/openapi.json", headers={"Authorization": f"Bearer {SECRET}"}
-    )
-    for found in schema.get_all_operations():
-        operation = found.ok()
-        if operation.path != "/health":
-            _ask_without_key(operation)
-
-
 def _ask_oddly(operation, leave):
     """By requests that keep to the document, and by such that do not."""
     for mode in schemathesis.GenerationMode:
@@ -86,16 +74,6 @@ def _name_what_is_there(case):
     for sent in (case.path_parameters, case.body):
         if isinstance(sent, dict):
             sent |= {name: value for name, value in KNOWN.items() if name in sent}
-
-
-def _ask_without_key(operation):
-    @settings(PATIENT, max_examples=3)
-    @given(case=operation.as_strategy())
-    def ask(case):
-        for sent in ({}, {"Authorization": f"Bearer {SECRET}x"}, {"Authorization": "Bearer te-"}):
-            assert case.call(headers=sent, timeout=120).status_code == 401
-
-    ask()
 
 
 def _check(answer, case):

@@ -100,30 +100,33 @@ def test_a_revoked_key_is_refused_within_a_second(serve, make_key, cli):
     assert ask(url, other).status == 200
 
 
-@pytest.mark.parametrize("scope", ["read", "run", "label", "admin"])
-def test_scopes_are_asked_for(serve, make_key, scope):
-    key = make_key("ann", "--scope", scope)
+def test_scopes_are_asked_for(serve, make_key):
+    keys = {scope: make_key(scope, "--scope", scope) for scope in ("read", "run", "label", "admin")}
     url = serve(judge="probe", keys=True)
-    runs = ask(url, key)
-    reads = fetch(f"{url}/runs", Authorization=f"Bearer {key}")
-    assert runs.status == (200 if scope in ("run", "admin") else 403)
-    assert reads.status == (200 if scope in ("read", "admin") else 403)
-    if runs.status == 403:
-        assert runs.code == "permission_denied"
+    for scope, key in keys.items():
+        runs = ask(url, key)
+        reads = fetch(f"{url}/runs", Authorization=f"Bearer {key}")
+        assert runs.status == (200 if scope in ("run", "admin") else 403)
+        assert reads.status == (200 if scope in ("read", "admin") else 403)
+        if runs.status == 403:
+            assert runs.code == "permission_denied"
 
 
-@pytest.mark.parametrize(
-    ("named", "status"),
-    [("openai/gpt-5", 201), ("groq/x", 400), ("http://10.0.0.1/v1#x", 400), ("local/~x", 400)],
-)
-def test_agents_name_only_models_that_the_operator_allows(serve, make_key, named, status):
+def test_agents_name_only_models_that_the_operator_allows(serve, make_key):
     """Else a client's agent would be answered at the cost of whoever owns the server's keys."""
     key = make_key("ann", "--scope", "admin")
     url = serve(judge="probe", keys=True, allow_model=["openai/*"])
     agents, bearer = f"{url}/v1/namespaces/mine/agents", {"Authorization": f"Bearer {key}"}
     assert fetch(f"{url}/v1/namespaces", "POST", {"name": "mine"}, **bearer).status == 201
-    spec = {"name": "guide", "persona": "You are Guide.", "model": named}
-    assert fetch(agents, "POST", spec, **bearer).status == status
+    models = (
+        ("openai/gpt-5", 201),
+        ("groq/x", 400),
+        ("http://10.0.0.1/v1#x", 400),
+        ("local/~x", 400),
+    )
+    for named, status in models:
+        spec = {"name": "guide", "persona": "You are Guide.", "model": named}
+        assert fetch(agents, "POST", spec, **bearer).status == status
 
 
 def test_the_operators_key_has_all_scopes_beside_the_others(serve, make_key):
@@ -170,17 +173,6 @@ def test_it_is_known_when_a_key_was_last_used(serve, make_key, cli):
     assert bob["used"] is None
 
 
-def test_names_and_namespaces_of_keys_are_checked(cli, make_key):
-    make_key("ann")
-    assert "there already" in cli("config", "keys", "add", "ann").err
-    assert "no namespace 'acme'" in cli("config", "keys", "add", "bob", "--namespace", "acme").err
-    assert cli("agents", "namespaces", "create", "acme").code == 0
-    make_key("bob", "--namespace", "acme")
-    assert cli("config", "keys", "revoke", "ann").code == 0
-    make_key("ann")
-    assert "did you mean 'ann'" in cli("config", "keys", "revoke", "anne").err
-
-
 def test_the_command_shows_a_key_once(cli):
     made = cli(
         "config", "keys", "add", "ann", "--scope", "read", "--scope", "label", "--expires", "30d"
@@ -207,9 +199,7 @@ def test_the_command_shows_a_key_once(cli):
     [
         (("--scope", "everything"), "scope"),
         (("--expires", "soon"), "such as 30d"),
-        (("--expires", "0d"), "such as 30d"),
         (("--namespace", "nowhere"), "no namespace 'nowhere'"),
-        (("--streams", "0"), "streams must be"),
     ],
 )
 def test_what_is_wrong_with_a_key_is_told(cli, given, told):
@@ -217,18 +207,3 @@ def test_what_is_wrong_with_a_key_is_told(cli, given, told):
     assert (ended.code, ended.out) == (2, "")
     assert told in ended.err
     assert cli("config", "keys", "list", "--json").rows == []
-
-
-def test_a_key_may_be_given_limits_and_namespaces(cli):
-    assert cli("agents", "namespaces", "create", "acme", "--tokens-per-day", "1000").code == 0
-    limits = ("--requests-per-minute", 5, "--tokens-per-minute", 1000, "--streams", 2)
-    (row,) = cli("config", "keys", "add", "bot", "--namespace", "acme", *limits, "--json").rows
-    assert row["key"].startswith("te-")
-    assert row["spec"]["namespaces"] == ["acme"]
-    assert row["spec"]["limits"] == {
-        "requests_per_minute": 5,
-        "tokens_per_minute": 1000,
-        "streams": 2,
-    }
-    (space,) = cli("agents", "namespaces", "show", "acme", "--json").rows
-    assert space["tokens_per_day"] == 1000

@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 import pytest
 from plain_http import fetch
 
-from parameter_sets import slow_but_first
 from textevolve.server import identity
 from textevolve.server.browser import csrf_token, make_cookie
 from textevolve.server.options import ServerOptions
@@ -107,15 +106,15 @@ def test_the_cookie_is_read_by_no_script_and_sent_by_no_other_site(visitor, key,
     assert "; Secure" in secure
 
 
-@pytest.mark.parametrize(
-    "where",
-    ["//evil.example", "https://evil.example", "/\\evil.example", "/\t/evil.example", "", "runs"],
-)
-def test_a_login_leads_nowhere_else(visitor, key, where):
-    assert visitor.log_in(key, where).headers["location"] == "/runs"
-    assert visitor.open(f"/login?next={where.strip()}".replace("\t", "%09")).headers[
-        "location"
-    ] in ("/runs",)
+def test_a_login_leads_nowhere_else(visitor, key):
+    for where in (
+        "//evil.example",
+        "https://evil.example",
+        "/\\evil.example",
+        "/\t/evil.example",
+        "",
+    ):
+        assert Visitor(visitor.url).log_in(key, where).headers["location"] == "/runs"
 
 
 def test_a_session_ends_when_its_key_is_revoked(visitor, key, resources):
@@ -205,15 +204,13 @@ def test_the_token_of_one_session_is_nothing_to_another(visitor, key, resources)
     assert other.send("/logout", token=visitor.token).status == 403
 
 
-@pytest.mark.parametrize(
-    "origin", slow_but_first(["", "null", "http://evil.example", "http://127.0.0.1:1"], 2)
-)
-def test_a_form_of_another_site_is_refused(visitor, key, origin):
+def test_a_form_of_another_site_is_refused(visitor, key):
     visitor.log_in(key)
     visitor.open("/runs")
     fields = [("csrf", visitor.token)]
-    headers = {"Origin": origin} if origin else {}
-    assert visitor.open("/logout", "POST", fields, **headers).status == 403
+    for origin in ("", "null", "http://evil.example", "http://127.0.0.1:1"):
+        headers = {"Origin": origin} if origin else {}
+        assert visitor.open("/logout", "POST", fields, **headers).status == 403
     crossed = {"Origin": visitor.url, "Sec_Fetch_Site": "cross-site"}
     assert visitor.open("/logout", "POST", fields, **crossed).status == 403
     assert visitor.open("/runs").status == 200
@@ -260,14 +257,6 @@ def test_pages_use_the_api_with_the_token_in_a_header(visitor, resources, server
     assert visitor.open("/v1/models", Origin="http://evil.example").status == 403
 
 
-def test_scopes_hold_in_a_session(visitor, key, server):
-    visitor.log_in(key)
-    visitor.open("/runs")
-    asked = {"X_CSRF_Token": visitor.token, "Origin": visitor.url}
-    assert visitor.open("/v1/systemone", "POST", ASKED, **asked).status == 403
-    assert server.calls == 0
-
-
 def test_browsers_are_answered_under_names_that_the_operator_has_given(serve, key):
     url = serve(judge="probe", keys=True, allow_host="Judge.example")
     port = urlsplit(url).port
@@ -294,13 +283,8 @@ def test_behind_a_proxy_with_tls_the_cookie_is_secure(serve, key):
     assert "max-age" in reply.headers["strict-transport-security"]
 
 
-@pytest.mark.parametrize("path", slow_but_first(["/health", "/login", "/static/page.js"], 2))
-def test_few_things_are_open(visitor, path):
-    assert fetch(f"{visitor.url}{path}").status == 200
-
-
-@pytest.mark.parametrize(
-    "path", ["/", "/runs", "/v1/models", "/openapi.json", "/nowhere", "/login/x"]
-)
-def test_the_rest_is_not(visitor, path):
-    assert fetch(f"{visitor.url}{path}").status == 401
+def test_few_things_are_open(visitor):
+    for path in ("/health", "/login", "/static/page.js"):
+        assert fetch(f"{visitor.url}{path}").status == 200
+    for path in ("/", "/runs", "/v1/models", "/openapi.json", "/nowhere", "/login/x"):
+        assert fetch(f"{visitor.url}{path}").status == 401

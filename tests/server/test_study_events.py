@@ -3,13 +3,10 @@
 import asyncio
 import json
 import threading
-import time
 
 import pytest
 from plain_http import Watcher, watch
 
-from parameter_sets import slow_but_first
-from postgres_server import BOTH
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.server.options import ServerOptions
 from textevolve.server.studies.feed import Feed, record_json
@@ -41,7 +38,6 @@ def slow():
         yield f"{upstream.url}#any"
 
 
-@BOTH
 def test_a_run_is_told_from_its_beginning_to_its_end(serve, ask, slow):
     url = serve(model=slow)
     run = ask(f"{url}/v1/studies", STUDY)[1]
@@ -59,7 +55,6 @@ def test_a_run_is_told_from_its_beginning_to_its_end(serve, ask, slow):
     assert told == page[0]
 
 
-@BOTH
 def test_whoever_comes_back_misses_nothing(serve, ask, slow):
     url = serve(model=slow)
     run = ask(f"{url}/v1/studies", STUDY)[1]
@@ -76,41 +71,6 @@ def test_whoever_comes_back_misses_nothing(serve, ask, slow):
                         break
     assert turns > 2
     assert found == [f"{n}" for n in range(8)]
-
-
-def test_a_finished_run_is_told_anew_and_behind_its_last_record(serve, ask, slow):
-    url = serve(model=slow)
-    run = ask(f"{url}/v1/studies", STUDY)[1]
-    first = records_of(watch(url, run["id"]))
-    assert records_of(watch(url, run["id"])) == first
-    rest = watch(url, run["id"], first[-1][0])
-    assert records_of(rest) == []
-    assert rest[-1][2]["status"] == "finished"
-    assert records_of(watch(url, run["id"], first[2][0])) == first[3:]
-
-
-@pytest.mark.parametrize("last", slow_but_first(["x", "-1", "9" * 40, "²"], 2))
-def test_an_id_of_no_event_is_refused(serve, ask, last):
-    url = serve()
-    run = ask(f"{url}/v1/studies", STUDY)[1]
-    sent = last.encode().decode("latin-1")
-    status, found = ask(f"{url}/v1/studies/{run['id']}/events", Last_Event_ID=sent)
-    assert (status, found["error"]["code"]) == (400, "invalid_request")
-
-
-@BOTH
-@pytest.mark.slow
-def test_a_run_of_another_process_is_told_too(serve, ask, spawn, home, slow):
-    url = serve()
-    (home / "cases.jsonl").write_text(CASES)
-    process = spawn("evaluate", "cases.jsonl", "--judge", "probe", "--model", slow)
-    late = time.monotonic() + 100
-    while not (found := ask(f"{url}/v1/studies?status=running")[1]["data"]):
-        assert time.monotonic() < late
-        time.sleep(0.1)
-    keys = dict.fromkeys(key for _, key in records_of(watch(url, found[0]["id"])))
-    assert list(keys) == [f"{n}" for n in range(8)]
-    assert process.wait() == 0
 
 
 def test_a_stream_ends_where_the_run_is_cancelled(serve, ask, stalling):
@@ -166,16 +126,6 @@ def test_a_record_that_changes_while_it_is_read_comes_again(run_of):
     changing.join()
     now = {one.key: json.loads(one.body)["n"] for one in store.iterate_records(run_id)}
     assert found == now
-
-
-def test_what_is_found_again_as_it_was_is_no_change(run_of):
-    store, run_id = run_of
-    store.keep_records(run_id, [kept(n) for n in range(3)])
-    before = store.newest_revision(run_id)
-    store.keep_records(run_id, [kept(n) for n in range(3)])
-    assert store.newest_revision(run_id) == before
-    store.keep_records(run_id, [kept(7, "k1")])
-    assert [one.key for one in store.read_changes(run_id, before, 9)] == ["k1"]
 
 
 def test_what_was_read_before_the_work_ended_is_read_again(run_of):
