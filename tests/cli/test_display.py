@@ -136,7 +136,7 @@ def test_everything_of_a_debate_is_shown() -> None:
     text = play(a_result(), a_console(120))
     for part in (
         *("Critic  round 1", "Neutral Observer  round 2", "An argument.", "local/m"),
-        *("confidence", "timeliness", "Response 2", "CV 0.300 > 0.05: the debate goes on"),
+        *("confidence", "timeliness", "Response 2", "CV 0.300; agreed at 0.05 or less"),
         *("s_norm", "softmax", "round 1", "± agents", "A, 3.00 points ahead of B"),
         *("0 of 3 agents changed their winner", "100 % (6 of 6 turns)", "run 1", "12 calls"),
         *("720 tokens (600 prompt, 80 % of them cached; 120 completion)", "$0.006"),
@@ -144,34 +144,16 @@ def test_everything_of_a_debate_is_shown() -> None:
         assert part in text, part
 
 
-def test_an_escalation_says_how_certain_its_first_round_was() -> None:
-    profile = override(load_profile("general"), {"protocol": "escalation"})
-    turns = a_result().turns[:3]
-    for stopped, why in (
-        ("certain", "then the outcome was certain enough"),
-        ("rounds", "all that were asked"),
-    ):
-        result = a_result(profile=profile, turns=turns, convergence=(0.3,), stopped=stopped)
-        text = " ".join(play(result, a_console(160)).split())
-        assert "Round 1: CV 0.300, certainty 1.000 ≥ 0.9: no debate is needed" in text
-        assert f"1 round, {why} (certainty 1.000 ≥ 0.9 after round 1)" in text
-    assert round_text(profile, 0, 0.3, 0.7, last=False, voters=3) == (
-        "CV 0.300, certainty 0.700 < 0.9: the debate goes on"
-    )
-    assert round_text(profile, 0, 0.3, None, last=True, voters=3) == (
-        "CV 0.300, no certainty from a single vote"
-    )
-    assert "CV 0.200 > 0.05" in round_text(profile, 1, 0.2, 0.7, last=True, voters=3)
-
-
-def test_what_a_round_of_few_voters_means_is_said() -> None:
+def test_what_a_round_came_to_is_said() -> None:
     profile = load_profile("general")
-    assert round_text(profile, 0, 0.0, None, last=False, voters=1) == (
-        "1 of 3 agents voted, too few to agree: the debate goes on"
+    assert round_text(profile, 1, 0.2, 0.7, 2) == (
+        "CV 0.200; 2 of 3 agents voted; agreed at 0.05 or less"
     )
-    assert round_text(profile, 1, 0.0, None, last=True, voters=2) == (
-        "2 of 3 agents voted; CV 0.000 ≤ 0.05: the agents agree"
+    doubtful = override(profile, {"protocol": "escalation"})
+    assert round_text(doubtful, 0, 0.3, 0.7, 3) == (
+        "CV 0.300; certainty 0.700, no debate from 0.9 on"
     )
+    assert "certainty none" in round_text(doubtful, 0, math.inf, None, 1)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])

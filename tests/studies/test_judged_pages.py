@@ -126,7 +126,12 @@ def test_every_part_of_a_debate_is_there(tmp_path: Path, make_result: Make) -> N
         *(f"{score:.2f}" for score in result.scores),
         *(f"{score:.2f}" for score in result.round_one),
         *(f"{share * 100:.1f} %" for share in result.probabilities),
-        *("CV 0.300 > 0.05", "600 prompt", "c = 0.05", "shown in the order C, B, A"),
+        *(
+            "CV 0.300; agreed at 0.05 or less",
+            "600 prompt",
+            "c = 0.05",
+            "shown in the order C, B, A",
+        ),
     ):
         assert part in text, part
 

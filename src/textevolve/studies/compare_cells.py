@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from textevolve.debate.result import DebateResult
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import (
     AnswerError,
@@ -23,16 +22,13 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import (
     Case,
-    Evaluation,
     EvaluationResult,
     Evaluator,
     Failure,
     Usage,
     attempt,
-    refer_to_images,
 )
 from textevolve.judge_specs import parse_evaluator, split_rules
-from textevolve.judges.context import Judgement
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.scope import TraceRecorder
 from textevolve.llm.model import Request, Response
@@ -43,7 +39,6 @@ from textevolve.metrics.shapes import LabelMetric
 from textevolve.rows import Placed, Renaming, read_rows
 from textevolve.rows.columns import Columns
 from textevolve.rows.images import ImageReading, read_images
-from textevolve.statistics.intervals import TIE
 from textevolve.studies.case_rows import image_reading
 from textevolve.studies.chained import ask_chain, chain_response, chains_among, open_chain_named
 from textevolve.studies.compare_spec import CompareSpec, judges_of
@@ -69,11 +64,9 @@ class Output:
 
     `score`, `passed` and `reason` are those of whoever decides, `grades` those of each metric and
     judge by its name. `failure`: why there is no output, or no score. `input`: what judges see as
-    such, with its `images`. `cut`: the output ended at the token limit. `wins`: which share of a
-    row's comparisons it won against other variants, where outputs were compared two at a time.
+    such, with its `images`. `cut`: the output ended at the token limit.
     `usage` and `seconds`: of the output alone; `judging`: of judging it, for outputs judged side by
-    side with the first of them, with which the `debates` about all of them stand too, each by its
-    judge as JSON."""
+    side with the first of them."""
 
     position: int
     row: str
@@ -90,8 +83,6 @@ class Output:
     passed: bool | None = None
     reason: str = ""
     grades: Mapping[str, Grade] = field(default_factory=dict[str, Grade])
-    wins: Mapping[str, float] = field(default_factory=dict[str, float])
-    debates: Mapping[str, str] = field(default_factory=dict[str, str])
     failure: Failure | None = None
     cut: bool = False
     usage: Usage = Usage()
@@ -149,7 +140,7 @@ async def _fill_alone(bench: Workbench, scorers: Scorers, planned: Planned) -> O
         grades[name] = _grade(await graded)
     used = Usage()
     for name, judge in scorers.alone.items():
-        (found,), more, _ = await _judge(judge, output, (output.text,))
+        (found,), more = await _judge(judge, output, (output.text,))
         grades[name], used = _grade(found), used + more
     return replace(output, grades=grades, judging=used)
 
@@ -199,8 +190,8 @@ def _require_time(bench: Workbench) -> None:
 
 async def _judge(
     judge: Evaluator, output: Output, texts: tuple[str, ...]
-) -> tuple[Sequence[EvaluationResult | Failure], Usage, Evaluation | None]:
-    """A result for each text, what it took, and all that the judge gave, if anything."""
+) -> tuple[Sequence[EvaluationResult | Failure], Usage]:
+    """A result for each text, and what it took."""
     case = Case(
         output.input,
         texts,
@@ -216,8 +207,8 @@ async def _judge(
     except Exception as error:  # noqa: BLE001  the user's own evaluator, on any text
         found = Failure("failed", f"the evaluator raised {type(error).__name__}: {error}")
     if isinstance(found, Failure):
-        return [found] * len(texts), Usage(), None
-    return found.result, found.usage, found
+        return [found] * len(texts), Usage()
+    return found.result, found.usage
 
 
 async def _judge_together(name: str, judge: Evaluator, made: Sequence[Output]) -> list[Output]:
@@ -229,38 +220,14 @@ async def _judge_together(name: str, judge: Evaluator, made: Sequence[Output]) -
         alone = Grade(failure=Failure("failed", "no other output of this row to compare it with"))
         return [_with_grade(o, name, alone) if o is present[0] else o for o in made]
     texts = tuple(output.text for output in present)
-    results, used, found = await _judge(judge, present[0], texts)
-    wins = dict[str, dict[str, float]]()
-    for first, second, won in _comparisons(found):
-        one, other = present[first].variant, present[second].variant
-        wins.setdefault(one, {})[other], wins.setdefault(other, {})[one] = won, 1.0 - won
+    results, used = await _judge(judge, present[0], texts)
     graded = {
-        output.variant: replace(
-            _with_grade(output, name, _grade(result)),
-            wins={**output.wins, **wins.get(output.variant, {})},
-        )
+        output.variant: _with_grade(output, name, _grade(result))
         for output, result in zip(present, results, strict=True)
     }
     paid = graded[present[0].variant]
-    said = {name: _debated(found)} if isinstance(found, DebateResult) else {}
-    graded[present[0].variant] = replace(
-        paid, judging=paid.judging + used, debates={**paid.debates, **said}
-    )
+    graded[present[0].variant] = replace(paid, judging=paid.judging + used)
     return [graded.get(output.variant, output) for output in made]
-
-
-def _debated(found: DebateResult) -> str:
-    return replace(found, case=refer_to_images(found.case)).to_json()
-
-
-def _comparisons(found: Evaluation | None) -> Iterator[tuple[int, int, float]]:
-    """The pairs that a judge compared in both orders, each with what the first of them won."""
-    if not isinstance(found, Judgement):
-        return
-    pairs: Sequence[Mapping[str, Any]] = found.details.get("comparisons", ())
-    for pair in pairs:
-        odds = sum(pair["log_odds"]) / 2
-        yield pair["first"], pair["second"], 0.5 if abs(odds) <= TIE else float(odds > 0)
 
 
 def _with_grade(output: Output, name: str, grade: Grade) -> Output:

@@ -11,14 +11,11 @@ import itertools
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from statistics import fmean, median
+from statistics import median
 from typing import Any
-
-import numpy as np
 
 from textevolve.bench.variants import (
     RowScores,
-    VariantOutcomes,
     compare_variants,
     mean_score,
     outcomes_of,
@@ -26,7 +23,6 @@ from textevolve.bench.variants import (
     say_differences,
     win_rates,
 )
-from textevolve.debate.result import DebateResult
 from textevolve.evaluation import Usage
 from textevolve.images import image_reference
 from textevolve.report import wording
@@ -40,7 +36,6 @@ from textevolve.report.blocks import (
     Matrix,
     MatrixRow,
     Report,
-    Section,
     Table,
 )
 from textevolve.report.html import html_fragment
@@ -51,7 +46,7 @@ from textevolve.studies.aggregates import keep_greatest
 from textevolve.studies.cells import estimate
 from textevolve.studies.compare_cells import Output, shown
 from textevolve.studies.compare_spec import CompareSpec, Variant, baseline_of, decides, variants_of
-from textevolve.studies.judged_report import facts_of, say_images, say_verdict, show_case
+from textevolve.studies.judged_report import say_images
 from textevolve.studies.study import Row
 
 LISTED = 5
@@ -164,7 +159,6 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
     named = variants_of(spec)
     tallies = {variant.name: _Tally() for variant in named}
     rows, scorers = dict[str, None](), dict[str, None]()
-    wins = dict[tuple[str, str, str], list[float]]()
     worst: list[tuple[float, int, Output]] = []
     failures: list[Output] = []
     failed, judging = 0, Usage()
@@ -173,17 +167,13 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
         rows[output.row] = None
         scorers |= dict.fromkeys(output.grades)
         judging += output.judging
-        for other, won in output.wins.items():
-            wins.setdefault((output.row, output.variant, other), []).append(won)
         if output.failure is not None:
             failed += 1
             failures += [output] * (len(failures) < LISTED)
         elif output.score is not None and output.score < 1:
             keep_greatest(worst, (-output.score, -output.position, output), LISTED)
-    names = list(tallies)
-    scored = [one.scores for one in tallies.values()]
-    found = _read_wins(wins, list(rows), names) if wins else outcomes_of(scored)
-    baseline = baseline_of(spec, named or [Variant(name) for name in names])
+    found = outcomes_of([one.scores for one in tallies.values()])
+    baseline = baseline_of(spec, named or [Variant(name) for name in tallies])
     first = baseline.name if baseline else ""
     return Comparison(
         baseline=first,
@@ -204,21 +194,6 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
 
 def _scores(tallies: Mapping[str, _Tally]) -> Mapping[str, RowScores]:
     return {name: tally.scores for name, tally in tallies.items()}
-
-
-def _read_wins(
-    wins: Mapping[tuple[str, str, str], list[float]], rows: list[str], names: list[str]
-) -> VariantOutcomes:
-    """The outcomes of comparisons of two outputs each, the mean over a row's samples."""
-    place, column = ({name: n for n, name in enumerate(given)} for given in (rows, names))
-    found = np.full((len(rows), len(names), len(names)), np.nan)
-    for (row, one, other), won in wins.items():
-        found[place[row], column[one], column[other]] = fmean(won)
-    return found
-
-
-DEBATES_SHOWN = 200
-"""Of so many rows a report has the debates whole; the records have them all."""
 
 
 def report(_spec: CompareSpec, found: Comparison) -> Report:
@@ -250,7 +225,7 @@ def _blocks(found: Comparison) -> Iterator[Block]:
     if found.failures:
         yield _listing("Outputs without a score", found.failures, found.failed)
     names = [v.variant for v in found.variants]
-    yield Matrix("Outputs", names, matrix_rows(found.outputs, names, DEBATES_SHOWN))
+    yield Matrix("Outputs", names, matrix_rows(found.outputs, names))
 
 
 def _variants(found: Comparison) -> Table:
@@ -353,32 +328,15 @@ def _listing(title: str, outputs: tuple[Output, ...], total: int = 0) -> Table:
     return Table(title, columns, rows, note=f"{more:,} more left out." if more > 0 else "")
 
 
-def matrix_rows(
-    outputs: Iterable[Output], names: Sequence[str], most_debates: int | None = None
-) -> Iterator[MatrixRow]:
-    """A row for each sample of each row of the data, as they are read; at most so many debates are
-    shown."""
-    left = most_debates
+def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[MatrixRow]:
+    """A row for each sample of each row of the data, as they are read."""
     for (row, sample), cells in itertools.groupby(outputs, lambda o: (o.row, o.sample)):
         given = {output.variant: output for output in cells}
         first = next(iter(given.values()))
         name = row if not sample else f"{row}, sample {sample + 1}"
         entries = [_entry(given[n]) if n in given and _is_there(given[n]) else None for n in names]
-        debates = list(_debates(given))[:left]
-        left = None if left is None else left - len(debates)
         facts = say_images(first.images)
-        yield MatrixRow(name, first.input, entries, first.reference or "", facts, debates)
-
-
-def _debates(given: Mapping[str, Output]) -> Iterator[Section]:
-    """The debates about all outputs of a row, which know them by letters."""
-    present = [name for name, output in given.items() if output.grades]
-    letters = {wording.letter(n): name for n, name in enumerate(present)}
-    for output in given.values():
-        for judge, said in output.debates.items():
-            debate = DebateResult.from_json(said)
-            facts = {**letters, **facts_of(debate)}
-            yield Section(f"{judge}: {say_verdict(debate)}", show_case(debate), facts)
+        yield MatrixRow(name, first.input, entries, first.reference or "", facts)
 
 
 def _is_there(output: Output) -> bool:
@@ -440,7 +398,7 @@ def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
     }
 
 
-_NESTED = ("failure", "grades", "wins", "debates", "reason", "usage", "judging", "images")
+_NESTED = ("failure", "grades", "reason", "usage", "judging", "images")
 
 
 def data(_spec: CompareSpec, found: Comparison) -> Mapping[str, Any]:

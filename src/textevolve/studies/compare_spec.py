@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
-from pydantic import field_validator, model_validator
+from pydantic import TypeAdapter, ValidationError, field_validator, model_validator
 
 from textevolve.errors import InputError
 from textevolve.judge_specs import check_absolute, judges_in, with_model
@@ -20,10 +20,10 @@ from textevolve.loops.placeholders import fill, find_placeholders
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
 from textevolve.rows import read_argument, read_text
-from textevolve.spec import Frozen, Several, option
+from textevolve.spec import Frozen, Several, explain, option
 from textevolve.studies.case_rows import ImagesSpec
 from textevolve.studies.chained import chains_among
-from textevolve.texts.yaml_lines import line_of, parse_yaml
+from textevolve.texts.yaml_lines import parse_yaml
 from textevolve.user_code import OWN, names_chain
 
 CHATS = (".yaml", ".yml", ".json")
@@ -105,38 +105,25 @@ def read_chat(text: str, source: str) -> list[Any]:
     """The messages that a YAML or JSON text holds: a list, or a mapping with `messages`.
 
     Raises:
-        InputError: it holds no chat; names the line.
+        InputError: it holds no chat.
     """
-    node, data = parse_yaml(text, source)
+    _, data = parse_yaml(text, source)
     inner: Any = cast("dict[str, Any]", data).get("messages") if isinstance(data, dict) else data
     if not isinstance(inner, list) or not inner:
         raise InputError(
             f"{source}:1: must be a list of messages, each with a role and a content; a plain"
             " template stands in a file that does not end in .yaml or .json"
         )
-    return [
-        _read_message(one, f"{source}:{_line(node, data, n)}")
-        for n, one in enumerate(cast("list[Any]", inner))
-    ]
-
-
-def _line(node: Any, data: Any, number: int) -> int:
-    return line_of(node, ("messages", number) if isinstance(data, dict) else (number,))
-
-
-def _read_message(given: Any, where: str) -> ChatMessage:
-    if not isinstance(given, dict):
-        raise InputError(f"{where}: a message has a role and a content")
     try:
-        return ChatMessage(**{str(n): value for n, value in cast("dict[Any, Any]", given).items()})
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
+        return TypeAdapter(list[ChatMessage]).validate_python(inner)
+    except (InputError, ValidationError) as error:
+        reason = explain(error) if isinstance(error, ValidationError) else error
+        raise InputError(f"{source}: {reason}") from None
 
 
 def take_prompts(given: Any) -> Any:
     """Prompts as people write them: a list of templates, files or fields; or a mapping from names
-    to templates or lists of messages. A template may be @FILE; two files of one name are called by
-    their paths."""
+    to templates or lists of messages. A template may be @FILE."""
     if isinstance(given, Mapping):
         items = cast("Mapping[str, Any]", given).items()
         return [_by_name(str(name), one) for name, one in items]
@@ -145,8 +132,7 @@ def take_prompts(given: Any) -> Any:
             "prompts must be a list of templates, or a mapping from names to them, not"
             f" {wording.shorten(repr(given), 60)}"
         )
-    found = [_take(one, n) for n, one in enumerate(cast("Sequence[Any]", given), 1)]
-    return [_tell_apart(one, found) for one in found]
+    return [_take(one, n) for n, one in enumerate(cast("Sequence[Any]", given), 1)]
 
 
 def _by_name(name: str, one: Any) -> Any:
@@ -159,16 +145,6 @@ def _take(one: Any, number: int) -> Any:
     if isinstance(one, Path) or (isinstance(one, str) and one.startswith("@") and one[1:2] != "@"):
         return {"file": str(one).removeprefix("@")}
     return {"name": f"prompt {number}", "text": read_argument(one)} if isinstance(one, str) else one
-
-
-def _tell_apart(one: Any, all_of_them: Sequence[Any]) -> Any:
-    if not isinstance(one, dict) or "file" not in one:
-        return cast(Any, one)
-    mine = cast("dict[str, Any]", one)
-    path, name = str(mine["file"]), mine.get("name") or Path(str(mine["file"])).stem
-    others = [cast("dict[str, Any]", o) for o in all_of_them if isinstance(o, dict) and "file" in o]
-    same = {str(o["file"]) for o in others if (o.get("name") or Path(str(o["file"])).stem) == name}
-    return {**mine, "name": path if len(same) > 1 else name}
 
 
 DEFAULT_JUDGE = "single"

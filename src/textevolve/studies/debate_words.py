@@ -10,7 +10,6 @@ import math
 from textevolve.debate.candidate_order import place_candidates
 from textevolve.debate.profile import Profile
 from textevolve.debate.result import DebateResult, DecidedBy, Turn
-from textevolve.debate.tensor import is_quorum
 from textevolve.evaluation import Failure
 from textevolve.memory.cue import Memory
 from textevolve.report.wording import count, letter, letters, number, percent, visible
@@ -88,16 +87,6 @@ def changes(result: DebateResult) -> str:
     return f"{whole}: {', '.join(moves)}" if moves else whole
 
 
-def vote_alone(result: DebateResult) -> str:
-    """The scores after the first round, which no later one had a say in."""
-    if len(result.case.candidates) < 2 or not any(map(math.isfinite, result.round_one)):
-        return ""
-    said = [f"{letter(j)} {number(float(s), 1)}" for j, s in enumerate(result.round_one)]
-    same = result.profile.repeats
-    more = "; the same, since these scores are read without the arguments" if same else ""
-    return f"{', '.join(said)} after round 1{more}"
-
-
 def recalled(memory: Memory) -> str:
     """A memory in a line: what it says, where from, and its score with what that is made of."""
     said = visible(" ".join(memory.text.split()))
@@ -115,21 +104,16 @@ def _side(winner: int | None) -> str:
 def ending(result: DebateResult) -> str:
     """How many rounds ran, and what ended them."""
     rounds, profile = len(result.convergence), result.profile
-    voters = result.voters[-1] if rounds else 0
-    partly = "" if voters == len(result.agents) else f" ({voters} of {len(result.agents)} voted)"
     why = {
         "rounds": "all that were planned" if rounds >= profile.rounds else "all that were asked",
         "converged": "and a later one would change no score"
         if profile.repeats
-        else f"then the agents agreed{partly}",
+        else "then the agents agreed",
         "certain": "then the outcome was certain enough",
         "budget": f"then it was cut short{_why_skipped(result)}",
         "failed": "then no agent gave an answer",
     }[result.stopped]
-    said = f"{count(rounds, 'round')}, {why}"
-    if profile.protocol != "escalation" or result.certainty is None:
-        return said
-    return f"{said} ({certainty_text(result.certainty, profile.escalate_below)} after round 1)"
+    return f"{count(rounds, 'round')}, {why}"
 
 
 def _why_skipped(result: DebateResult) -> str:
@@ -137,47 +121,15 @@ def _why_skipped(result: DebateResult) -> str:
     return next((f": {failure.reason}" for failure in skipped), "")
 
 
-def certainty_text(certainty: float, escalate_below: float) -> str:
-    """The certainty of a first round beside the limit below which the debate goes on."""
-    sign = "<" if certainty < escalate_below else "≥"
-    return f"certainty {certainty:.3f} {sign} {escalate_below:g}"
-
-
-def round_text(
-    profile: Profile, r: int, cv: float, certainty: float | None, last: bool, voters: int
-) -> str:
-    """What round r, counted from 0, means for the debate; `certainty` is the first round's.
-    `voters`: how many agents gave scores in round r."""
+def round_text(profile: Profile, r: int, cv: float, certainty: float | None, voters: int) -> str:
+    """Describe what round r, counted from 0, came to beside what ends the debate. `certainty`: the
+    first round's. `voters`: how many agents gave scores in round r."""
     agents = len(profile.agents)
-    if voters == agents or not math.isfinite(cv):
-        return _cv_text(profile, r, cv, certainty, last)
-    said = f"{voters} of {agents} agents voted"
-    if is_quorum(voters, agents):
-        return f"{said}; {_cv_text(profile, r, cv, certainty, last)}"
-    return f"{said}, too few to agree" + ("" if last else ": the debate goes on")
-
-
-def _cv_text(profile: Profile, r: int, cv: float, certainty: float | None, last: bool) -> str:
-    if profile.protocol != "escalation" or r > 0 or not math.isfinite(cv):
-        limit = None if profile.protocol == "independent" else profile.convergence
-        if profile.repeats and limit is not None and math.isfinite(cv):
-            return f"CV {cv:.3f}: a later round would change no score"
-        return step_text(cv, limit, last)
-    if certainty is None:
-        said = f"CV {cv:.3f}, no certainty from a single vote"
-    else:
-        said = f"CV {cv:.3f}, {certainty_text(certainty, profile.escalate_below)}"
-        if certainty >= profile.escalate_below:
-            return f"{said}: no debate is needed"
-    return said if last else f"{said}: the debate goes on"
-
-
-def step_text(cv: float, profile_convergence: float | None, last: bool) -> str:
-    """What a round's CV means for the debate."""
-    if not math.isfinite(cv):
-        return "CV cannot be told: nobody gave a score above 0"
-    limit = profile_convergence
-    if limit is not None and cv <= limit:
-        return f"CV {cv:.3f} ≤ {limit:g}: the agents agree"
-    held = f"CV {cv:.3f}" if limit is None else f"CV {cv:.3f} > {limit:g}"
-    return held if last else f"{held}: the debate goes on"
+    parts = [f"CV {cv:.3f}" if math.isfinite(cv) else "no score above 0, so no CV"]
+    parts += [f"{voters} of {agents} agents voted"] if voters < agents else []
+    if profile.protocol == "escalation" and r == 0:
+        known = "none" if certainty is None else f"{certainty:.3f}"
+        parts.append(f"certainty {known}, no debate from {profile.escalate_below:g} on")
+    elif profile.protocol != "independent" and profile.convergence is not None:
+        parts.append(f"agreed at {profile.convergence:g} or less")
+    return "; ".join(parts)

@@ -216,7 +216,6 @@ def facts_of(judged: Judged) -> dict[str, str]:
     share = wording.percent(judged.coverage)
     facts = {
         "Debate": debate_words.changes(judged) if judged.scored else "",
-        "Vote alone": debate_words.vote_alone(judged) if judged.scored else "",
         "Coverage": f"{share} ({present} of {wording.count(planned, 'turn')});"
         f" {debate_words.ending(judged)}",
         "Used": f"{_say_used(judged)}, {wording.duration(judged.seconds)}",
@@ -349,9 +348,8 @@ def _table(result: DebateResult) -> Table:
 
 
 def _round(result: DebateResult, r: int) -> Section:
-    last, cv = r + 1 == len(result.convergence), result.convergence[r]
-    voters = result.voters[r]
-    said = debate_words.round_text(result.profile, r, cv, result.certainty, last, voters)
+    cv, voters = result.convergence[r], result.voters[r]
+    said = debate_words.round_text(result.profile, r, cv, result.certainty, voters)
     blocks: list[Block] = [Note(said)]
     spoken: list[Utterance] = []
     for turn in (turn for turn in result.turns if turn.round == r):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from textevolve.debate.early_stop import end_early
 from textevolve.debate.profile import Profile
 from textevolve.debate.result import Turn
 from textevolve.evaluation import Case
@@ -55,10 +54,6 @@ class LiveDebate:
         assert self._profile is not None
         notes = [f"round {turn.round + 1}", turn.model, wording.duration(turn.seconds)]
         notes.append(wording.tokens(turn.usage))
-        if turn.parse_mode not in (None, "strict"):
-            notes.append(
-                "answer read tolerantly" if turn.parse_mode == "tolerant" else "asked twice"
-            )
         if turn.memories:
             notes.append(f"{len(turn.memories)} recalled")
         failure = f"{turn.failure.kind}: {turn.failure.reason}" if turn.failure else ""
@@ -73,9 +68,8 @@ class LiveDebate:
     def _round(self, r: int, cv: float, voters: int) -> Note:
         profile = self._profile
         assert profile is not None
-        text = round_text(profile, r, cv, self._certainty, r + 1 == profile.rounds, voters)
-        ended = end_early(profile, r, cv, self._certainty, voters) is not None
-        return Note(f"Round {r + 1}: {text}", "good" if ended else "strong")
+        text = round_text(profile, r, cv, self._certainty, voters)
+        return Note(f"Round {r + 1}: {text}", "strong")
 
 
 def _introduce(case: Case, profile: Profile) -> Report:
