@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from textevolve.errors import InputError
 from textevolve.rows import read_rows
-from textevolve.rows.hub import choose_converted, choose_own, parse_name
+from textevolve.rows.hub import choose_converted, parse_name
 
 COMMIT = "0" * 40
 
@@ -77,7 +77,7 @@ def served(tmp_path, monkeypatch):
                 "main/test/0001.parquet": body,
             }
         },
-        "owner/plain": {"main": {"README.md": b"", "data/test.jsonl": b'{"question": "Why?"}\n'}},
+        "owner/plain": {"main": {"README.md": b""}},
     }
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = Thread(target=server.serve_forever, daemon=True)
@@ -102,12 +102,6 @@ def test_the_files_of_a_split_are_read_one_after_another(served):
     assert rows[0][0] == "hf:owner/converted:test (main/test/0000.parquet): row 1"
 
 
-def test_a_set_that_was_not_converted_is_read_as_it_is(served):
-    assert read("hf:owner/plain") == [
-        ("hf:owner/plain (data/test.jsonl):1", {"question": "Why?"}),
-    ]
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -115,6 +109,7 @@ def test_a_set_that_was_not_converted_is_read_as_it_is(served):
         ("hf:owner/converted:dev", "has no split 'dev'; there are: test, train"),
         ("hf:owner/converted/fr:test", "has no configuration 'fr'; there are: main"),
         ("hf:owner/none", "cannot be read from the hub"),
+        ("hf:owner/plain", "the hub has not converted it; download its files"),
         ("hf:", "a data set is written hf:OWNER/NAME"),
     ],
 )
@@ -130,20 +125,7 @@ def test_a_hub_that_is_not_there_is_said(served, monkeypatch):
         read("hf:owner/plain")
 
 
-def test_names_have_a_configuration_and_a_split():
-    assert str(parse_name("hf:openai/gsm8k/main:test")) == "hf:openai/gsm8k/main:test"
-    assert parse_name("hf:squad").name == "squad"
-
-
 def test_a_part_that_was_converted_is_warned_of(caplog):
     files = ["default/partial-train/0000.parquet", "other/train/0000.parquet"]
     assert choose_converted(parse_name("hf:a/b"), files) == files[:1]
     assert "only the first part" in caplog.text
-
-
-def test_a_split_is_known_by_the_names_of_files():
-    files = ["data/train-00000-of-00001.parquet", "data/test-0.parquet", "data/test.csv"]
-    assert choose_own(parse_name("hf:a/b:test"), files) == ["data/test-0.parquet"]
-    assert choose_own(parse_name("hf:a/b"), ["x.csv", "dataset_infos.json"]) == ["x.csv"]
-    with pytest.raises(InputError, match=r"holds nothing that can be read .* its files: README.md"):
-        choose_own(parse_name("hf:a/b"), ["README.md"])

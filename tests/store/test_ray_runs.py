@@ -207,15 +207,6 @@ def test_workers_that_keep_dying_end_the_run(cluster, home, monkeypatch):
         list(evaluate_batch(rows, judge=judge, on="ray", store=home / "own.db"))
 
 
-async def test_a_head_that_answers_no_more_ends_the_run_with_a_line_of_ours(monkeypatch):
-    monkeypatch.setattr(spreading, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(spreading, "HEAD_SECONDS", 0.05)
-    driver = spreading._Driver(None)
-    await driver.watch("127.0.0.1:1")
-    with pytest.raises(ClusterError, match=r"the head of the Ray cluster, 127\.0\.0\.1:1, has not"):
-        await driver.work("item")
-
-
 def test_a_cluster_that_fails_tells_how_to_resume(cli, cases, model, monkeypatch):
     async def work(*_, **__):
         raise ClusterError("the head is gone")

@@ -195,7 +195,7 @@ def test_the_same_scores_show_nothing_where_they_are_few(number: int) -> None:
     rows = of(*[1.0] * number)
     found = check(rows, rows, no_worse_than="main")
     assert not found.holds
-    assert "too few rows: about 19" in found.found  # 184 where not one row may be lost
+    assert "too few rows" in found.found
     assert found.found.endswith("--max-regressions judges these rows alone")
     assert check(rows, rows, no_worse_than="main", max_regressions=0).holds
     (found,) = check_gates(rows, Gates(no_worse_than="main"), rows, itself=True)

@@ -152,7 +152,6 @@ def test_a_run_of_many_has_an_overview(tmp_path: Path, make_result: Make) -> Non
     page = page_of(tmp_path / "r.html", results)
     outline = Outline(page)
     assert "5 cases: 4 scored, 1 failed; mean score " in outline.text
-    assert "Scores of all candidates, from 0 to 1" in page
     scores = [(f"c{r.index}", max(one.score for one in r.result)) for r in results[:4]]
     assert add_up(results).scores.worst == sorted(scores, key=lambda item: item[1])
     assert page.count('href="#matrix-1-') == 5

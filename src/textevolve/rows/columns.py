@@ -68,8 +68,6 @@ _CHAIN_INPUT, _CHAIN_OUTPUT = "input.", "output."
 """How columns begin that `run chains run` exports; behind it stands the name of the value."""
 _LETTERS = ("a", "b")
 """What the two texts of a pair may be called in labelled data."""
-_COMPARED, _GUIDED = {"variant", "input", "text"}, {"answer", "text", "failure", "feedback"}
-"""Columns of our exports of comparisons and of guided answers, in which `text` is the output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +103,6 @@ def find_roles(columns: tuple[object, ...], *, letters: bool = False) -> Roles:
     named = [column for column in columns if isinstance(column, str)]
     for column in named:
         folded.setdefault(fold_name(column.removeprefix(_CHAIN_INPUT)), column)
-    if folded.keys() >= _COMPARED or folded.keys() >= _GUIDED:
-        folded["output"] = folded["text"]
-        folded.pop(ANSWER, None)
     lists = _named(LISTS, folded)
     outputs = tuple(name for name in named if name.startswith(_CHAIN_OUTPUT))
     outputs = outputs or next(filter(None, (_family(stem, folded) for stem in OUTPUTS)), ())

@@ -1,8 +1,7 @@
 """Data sets of the Hugging Face hub, or of a mirror of it (`HF_ENDPOINT`), as files on this disk.
 
-`huggingface_hub` fetches and keeps them, with its token and its cache. Files that the hub has
-converted to Parquet are preferred; else those of the repository are read. No code of a data set is
-ever run.
+`huggingface_hub` fetches and keeps them, with its token and its cache. What is read are the files
+that the hub has converted to Parquet. No code of a data set is ever run.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 from textevolve.errors import InputError, SettingsError
@@ -22,10 +20,10 @@ PREFIX = "hf:"
 CONVERTED = "refs/convert/parquet"
 """The branch in which the hub keeps each data set as CONFIG/SPLIT/NUMBER.parquet."""
 
+NOT_CONVERTED = "the hub has not converted it; download its files and name them"
+
 _NAME = re.compile(r"hf:([\w.-]+(?:/[\w.-]+)?)(?:/([^:\s]+))?(?::([\w.\-\[\]]+))?")
 _CONVERTED = re.compile(r"(?:(?P<config>[^/]+)/)(?:partial-)?(?P<split>[^/]+)/\d+\.parquet")
-_READABLE = (".parquet", ".jsonl", ".ndjson", ".csv", ".tsv", ".json")
-_SPLIT = re.compile(r"(?:^|[^a-z])(train|validation|valid|val|dev|test)(?:[^a-z]|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +65,18 @@ def fetch_files(text: str) -> list[tuple[str, str]]:
             f'{text}: reading data sets of the hub needs: pip install "textevolve[hf]"'
         ) from None
     api: Any = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
-    about: dict[str, Any] = {"repo_id": wanted.name, "repo_type": "dataset"}
+    about: dict[str, Any] = {
+        "repo_id": wanted.name,
+        "repo_type": "dataset",
+        "revision": CONVERTED,
+    }
     try:
-        revision = CONVERTED
-        try:
-            files = choose_converted(wanted, api.list_repo_files(**about, revision=revision))
-        except errors.RevisionNotFoundError:
-            files = []
-        if not files:
-            revision = "main"
-            files = choose_own(wanted, api.list_repo_files(**about))
-        paths = [api.hf_hub_download(**about, revision=revision, filename=file) for file in files]
+        files = choose_converted(wanted, api.list_repo_files(**about))
+        paths = [api.hf_hub_download(**about, filename=file) for file in files]
     except InputError:
         raise
+    except errors.RevisionNotFoundError:
+        raise InputError(f"{wanted}: {NOT_CONVERTED}") from None
     except Exception as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise InputError(f"{text}: cannot be read from the hub ({reason})") from error
@@ -87,17 +84,17 @@ def fetch_files(text: str) -> list[tuple[str, str]]:
 
 
 def choose_converted(wanted: HubSet, files: Sequence[str]) -> list[str]:
-    """The files of the split in the branch of converted files; empty where nothing is there.
+    """The files of the split in the branch of converted files.
 
     Raises:
-        InputError: nothing has that name, or several are there and none is named.
+        InputError: nothing is there or has that name, or several are there and none is named.
     """
     found: dict[str, dict[str, list[str]]] = {}
     for file in sorted(files):
         if at := _CONVERTED.fullmatch(file):
             found.setdefault(at["config"], {}).setdefault(at["split"], []).append(file)
     if not found:
-        return []
+        raise InputError(f"{wanted}: {NOT_CONVERTED}")
     config = _choose(wanted, "configuration", wanted.config, found, "default")
     split = _choose(wanted, "split", wanted.split, found[config], "")
     if any("/partial-" in file for file in found[config][split]):
@@ -106,25 +103,6 @@ def choose_converted(wanted: HubSet, files: Sequence[str]) -> list[str]:
             wanted,
         )
     return found[config][split]
-
-
-def choose_own(wanted: HubSet, files: Sequence[str]) -> list[str]:
-    """The files of the split among those of the repository, by their names, all of one format."""
-    readable = [f for f in sorted(files) if PurePosixPath(f).suffix.lower() in _READABLE]
-    inside = [f for f in readable if not wanted.config or wanted.config in PurePosixPath(f).parts]
-    data = [f for f in inside if PurePosixPath(f).name not in ("dataset_infos.json", "state.json")]
-    for suffix in _READABLE:
-        splits: dict[str, list[str]] = {}
-        for file in data:
-            if PurePosixPath(file).suffix.lower() == suffix:
-                named = _SPLIT.search(file.lower())
-                splits.setdefault(named[1] if named else "train", []).append(file)
-        if splits:
-            return splits[_choose(wanted, "split", wanted.split, splits, "")]
-    raise InputError(
-        f"{wanted}: holds nothing that can be read ({', '.join(_READABLE)}); its files:"
-        f" {', '.join(sorted(files)[:8]) or 'none'}"
-    )
 
 
 def _choose(

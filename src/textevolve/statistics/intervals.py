@@ -201,28 +201,6 @@ def _win_most(values: Array, bets: Array, mean: float) -> float:
     return float(np.log1p(gains).cumsum().max())
 
 
-def count_needed(
-    values: Numbers,
-    least: float,
-    bounds: tuple[float, float] = UNIT,
-    *,
-    level: float = 0.95,
-    most: int = 100_000,
-) -> int | None:
-    """About how many items like these it takes for their `betting_interval` to lie above `least`;
-    None where `most` do not suffice."""
-    low, high = bounds
-    stake, mean = -math.log(_tail(level)), (least - low) / (high - low)
-    part = np.random.default_rng(0).permutation((vector(values) - low) / (high - low))
-    number = part.size
-    while number <= most:
-        more = np.resize(part, number)
-        if _win_most(more, _size_bets(more, stake), mean) >= stake:
-            return number
-        number += max(1, number // 50)
-    return None
-
-
 def bootstrap_interval(
     features: Array,
     statistic: Callable[[Array], Array],

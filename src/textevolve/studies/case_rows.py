@@ -1,13 +1,11 @@
-"""Cases of rows in studies: the options that say how rows are read, and the parameters of a case,
-which may name a profile."""
+"""Cases of rows in studies: the options that say how rows are read, and parameters of a case."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
-from textevolve.debate.profile import Profile, load_profile
+from textevolve.debate.profile import Profile
 from textevolve.evaluation import Case
 from textevolve.rows import cases
 from textevolve.rows.cases import CaseLike, RowReading
@@ -17,7 +15,7 @@ from textevolve.spec import Several, option
 from textevolve.studies.study import StudySpec
 
 _ABOUT = ("name", "description")
-PARAMETERS = (*(name for name in Profile.model_fields if name not in _ABOUT), "profile")
+PARAMETERS = tuple(name for name in Profile.model_fields if name not in _ABOUT)
 
 
 class MappedSpec(StudySpec):
@@ -48,13 +46,13 @@ def image_reading(spec: ImagesSpec, candidates: tuple[str, ...] = ()) -> ImageRe
 def read_cases(
     path: str, columns: Columns | None = None, reading: RowReading | None = None
 ) -> Iterator[Case]:
-    """Read the cases of a file with their parameters, those of a profile that they name included.
+    """Read the cases of a file with their parameters.
 
     Raises:
         InputError: the file cannot be read, or a line is not a case; names file and line.
     """
     reading = replace(reading or RowReading(), parameters=PARAMETERS)
-    return map(_open_profile, cases.read_cases(path, columns, reading))
+    return cases.read_cases(path, columns, reading)
 
 
 def take_cases(
@@ -66,15 +64,4 @@ def take_cases(
         InputError: one of them is no case; names its place.
     """
     reading = replace(reading or RowReading(), parameters=PARAMETERS)
-    return map(_open_profile, cases.take_cases(given, columns, reading))
-
-
-def _open_profile(case: Case) -> Case:
-    """Return the case with the parameters that its profile states, below its own."""
-    if "profile" not in case.parameters:
-        return case
-    own: dict[str, Any] = dict(case.parameters)
-    profile = load_profile(str(own.pop("profile")))
-    stated = {name: getattr(profile, name) for name in profile.model_fields_set}
-    data = profile.model_dump(mode="json", include=set(stated) - {"description"})
-    return replace(case, parameters={**data, **own})
+    return cases.take_cases(given, columns, reading)

@@ -136,8 +136,8 @@ async def spread_cases(
         notice=launch.halt,
     )
     async with (
-        ray.join_cluster(run.settings.on or "") as head,
-        aclosing(ray.spread(enumerate(cases), crew, head, ordered=launch.ordered)) as results,
+        ray.join_cluster(run.settings.on or ""),
+        aclosing(ray.spread(enumerate(cases), crew, ordered=launch.ordered)) as results,
     ):
         async for records in results:
             for record in records:

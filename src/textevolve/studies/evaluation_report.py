@@ -7,7 +7,6 @@ what is shown of them.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,13 +14,11 @@ from itertools import chain
 
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.result import DebateResult
-from textevolve.evaluation import EvaluationResult, Usage
+from textevolve.evaluation import Usage
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
     Column,
-    Estimate,
-    IntervalChart,
     Matrix,
     MatrixRow,
     Note,
@@ -46,9 +43,6 @@ from textevolve.studies.study import Row
 
 IN_FULL = 500
 LISTED = 5000
-BINS = 10
-CHARTED = 8
-"""From how many scores on there is a chart of them; fewer are read one by one."""
 
 LEGEND = {
     "s_norm": "Mean of all agents' scores over rounds and components, each component times its"
@@ -80,7 +74,6 @@ class Evaluations:
     turned: int = 0
     failed_turns: int = 0
     marks: int = 0
-    histogram: list[int] = field(default_factory=lambda: [0] * BINS)
     candidates: int = 0
     decided: Counter[str] = field(default_factory=Counter[str])
     chosen: list[Judged] = field(default_factory=list[Judged])
@@ -98,9 +91,6 @@ class Evaluations:
             self.marks += count_marks(judged)
             self.failed_turns += sum(turn.failure is not None for turn in judged.turns)
             self.turned += _is_turned(judged)
-        for result in judged.result:
-            if isinstance(result, EvaluationResult) and math.isfinite(result.score):
-                self.histogram[min(BINS - 1, max(0, int(result.score * BINS)))] += 1
         if self.total <= IN_FULL:
             self.chosen.append(judged)
         elif self.total <= LISTED:
@@ -148,13 +138,6 @@ def _show_many(found: Evaluations) -> Iterator[Block]:
         yield Note(said, "dim")
     if found.debates:
         yield _debates(found)
-    bars = [
-        (f"{n / BINS:.1f} to {(n + 1) / BINS:.1f}", Estimate(number))
-        for n, number in enumerate(found.histogram)
-    ]
-    if sum(found.histogram) >= CHARTED:
-        title = "Scores of all candidates, from 0 to 1"
-        yield IntervalChart(title, bars, high=None, format="count")
     if found.total > len(found.chosen):
         yield Note(
             f"Shown in full: the first {wording.count(len(found.chosen), 'case')} of"

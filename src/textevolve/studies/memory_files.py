@@ -1,4 +1,4 @@
-"""Files of memories, as rows: our own exports, tables of texts, and what mem0 exports.
+"""Files of memories, as rows: our own exports, and tables of texts.
 
 Memories are made of documents and chat logs by studies of their own; here it is said by which.
 """
@@ -6,7 +6,7 @@ Memories are made of documents and chat logs by studies of their own; here it is
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -16,12 +16,10 @@ from textevolve.memory.cue import Memory
 from textevolve.memory.memory_spec import MemorySpec, memory_data, write_time
 from textevolve.memory.recall import Recalled
 from textevolve.memory.record import MemoryRecord
-from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import Report, Texts
-from textevolve.rows import STANDARD_INPUT, Placed, Row, read_rows, read_text
+from textevolve.rows import STANDARD_INPUT, Placed, Row, read_rows
 from textevolve.rows.columns import CHATS
-from textevolve.rows.content import parse_json, take_object
 
 TEXTS = ("text", "source", "author", "created", "valid_from", "valid_to", "reason", "id")
 """Columns of tables that are never read as JSON."""
@@ -31,13 +29,11 @@ KEPT = (
 )
 """Fields of an exported memory that belong to its first home. Memories that were closed there are
 passed over."""
-MEM0 = "memory"
-"""The field in which mem0 has the text."""
 
 
 def read_memory_rows(path: str) -> Iterator[MemorySpec]:
-    """The memories of a file of rows, such as {"text": "...", "importance": 0.7}, or of a JSON file
-    of mem0's; `-` is JSON lines from standard input.
+    """The memories of a file of rows, such as {"text": "...", "importance": 0.7}; `-` is JSON lines
+    from standard input.
 
     Raises:
         InputError: it cannot be read, or a row is no memory; says where.
@@ -57,8 +53,6 @@ def read_memory(where: str, row: Row) -> MemorySpec:
         raise InputError(
             f"{where}: is a chat; memories are made of it with: textevolve memories create"
         )
-    if MEM0 in row and "text" not in row:
-        row = _from_mem0(row)
     given = {name: value for name, value in row.items() if name not in KEPT and value is not None}
     try:
         return MemorySpec(**given)
@@ -70,25 +64,8 @@ def _rows(path: str) -> Iterator[Placed]:
     ending = Path(path).suffix.lower()
     if path != STANDARD_INPUT and ending in (".txt", ".md", ".html", ".pdf", ".docx", ".rst"):
         raise InputError(f"{path}: a document is read with: textevolve memories read")
-    if ending == ".json" and is_file(path):
-        data = parse_json(read_text(path), path, "memory")
-        rows = _list_of(data)
-        if rows is None:
-            raise InputError(f"{path}: must be a list of memories, or mem0's results")
-        for number, row in enumerate(rows, 1):
-            where = f"{path}: memory {number}"
-            yield where, take_object(row, where, "memory")
-        return
     for where, row in read_rows(path, "memory", lambda column: column in TEXTS):
         yield where, {name: _value(name, value) for name, value in row.items()}
-
-
-def _list_of(data: Any) -> list[Any] | None:
-    """The memories of a JSON file: a list, or an object that holds one."""
-    if isinstance(data, dict):
-        held = cast(dict[str, Any], data)
-        data = held.get("results", held.get("memories"))
-    return cast(list[Any], data) if isinstance(data, list) else None
 
 
 def _value(name: str, value: Any) -> Any:
@@ -97,14 +74,6 @@ def _value(name: str, value: Any) -> Any:
     if lists and isinstance(value, str) and value.startswith("["):
         return json.loads(value)
     return value
-
-
-def _from_mem0(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Of mem0's metadata nothing but the source is known to mean something here."""
-    found: dict[str, Any] = {"text": row[MEM0], "created": row.get("created_at")}
-    found["author"] = row.get("user_id") or row.get("agent_id") or ""
-    found["source"] = f"mem0 {row['id']}" if row.get("id") else "mem0"
-    return found
 
 
 SHOWN = 1000

@@ -66,9 +66,8 @@ def unpickled(packed: bytes) -> Any:
 
 
 @asynccontextmanager
-async def join_cluster(address: str) -> AsyncGenerator[str]:
-    """Be a driver of the cluster, unless this process is one already; gives the address of its
-    head, for `refuse_silent`. Ray has to be loaded.
+async def join_cluster(address: str) -> AsyncGenerator[None]:
+    """Be a driver of the cluster, unless this process is one already. Ray has to be loaded.
     `address`: "ray" is the cluster that RAY_ADDRESS names, or else one that is started on this
     machine and stopped after it; ray://HOST:PORT is that of a cluster's client server.
 
@@ -79,7 +78,7 @@ async def join_cluster(address: str) -> AsyncGenerator[str]:
     if named:
         await refuse_silent(named)
     if ray.is_initialized():
-        yield _head(named)
+        yield
         return
     try:
         await asyncio.wait_for(asyncio.to_thread(_join, ray, named), START_SECONDS)
@@ -88,13 +87,9 @@ async def join_cluster(address: str) -> AsyncGenerator[str]:
     except Exception as error:
         raise _unreached(named, f"{type(error).__name__}: {error}") from error
     try:
-        yield _head(named)
+        yield
     finally:
         await asyncio.shield(asyncio.to_thread(ray.shutdown))
-
-
-def _head(named: str) -> str:
-    return named if "://" in named else loaded().get_runtime_context().gcs_address
 
 
 def _join(ray: Any, named: str) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -17,11 +16,10 @@ from textevolve.engine.ray.cluster import (
     START_SECONDS,
     loaded,
     pickled,
-    refuse_silent,
     unpickled,
 )
 from textevolve.engine.ray.worker import Outbox, RayWorker, portable
-from textevolve.errors import ClusterError, SettingsError
+from textevolve.errors import ClusterError
 
 BATCH = 100
 """Items at most that a worker has waiting beside those that it works on, as many as these else."""
@@ -29,8 +27,6 @@ LOOK_SECONDS = 1.0
 """Between two looks at the nodes, and at what there is to notify."""
 OPEN_SECONDS, END_SECONDS = 300.0, 10.0
 """How long a worker may take to be ready, and to put away its things."""
-HEAD_SECONDS = 15.0
-"""How long the head of the cluster may be silent; Ray ends this process after 60."""
 MOST_LOSSES = 6
 """Workers that may die one after the other while no result comes."""
 
@@ -52,23 +48,18 @@ class Crew:
     notice: Callable[[], Awaitable[Any]]
 
 
-async def spread(
-    items: Iterable[Any], crew: Crew, head: str, *, ordered: bool = True
-) -> AsyncGenerator[Any]:
+async def spread(items: Iterable[Any], crew: Crew, *, ordered: bool = True) -> AsyncGenerator[Any]:
     """Yield the results of all items, each worked on at some worker; items are read lazily.
 
-    `head`: the address of the cluster's head, which has to answer all the time: Ray ends this
-    process, without a word of ours, a minute after it has gone. `ordered`: in the order of the
-    items, else as they come. What a worker had in hand that died is worked on again elsewhere. The
-    first error cancels the rest and is raised; nothing runs on when this ends. The process has to
-    have joined a cluster.
+    `ordered`: in the order of the items, else as they come. What a worker had in hand that died is
+    worked on again elsewhere. The first error cancels the rest and is raised; nothing runs on when
+    this ends. The process has to have joined a cluster.
 
     Raises:
-        ClusterError: workers die, one after the other, there are no nodes to work on, or the head
-            does not answer any more.
+        ClusterError: workers die, one after the other, or there are no nodes to work on.
     """
     driver = _Driver(crew)
-    watching = asyncio.ensure_future(driver.watch(head))
+    watching = asyncio.ensure_future(driver.watch())
     try:
         results = stream(items, driver.work, driver.count_room, ordered=ordered)
         async with aclosing(results):
@@ -142,25 +133,15 @@ class _Driver:
             member.drop(self._failure)
         self._changed.set()
 
-    async def watch(self, head: str) -> None:
+    async def watch(self) -> None:
         """Keep a worker on each node, and send what all of them are to know."""
-        idle, answered = 0.0, time.monotonic()
+        idle = 0.0
         while self._failure is None:
             try:
-                await refuse_silent(head)
-                answered = time.monotonic()
                 await self._look()
                 idle = 0.0 if self._serving else idle + LOOK_SECONDS
                 if idle >= START_SECONDS:
                     raise ClusterError(f"no node of the Ray cluster had a processor for {idle:g} s")
-            except SettingsError:
-                if (silent := time.monotonic() - answered) >= HEAD_SECONDS:
-                    self.fail(
-                        ClusterError(
-                            f"the head of the Ray cluster, {head}, has not answered for"
-                            f" {silent:.0f} s: start the cluster again; what was answered is kept"
-                        )
-                    )
             except Exception as error:  # noqa: BLE001  it ends the run
                 self.fail(error)
             await asyncio.sleep(LOOK_SECONDS)
@@ -209,10 +190,7 @@ class _Driver:
     def _note_loss(self, place: str, error: Exception) -> None:
         self._losses += 1
         reason = " ".join(str(error).split())
-        if "No module named" in reason:
-            module = reason.partition("No module named")[2][:60].strip()
-            self.fail(ClusterError(f"the node {place} lacks the Python module {module}"))
-        elif self._losses >= MOST_LOSSES:
+        if self._losses >= MOST_LOSSES:
             self.fail(
                 ClusterError(
                     f"{self._losses} workers died one after the other, the last on the node"
