@@ -107,6 +107,32 @@ def test_each_task_is_a_trace_that_says_what_each_step_took(cli, server, model, 
     assert len(read_spans(traced)) == 2  # what is only shown is not traced
 
 
+def test_a_step_of_a_chain_has_a_loop_within_the_whole_one(cli, model, traced, home):
+    (home / "tale.yaml").write_text(
+        f"name: tale\nmodel: {model}\nsteps:\n"
+        "  - {ask: draft, prompt: 'Draft: {task}'}\n  - {ask: text, prompt: 'Polish: {draft}'}\n"
+    )
+    (home / "rules.yaml").write_text("rules:\n  - {kind: must, pattern: nobody says this}\n")
+    rules = "rules:rules.yaml"
+    ended = cli(
+        *("optimize", "Tell of it.", "-m", "tale.yaml", "-j", rules, "--mode", "revise"),
+        *("--step-judge", f"draft={rules}", "--max-iterations", 1),
+    )
+    spans = load(traced)
+    whole, step = sorted(
+        (span for span in spans if span.name == "eval_opt.run"), key=lambda span: span["case"]
+    )
+    assert (whole["case"], step["case"]) == ("1", "1/draft")
+    (writing,) = (s for s in spans if s.above == whole.id and s.name == "eval_opt.generate.1")
+    assert step.above == writing.id
+    assert {span.name for span in spans if span.above == step.id} == {
+        "eval_opt.generate.1",
+        "eval_opt.evaluate.1",
+    }
+    assert whole["status"] == step["status"] == "max_iterations", ended.out
+    assert whole["calls"] == 2
+
+
 def test_what_fails_is_a_span_that_says_why(cli, server, model, traced):
     def script(body, number):
         if body.get("max_tokens") == 1:

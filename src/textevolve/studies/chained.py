@@ -22,7 +22,7 @@ from textevolve.errors import (
 from textevolve.evaluation import Usage
 from textevolve.llm.chains.chain import Chain, Values, perform_chain
 from textevolve.llm.chains.chain_file import as_chain, load_chain
-from textevolve.llm.chains.scope import StepTrace, TraceRecorder
+from textevolve.llm.chains.scope import ImproveStep, StepTrace, TraceRecorder
 from textevolve.llm.model import Request, Response
 from textevolve.user_code import OWN, names_chain, own_object
 from textevolve.wiring import Mode, Workbench
@@ -105,6 +105,7 @@ async def ask_chain(
     *,
     sample: int = 0,
     spent: TraceRecorder | None = None,
+    improve: ImproveStep | None = None,
 ) -> tuple[dict[str, Any], StepTrace]:
     """The outputs of a chain, and its trace. `values` may hold more than its inputs. `spent`: has
     the trace also where the chain fails.
@@ -114,7 +115,7 @@ async def ask_chain(
         BudgetError, ModelError: as its models. InputError: an input is missing.
     """
     recorder = spent or TraceRecorder(chain.name, "chain")
-    context = replace(bench.chain_context(case), sample=sample)
+    context = replace(bench.chain_context(case), sample=sample, improve=improve)
     if context.rehearsed:  # answers to different rows will differ
         context = replace(context, sample=1 + crc32(case.encode()))
     given = chain.take_inputs(values, others=True)
@@ -139,21 +140,26 @@ class ChainWriter:
     """A chain where a model is asked for texts: its only input is the text of the request, what it
     gives the answer. Of a request for another sample each of its own is another, too."""
 
-    def __init__(self, chain: Chain, bench: Workbench) -> None:
+    def __init__(self, chain: Chain, bench: Workbench, improve: ImproveStep | None = None) -> None:
         if len(chain.inputs) != 1:
             raise InputError(
                 f"chain '{chain.name}': to stand for a model it must have one input, which is the"
                 f" whole prompt; it has {', '.join(chain.inputs) or 'none'}"
             )
         self.name = chain.name
-        self._chain, self._bench = chain, bench
+        self._chain, self._bench, self._improve = chain, bench, improve
 
     async def __call__(self, request: Request, /) -> Response:
         (name,) = self._chain.inputs
         prompt = "\n\n".join(message.text for message in request.messages)
         spent = TraceRecorder(self.name, "chain")
         outputs, trace = await ask_chain(
-            self._bench, self._chain, {name: prompt}, sample=request.sample, spent=spent
+            self._bench,
+            self._chain,
+            {name: prompt},
+            sample=request.sample,
+            spent=spent,
+            improve=self._improve,
         )
         return chain_response(self._chain, outputs, trace)
 

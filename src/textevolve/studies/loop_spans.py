@@ -64,6 +64,7 @@ class LoopSpans:
         self._outer, self._heard = contexts.get_current(), hear_unreadable.get()
         self._loops: dict[str, _OpenSpan] = {}
         self._row: Row | None = None
+        self._status = ""
         hear_unreadable.set(lambda _: self._count({"parse_errors": 1}))
         if not steps.done:
             contexts.attach(self._loop_of("").context)
@@ -87,12 +88,12 @@ class LoopSpans:
     def keep(self, record: Any) -> None:
         """Note the last record of a run that is one loop."""
         if not self._steps.done:
-            self._row = self._study.row(record)
+            self._row, self._status = self._study.row(record), _status_of(record)
 
     def end(self, error: BaseException | None = None) -> None:
         """End every open span. `error`: what stopped the run."""
         for case in list(self._loops):
-            self._end_loop(case, self._row, error)
+            self._end_loop(case, self._row, self._status, error)
         contexts.attach(self._outer)
         hear_unreadable.set(self._heard)
 
@@ -108,7 +109,10 @@ class LoopSpans:
     def _loop_of(self, case: str) -> _OpenSpan:
         if case not in self._loops:
             facts = {"loop": self._study.kind, "run_id": self._run_id, "case": case or None}
-            self._loops[case] = self._open("run", self._outer, facts)
+            whole = self._loops.get(case.partition("/")[0])  # a step of a chain has a loop within
+            step = None if whole is None else whole.step
+            parent = self._outer if step is None else step.context
+            self._loops[case] = self._open("run", parent, facts, step)
         return self._loops[case]
 
     def _count(self, used: dict[str, int]) -> None:
@@ -139,7 +143,8 @@ class LoopSpans:
         if loop is None:
             return
         if event.step == steps.done:
-            self._end_loop(event.case, self._study.row(event.value))
+            row = self._study.row(event.value)
+            self._end_loop(event.case, row, _status_of(event.value))
         elif event.step in steps.ends:
             self._end_step(loop, *_describe_value(event.value))
         elif event.step == steps.round:
@@ -153,7 +158,9 @@ class LoopSpans:
             step.end(facts, error)
             contexts.attach(loop.context)
 
-    def _end_loop(self, case: str, row: Row | None, error: BaseException | None = None) -> None:
+    def _end_loop(
+        self, case: str, row: Row | None, status: str, error: BaseException | None = None
+    ) -> None:
         loop = self._loops.pop(case)
         facts, kind = dict[str, Any](), ""
         if isinstance(error, asyncio.CancelledError | GeneratorExit | KeyboardInterrupt):
@@ -161,11 +168,19 @@ class LoopSpans:
         elif error is not None:
             facts, kind = {"reason": str(error)}, type(error).__name__
         elif row is not None:
-            facts = {"score": row.score, "passed": row.passed, "status": row.status}
+            facts = {"score": row.score, "passed": row.passed}
+            facts["status"] = status or row.status
             facts["reason"] = row.reason or None
             kind = "failed" if row.status == "failed" else ""
         self._end_step(loop, {"reason": facts.get("reason")} if kind else {}, kind)
         loop.end({**facts, "iterations": loop.highest}, kind)
+        if loop.above is not None:
+            contexts.attach(loop.above.context)
+
+
+def _status_of(record: object) -> str:
+    """Return why a loop ended, where its record says so."""
+    return str(getattr(record, "status", ""))
 
 
 def _name_attributes(facts: dict[str, Any]) -> dict[str, str | bool | int | float]:

@@ -22,6 +22,7 @@ from textevolve.events import Aside, Event, Listener, StepFinished, StepStarted
 from textevolve.judge_specs import check_absolute, with_model
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import Attempt, Generator, as_generator, prompts_version
+from textevolve.loops.composition import StepImprover, composition_prompts
 from textevolve.loops.optimization import (
     ATTEMPT,
     DONE,
@@ -87,14 +88,30 @@ class OptimizeSpec(OptimizationPlan, MappedSpec):
         None, "A judge that scores too, and steers nothing.", group="Advanced"
     )
     judge_model: str | None = option(None, "The model for judges that name none.", group="Advanced")
+    step_judge: Mapping[str, str] = option(
+        {},
+        "A judge for a step of the chain that --model names; a step that fails is revised before"
+        " the next: draft=probe+rules.",
+        group="Judging",
+        metavar="STEP=JUDGE",
+    )
+    split: bool = option(
+        False,
+        "Split the task of a step that still fails into smaller ones, and join their results.",
+        group="Advanced",
+    )
     generator: str | None = option(
         None, "A function that writes attempts: FILE.py:FUNCTION.", group="Advanced"
     )
 
     @model_validator(mode="after")
     def _usable(self) -> OptimizeSpec:
-        for judge in judges_of(self):
+        for judge in (*judges_of(self), *step_judges(self).values()):
             check_absolute(judge)
+        if self.step_judge and not chains_among(self.model):
+            raise InputError("step_judge: --model names no chain, whose steps could be judged")
+        if self.split and not self.step_judge:
+            raise InputError("split: only steps with a judge are split: --step-judge STEP=JUDGE")
         if self.generator is not None and not self.generator.startswith(OWN):
             load_function(self.generator, Path())
         return self
@@ -106,10 +123,18 @@ def judges_of(spec: OptimizeSpec) -> tuple[str, ...]:
     return tuple(with_model(judge, spec.judge_model) for judge in named)
 
 
+def step_judges(spec: OptimizeSpec) -> dict[str, str]:
+    """The judges of a chain's steps, by the names of steps."""
+    return {step: with_model(judge, spec.judge_model) for step, judge in spec.step_judge.items()}
+
+
 def ask(spec: OptimizeSpec) -> Asks:
     chains = chains_among(spec.model) if spec.generator is None else ()
     writes = spec.generator is None and not chains
-    return Asks(judges_of(spec), writes=writes, prompts=prompts_version(), chains=chains)
+    of_steps = tuple(step_judges(spec).values())
+    judges = tuple(dict.fromkeys((*judges_of(spec), *of_steps))) if of_steps else judges_of(spec)
+    prompts = {**prompts_version(), **(composition_prompts() if spec.split else {})}
+    return Asks(judges, writes=writes, prompts=prompts, chains=chains)
 
 
 def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
@@ -176,7 +201,7 @@ async def run(
     async def work(placed: tuple[int, Case]) -> Optimization:
         position, case = placed
         context = OptimizationContext(
-            generator=_open_generator(spec, bench),
+            generator=_open_generator(spec, bench, case.id, listener),
             evaluator=judge,
             second_judge=second[0] if second else None,
             time_limit=bench.seconds_left,
@@ -201,12 +226,14 @@ def _ends_only(listener: Listener) -> Listener:
     return hear
 
 
-def _open_generator(spec: OptimizeSpec, bench: Workbench) -> Generator:
+def _open_generator(
+    spec: OptimizeSpec, bench: Workbench, case: str, listener: Listener
+) -> Generator:
     if spec.generator is not None and bench.mode == "rehearsed":
         return _write_nothing  # the user's own function may cost something
     if spec.generator is None:
         return ModelGenerator(
-            _open_model(spec, bench),
+            _open_model(spec, bench, case, listener),
             temperature=spec.temperature,
             max_tokens=spec.max_answer_tokens,
             seed=spec.seed,
@@ -220,12 +247,17 @@ async def _write_nothing(task: str, **_given: Any) -> str:
     return task
 
 
-def _open_model(spec: OptimizeSpec, bench: Workbench) -> Model:
+def _open_model(spec: OptimizeSpec, bench: Workbench, case: str, listener: Listener) -> Model:
     """The model, or the chain that stands for one."""
     if spec.model is None or spec.plain_model is not None:
         return bench.model
     refuse_rehearsal(spec.model, bench.mode)
-    return ChainWriter(open_chain_named(spec.model, bench.objects), bench)
+    chain = open_chain_named(spec.model, bench.objects)
+    for step in spec.step_judge:
+        chain.template_of(step)
+    judges = {step: bench.whole_judge_of(judge) for step, judge in step_judges(spec).items()}
+    improve = StepImprover(judges, spec, spec.split, listener, case)
+    return ChainWriter(chain, bench, improve if judges else None)
 
 
 def find_row(made: Optimization) -> Row:
@@ -279,7 +311,8 @@ def report(spec: OptimizeSpec, found: Sequence[Optimization]) -> Report:
 def note(event: Event) -> str | None:
     """What is being done, an attempt that has ended, or a task."""
     if isinstance(event, StepFinished) and event.step == ATTEMPT:
-        return _note_attempt(event.value)
+        step = event.case.partition("/")[2]
+        return f"{step}: {_note_attempt(event.value)}" if step else _note_attempt(event.value)
     if isinstance(event, StepFinished) and event.step == DONE:
         made: Optimization = event.value
         scored = "" if made.score is None else f" at {wording.number(made.score, 3)}"

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from textevolve.engine.sync import is_blocked
 from textevolve.errors import InputError
@@ -92,12 +92,18 @@ T = TypeVar("T")
 MUST_AWAIT = "async code of a step must not wait for a model: use await, acall or ainvoke"
 
 
+ImproveStep: TypeAlias = Callable[[str, str, str, Model], Awaitable[tuple[str, Usage]]]
+"""From a step's name, its prompt, its answer and its model to a better answer, and what it took to
+find it beside the calls of that model."""
+
+
 @dataclass(frozen=True)
 class ChainContext:
     """The context of a run. `model_of`: from a model's spec to the model; `default_model`: the
     spec for steps that name none, which may be empty where no step does. `case`: what its events
     are about. `rehearsed`: its models only make answers up, so what could ask others is not called.
-    `sample`: tells apart runs that are otherwise the same."""
+    `sample`: tells apart runs that are otherwise the same. `improve`: is handed each text that a
+    step's model answered."""
 
     model_of: Callable[[str], Model]
     default_model: str = ""
@@ -105,6 +111,7 @@ class ChainContext:
     case: str = ""
     rehearsed: bool = False
     sample: int = 0
+    improve: ImproveStep | None = None
 
 
 @dataclass(frozen=True)

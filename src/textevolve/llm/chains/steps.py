@@ -106,6 +106,10 @@ class ModelStep:
                 if sample == first + self.attempts - 1:
                     raise
             else:
+                improve = scope.context.improve
+                if improve is not None and isinstance(value, str):
+                    value, used = await improve(self.name, prompt, value, model)
+                    scope.recorder.add(used)
                 note_use(self.name, prompt, value_text(value))
                 return value
         raise AssertionError  # there is at least one attempt

@@ -1,0 +1,148 @@
+"""Composition: the steps of a chain are judged one by one while it runs, each by a judge of its
+own. A step that fails is revised before the next one begins; where that does not help, its task may
+be split anew, and the results of the parts joined.
+
+A step's answer is its first attempt, so a step that passes costs its judge and nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from textevolve.errors import AnswerError, BudgetError
+from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage
+from textevolve.events import Listener, StepStarted, silence
+from textevolve.llm.fence import draw_nonce, fenced
+from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.structured import ask_structured
+from textevolve.llm.template import Template, load_template
+from textevolve.loops.attempt import ask_judge, outcome_of
+from textevolve.loops.optimization import (
+    ModelGenerator,
+    OptimizationContext,
+    OptimizationPlan,
+    optimize_text,
+    unfence,
+)
+
+
+class _Parts(BaseModel):
+    tasks: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=2, max_length=4)]
+
+
+@cache
+def _prompt(name: str, *variables: str) -> Template:
+    return load_template("textevolve.loops", f"steps/{name}", variables)
+
+
+def _split_prompt() -> Template:
+    return _prompt("split", "task", "previous")
+
+
+def _join_prompt() -> Template:
+    return _prompt("join", "task", "parts")
+
+
+def composition_prompts() -> dict[str, str]:
+    """The versions of the prompts that split a step's task and join the results."""
+    return {f"loops.{each.name}": each.version for each in (_split_prompt(), _join_prompt())}
+
+
+class _Begun:
+    """A generator whose first text is there already."""
+
+    def __init__(self, text: str, generator: ModelGenerator) -> None:
+        self._text: str | None = text
+        self._generator = generator
+
+    async def __call__(self, task: str, /, **options: Any) -> str:
+        if (text := self._text) is not None:
+            self._text = None
+            return text
+        return await self._generator(task, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class StepImprover:
+    """Improves the answers of a chain's steps as the plan says. `judges`: by the names of steps;
+    others are left alone. `splits`: whether the task of a step that still fails is split."""
+
+    judges: Mapping[str, Evaluator]
+    plan: OptimizationPlan
+    splits: bool = False
+    listener: Listener = silence
+    case: str = "1"
+
+    async def __call__(
+        self, step: str, prompt: str, answer: str, model: Model
+    ) -> tuple[str, Usage]:
+        """The best answer of a step to its prompt, and what its judge used.
+
+        Raises:
+            BudgetError: it is spent; what the step would have come to is not known.
+        """
+        judge = self.judges.get(step)
+        if judge is None:
+            return answer, Usage()
+        generator = ModelGenerator(
+            model,
+            temperature=self.plan.temperature,
+            max_tokens=self.plan.max_answer_tokens,
+            seed=self.plan.seed,
+        )
+        id = f"{self.case}/{step}"
+        context = OptimizationContext(_Begun(answer, generator), judge, listener=self.listener)
+        made = await optimize_text(prompt, self.plan, context, id)
+        if made.status == "budget":
+            raise BudgetError(made.reason)
+        text, used = made.output or answer, made.usage
+        if made.status == "accepted" or not self.splits:
+            return text, used
+        self.listener(StepStarted(id, "split", {}))
+        try:
+            joined = await self._split(prompt, text, model, generator)
+        except AnswerError:  # the step keeps what it has
+            return text, used
+        evaluation = await ask_judge(judge, Case(prompt, (joined,), id))
+        if not isinstance(evaluation, Failure):
+            used += evaluation.usage
+            outcome = outcome_of(evaluation)
+            if isinstance(outcome, EvaluationResult) and outcome.score > (made.score or 0.0):
+                text = joined
+        return text, used
+
+    async def _split(
+        self, prompt: str, previous: str, model: Model, generator: ModelGenerator
+    ) -> str:
+        """The answer that is joined of the results of smaller tasks.
+
+        Raises:
+            AnswerError: a part, or the whole, has no usable answer.
+        """
+        nonce = draw_nonce((prompt, previous), self.plan.seed)
+        task = fenced("task", prompt, nonce)
+        text = _split_prompt().render(task=task, previous=fenced("answer", previous, nonce))
+        request = Request(
+            messages=(Message("user", (text,)),),
+            temperature=0.0,
+            max_tokens=self.plan.max_answer_tokens,
+            seed=self.plan.seed,
+        )
+        parts = (await ask_structured(model, request, _Parts)).value.tasks
+        results = [await generator(part) for part in parts]
+        shown = _number(parts, results)
+        text = _join_prompt().render(task=task, parts=fenced("results", shown, nonce))
+        response = await model(replace(request, messages=(Message("user", (text,)),)))
+        if response.finish_reason == "length":
+            raise AnswerError(f"the answer was cut at {self.plan.max_answer_tokens} tokens")
+        return unfence(response.text, nonce)
+
+
+def _number(tasks: Sequence[str], results: Sequence[str]) -> str:
+    pairs = zip(tasks, results, strict=True)
+    return "\n\n".join(f"{n}. {task}\n{result}" for n, (task, result) in enumerate(pairs, 1))

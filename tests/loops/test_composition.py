@@ -1,0 +1,115 @@
+"""A chain whose steps are judged one by one: a step that fails is revised, or its task is split."""
+
+import json
+import re
+
+import pytest
+
+from textevolve import Client, Limits, Settings
+from textevolve.llm.chains.chain import Chain
+from textevolve.llm.chains.steps import ask
+from textevolve.llm.testing import ScriptedServer
+
+TASK = "Tell of Larkspur."
+RULES = "rules:\n  - {kind: must, pattern: ferry}\n"
+
+
+def text_of(body):
+    return body["messages"][-1]["content"]
+
+
+class Script:
+    """The first draft lacks the word that its judge wants; a revision has it if it `learns`."""
+
+    def __init__(self, learns):
+        self.learns, self.prompts = learns, []
+
+    def __call__(self, body, _number):
+        prompt = text_of(body)
+        self.prompts.append(prompt)
+        if "Split the task below" in prompt:
+            return json.dumps({"tasks": ["Name the ferry.", "Name the pier."]})
+        if "results of its parts" in prompt:
+            return "The ferry leaves from the pier."
+        if "Revise an earlier answer" in prompt:
+            return "A ferry goes there." if self.learns else "A boat goes there."
+        if "Name the" in prompt:
+            return f"Part: {prompt[-40:]}"
+        if prompt.startswith("Polish"):
+            return f"Polished: {prompt.removeprefix('Polish: ')}"
+        return "A boat goes there, somebody said."
+
+
+@pytest.fixture
+def run(home):
+    (home / "rules.yaml").write_text(RULES)
+    chain = Chain("tale", ask("draft", "Draft: {task}"), ask("text", "Polish: {draft}"))
+
+    def work(script, **options):
+        with (
+            ScriptedServer(script) as server,
+            Client(
+                settings=Settings(store=home / "store.db", model=f"{server.url}#scripted"),
+                limits=options.pop("limits", None) or Limits(),
+            ) as client,
+        ):
+            from textevolve.studies.optimize import OptimizeSpec
+
+            fields = {"judge": "rules:rules.yaml", "max_iterations": 1, "mode": "revise"}
+            spec = OptimizeSpec(task=TASK, model="python:chain", **{**fields, **options})
+            return client.run(spec, objects={"python:chain": chain})[0]
+
+    return work
+
+
+STEPS = {"draft": "rules:rules.yaml"}
+
+
+def test_a_step_that_fails_is_revised_before_the_next_begins(run):
+    script = Script(learns=True)
+    made = run(script, step_judge=STEPS, max_iterations=2)
+    assert made.status == "accepted"
+    assert made.output == "Polished: A ferry goes there."
+    polished = [prompt for prompt in script.prompts if prompt.startswith("Polish")]
+    assert polished == ["Polish: A ferry goes there."]
+    assert made.usage.calls == 3
+
+
+def test_a_step_without_a_judge_is_left_alone(run):
+    made = run(Script(learns=True))
+    assert made.output == "Polished: A boat goes there, somebody said."
+
+
+def test_a_task_is_split_only_where_revising_did_not_help(run):
+    script = Script(learns=False)
+    made = run(script, step_judge=STEPS, split=True, max_iterations=2)
+    assert made.output == "Polished: The ferry leaves from the pier."
+    assert sum("Split the task below" in prompt for prompt in script.prompts) == 1
+    joined = next(prompt for prompt in script.prompts if "results of its parts" in prompt)
+    assert re.search(r"1\. Name the ferry\.\nPart: ", joined)
+    helped = Script(learns=True)
+    run(helped, step_judge=STEPS, split=True, max_iterations=2)
+    assert not any("Split the task below" in prompt for prompt in helped.prompts)
+
+
+def test_a_budget_that_ends_within_a_step_ends_the_loop(run):
+    made = run(Script(learns=False), step_judge=STEPS, max_iterations=3, limits=Limits(calls=2))
+    assert made.status == "budget"
+    assert made.output is None
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (("--step-judge", "draft=probe"), "names no chain"),
+        (("-m", "tale.yaml", "--step-judge", "drift=probe"), "drift"),
+        (("-m", "tale.yaml", "--split"), "only steps with a judge"),
+    ],
+)
+def test_what_names_no_step_is_refused(cli, home, model, more, reason):
+    (home / "tale.yaml").write_text(
+        f"name: tale\nmodel: {model}\nsteps:\n  - {{ask: draft, prompt: 'Draft: {{task}}'}}\n"
+    )
+    ended = cli("optimize", TASK, "-j", "probe", "--judge-model", model, *more)
+    assert ended.code == 2, ended.out
+    assert reason in ended.err
