@@ -168,9 +168,12 @@ class LoopSpans:
         elif error is not None:
             facts, kind = {"reason": str(error)}, type(error).__name__
         elif row is not None:
-            facts = {"score": row.score, "passed": row.passed}
-            facts["status"] = status or row.status
-            facts["reason"] = row.reason or None
+            facts = {
+                "score": row.score,
+                "passed": row.passed,
+                "status": status or row.status,
+                "reason": row.reason or None,
+            }
             kind = "failed" if row.status == "failed" else ""
         self._end_step(loop, {"reason": facts.get("reason")} if kind else {}, kind)
         loop.end({**facts, "iterations": loop.highest}, kind)
