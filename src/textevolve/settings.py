@@ -66,10 +66,6 @@ class Price(_Frozen):
     cached_input: float | None = Field(default=None, ge=0)
     cache_write: float | None = Field(default=None, ge=0)
 
-    def of_call(self, prompt: int) -> Price:
-        """What a call costs whose prompt has so many tokens."""
-        return self
-
 
 Decisions: TypeAlias = Literal["systemone", "decisions"]
 """The wire on which a provider decides; see `textevolve.llm.decisions`."""

@@ -5,8 +5,6 @@ import socket
 import pytest
 
 from textevolve.llm.prices import (
-    ListedPrice,
-    cost_of,
     describe_missing_price,
     describe_price_source,
     find_price,
@@ -45,7 +43,7 @@ def endpoint(spec, **settings):
 )
 def test_known_models_have_a_price(spec):
     price = find_price(endpoint(spec))
-    assert isinstance(price, ListedPrice)
+    assert price is not None
     assert 0 < price.input <= price.output
 
 
@@ -83,16 +81,3 @@ def test_what_runs_on_this_machine_is_free(spec, monkeypatch):
     found = endpoint(spec)
     assert find_price(found) == Price(input=0, output=0)
     assert describe_price_source(found) is None
-
-
-def test_a_long_prompt_costs_what_the_list_has_for_it():
-    price = find_price(endpoint("gemini/gemini-2.5-pro"))
-    assert isinstance(price, ListedPrice)
-    ((above, longer),) = price.longer
-    assert longer.input > price.input
-    assert cost_of(price, above, 0, 10) == pytest.approx(
-        (above * price.input + 10 * price.output) / 1e6
-    )
-    assert cost_of(price, above + 1, 0, 10) == pytest.approx(
-        ((above + 1) * longer.input + 10 * longer.output) / 1e6
-    )

@@ -61,16 +61,6 @@ OWN = "your prices"
 REPORTED = "as the endpoint says"
 
 
-class ListedPrice(Price):
-    """A price of the list. `longer`: what all tokens of a call cost whose prompt has more tokens
-    than the number beside it, the highest number first."""
-
-    longer: tuple[tuple[int, Price], ...] = ()
-
-    def of_call(self, prompt: int) -> Price:
-        return next((price for above, price in self.longer if prompt > above), self)
-
-
 def find_price(endpoint: Endpoint, decides: bool = False) -> Price | None:
     """The price of an endpoint's calls, None where it is not known. What runs on this machine and
     wants no key is free. `decides`: of its decisions, which is the only one of a model that does
@@ -107,11 +97,13 @@ def describe_price_source(endpoint: Endpoint) -> str | None:
         sources = [describe_price_source(one) for one in endpoint.members]
         return "; ".join(dict.fromkeys(source for source in sources if source)) or None
     price = find_price(endpoint)
-    if price is None or isinstance(price, ListedPrice):
-        if endpoint.reports_cost:
-            return REPORTED
-        return None if price is None else f"prices of {_package()}"
-    return OWN if price.input or price.output or price.cached_input else None
+    if price is not None and not (price.input or price.output or price.cached_input):
+        return None
+    if endpoint.price is not None:
+        return OWN
+    if endpoint.reports_cost:
+        return REPORTED
+    return None if price is None else f"prices of {_package()}"
 
 
 def describe_missing_price(endpoint: Endpoint) -> str:
@@ -161,7 +153,8 @@ def _listed(listed: str | None, model: str, decides: bool) -> Price | None:
 
 
 def _read(found: ModelPrice, decides: bool) -> Price | None:
-    """What is paid for texts; None where a chat's price is not whole."""
+    """What is paid for texts, in prompts without a surcharge for their length; None where a chat's
+    price is not whole."""
     parts: dict[str, Any] = {
         "input": found.input_mtok,
         "output": 0 if decides else found.output_mtok,
@@ -170,21 +163,8 @@ def _read(found: ModelPrice, decides: bool) -> Price | None:
     }
     if parts["input"] is None or parts["output"] is None:
         return None
-    steps = {tier.start for part in parts.values() for tier in getattr(part, "tiers", ())}
-
-    def above(tokens: int) -> dict[str, float]:
-        return {name: _at(part, tokens) for name, part in parts.items() if part is not None}
-
-    longer = [(step, Price(**above(step + 1))) for step in sorted(steps, reverse=True)]
-    return ListedPrice(**above(0), longer=tuple(longer))
-
-
-def _at(part: Any, tokens: int) -> float:
-    """One price where a prompt has so many tokens; the last step that is passed counts."""
-    price = getattr(part, "base", part)
-    for tier in getattr(part, "tiers", ()):
-        price = tier.price if tokens > tier.start else price
-    return float(price)
+    plain = {name: getattr(part, "base", part) for name, part in parts.items()}
+    return Price(**{name: float(part) for name, part in plain.items() if part is not None})
 
 
 Read = TypeVar("Read")
@@ -328,7 +308,6 @@ def usage_of(
 def cost_of(price: Price, prompt: int, cached: int, answered: int, written: int = 0) -> float:
     """US dollars for one call; `cached` tokens, and those `written` into a cache, are parts of
     `prompt`."""
-    price = price.of_call(prompt)
     for_cached = price.input if price.cached_input is None else price.cached_input
     for_written = price.input if price.cache_write is None else price.cache_write
     whole = (prompt - cached - written) * price.input + written * for_written
@@ -338,7 +317,6 @@ def cost_of(price: Price, prompt: int, cached: int, answered: int, written: int 
 def saved_of(price: Price, prompt: int, cached: int, written: int) -> float | None:
     """US dollars that a call would have cost more without caching; below 0 where writing cost more
     than reading saved. None where what a cached token costs is not known."""
-    price = price.of_call(prompt)
     if cached and price.cached_input is None and price.input:
         return None
     spared = cached * (price.input - (price.cached_input or 0.0))

@@ -49,8 +49,6 @@ from textevolve.llm.wire import encode
 
 LONGEST_LINE = 64 * 2**20
 """Bytes of one line of results."""
-MOST_PAGES = 50
-"""The most pages of the list of jobs that are read, a hundred jobs each."""
 QUIET = 300.0
 """Seconds without a byte after which results count as broken off."""
 SLOWEST = 50_000.0
@@ -84,7 +82,6 @@ class RemoteBatch:
     outputs: tuple[str, ...]
     done: int
     total: int
-    created: float
     errors: str
 
     @property
@@ -135,19 +132,12 @@ class BatchService:
     async def delete_file(self, file: str) -> None:
         await self._exchange("DELETE", f"/files/{file}")
 
-    async def find(self, mark: str, file: str, since: float) -> RemoteBatch | None:
-        """The job that has this mark, or was made of this file, of those created after `since`."""
-        after = ""
-        for _ in range(MOST_PAGES):
-            page = f"/batches?limit=100{after and '&after='}{after}"
-            listed = _mapping(await self._exchange("GET", page)).get("data")
-            jobs = [job for job in map(read_remote, _sequence(listed)) if job]
-            for job in jobs:
-                if job.mark == mark or job.input == file:
-                    return job
-            if not jobs or jobs[-1].id == after or any(job.created < since for job in jobs):
-                return None
-            after = jobs[-1].id
+    async def find(self, mark: str, file: str) -> RemoteBatch | None:
+        """The job that has this mark, or was made of this file, among the latest hundred."""
+        listed = _mapping(await self._exchange("GET", "/batches?limit=100")).get("data")
+        for job in map(read_remote, _sequence(listed)):
+            if job is not None and (job.mark == mark or job.input == file):
+                return job
         return None
 
     async def lines(self, file: str) -> AsyncGenerator[AnsweredLine | None]:
@@ -240,7 +230,7 @@ def _multipart(boundary: str, name: str, content: bytes | bytearray) -> bytes:
 def read_remote(value: Any) -> RemoteBatch | None:
     """A job out of what an endpoint says of it; None where it names none."""
     said = _mapping(value)
-    counts, created = _mapping(said.get("request_counts")), said.get("created_at")
+    counts = _mapping(said.get("request_counts"))
     outputs = (_name(said.get(field)) for field in ("output_file_id", "error_file_id"))
     errors = map(_mapping, _sequence(_mapping(said.get("errors")).get("data")))
     if not (id := _name(said.get("id"))):
@@ -253,7 +243,6 @@ def read_remote(value: Any) -> RemoteBatch | None:
         outputs=tuple(filter(None, outputs)),
         done=_count(counts.get("completed")) + _count(counts.get("failed")),
         total=_count(counts.get("total")),
-        created=created if isinstance(created, int | float) else float("inf"),
         errors="; ".join(f"{one.get('code')} {one.get('message')}" for one in errors),
     )
 
@@ -283,10 +272,6 @@ MOST_FULL = 100
 """Times in a row that the endpoint takes nothing, until calls fail."""
 TRIES = 12
 """Of what is done before a job is submitted: about a quarter of an hour."""
-LOOKS = 3
-"""How often a job is looked for that may have been submitted, before it counts as not."""
-CLOCKS_DIFFER = 3600.0
-"""Seconds by which the endpoint's clock may be behind."""
 
 T = TypeVar("T")
 log = logging.getLogger("textevolve")
@@ -381,14 +366,9 @@ class Submissions:
     async def _look_for(self, job: Job) -> RemoteBatch | None:
         """The job at the endpoint whose submission was begun; None where it did not get there."""
         kept = job.kept
-        find = partial(self.service.find, kept.mark, kept.file, kept.created - CLOCKS_DIFFER)
-        for look in range(LOOKS if kept.file else 0):
-            if look:
-                await asyncio.sleep(self.options.poll[0])
-            remote = await self.persist(find, TRIES)
-            if remote is not None:
-                return remote
-        return None
+        if not kept.file:
+            return None
+        return await self.persist(lambda: self.service.find(kept.mark, kept.file), TRIES)
 
     async def poll(self, job: Job) -> RemoteBatch:
         """The job once it has come to an end; ModelError if it cannot be seen."""

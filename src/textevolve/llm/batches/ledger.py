@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from textevolve.errors import SettingsError
 from textevolve.events import Listener, silence
 from textevolve.llm.journal import Journal, JournalEntry
 from textevolve.llm.model import Model, Request, Response
-from textevolve.llm.prices import ListedPrice, find_price
+from textevolve.llm.prices import find_price
 from textevolve.llm.providers import Endpoint, resolve
 from textevolve.settings import Price, Settings
 
@@ -109,11 +109,7 @@ def batch_price(endpoint: Endpoint) -> Price | None:
 
 def _cut(price: Price, share: float) -> Price:
     parts = {"input": price.input, "output": price.output, "cached_input": price.cached_input}
-    cut: dict[str, Any] = {n: share * part for n, part in parts.items() if part is not None}
-    if isinstance(price, ListedPrice):
-        longer = tuple((above, _cut(one, share)) for above, one in price.longer)
-        return ListedPrice(**cut, longer=longer)
-    return Price(**cut)
+    return Price(**{n: share * part for n, part in parts.items() if part is not None})
 
 
 @dataclass(frozen=True, slots=True)

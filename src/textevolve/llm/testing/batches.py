@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
-from urllib.parse import parse_qs
 
 from pydantic_core import to_json
 
@@ -25,18 +24,13 @@ class BatchFault(StrEnum):
 
     INVALID = "invalid"
     QUEUE_FULL = "queue full"
-    QUEUE_FULL_AT_SUBMIT = "queue full at submit"
     EXPIRED = "expired"
     CANCELLED = "cancelled"
     ERROR_LINES = "error lines"
     REFUSED_LINES = "refused lines"
     LOST_LINES = "lost lines"
-    BROKEN_LINES = "broken lines"
-    DUPLICATES = "duplicates"
     POLLS_FAIL = "polls fail"
-    UPLOAD_FAILS = "upload fails"
     CREATED_UNSAID = "created unsaid"
-    RESULTS_CUT = "results cut"
     RESULTS_GONE = "results gone"
 
 
@@ -84,9 +78,7 @@ class ScriptedBatches:
     most: int | None = None
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
     jobs: dict[str, ScriptedJob] = field(default_factory=dict[str, ScriptedJob])
-    uploads: int = 0
     submissions: int = 0
-    cuts: int = 0
 
     def answer(
         self,
@@ -97,7 +89,7 @@ class ScriptedBatches:
         ask: Callable[[dict[str, Any], bytes], Answer],
     ) -> Answer | None:
         """None where the path is none of this API. `ask`: what answers one line."""
-        path, _, query = path.partition("?")
+        path = path.partition("?")[0]
         path = path.removeprefix("/v1")
         if path == "/files":
             return self._upload(headers, body) if method == "POST" else None
@@ -105,16 +97,13 @@ class ScriptedBatches:
             return self._file(method, path.removeprefix("/files/"))
         if path == "/batches":
             if method == "GET":
-                return self._list(query)
+                return self._list()
             return self._create(json.loads(body), ask)
         if path.startswith("/batches/"):
             return self._job(method, path.removeprefix("/batches/"))
         return None
 
     def _upload(self, headers: Mapping[str, str], body: bytes) -> Answer:
-        self.uploads += 1
-        if self.faults(self.submissions + 1) is BatchFault.UPLOAD_FAILS and self.uploads % 2:
-            return _error("no room", 503)
         found = re.search("boundary=(.+)", headers.get("content-type", ""))
         content = None
         for part in body.split(b"--" + (found[1] if found else "-").encode()):
@@ -125,7 +114,7 @@ class ScriptedBatches:
         return _said({"id": self._keep(content), "object": "file", "purpose": "batch"})
 
     def _keep(self, content: bytes) -> str:
-        name = f"file-{len(self.files) + self.submissions}-{self.uploads}-{time.time_ns()}"
+        name = f"file-{len(self.files) + self.submissions}-{time.time_ns()}"
         self.files[name] = content
         return name
 
@@ -142,17 +131,13 @@ class ScriptedBatches:
         job = next((job for job in self.jobs.values() if name in (job.output, job.failed)), None)
         if job is not None and job.fault is BatchFault.RESULTS_GONE:
             return _error(f"no such file: {name}", 404)
-        cut = job is not None and job.fault is BatchFault.RESULTS_CUT and not self.cuts
-        self.cuts += cut
-        return Answer(body=kept, transport="cut" if cut else "whole")
+        return Answer(body=kept)
 
     def _create(
         self, said: dict[str, Any], ask: Callable[[dict[str, Any], bytes], Answer]
     ) -> Answer:
         self.submissions += 1
         fault = self.faults(self.submissions)
-        if fault is BatchFault.QUEUE_FULL_AT_SUBMIT:
-            return _error("Enqueued token limit reached", 429)
         name = said.get("input_file_id") or ""
         content = self.files.get(name)
         if content is None:
@@ -204,12 +189,7 @@ class ScriptedBatches:
                 continue
             answer = ask(asked["body"], to_json(asked["body"]))
             made = _result(key, answer.status, _body(answer))
-            if third and fault is BatchFault.BROKEN_LINES:
-                made = made[: len(made) // 2]
             (good if answer.status == 200 else bad).append(made)
-        if fault is BatchFault.DUPLICATES:
-            stranger = _result("nobody", 200, {"choices": []})
-            good = [stranger, *reversed(good), b"", *good, b"[]", b'{"custom_id": 7}']
         job.done, job.wrong = len(good), len(bad)
         job.output = self._keep(b"\n".join(good) + b"\n") if good else ""
         job.failed = self._keep(b"\n".join(bad)) if bad else ""
@@ -228,13 +208,9 @@ class ScriptedBatches:
             return _error("try again", 500)
         return _said(self._tell(job))
 
-    def _list(self, query: str) -> Answer:
+    def _list(self) -> Answer:
         jobs = list(self.jobs.values())[::-1]
-        after = parse_qs(query).get("after", [""])[0]
-        ids = [job.id for job in jobs]
-        first = ids.index(after) + 1 if after in ids else 0
-        shown = [self._tell(job) for job in jobs[first : first + 100]]
-        return _said({"data": shown, "has_more": first + 100 < len(jobs)})
+        return _said({"data": [self._tell(job) for job in jobs[:100]], "has_more": len(jobs) > 100})
 
     def _tell(self, job: ScriptedJob) -> dict[str, Any]:
         over = time.time() >= job.ends
