@@ -7,13 +7,12 @@ import socket
 import pytest
 
 from textevolve.errors import AccessError, UnavailableError
-from textevolve.evaluation import ANSWERED_BY, Usage
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.limiting import RateWindow, read_windows
 from textevolve.llm.model import Message, Request
 from textevolve.llm.refusals import Refusal, failure, read_refusal, retry_after
 from textevolve.llm.testing import Answer, Fault
-from textevolve.report.wording import is_same_model, other_models
+from textevolve.report.wording import is_same_model
 from textevolve.settings import Price
 
 DEBATE = ("evaluate", "Say hello.", "Hello!", "--rounds", "1", "--readout", "verbalized")
@@ -34,14 +33,6 @@ DEBATE = ("evaluate", "Say hello.", "Hello!", "--rounds", "1", "--readout", "ver
 )
 def test_the_version_of_an_alias_is_no_other_model(requested, answering, same):
     assert is_same_model(requested, answering) is same
-
-
-def test_versions_that_change_within_a_run_are_told():
-    first, second = (f"gw/m{ANSWERED_BY}m-2026-{month}-01" for month in (10, 11))
-    assert other_models(Usage(models={first: 2})) == ""
-    both = Usage(models={first: 2}) + Usage(models={first: 1, second: 1})
-    assert other_models(both) == f"{first} (3 calls); {second} (1 call)"
-    assert (both - Usage(models={second: 1})).models == {first: 3}
 
 
 CASES = "".join(json.dumps({"input": f"Say {n}.", "output": "Hm."}) + "\n" for n in range(120))
@@ -72,17 +63,6 @@ METRIC = ("--metric", "exact")
 
 def flat(text):
     return " ".join(text.split())
-
-
-def test_a_debate_with_fallbacks_is_told_by_its_report_and_when_shown(cli, home, server, model):
-    header = {"x-litellm-attempted-fallbacks": "1"}
-    server.script = lambda body, number: Answer(headers=header) if number == 2 else None
-    ended = cli(*DEBATE, "-m", model)
-    told = f"{model} was answered by a fallback that is not named (1 call)"
-    assert told in flat(ended.out)
-    server.script = lambda body, number: Fault.NOT_FOUND
-    assert told in flat(cli("runs", "show").out)
-    assert json.loads(cli("runs", "show", "--json").out)
 
 
 def test_a_limit_of_tokens_holds_where_no_usage_is_reported(cli, home, server, model, caplog):
@@ -201,13 +181,6 @@ async def test_an_argument_that_a_gateway_does_not_expect_is_left_out(server, ca
     assert caplog.text.count("the endpoint refuses a JSON schema") == 1
 
 
-def test_a_refused_seed_is_told_in_the_run(cli, home, server, model, caplog):
-    refusal = refused(400, "seed is not supported", param="seed")
-    server.script = lambda body, number: refusal if "seed" in body else None
-    assert cli(*DEBATE, "-m", model).code == 0
-    assert caplog.text.count("the endpoint refuses a seed, so that another run may") == 1
-
-
 def test_an_unknown_model_is_answered_with_those_that_there_are(cli, home, server):
     server.models = ("small", "large")
     server.script = lambda body, number: Fault.NOT_FOUND
@@ -220,22 +193,6 @@ def test_an_unknown_model_is_answered_with_those_that_there_are(cli, home, serve
         "serves small",
         "serves large",
     ]
-
-
-def test_the_readout_is_named_only_where_there_is_one(cli, home, server, model):
-    server.script = lambda body, n: Fault.NO_LOGPROBS if body.get("logprobs") else None
-    debate = cli(*DEBATE[:-1], "pointwise", "-m", model)
-    assert debate.err.rstrip().endswith("or choose the readout `verbalized`")
-    probe = cli("evaluate", "Say hello.", "Hello!", "--judge", "probe", "-m", model)
-    assert (probe.code, "readout" in probe.err) == (1, False)
-
-
-def test_a_comparison_names_all_its_models(cli, home, server):
-    (home / "p.txt").write_text("What is {n}?")
-    (home / "rows.csv").write_text("n,sum\n1,1\n")
-    models = ("-m", f"{server.url}#first", "-m", f"{server.url}#second")
-    ended = cli("compare", "-p", "p.txt", *models, "-d", "rows.csv", "--label", "sum", *METRIC)
-    assert f"{server.url}#second" in flat(ended.out).partition("Model ")[2].partition("Spent")[0]
 
 
 def test_headers_of_a_provider_are_sent_and_kept_secret(cli, home, server, monkeypatch):

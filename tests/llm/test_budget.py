@@ -58,22 +58,6 @@ async def test_tokens_stop_within_one_call(
     assert budget.in_flight == 0
 
 
-async def test_calls_far_from_the_limit_run_side_by_side(
-    server: ScriptedServer, client: OpenAIClient
-) -> None:
-    server.latency = 0.5
-    await flood(Budgeted(client, Budget(tokens=1_000_000)), 20, max_tokens=100)
-    assert server.most_in_flight == 20
-
-
-async def test_a_prompt_that_cannot_fit_is_not_asked(
-    server: ScriptedServer, client: OpenAIClient
-) -> None:
-    with pytest.raises(BudgetError, match="limit of 100 tokens"):
-        await Budgeted(client, Budget(tokens=100))(ask("word " * 5000))
-    assert server.calls == 0
-
-
 @pytest.mark.parametrize("reported", [False, True])
 async def test_cost_stops_within_one_call(server: ScriptedServer, reported: bool) -> None:
     server.latency = 0.001

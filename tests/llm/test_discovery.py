@@ -50,13 +50,6 @@ async def test_a_server_without_a_model_that_answers_questions_is_passed_over() 
     assert choice.spec.startswith("local/")
 
 
-async def test_something_else_on_the_port_is_passed_over() -> None:
-    async with ScriptedServer() as web:
-        web.answer = lambda *_: Answer(body=b"<html></html>")
-        choice = await discover_model(settings_of(vllm=web.url), {})
-    assert choice.spec.startswith("local/")
-
-
 async def test_local_weights_are_the_last_resort() -> None:
     choice = await discover_model(settings_of(), {"ANTHROPIC_API_KEY": "sk-1"})
     assert choice.spec == f"local/{PROVIDERS['local'].default_model}"
@@ -92,15 +85,6 @@ async def test_an_endpoint_that_can_little(server: ScriptedServer, client: OpenA
     assert found.refused == ("response_format",)
 
 
-async def test_a_schema_that_is_taken_and_not_followed(
-    server: ScriptedServer, client: OpenAIClient
-) -> None:
-    server.script = lambda _body, _n: "Hello!"
-    found = await probe_endpoint(client)
-    assert found.findings["JSON schema"].value is False
-    assert "not followed" in found.findings["JSON schema"].note
-
-
 @pytest.mark.parametrize("fault", [Fault.UNAUTHORISED, Fault.OVERLOADED])
 async def test_an_endpoint_that_does_not_answer(
     server: ScriptedServer, client: OpenAIClient, fault: Fault
@@ -115,11 +99,6 @@ async def test_an_endpoint_that_does_not_answer(
     )
 
 
-async def test_a_provider_that_only_decides_is_not_taken_for_chats() -> None:
-    choice = await discover_model(settings_of(), {"TYPESAFE_API_KEY": "key-1"})
-    assert choice.spec.startswith("local/")
-
-
 async def test_whether_an_endpoint_decides(server: ScriptedServer, client: OpenAIClient) -> None:
     found = await probe_endpoint(client)
     assert found.findings["decisions"].value is True
@@ -128,13 +107,6 @@ async def test_whether_an_endpoint_decides(server: ScriptedServer, client: OpenA
     async with OpenAIClient(server.url, "scripted", decisions="systemone") as other:
         found = await probe_endpoint(other)
     assert "System One" in found.findings["decisions"].note
-
-
-async def test_an_endpoint_that_can_neither_decide_nor_be_made_to(
-    server: ScriptedServer, client: OpenAIClient
-) -> None:
-    server.script = lambda body, _n: Fault.NO_LOGPROBS if "logprobs" in body else None
-    assert (await probe_endpoint(client)).findings["decisions"].value is False
 
 
 async def test_a_model_that_only_decides(server: ScriptedServer) -> None:

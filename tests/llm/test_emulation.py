@@ -6,24 +6,18 @@ import json
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from textevolve.errors import AnswerError, CapabilityError, InputError
 from textevolve.evaluation import Failure
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.decision_wires import Deciding, show, wire_of
 from textevolve.llm.decisions import (
-    Answer,
     choice,
     decide,
     decision_request,
-    dump_questions,
-    load_questions,
     predicate,
     score,
 )
-from textevolve.llm.model import request_key
 from textevolve.llm.testing.answers import Answer as Said
 from textevolve.llm.testing.server import ScriptedServer
 from textevolve.llm.usage_meter import UsageMeter
@@ -138,12 +132,6 @@ async def test_chat_passes_and_the_wire_is_found_through_wrappers():
         assert server.calls == 0
 
 
-def test_the_key_of_a_request_knows_its_questions():
-    one, other = (decision_request("state", [q]) for q in (POLITE, LENGTH))
-    assert request_key("m", one) != request_key("m", other)
-    assert load_questions(dump_questions([POLITE, TOPIC, LENGTH])) == (POLITE, TOPIC, LENGTH)
-
-
 def test_what_cannot_be_asked_is_refused():
     with pytest.raises(InputError, match="two options"):
         choice("c", "Which?", ["one"])
@@ -155,13 +143,3 @@ def test_what_cannot_be_asked_is_refused():
         decision_request("state", [])
     with pytest.raises(InputError, match="20"):
         show(choice("c", "Which?", [f"option {n}" for n in range(21)]))
-
-
-@given(st.lists(st.floats(0.001, 1), min_size=2, max_size=12))
-def test_the_share_of_an_answer_lies_between_its_ends(weights):
-    answer = Answer(tuple(w / sum(weights) for w in weights))
-    assert 0 <= answer.share <= 1
-    assert answer.probabilities[answer.best] == max(answer.probabilities)
-    assert math.isfinite(answer.log_odds)
-    mirrored = Answer(answer.probabilities[::-1])
-    assert mirrored.share == pytest.approx(1 - answer.share)

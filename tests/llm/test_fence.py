@@ -16,10 +16,6 @@ def test_the_nonce_is_in_none_of_the_texts_and_always_the_same(texts, seed):
     assert all(nonce not in text for text in texts)
 
 
-def test_another_seed_or_text_gives_another_nonce():
-    assert len({draw_nonce(["a"], 0), draw_nonce(["a"], 1), draw_nonce(["b"], 0)}) == 3
-
-
 @given(st.text(), st.text())
 def test_no_text_can_close_its_fence(before, after):
     nonce = draw_nonce([before, after], 0)
@@ -82,16 +78,6 @@ def test_no_text_can_write_a_marker_of_a_format(name):
             blind, found = sanitize(text, "0" * 12)
             assert found >= 2
             assert marker not in blind
-
-
-def test_plain_words_are_markers_only_of_the_format_that_is_in_use():
-    text = ORDINARY.replace("<s>", "s")
-    assert sanitize(text, "0" * 12) == (text, 0)
-    assert sanitize(text, "0" * 12, CHAT_FORMATS["chatml"].markers) == (text, 0)
-    safe, found = sanitize(text, "0" * 12, CHAT_FORMATS["vicuna"].markers)
-    assert (found, "USER:" in safe) == (1, False)
-    safe, found = sanitize(text, "0" * 12, CHAT_FORMATS["alpaca"].markers)
-    assert (found, "### Instruction:" in safe) == (1, False)
 
 
 @given(st.data())

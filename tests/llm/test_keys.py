@@ -41,10 +41,6 @@ def test_the_environment_is_first_then_the_keyring_then_the_file(
     assert found() == ("sk-from-ring", "the keyring")
 
 
-def test_nothing_is_found() -> None:
-    assert find_key("openai", "OPENAI_API_KEY") is None
-
-
 def test_a_keyring_that_fails_is_passed_over(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     import keyring
     from keyring.errors import KeyringLocked
@@ -56,13 +52,6 @@ def test_a_keyring_that_fails_is_passed_over(monkeypatch: pytest.MonkeyPatch, fi
     key = find_key("openai", "OPENAI_API_KEY")
     assert key is not None
     assert key.source == str(file)
-
-
-def test_a_keyring_is_not_asked_when_it_need_not_be(
-    monkeypatch: pytest.MonkeyPatch, ring: dict[tuple[str, str], str]
-) -> None:
-    ring["textevolve", "vllm"] = "sk-ring"
-    assert find_key("vllm", "VLLM_API_KEY", ask_keyring=False) is None
 
 
 def test_a_host_has_its_line(file: Path) -> None:
@@ -86,11 +75,6 @@ def test_a_broken_file_is_named_and_not_quoted(file: Path, content: str | bytes)
         find_key("openai", "OPENAI_API_KEY")
     assert str(file) in str(caught.value)
     assert "sk-secret" not in str(caught.value)
-
-
-def test_a_key_that_is_no_text(file: Path) -> None:
-    with pytest.raises(SettingsError, match="not a text"):
-        find_key("wrong", "WRONG_API_KEY")
 
 
 def test_a_key_does_not_show(file: Path) -> None:

@@ -1,8 +1,6 @@
 """Calls that wait for rate limits, at a scripted server that has one."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
@@ -27,19 +25,10 @@ async def test_with_headers_hardly_a_call_is_refused(
 ) -> None:
     server.script = limit = WindowLimit(20, 0.2)
     model = Retrying(Limited(client, 4), PATIENT)
-    answers = await asyncio.gather(*(model(ask(n)) for n in range(120)))
-    assert len(answers) == limit.answered == 120
+    answers = await asyncio.gather(*(model(ask(n)) for n in range(60)))
+    assert len(answers) == limit.answered == 60
     assert limit.refused <= 8
-    assert server.calls == 120 + limit.refused
-
-
-async def test_without_headers_it_is_found_out_by_refusals(
-    server: ScriptedServer, client: OpenAIClient
-) -> None:
-    server.script = limit = WindowLimit(20, 0.1, tells=False)
-    model = Retrying(Limited(client, 4), PATIENT)
-    await asyncio.gather(*(model(ask(n)) for n in range(60)))
-    assert (limit.answered, limit.refused > 0) == (60, True)
+    assert server.calls == 60 + limit.refused
 
 
 async def test_nobody_is_asked_before_the_time_that_a_refusal_named(
@@ -75,12 +64,12 @@ async def test_a_limit_of_the_settings_is_kept_from_the_first_call_on(
     heard: list[Event] = []
     pacer = Pacer("mine", make_buckets(300, None))
     model = Limited(client, 64, pacer=pacer, listener=heard.append)
-    calls = [asyncio.create_task(model(ask(n))) for n in range(40)]
+    calls = [asyncio.create_task(model(ask(n))) for n in range(32)]
     while server.calls < 30:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     assert len([call for call in calls if not call.done()]) >= 1
     await asyncio.gather(*calls)
-    assert server.calls == 40
+    assert server.calls == 32
 
 
 async def test_a_wait_past_all_patience_is_an_error_and_no_stall(
@@ -112,16 +101,3 @@ async def test_cancelling_a_call_that_waits_for_a_limit(
     done = await asyncio.gather(*calls, return_exceptions=True)
     assert [isinstance(one, asyncio.CancelledError) for one in done] == [True, True, False]
     assert (server.calls, model.in_flight, model.load) == (2, 0, 0)
-
-
-async def test_the_limit_of_calls_in_flight_still_follows_refusals(
-    server: ScriptedServer, client: OpenAIClient
-) -> None:
-    def script(_body: Mapping[str, Any], number: int) -> Answer | None:
-        return misbehave(Fault.RATE_LIMIT_WAIT, retry_after=0.02) if number == 1 else None
-
-    server.script = script
-    limited = Limited(client, 8)
-    model = Retrying(limited, PATIENT)
-    await asyncio.gather(*(model(ask(n)) for n in range(8)))
-    assert limited.limit < 8

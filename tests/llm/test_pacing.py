@@ -24,25 +24,14 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
     ("text", "seconds"),
     [
         ("6m0s", 360.0),
-        ("1s", 1.0),
-        ("7.66s", 7.66),
         ("2m59.56s", 179.56),
-        ("120ms", 0.12),
         ("1h2m3s", 3723.0),
-        ("1d", 86_400.0),
-        ("0", 0.0),
         ("32", 32.0),
-        ("11382.02", 11382.02),
         (str(int(NOW) + 30), 30.0),
         (str((int(NOW) + 30) * 1000), 30.0),
         ("2026-03-01T12:00:30Z", 30.0),
-        ("2026-03-01T11:00:30Z", 0.0),
         ("Sun, 01 Mar 2026 12:00:30 GMT", 30.0),
-        ("", None),
         ("soon", None),
-        ("5 minutes", None),
-        ("2026-03-01T12:00:30", None),
-        ("nan", None),
         ("-3", None),
     ],
 )
@@ -77,17 +66,6 @@ def test_resets_in_all_their_forms(text: str, seconds: float | None) -> None:
         ),
         (
             {
-                "x-ratelimit-remaining-tokens-minute": "900",
-                "x-ratelimit-limit-tokens-minute": "1000",
-                "x-ratelimit-remaining-req-day": "7",
-            },
-            [
-                RateWindow("tokens-minute", 1000, 900, None),
-                RateWindow("req-day", None, 7, None),
-            ],
-        ),
-        (
-            {
                 "ratelimit-limit": "100, 100;w=60",
                 "RateLimit-Remaining": "3",
                 "ratelimit-reset": "9",
@@ -104,12 +82,6 @@ def test_resets_in_all_their_forms(text: str, seconds: float | None) -> None:
 )
 def test_headers_of_many_endpoints(headers: dict[str, str], windows: list[RateWindow]) -> None:
     assert list(read_windows(headers, NOW)) == windows
-
-
-@given(st.dictionaries(st.text(), st.text()))
-def test_whatever_headers_say_they_are_read(headers: dict[str, str]) -> None:
-    for window in read_windows(headers, NOW):
-        assert window.remaining >= 0
 
 
 def run_through(bucket: RateBucket, amounts: list[float], pauses: list[float]) -> list[float]:
@@ -144,14 +116,6 @@ def test_no_minute_has_more_tokens_than_its_limit_and_one_call(
     for first, moment in enumerate(made):
         inside = [a for a, m in zip(amounts, made, strict=True) if moment <= m < moment + 60]
         assert sum(inside) <= (limit + max(inside)) * (1 + 1e-6), first
-
-
-@given(limit=st.integers(1, 300))
-def test_most_of_the_limit_can_be_used(limit: int) -> None:
-    made = run_through(
-        RateBucket(limit, "requests"), [1.0] * (3 * limit + 1), [0.0] * (3 * limit + 1)
-    )
-    assert 3 * limit / (made[-1] - made[0]) >= 0.9 * limit / 60
 
 
 def test_what_a_call_did_not_use_comes_back() -> None:

@@ -4,7 +4,6 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,7 +11,7 @@ from textevolve.errors import AccessError, RejectedError, SettingsError, Unavail
 from textevolve.events import CallRetried, Event
 from textevolve.llm import limiting as pools
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.limiting import Limited, Member, Pool, RateBucket
+from textevolve.llm.limiting import Limited, Member, Pool
 from textevolve.llm.model import Message, Request
 from textevolve.llm.opening import open_client, open_model
 from textevolve.llm.prices import price_of
@@ -88,41 +87,6 @@ async def test_shares_follow_the_weights_one_call_after_another(
         assert abs(calls - 60 * weight / sum(weights)) <= 2
 
 
-async def test_shares_follow_the_weights_with_many_in_flight(servers: Servers) -> None:
-    for server in servers:
-        server.latency = 0.01
-    model = Retrying(await servers.pool(3, 2, 1, limit=64), QUICK)
-    gate = asyncio.Semaphore(36)
-
-    async def one(n: int) -> None:
-        async with gate:
-            await model(ask(n))
-
-    await asyncio.gather(*(one(n) for n in range(600)))
-    assert sum(servers.calls) == 600
-    for calls, share in zip(servers.calls, (1 / 2, 1 / 3, 1 / 6), strict=True):
-        assert abs(calls - 600 * share) <= 60
-
-
-async def test_a_slow_member_gets_fewer_calls(servers: Servers) -> None:
-    servers[0].latency = 0.1
-    model = await servers.pool(1, 1, limit=64)
-    gate = asyncio.Semaphore(4)
-
-    async def one(n: int) -> None:
-        async with gate:
-            await model(ask(n))
-
-    await asyncio.gather(*(one(n) for n in range(60)))
-    assert servers[0].calls < servers[1].calls
-
-
-async def test_who_answered_is_told(servers: Servers) -> None:
-    model = await servers.pool(1, 1)
-    members = {(await model(ask(n))).member for n in range(4)}
-    assert members == {f"{server.url}#m" for server in servers[:2]}
-
-
 async def test_the_turns_of_a_debate_stay_with_one_member(servers: Servers) -> None:
     model = await servers.pool(1, 1, 1)
     homes: dict[int, set[str]] = {debate: set() for debate in range(12)}
@@ -132,18 +96,6 @@ async def test_the_turns_of_a_debate_stay_with_one_member(servers: Servers) -> N
             homes[debate].add(answer.member)
     assert all(len(home) == 1 for home in homes.values())
     assert Counter(next(iter(home)) for home in homes.values()).most_common()[-1][1] == 4
-
-
-async def test_a_debate_moves_when_its_member_dies_and_stays_where_it_went(
-    servers: Servers,
-) -> None:
-    model = await servers.pool(1, 1)
-    first = (await model(turn(1, 0))).member
-    home = next(server for server in servers if first.startswith(server.url))
-    await die(home)
-    moved = {(await model(turn(1, number))).member for number in range(1, 6)}
-    assert len(moved) == 1
-    assert first not in moved
 
 
 async def test_a_dead_member_costs_no_call_and_no_answer_is_asked_twice(servers: Servers) -> None:
@@ -193,27 +145,6 @@ async def test_a_limited_member_is_passed_over_until_its_time(servers: Servers) 
     assert not model.members[0].down
 
 
-async def test_where_all_are_limited_the_call_waits_for_the_first(servers: Servers) -> None:
-    def limited(_body: object, number: int) -> Answer | None:
-        return misbehave(Fault.RATE_LIMIT_WAIT, retry_after=0.1) if number == 1 else None
-
-    servers[0].script = servers[1].script = limited
-    model = Retrying(await servers.pool(1, 1), QUICK)
-    answer = await model(ask())
-    assert (answer.attempts, servers.calls[:2]) in ((3, [2, 1]), (3, [1, 2]))
-
-
-@pytest.mark.parametrize("fault", [Fault.UNAUTHORISED, Fault.NOT_FOUND, Fault.NO_CREDIT])
-async def test_a_member_that_refuses_key_or_model_is_left_out_at_once(
-    servers: Servers, fault: Fault
-) -> None:
-    servers[0].script = lambda _body, _n: fault
-    model = await servers.pool(1, 1)
-    for n in range(8):
-        await model(ask(n))
-    assert servers.calls[:2] == [1, 8]
-
-
 async def test_all_down_is_one_error_that_names_each(servers: Servers) -> None:
     servers[0].script = lambda _body, _n: Fault.UNAUTHORISED
     servers[1].script = lambda _body, _n: Fault.OVERLOADED
@@ -227,17 +158,6 @@ async def test_all_down_is_one_error_that_names_each(servers: Servers) -> None:
     assert caught.value.attempts == 3
     with pytest.raises(UnavailableError, match="after 4 attempts"):
         await Retrying(model, QUICK.model_copy(update={"attempts": 2}))(ask())
-
-
-async def test_a_pool_that_cannot_be_reached_names_its_addresses(servers: Servers) -> None:
-    await die(servers[0])
-    await die(servers[1])
-    model = await servers.pool(1, 1)
-    for _ in range(4):  # by the last they are left out
-        with pytest.raises(UnavailableError) as caught:
-            await model(ask())
-        places = [urlsplit(server.url).netloc for server in servers[:2]]
-        assert caught.value.address == ", ".join(places)
 
 
 async def test_where_no_member_can_answer_the_run_stops(servers: Servers) -> None:
@@ -257,25 +177,6 @@ async def test_a_request_that_is_wrong_is_not_tried_elsewhere(servers: Servers) 
     with pytest.raises(RejectedError, match="temperature"):
         await model(ask())
     assert sum(servers.calls) == 1
-
-
-async def test_cancelling_a_call_that_tries_a_member_again(
-    servers: Servers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = await servers.pool(1)
-    member = model.members[0]
-    member.fail(AccessError("no"), 0.0, probed=False)
-    member._until = 0.0  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(pools, "FIRST_PAUSE", 0.05)
-    servers[0].script = lambda _body, n: Fault.TIMEOUT if n == 1 else None
-    first = asyncio.create_task(model(ask(1)))
-    await asked(servers[0], 1)
-    with pytest.raises(AccessError, match="left out"):
-        await model(ask(2))  # nobody is asked meanwhile
-    first.cancel()
-    await asyncio.sleep(0.1)
-    assert (await model(ask(3))).text
-    assert (member.down, member.model.load) == (False, 0)
 
 
 # Settings
@@ -314,18 +215,6 @@ def test_what_a_pool_may_not_be(members: tuple[PoolMember, ...], said: str) -> N
         resolve("pool/m", settings_of(*members))
 
 
-def test_models_of_other_names_are_one_where_it_is_said() -> None:
-    found = resolve("pool/m", settings_of(at(1, "big"), at(2, "groß"), serves="Big 7B"))
-    assert len(found.members) == 2
-    same = settings_of(at(1, "org/Big"), at(2, "big"))
-    assert len(resolve("pool/m", same).members) == 2
-
-
-def test_there_is_no_such_pool() -> None:
-    with pytest.raises(SettingsError, match="known are: pool/m"):
-        resolve("pool/other", settings_of(at(1)))
-
-
 def test_a_pools_price_is_that_of_the_dearest() -> None:
     prices = {
         "http://127.0.0.1:1/v1#big": {"input": 1, "output": 5},
@@ -351,16 +240,3 @@ async def test_it_is_opened_with_the_limits_of_its_members(servers: Servers) -> 
     async with AsyncExitStack() as stack:
         with pytest.raises(Exception, match="name one of its members"):
             await open_client("pool/m", settings, stack)
-
-
-async def test_models_of_one_provider_share_its_limits(servers: Servers) -> None:
-    own = {"mine": {"base_url": servers[0].url, "keyless": True, "tokens_per_minute": 1000}}
-    settings = Settings.model_validate({"providers": own})
-    async with AsyncExitStack() as stack:
-        shared: dict[str, tuple[RateBucket, ...]] = {}
-        one = await open_model("mine/a", settings, stack, limits=shared)
-        other = await open_model("mine/b", settings, stack, limits=shared)
-        assert isinstance(one, Limited)
-        assert isinstance(other, Limited)
-        assert one.pacer.buckets == other.pacer.buckets
-        assert one.pacer.buckets

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -61,13 +60,6 @@ async def test_it_may_take_as_long_as_it_gets_on(
     assert (response.text, response.attempts, working.calls) == ("done", 1, 1)
 
 
-async def test_others_have_time_limits_still(working: ScriptedServer) -> None:
-    working.script = lambda _body, _number: Answer(text="done", delay=3600)
-    async with OpenAIClient(working.url, "m", timeouts=SHORT) as client:
-        with pytest.raises(UnavailableError, match="no whole answer in time"):
-            await client(ask())
-
-
 @pytest.mark.parametrize(
     "slots",
     [Answer(body=b"[]"), misbehave(Fault.TIMEOUT), Answer(status=500, body=b"{}")],
@@ -84,25 +76,6 @@ async def test_a_standstill_is_an_error(
     assert (await local(ask())).text  # and the next call starts with its whole patience
 
 
-async def test_calls_after_each_other_are_progress(
-    server: ScriptedServer, local: OpenAIClient
-) -> None:
-    """The last waits longer than the patience, while the server answers those before it."""
-    with_slots(server, lambda: Answer(body=b"[]"))
-    server.script = lambda _body, number: Answer(delay=0.25 * number)
-    answers = await asyncio.gather(*(local(ask(str(n))) for n in range(6)))
-    assert len(answers) == 6
-
-
-async def test_a_deadline_holds_without_progress(
-    server: ScriptedServer, local: OpenAIClient
-) -> None:
-    with_slots(server, lambda: Answer(body=b"[]"))
-    server.script = lambda _body, _number: Fault.TIMEOUT
-    with pytest.raises(UnavailableError, match="deadline of 1 s"):
-        await Retrying(local, Retries(attempts=99, first=0.0), deadline=1.0)(ask())
-
-
 async def test_slow_calls_are_announced(
     working: ScriptedServer, local: OpenAIClient, heard: list[Event]
 ) -> None:
@@ -114,14 +87,6 @@ async def test_slow_calls_are_announced(
     assert slow
     assert {(event.model, event.answered) for event in slow} == {(local.name, 1)}
     assert all(event.waited > 0 and event.each is not None for event in slow)
-
-
-async def test_it_asks_and_answers_as_without(
-    working: ScriptedServer, local: OpenAIClient, client: OpenAIClient
-) -> None:
-    plain, watched = await client(ask()), await local(ask())
-    assert working.requests[0] == working.requests[1]
-    assert replace(plain, seconds=0) == replace(watched, seconds=0)
 
 
 async def test_a_cancelled_call_is_given_up(working: ScriptedServer, local: OpenAIClient) -> None:

@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.evaluation import Usage
-from textevolve.llm.model import Message, Request, Response, TokenLogprobs, ToolCall
+from textevolve.llm.model import Message, Request, Response, ToolCall
 from textevolve.llm.prices import ReportedUsage, usage_of
 from textevolve.llm.reasoning import (
     StreamedThoughts,
     split_reasoning,
-    tokens_of_end,
     why_without_text,
 )
 from textevolve.llm.streaming import AnswerPiece, ask_streaming
@@ -82,13 +81,6 @@ async def test_a_listener_hears_no_thoughts(server, client) -> None:
     assert not any(piece.anew for piece in pieces)
     assert "".join(piece.text for piece in pieces) == response.text == "The moon does it."
     assert response.reasoning == "Hm, the sun?"
-
-
-def test_log_probabilities_are_those_of_the_answer() -> None:
-    tokens = [TokenLogprobs(text, -1.0) for text in ("<think>", "a", "</think>", "\n\n", "b", "c")]
-    assert [token.token for token in tokens_of_end(tokens, 18)] == ["b", "c"]
-    assert [token.token for token in tokens_of_end(tokens, 17)] == ["\n\n", "b", "c"]
-    assert tokens_of_end(tokens, 99) == ()
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import SecretStr
 
-from textevolve.errors import AccessError, ModelError, TooLongError, UnavailableError
 from textevolve.evaluation import Usage
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.limiting import Limited
@@ -128,41 +126,6 @@ async def test_a_stream_that_breaks_off_is_asked_again(server, fault) -> None:
     assert entry.response == response
 
 
-@pytest.mark.parametrize("fault", [f for f in BREAKING if f is not Fault.STREAM_STALL])
-async def test_no_part_of_an_answer_is_kept_as_whole(server, client, fault) -> None:
-    server.script = lambda _body, _number: fault
-    journal = Kept()
-    with pytest.raises(UnavailableError):
-        await ask_streaming(around(client, journal), ask(), Heard())
-    (entry,) = journal.entries
-    assert entry.response is None
-    assert entry.error
-
-
-async def test_a_stream_without_an_end_is_given_up(server) -> None:
-    server.script = lambda _body, _number: Answer(text=TEXT, transport="endless", pace=0.001)
-    heard = Heard()
-    limits = Timeouts(read=1, total=0.3)
-    async with OpenAIClient(server.url, "scripted", timeouts=limits) as client:
-        with pytest.raises(ModelError):
-            await ask_streaming(client, ask(), heard)
-    assert heard.pieces
-
-
-async def test_refusals_before_the_first_piece(server, client) -> None:
-    server.script = lambda _body, number: Fault.RATE_LIMIT_WAIT if number == 1 else TEXT
-    heard = Heard()
-    response = await ask_streaming(around(client), ask(), heard)
-    assert (response.text, heard.text, heard.wiped) == (TEXT, TEXT, 0)
-    for fault, error in (
-        (Fault.TOO_LONG_OPENAI, TooLongError),
-        (Fault.UNAUTHORISED, AccessError),
-    ):
-        server.script = lambda _body, _number, fault=fault: fault
-        with pytest.raises(error):
-            await ask_streaming(around(client), ask("another"), Heard())
-
-
 async def test_an_endpoint_that_refuses_to_stream_is_not_asked_to_again(server, client) -> None:
     server.script = lambda body, _number: Fault.NO_STREAM if "stream" in body else TEXT
     for _ in range(2):
@@ -179,26 +142,6 @@ async def test_what_the_journal_has_is_told_as_one_piece(server, client) -> None
     assert response.replayed
     assert (heard.text, heard.pieces, server.calls) == (TEXT, 1, 1)
     assert request_key(client.name, ask()) == model.journal.entries[0].key
-
-
-async def test_two_who_ask_the_same_at_once_both_hear_it_whole(server, client) -> None:
-    server.script = lambda _body, _number: Answer(text=TEXT, delay=0.05)
-    model = around(client)
-    first, second = Heard(), Heard()
-    await asyncio.gather(ask_streaming(model, ask(), first), ask_streaming(model, ask(), second))
-    assert (first.text, second.text, server.calls) == (TEXT, TEXT, 1)
-
-
-async def test_a_refusal_and_a_key_in_a_stream(server) -> None:
-    key = "secret-key-1234"
-    async with OpenAIClient(server.url, "scripted", key=SecretStr(key)) as client:
-        server.script = lambda _body, _number: Answer(refusal="I will not.")
-        response = await ask_streaming(client, ask(), Heard())
-        assert (response.text, response.finish_reason) == ("", "refusal")
-        server.script = lambda _body, _number: Answer(text=f"your key is {key}, I think")
-        heard = Heard()
-        response = await ask_streaming(client, ask(), heard)
-        assert key not in response.text + heard.text
 
 
 async def test_a_reader_who_goes_leaves_nothing_behind(server, client) -> None:
@@ -243,16 +186,3 @@ def test_wherever_packets_are_cut_the_answer_is_the_same(cuts, end) -> None:
     assert whole.choices[0].message.content == heard.text == "Grüße \N{GRINNING FACE}!"
     assert whole.choices[0].finish_reason == "length"
     assert whole.usage.prompt_tokens == 3
-
-
-@pytest.mark.parametrize("raw", [b"", b"data: [DONE]\n\n", b"hello", b": sign of life\n\n"])
-async def test_what_is_no_stream_is_no_answer(server, client, raw) -> None:
-    server.script = lambda _body, _number: Answer(body=raw, headers={"X": "y"})
-    with pytest.raises(UnavailableError, match="a 200 without a chat completion"):
-        await ask_streaming(client, ask(), Heard())
-
-
-async def test_an_error_line_of_older_servers(server, client) -> None:
-    server.script = lambda _body, _number: Answer(body=b'error: {"code":500}\n\n')
-    with pytest.raises(UnavailableError):
-        await ask_streaming(client, ask(), Heard())
