@@ -176,7 +176,7 @@ def instructions_of(evaluation: Evaluation, index: int) -> tuple[str, ...]:
     if isinstance(told, Sequence) and not isinstance(told, str):
         return _tidy(cast(Sequence[object], told))
     by_candidate: Any = getattr(evaluation, "feedback", None)
-    if isinstance(by_candidate, tuple):
+    if by_candidate and isinstance(by_candidate, tuple):
         told = cast(tuple[Any, ...], by_candidate)[index]
         lines = getattr(told, "instructions", ()) or getattr(told, "weaknesses", ())
         if lines:
@@ -202,7 +202,7 @@ def reasons_of(evaluation: Evaluation, index: int) -> str:
     arguments of its last round are among it, as LLM_grad is handed them.
     """
     by_candidate: Any = getattr(evaluation, "feedback", None)
-    if not isinstance(by_candidate, tuple):
+    if not (by_candidate and isinstance(by_candidate, tuple)):
         result = evaluation.result[index]
         return result.feedback if isinstance(result, EvaluationResult) else ""
     told = cast(tuple[Any, ...], by_candidate)[index]
