@@ -148,33 +148,27 @@ def fill(space, settings, server):
     return notes
 
 
-def test_a_collection_goes_with_its_history(settings, home, server):
+def test_a_collection_goes_as_it_is_now(settings, home, server):
     with Client(settings=settings).namespace() as space:
         notes = fill(space, settings, server)
         space.collections.export("notes", "notes.jsonl")
-        kept, history = notes.list(closed=True), notes.history(notes.list()[0].id)
-        assert [one.text for one in history] == ["Ann lives in Rome.", "Ann lives in Oslo."]
+        kept = notes.list()
         found = notes.search("Where does Ann live?")
         space.collections.import_file("notes.jsonl", name="copy")
         copy = space.memories("copy")
-        again = copy.list(closed=True)
-        ids = {one.id: other.id for one, other in zip(kept, again, strict=True)}
-        assert not set(ids) & set(ids.values())  # the first are in the store still
-        assert again[1].supersedes == (again[0].id,)
-        assert again[0].superseded_by == again[1].id
-        assert again[4].cites == (again[0].id,)
-        assert [one.added for one in again] == [one.added for one in kept]
-        assert [one.forgotten for one in again] == [one.forgotten for one in kept]
-        assert [one.entities for one in again] == [one.entities for one in kept]
+        again = {one.text: one for one in copy.list(closed=True)}
+        assert sorted(again) == sorted(one.text for one in kept)
+        for one in kept:
+            other = again[one.text]
+            assert (other.created, other.entities, other.origin) == (
+                *(one.created, one.entities, one.origin),
+            )
+            assert other.id != one.id
         same = copy.search("Where does Ann live?")
         assert [one.text for one in same.memories] == [one.text for one in found.memories]
-        then = [one.text for one in copy.search("live", as_of=kept[0].created).memories]
-        assert then == [one.text for one in notes.search("live", as_of=kept[0].created).memories]
     with Client(settings=settings.model_copy(update={"store": home / "b.db"})).namespace() as space:
         space.collections.import_file("notes.jsonl")
-        assert space.memories("notes").list(closed=True) == kept
-        space.collections.export("notes", "again.jsonl")
-    assert (home / "again.jsonl").read_bytes() == (home / "notes.jsonl").read_bytes()
+        assert len(space.memories("notes").list(closed=True)) == len(kept)
 
 
 def test_half_a_file_changes_nothing(settings, home, server):
@@ -185,10 +179,6 @@ def test_half_a_file_changes_nothing(settings, home, server):
         (home / "bad.jsonl").write_text("\n".join([*lines, '{"user": {}}']))
         with pytest.raises(InputError, match=r"bad.jsonl:\d+: "):
             space.namespaces.import_file("bad.jsonl", name="copy")
-        circle = [one.replace('"superseded_by": null', '"superseded_by": "me_1"') for one in lines]
-        (home / "circle.jsonl").write_text("\n".join(circle))
-        with pytest.raises(InputError, match="its versions do not fit"):
-            space.namespaces.import_file("circle.jsonl", name="copy")
         (home / "twice.jsonl").write_text("\n".join([*lines, lines[-1]]))
         with pytest.raises(InputError, match="the agent 'bot' is there already"):
             space.namespaces.import_file("twice.jsonl", name="copy")

@@ -7,7 +7,7 @@ import pytest
 
 from textevolve.agents.resources import CollectionSpec, NamespaceSpec
 from textevolve.memory.index import MemoryQuery
-from textevolve.memory.record import Add, Forget, NewMemory, Origin, Supersede
+from textevolve.memory.record import Add, NewMemory, Origin
 from textevolve.store import Store, kinds, memory_search_sqlite
 
 DIMENSION, NOW = 16, 1.7e9
@@ -58,28 +58,6 @@ def kept_by(resources):
     return list(cache.values())
 
 
-@pytest.mark.slow
-async def test_searches_in_memory_answer_as_from_the_file(resources, monkeypatch):
-    store = resources.memories("home")
-    ids = await fill(store)
-    await store.apply("a", [Supersede(ids[3:5], NewMemory(text="newer", embedding=draw(1, 9)[0]))])
-    await store.apply("a", [Forget(ids[8], erase=False), Forget(ids[9], erase=True)])
-    queries = [
-        {"limit": limit, "version": version, "time": time, "least_trust": trust}
-        for limit in (1, 7, 100)
-        for version in (None, 0, 1, 2, 3)
-        for time in (None, NOW - 200, NOW, NOW + 200, 4e9)
-        for trust in (0.0, 0.5)
-    ]
-    vector = draw(60)[1]
-    kept = [await search(store, vector, **query) for query in queries]
-    assert len(kept_by(resources)) == 1
-    monkeypatch.setattr(memory_search_sqlite, "MOST_BYTES", 0)
-    monkeypatch.setattr(memory_search_sqlite, "ROWS_AT_ONCE", 16)
-    assert kept == [await search(store, vector, **query) for query in queries]
-    assert kept_by(resources) == []
-
-
 async def test_a_change_by_another_process_is_seen_at_once(resources, path):
     store, vector = resources.memories("home"), draw(1, 5)[0]
     await fill(store)
@@ -104,6 +82,3 @@ async def test_collections_that_were_asked_longest_ago_make_room(resources, monk
     for name in ("a", "b", "c", "a", "b", "c"):
         assert await search(store, vector, name) == matches[name]
         assert len(kept_by(resources)) <= 2
-    await fill(store, "a", 200)
-    assert await search(store, vector, "a") == await search(store, vector, "a")
-    assert {len(each.seqs) for each in kept_by(resources)} == {105}

@@ -121,7 +121,7 @@ class ConsistencyEvaluator(NodeEvaluator):
     average; passed = it is `threshold` or more. Without an earlier one it is not scored.
 
     `of_same`: nodes of the same name, or of the same instruction. Numbers are alike by their ratio,
-    texts by the words that they share, mappings and lists by their parts.
+    all else by the words that the texts share.
     """
 
     def __init__(
@@ -183,22 +183,11 @@ def _alike(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
 
 def similarity(one: Any, other: Any) -> float:
     """How similar two plain values are, in [0, 1]; 1 where they are equal."""
+    if one == other:
+        return 1.0
     if _is_number(one) and _is_number(other):
-        most = max(abs(one), abs(other))
-        return 1.0 if one == other else max(0.0, 1 - abs(one - other) / most)
-    if isinstance(one, str) and isinstance(other, str):
-        return 1.0 if one == other else _share_of_words(one, other)
-    if isinstance(one, dict) and isinstance(other, dict):
-        left, right = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
-        keys = left.keys() | right.keys()
-        both = [similarity(left[key], right[key]) for key in keys if key in left and key in right]
-        return sum(both) / len(keys) if keys else 1.0
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        these, those = cast("list[Any]", one), cast("list[Any]", other)
-        most = max(len(these), len(those))
-        alike = sum(map(similarity, these, those))
-        return alike / most if most else 1.0
-    return float(isinstance(one, bool) == isinstance(other, bool) and one == other)
+        return max(0.0, 1 - abs(one - other) / max(abs(one), abs(other)))
+    return _share_of_words(as_text(one), as_text(other))
 
 
 def _is_number(value: Any) -> bool:

@@ -4,9 +4,8 @@ The words of a memory are indexed together with a mark of its collection, so tha
 entries of this one collection alone.
 
 Searches by meaning are exact. A connection keeps the vectors of the collections that it was asked
-about, up to `MOST_BYTES`, and reads only those that were added since its last question; which of
-the nearest are held is then asked of their rows. Vectors of a larger collection are read anew each
-time.
+about, up to `MOST_BYTES` or those of one, and reads only those that were added since its last
+question; which of the nearest are held is then asked of their rows.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import ColumnElement, Integer, Text, column, func, select, table
+from sqlalchemy import Integer, Text, column, func, select, table
 from sqlalchemy.engine import Connection
 
 from textevolve.memory.record import Collection, Vector
@@ -44,8 +43,6 @@ _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 
 MOST_BYTES = 256 * 2**20
 """Bytes of vectors that one connection keeps: 170,000 of 384 numbers."""
-ROWS_AT_ONCE = 10_000
-"""How many vectors of a collection that is not kept are compared at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +59,6 @@ def find_near(
     connection: Connection, collection: Collection, held: Held, embedding: Vector, limit: int
 ) -> list[tuple[int, float]]:
     kept = _load(connection, collection)
-    if kept is None:
-        return _compare_rows(connection, collection, held, embedding, limit)
     cosines = cosines_with(kept.vectors, embedding)
     near, current = list[tuple[int, float]](), set[int]()
     # Most memories are held, so that the nearest of all do; else all of them are gone through.
@@ -75,8 +70,8 @@ def find_near(
     return [each for each in near if each[0] in current][:limit]
 
 
-def _load(connection: Connection, collection: Collection) -> KeptVectors | None:
-    """Return the vectors of a collection, None if they would take too much room."""
+def _load(connection: Connection, collection: Collection) -> KeptVectors:
+    """Return the vectors of a collection."""
     cache: OrderedDict[str, KeptVectors] = connection.info.setdefault("vectors", OrderedDict())
     query = select(collections.c.updated).where(collections.c.id == collection.id)
     updated = connection.execute(query).scalar_one()
@@ -85,51 +80,30 @@ def _load(connection: Connection, collection: Collection) -> KeptVectors | None:
         empty = np.empty((0, collection.dimension), dtype="<f4")
         kept = KeptVectors(updated, np.empty(0, dtype=np.int64), empty)
     newest = int(kept.seqs[-1]) if len(kept.seqs) else 0
-    number = _count(connection, collection)
-    if number * collection.dimension * 4 > MOST_BYTES:
-        return None
-    seqs, vectors = _read_vectors(connection, collection, memories.c.seq > newest)
+    seqs, vectors = _read_vectors(connection, collection, newest)
     if len(seqs):
         kept = KeptVectors(
             updated, np.concatenate([kept.seqs, seqs]), np.concatenate([kept.vectors, vectors])
         )
     cache[collection.id] = kept
-    while sum(each.vectors.nbytes for each in cache.values()) > MOST_BYTES:
+    while len(cache) > 1 and sum(each.vectors.nbytes for each in cache.values()) > MOST_BYTES:
         cache.popitem(last=False)  # the collection that was asked longest ago
     return kept
 
 
 def _read_vectors(
-    connection: Connection,
-    collection: Collection,
-    condition: ColumnElement[bool],
-    limit: int | None = None,
+    connection: Connection, collection: Collection, after: int
 ) -> tuple[npt.NDArray[np.int64], Vector]:
     query = (
         select(memories.c.seq, embeddings.c.vector)
         .join(embeddings, embeddings.c.seq == memories.c.seq)
-        .where(memories.c.collection_id == collection.id, condition)
+        .where(memories.c.collection_id == collection.id, memories.c.seq > after)
         .order_by(memories.c.seq)
-        .limit(limit)
     )
     rows = connection.execute(query).all()
     vectors = np.frombuffer(b"".join(row.vector for row in rows), dtype="<f4")
     seqs = np.array([row.seq for row in rows], dtype=np.int64)
     return seqs, vectors.reshape(len(rows), collection.dimension)
-
-
-def _compare_rows(
-    connection: Connection, collection: Collection, held: Held, embedding: Vector, limit: int
-) -> list[tuple[int, float]]:
-    matches, newest = list[tuple[int, float]](), 0
-    while True:
-        condition = holds(held) & (memories.c.seq > newest)
-        seqs, vectors = _read_vectors(connection, collection, condition, ROWS_AT_ONCE)
-        if not len(seqs):
-            return matches
-        newest = int(seqs[-1])
-        matches += _rank(seqs, cosines_with(vectors, embedding), limit)
-        matches = sorted(matches, key=lambda each: (-each[1], each[0]))[:limit]
 
 
 def _rank(seqs: npt.NDArray[np.int64], cosines: Vector, most: int) -> list[tuple[int, float]]:

@@ -1,8 +1,7 @@
 """Files that carry namespaces, agents, collections and users from one store to another.
 
 Each line is a JSON object. The first says what the file is; then come users, collections, each
-with its memories behind it, and agents with their personas. Chats and embeddings are left out:
-embeddings are computed again.
+with its memories behind it, and agents, all as they are now. Embeddings are computed again.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from textevolve.agents.resources import AgentSpec, SpecVersion
+from textevolve.agents.resources import AgentSpec
 from textevolve.errors import InputError
 from textevolve.evaluation import check_text
 from textevolve.memory.record import MemoryRecord
 from textevolve.rows import parse_row, read_lines
 from textevolve.spec import explain
 from textevolve.store import exchange, kinds
-from textevolve.store.exchange import Exported, StoredSource
+from textevolve.store.exchange import Exported
 from textevolve.store.kinds import AGENTS, COLLECTIONS, KINDS, NAMESPACES, USERS, Kind
 from textevolve.store.memory_rows import chunks
 from textevolve.studies.memory_desk import MemoryDesk
@@ -32,11 +31,6 @@ VERSION = 1
 PAGE = 500
 
 _STORED = {kind.noun: TypeAdapter[Any](kind.stored) for kind in KINDS.values()}
-_PARTS: Mapping[str, TypeAdapter[Any]] = {
-    "history": TypeAdapter(list[SpecVersion]),
-    "versions": TypeAdapter(list[tuple[int, float]]),
-    "sources": TypeAdapter(list[StoredSource]),
-}
 _MEMORY = TypeAdapter(MemoryRecord)
 
 
@@ -59,17 +53,10 @@ async def export_lines(
         for inner in (USERS, COLLECTIONS, AGENTS):
             resources += [(inner, each) for each in await read(kinds.list_all, inner, name)]
     for inner, stored in resources:
-        parts = await read(exchange.read_parts, inner, stored)
-        line = {inner.noun: _STORED[inner.noun].dump_python(stored, mode="json")}
-        for part, rows in parts.items():
-            if rows:
-                line[part] = _PARTS[part].dump_python(rows, mode="json")
-        yield line
-        if inner is COLLECTIONS:  # as its version holds it
-            after, version = None, stored.version
-            while page := await desk.memories.page(
-                stored.name, after=after, limit=PAGE, version=version, closed=True
-            ):
+        yield {inner.noun: _STORED[inner.noun].dump_python(stored, mode="json")}
+        if inner is COLLECTIONS:
+            after = None
+            while page := await desk.memories.page(stored.name, after=after, limit=PAGE):
                 for memory in page:
                     yield {"memory": _MEMORY.dump_python(memory, mode="json")}
                 after = page[-1].id
@@ -107,8 +94,6 @@ def take_content(
             raise InputError(f"{where}: {explain(error)}") from None
         except (InputError, ValueError) as error:
             raise InputError(f"{where}: {error}") from None
-    for resource in resources:
-        _check_memories(path, resource)
     order = [NAMESPACES, USERS, COLLECTIONS, AGENTS]
     return sorted(resources, key=lambda resource: order.index(resource.kind))
 
@@ -118,38 +103,13 @@ def _take_line(resources: list[Exported], row: Mapping[str, Any]) -> None:
     for kind in KINDS.values():
         if kind.noun in row:
             stored = _STORED[kind.noun].validate_python(row[kind.noun])
-            parts = {n: each.validate_python(row[n]) for n, each in _PARTS.items() if n in row}
-            resource = Exported(kind, stored, kinds.spec_of(kind, stored), **parts)
-            numbers = [version.version for version in resource.history]
-            if numbers != sorted(set(numbers)):
-                raise InputError("its versions are not in order")
-            resources.append(resource)
+            resources.append(Exported(kind, stored, kinds.spec_of(kind, stored)))
             return
     if "memory" not in row or not resources or resources[-1].kind is not COLLECTIONS:
         raise InputError("is no line of such a file, or a memory without its collection")
-    memory, collection = _MEMORY.validate_python(row["memory"]), resources[-1]
-    collection.memories.append(memory)
-    if memory.text:  # an erased one has none
-        check_text("the text", memory.text)
-
-
-def _check_memories(path: str, collection: Exported) -> None:
-    """
-    Raises:
-        InputError: a memory stands twice, or was superseded by one that did not come when it went:
-            so there is no circle of memories that supersede each other.
-    """
-    name, by_id = collection.spec.name, {memory.id: memory for memory in collection.memories}
-    if len(by_id) < len(collection.memories):
-        raise InputError(f"{path}: collection '{name}': a memory stands there twice")
-    for memory in collection.memories:
-        later = by_id.get(memory.superseded_by or "")
-        came = later is not None and later.added == memory.closed
-        closed = memory.closed is None or memory.added < memory.closed <= collection.stored.version
-        if not closed or (memory.superseded_by is not None and not came):
-            raise InputError(
-                f"{path}: memory {memory.id}: its versions do not fit those of '{name}'"
-            )
+    memory = _MEMORY.validate_python(row["memory"])
+    check_text("the text", memory.text)
+    resources[-1].memories.append(memory)
 
 
 async def import_content(
@@ -168,14 +128,10 @@ async def import_content(
         if each.kind is AGENTS:
             own = f"{each.stored.namespace}/"
             each.spec = AgentSpec(**_bring_home(each.spec.model_dump(), own))
-            each.history = [
-                replace(version, spec=_bring_home(version.spec, own)) for version in each.history
-            ]
     space = desk.namespace if whole is None else whole.spec.name
     await asyncio.to_thread(desk.resources.read, exchange.require_free_names, space, resources)
-    texts = [[memory for memory in each.memories if memory.text] for each in resources]
-    for each, memories in zip(resources, texts, strict=True):
-        for batch in chunks(memories):
+    for each in resources:
+        for batch in chunks(each.memories):
             vectors = await desk.embed_all(each.stored, [memory.text for memory in batch])
             each.vectors |= {m.id: v for m, v in zip(batch, vectors, strict=True)}
     await asyncio.to_thread(desk.resources.write, exchange.store_all, space, resources)
