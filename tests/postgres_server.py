@@ -22,6 +22,7 @@ TEMPLATE = "empty"
 KINDS = ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)]
 BOTH = pytest.mark.parametrize("location", KINDS, indirect=True)
 """For a test that is run in a file and in a database of a server."""
+POSTGRES = pytest.mark.parametrize("location", ["postgresql"], indirect=True)
 
 
 def address_of(location: StoreLocation) -> str:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from textevolve import Client, InputError
@@ -60,6 +60,7 @@ def look(space, kind):
     return dict(describe(one) for one in getattr(space, f"{kind}s").list())
 
 
+@settings(max_examples=min(25, settings().max_examples))
 @given(st.lists(STEPS, max_size=30))
 def test_nothing_crosses(steps):
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:

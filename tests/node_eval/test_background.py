@@ -4,7 +4,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import defaultdict
 
 import pytest
 
@@ -113,28 +112,6 @@ def test_what_gives_nothing_usable_is_a_failure_with_its_reason(kind, says, reas
     assert reason in results["wrong"].reason
 
 
-def test_an_error_that_cannot_be_told_is_recorded_all_the_same():
-    class Unspeakable(Exception):
-        def __str__(self):
-            raise RuntimeError
-
-    (results,) = judge(Says("wrong", raising(Unspeakable())))
-    assert results["wrong"] == Failure("failed", "raised Unspeakable")
-
-
-def test_a_failure_of_the_evaluators_own_is_kept_as_it_is():
-    (results,) = judge(Says("unsure", Failure("skipped", "nothing to compare with")))
-    assert results["unsure"] == Failure("skipped", "nothing to compare with")
-
-
-def test_the_shape_of_another_librarys_result_will_do():
-    class Other:
-        score, passed, feedback, metadata = 1, False, "ok", {"api_key": "secret"}
-
-    (results,) = judge(Says("other", Other()))
-    assert results["other"] == EvaluationResult(1.0, False, "ok", {"api_key": "***"})
-
-
 def test_a_failing_evaluator_is_counted_and_told_once(caplog):
     with caplog.at_level(logging.WARNING), Monitor([Says("wrong", None)]) as monitor:
         run_nodes(monitor, 3)
@@ -142,37 +119,6 @@ def test_a_failing_evaluator_is_counted_and_told_once(caplog):
         assert monitor.failed == 3
     (record,) = caplog.records
     assert record.getMessage().startswith("node 'node 0': evaluator 'wrong': not usable")
-
-
-def test_the_agent_does_not_wait_for_what_writes_the_log():
-    begun, release, released = threading.Event(), threading.Event(), []
-
-    class Slow(logging.Handler):
-        def emit(self, record):
-            begun.set()
-            released.append(release.wait(10))
-
-    log, slow = logging.getLogger("textevolve.node_eval"), Slow()
-    log.addHandler(slow)
-    try:
-        with Monitor([Says("wrong", None)]) as monitor:
-            run_nodes(monitor)
-            assert begun.wait(10)
-            run_nodes(monitor)
-            release.set()
-    finally:
-        log.removeHandler(slow)
-    assert released == [True]
-
-
-def test_what_is_told_is_one_line_without_control_characters(caplog):
-    with Monitor([Says("wrong", Failure("failed", "one\n\x1b[31mtwo" + 500 * "x"))]) as monitor:
-        monitor.end(monitor.begin("a\nnode", None, {}), {})
-        monitor.drain_sync()
-    (record,) = caplog.records
-    message = record.getMessage()
-    assert message.startswith("node 'a node': evaluator 'wrong': one [31mtwoxxx")
-    assert len(message) < 350
 
 
 def test_what_an_evaluator_does_to_what_it_gets_reaches_nobody():
@@ -197,15 +143,6 @@ def test_what_an_evaluator_does_to_what_it_gets_reaches_nobody():
         monitor.drain_sync()
     assert seen == [("node", {"sure": 0.5})] * 2
     assert (item.input_state, item.output_state, state) == ({"n": 0}, {"sure": 0.5}, {"sure": 0.5})
-
-
-def test_metadata_is_copied_from_the_evaluator():
-    told = {"n": [1]}
-    with Monitor([Says("wise", EvaluationResult(1.0, True, "", told))]) as monitor:
-        (item,) = run_nodes(monitor)
-        monitor.drain_sync()
-        told["n"].append(2)
-    assert item.evaluation_results["wise"].metadata == {"n": [1]}
 
 
 def test_only_nodes_of_the_targets_are_judged():
@@ -299,28 +236,6 @@ def test_an_awaitable_from_a_plain_function_is_awaited():
     assert judge(Says("odd", lambda _: later()))[0]["odd"] == FINE
 
 
-@pytest.mark.parametrize("how", ["awaited", "beside"])
-def test_what_is_there_stays_when_the_monitor_is_closed_amid_others(how):
-    """One evaluator of a node still runs, another has given its result elsewhere."""
-    release = threading.Event()
-
-    async def later():
-        return FINE
-
-    done = Says("done", lambda _: later() if how == "awaited" else FINE, background=how == "beside")
-    stuck = Says("stuck", lambda _: release.wait(20) and FINE)
-    monitor = Monitor([done, stuck])
-    try:
-        (item,) = run_nodes(monitor)
-        assert monitor._background.wait(lambda: "done" in item.evaluation_results, 20)
-        assert not monitor.close(0.0)
-    finally:
-        release.set()
-    assert item.evaluation_results["done"] == FINE
-    assert isinstance(item.evaluation_results["stuck"], Failure)
-    assert monitor.pending == 0
-
-
 @pytest.mark.parametrize("kind", [Says, SaysLater])
 def test_after_closing_nobody_waits_for_a_node_that_was_still_queued(kind):
     release = threading.Event()
@@ -357,11 +272,6 @@ def test_what_finds_no_place_is_dropped_and_counted(background):
         assert outcomes.count(FINE) == 9 - len(dropped) >= 2
 
 
-def test_one_node_with_more_evaluators_than_places_is_judged():
-    evaluators = [Says(f"judge {n}", FINE, background=True) for n in range(5)]
-    assert list(judge(*evaluators, queue_size=2)[0].values()) == [FINE] * 5
-
-
 async def test_draining_leaves_the_event_loop_free():
     release = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -382,23 +292,6 @@ async def test_draining_leaves_the_event_loop_free():
         release.set()
         assert await monitor.drain()
     assert item.evaluation_results["slow"] == FINE
-
-
-async def test_a_cancelled_drain_ends_at_once():
-    release = threading.Event()
-    monitor = Monitor([Says("slow", lambda _: release.wait(20) and FINE)])
-    try:
-        (item,) = run_nodes(monitor)
-        draining = asyncio.create_task(monitor.drain())
-        await asyncio.sleep(0.01)
-        draining.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await draining
-    finally:
-        release.set()
-    assert await monitor.drain()
-    assert item.evaluation_results["slow"] == FINE
-    monitor.close()
 
 
 @pytest.mark.parametrize("kind", [Says, SaysLater])
@@ -436,36 +329,6 @@ def test_nodes_that_an_evaluator_runs_are_not_the_agents():
         assert len(list(monitor.history.items)) == 1
 
 
-def test_the_history_that_an_evaluator_sees_ends_with_its_node():
-    seen = defaultdict(list)
-
-    def look(history):
-        item = history.entries[-1][-1]
-        seen[item.node] += [i.node for i in history.items]
-        return FINE
-
-    with Monitor([Says("look", look)]) as monitor:
-        nodes = [monitor.begin(name, None, {}, step=step) for name, step in ("a1", "b2", "c2")]
-        for node in nodes:
-            monitor.end(node, {})
-        monitor.drain_sync()
-    assert seen == {"a": ["a"], "b": ["a", "b"], "c": ["a", "b", "c"]}
-
-
-def test_without_threads_every_evaluation_still_has_an_outcome(monkeypatch):
-    monitor = Monitor([Says("quick", FINE), Says("slow", FINE, background=True)])
-    monitor.add(SaysLater("later", FINE))
-
-    def refuse(_):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    (item,) = run_nodes(monitor)
-    assert monitor.close(10)
-    assert {one.kind for one in item.evaluation_results.values()} == {"failed"}
-    assert set(item.evaluation_results) == {"quick", "slow", "later"}
-
-
 def test_threads_end_when_there_is_nothing_to_do(monkeypatch):
     monkeypatch.setattr(background, "NAPS", 1)
     monitor = Monitor([Says("fine", FINE), SaysLater("later", FINE)])
@@ -477,20 +340,6 @@ def test_threads_end_when_there_is_nothing_to_do(monkeypatch):
             time.sleep(0.005)
         assert not monitor._background._quick.workers
     del monitor
-
-
-def test_a_monitor_that_nobody_holds_ends_its_threads(monkeypatch):
-    monkeypatch.setattr(background, "NAPS", 1)
-    judge(SaysLater("later", FINE))  # the event loop is shared by all monitors, and stays
-    before = set(threading.enumerate())
-    monitor = Monitor([Says("fine", FINE), SaysLater("later", FINE)])
-    items = run_nodes(monitor, 2)
-    del monitor
-    deadline = time.monotonic() + 30
-    while set(threading.enumerate()) - before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not set(threading.enumerate()) - before
-    assert [list(item.evaluation_results.values()) for item in items] == [[FINE] * 2] * 2
 
 
 SCRIPT = """

@@ -76,44 +76,6 @@ async def test_each_node_is_judged_with_what_had_run_before_it():
     }
 
 
-async def test_nodes_of_a_history_made_by_hand_are_told_apart():
-    seen = []
-    episode = Episode("1", History([[HistoryItem(timestamp=0, node=n) for n in "ab"]]))
-
-    def look(history):
-        seen.append([item.node for item in history.entries[-1]])
-        return EvaluationResult(1.0, True)
-
-    await evaluate(episode, Custom("look", look))
-    assert seen == [["a"], ["a", "b"]]
-
-
-async def test_a_node_is_judged_with_what_ran_within_it():
-    steps = [[("outer", 3), ("beside", 4)], [("inner", 1)], [("last", 2)], [("after", 5)]]
-    history = History(
-        [[HistoryItem(timestamp=0, node=n, order=order) for n, order in step] for step in steps]
-    )
-    seen = {}
-
-    def look(history):
-        shape = [[item.node for item in step] for step in history.entries]
-        seen[shape[-1][-1]] = shape
-        return EvaluationResult(1.0, True)
-
-    await evaluate(Episode("1", history), Custom("look", look))
-    assert seen["inner"] == [["inner"]]
-    assert seen["outer"] == [["inner"], ["last"], ["outer"]]
-    assert seen["beside"][-1] == ["outer", "beside"]
-    assert seen["after"] == [["inner"], ["last"], ["outer", "beside"], ["after"]]
-
-
-async def test_what_was_recorded_stays_and_targets_limit_who_is_judged():
-    found = await outcomes(ThresholdEvaluator("t", "score", 0.4, [Instruction.LOAD]))
-    assert list(found["a"]) == ["old"]
-    assert list(found["c"]) == ["old", "t"]
-    assert found["c"]["t"].passed
-
-
 async def test_an_evaluator_that_fails_is_recorded_and_the_others_go_on():
     def spoil(history):
         history.entries[-1][-1].output_state.clear()

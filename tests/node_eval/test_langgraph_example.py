@@ -3,11 +3,6 @@
 import runpy
 import sys
 from pathlib import Path
-from typing import TypedDict
-
-from langgraph.graph import END, START, StateGraph
-
-from textevolve.node_eval import GENERATE, Monitor, ThresholdEvaluator
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "reflect.py"
 LONG = "The sea goes up and down. " * 10
@@ -33,32 +28,3 @@ def test_feedback_makes_the_next_draft_better(home, server, model, monkeypatch, 
     assert draft == LONG.strip()
     assert "60 words, at most 40 are wanted" in told
     assert "Say what the moon does." in told
-
-
-def test_the_example_ends_where_nothing_helps(home, server, model, monkeypatch, capsys):
-    shown = show(server, model, monkeypatch, capsys, lambda body, number: LONG)
-    assert "4 attempts" in shown
-    assert "moon: Say what the moon does." in shown.splitlines()[-1]
-
-
-class State(TypedDict):
-    sure: float
-
-
-def test_a_node_may_ask_what_was_said_of_the_one_before():
-    """While the graph runs; of the latest run of the node."""
-    heard = []
-
-    def judge(state):
-        heard.append(monitor.last_feedback("guess").passed)
-        return {}
-
-    graph = StateGraph(State)
-    graph.add_node("guess", lambda state: {"sure": state["sure"] + 0.4})
-    graph.add_node("judge", judge)
-    graph.add_edge(START, "guess")
-    graph.add_edge("guess", "judge")
-    graph.add_conditional_edges("judge", lambda state: END if heard[-1] else "guess")
-    with Monitor([ThresholdEvaluator("sure", "sure", 0.7, [GENERATE])]) as monitor:
-        monitor.attach(graph.compile(), {"guess": GENERATE}).invoke({"sure": 0})
-    assert heard == [False, True]

@@ -8,7 +8,6 @@ from langgraph.graph import START, StateGraph
 
 from textevolve.errors import InputError, SettingsError
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.langgraph import LangGraphHandler
 from textevolve.node_eval.monitor import Monitor
 
 
@@ -72,13 +71,6 @@ def test_a_handler_serves_one_run_only_where_it_is_given(monitor, nested):
     assert len(list(monitor.history.items)) == 3
 
 
-def test_runs_of_a_batch_stand_apart(monitor, nested):
-    results = monitor.attach(nested, {}).batch([{}] * 4)
-    assert results == [{"score": 0.7}] * 4
-    assert len(list(monitor.history.items)) == 12
-    assert all(len(step) == 1 for step in monitor.history.entries)
-
-
 def test_a_node_told_twice_counts_once(monitor, nested):
     """A graph that is watched inside one that is watched, and given a handler on top."""
     inner = monitor.attach(one_node("score", score), {"score": Instruction.GENERATE})
@@ -88,30 +80,11 @@ def test_a_node_told_twice_counts_once(monitor, nested):
     assert len(list(monitor.history.items)) == 2
 
 
-def test_two_monitors_see_the_same(nested):
-    with Monitor() as first, Monitor() as second:
-        second.attach(first.attach(nested, {}), {}).invoke({})
-        assert instructions(first) == instructions(second)
-        assert len(instructions(first)) == 3
-
-
 def test_a_name_that_no_node_has_is_refused(monitor, nested):
     with pytest.raises(InputError, match=r"no node 'scroe'.*inner, score, inner\|score"):
         monitor.attach(nested, {"scroe": Instruction.VERIFY})
     with pytest.raises(InputError, match=r"no node 'outer\|score'"):
         monitor.attach(nested, {"outer|score": Instruction.VERIFY})
-
-
-def test_an_unknown_instruction_type_is_refused(monitor, nested):
-    with pytest.raises(InputError, match="node 'score': no instruction type 'JUDGE'"):
-        monitor.attach(nested, {"score": "JUDGE"})
-    with pytest.raises(InputError, match="no instruction type"):
-        LangGraphHandler(monitor, {"score": "generate"})
-
-
-def test_a_graph_that_is_not_compiled_is_refused(monitor):
-    with pytest.raises(InputError, match=r"StateGraph cannot be watched.*compile"):
-        monitor.attach(StateGraph(State), {})
 
 
 def test_without_langgraph_it_is_said_what_to_install(monkeypatch, monitor):

@@ -1,22 +1,19 @@
 """Graphs that run at the same time: no run sees, or is told, anything of another."""
 
-import asyncio
 import operator
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, TypedDict
 
 import pytest
 from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
 
 from textevolve.evaluation import EvaluationResult
-from textevolve.node_eval import ConsistencyEvaluator, Monitor, NodeEvaluator
+from textevolve.node_eval import Monitor, NodeEvaluator
 
 SIZE = 8
 
@@ -87,39 +84,6 @@ def test_each_run_of_a_batch_hears_what_was_said_of_itself():
         assert len({item.output_state.get("n", item.input_state["n"]) for item in run.items}) == 1
 
 
-async def test_so_does_each_of_those_that_are_awaited_together():
-    async def write(state):
-        await asyncio.sleep(0.001 * (state["n"] % 3))
-        return {"n": state["n"]}
-
-    async def read(state):
-        feedback = await asyncio.to_thread(monitor.last_feedback, "write", 20)
-        return {"told": [feedback.text]}
-
-    with Monitor([says := Says()]) as monitor:
-        watched = monitor.attach(chain(write, read).compile())
-        given = await asyncio.gather(*(watched.ainvoke({"n": n}) for n in range(SIZE)))
-        await monitor.drain()
-    assert [one["told"] for one in given] == [told_of(n) for n in range(SIZE)]
-    assert all(says.seen)
-    assert len(monitor.history.runs) == SIZE
-
-
-def test_a_run_that_has_no_such_node_hears_nothing():
-    def first(state):
-        return {"told": [monitor.last_feedback("elsewhere")]}
-
-    with Monitor([Says()]) as monitor:
-        with monitor.node(name="elsewhere") as node:
-            node.output = {"n": 1}
-        given = monitor.attach(chain(first).compile()).invoke({"n": 1})
-        assert given["told"] == [None]
-        assert monitor.last_feedback("elsewhere").run_id == "1"
-        (_, run_id) = monitor.history.runs
-        assert monitor.last_feedback("first").run_id == run_id
-        assert monitor.last_feedback("elsewhere", run=run_id) is None
-
-
 def test_nodes_know_their_run_and_their_thread():
     def write(state):
         seen.append(monitor.current_run)
@@ -137,26 +101,6 @@ def test_nodes_know_their_run_and_their_thread():
     assert len(set(seen)) == 3
     assert monitor.current_run is None
     assert str(monitor.history).startswith("3 runs, 3 supersteps, 3 nodes\nrun ")
-
-
-def test_the_id_is_that_of_langchain():
-    import uuid
-
-    def inner(state):
-        return {"n": 1}
-
-    given = uuid.uuid4()
-    with Monitor() as monitor:
-        compiled = chain(inner).compile()
-
-        def outer(state):
-            return compiled.invoke(state)
-
-        monitor.attach(chain(outer).compile()).invoke({}, {"run_id": given})
-    assert {item.node: item.run_id for item in monitor.history.items} == {
-        "inner": str(given),
-        "outer": str(given),
-    }
 
 
 def test_a_graph_that_a_tool_runs_is_of_the_same_run():
@@ -258,15 +202,6 @@ def subgraph(monitor=None):
     return chain(start, end).compile(), first_done
 
 
-def places(history):
-    """The superstep of each node by its path and name."""
-    return {
-        (*item.path, item.node, item.input_state.get("n")): number
-        for number, step in enumerate(history.entries)
-        for item in step
-    }
-
-
 def fan_out(inner, done, *, send):
     def after(state):
         return {}
@@ -324,68 +259,3 @@ def test_instances_of_one_graph_have_paths_of_their_own():
     found = [i for i in monitor.history.items if i.node == "end"]
     assert {i.input_state["n"]: i.path for i in found} == {1: ("sub[1]",), 2: ("sub[2]",)}
     assert {i.instruction.name for i in found} == {"VERIFY"}
-
-
-def test_graphs_that_one_node_runs_in_its_code_do_too():
-    def i(state):
-        return {}
-
-    inner = chain(i).compile()
-
-    async def call(state):
-        await asyncio.gather(inner.ainvoke({}), inner.ainvoke({}), inner.ainvoke({}))
-        return {}
-
-    with Monitor() as monitor:
-        asyncio.run(monitor.attach(chain(call).compile()).ainvoke({}))
-    paths = sorted(item.path for item in monitor.history.items if item.node == "i")
-    assert paths == [("call",), ("call(2)",), ("call(3)",)]
-
-
-def test_tasks_that_run_graphs_do_too():
-    def i(state):
-        return {"told": ["the same words"]}
-
-    inner = chain(i).compile()
-
-    @task
-    def work(n):
-        return inner.invoke({})
-
-    @entrypoint()
-    def flow(given):
-        return [one.result() for one in (work(1), work(2))]
-
-    with Monitor([ConsistencyEvaluator("same", "told")]) as monitor:
-        monitor.attach(flow).invoke(1)
-        monitor.drain_sync()
-    found = [item for item in monitor.history.items if item.node == "i"]
-    assert sorted(item.path for item in found) == [("flow", "work[1]"), ("flow", "work[2]")]
-    results = [item.evaluation_results["same"] for item in found]
-    assert sum(isinstance(one, EvaluationResult) for one in results) == 1  # it has an earlier one
-
-
-def test_a_graph_in_a_loop_has_one_path_so_that_its_nodes_compare():
-    def i(state):
-        return {"told": ["the same words"]}
-
-    inner = chain(i).compile()
-    graph = StateGraph(State)
-    graph.add_node("sub", inner)
-    graph.add_node("count", lambda state: {"n": state["n"] + 1})
-    graph.add_edge(START, "sub")
-    graph.add_edge("sub", "count")
-    graph.add_conditional_edges("count", lambda s: "sub" if s["n"] < 2 else "__end__")
-    with Monitor([ConsistencyEvaluator("same", "told")]) as monitor:
-        monitor.attach(graph.compile()).invoke({"n": 0, "told": []})
-        monitor.drain_sync()
-    found = [item for item in monitor.history.items if item.node == "i"]
-    assert [item.path for item in found] == [("sub",), ("sub",)]
-    assert isinstance(found[1].evaluation_results["same"], EvaluationResult)
-
-
-def test_threads_of_the_program_run_graphs_side_by_side():
-    with Monitor([Says()]) as monitor, ThreadPoolExecutor(4) as pool:
-        watched = monitor.attach(talking(monitor, 4).compile())
-        given = list(pool.map(lambda n: watched.invoke({"n": n}), range(4)))
-    assert [one["told"] for one in given] == [told_of(n) for n in range(4)]

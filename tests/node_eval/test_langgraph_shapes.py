@@ -277,12 +277,6 @@ def test_states_are_what_went_in_and_what_the_node_gave(monitor):
     assert second.input_state == {"said": ["try"]}
 
 
-def test_a_command_counts_as_what_it_says_of_the_state(monitor):
-    invoke(monitor.attach(sends(), {}), {"said": []}, {})
-    assert ("work", {"said": ["w1"]}) in outputs(monitor.history)
-    assert ("work", {"said": ["w2"]}) in outputs(monitor.history)
-
-
 def test_a_command_to_the_graph_around_is_no_failure(monitor):
     invoke(monitor.attach(to_parent(), {}), {"said": []}, {})
     assert [item.error for item in monitor.history.items] == [None] * 3
@@ -321,15 +315,6 @@ def test_an_interrupted_node_is_no_failure_and_runs_again_when_answered(monitor)
 def test_tokens_are_those_that_the_model_reports(monitor):
     run(invoke, monitor.attach(agent(), {"agent": Instruction.GENERATE}))
     assert [item.tokens for item in monitor.history.items] == [8, None, 9]
-
-
-def test_a_node_around_a_graph_used_what_the_graph_used(monitor):
-    graph = StateGraph(MessagesState)
-    graph.add_node("outer", agent())
-    graph.add_edge(START, "outer")
-    watched = monitor.attach(graph.compile(), {})
-    invoke(watched, {"messages": [("user", "1 + 2?")]}, {})
-    assert {item.node: item.tokens for item in monitor.history.items}["outer"] == 17
 
 
 def test_what_is_cancelled_is_kept_as_cancelled(monitor):

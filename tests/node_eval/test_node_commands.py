@@ -1,13 +1,10 @@
 """`textevolve nodes` as it is used on the command line."""
 
 import json
-import signal
-import time
-from pathlib import Path
 
 import pytest
 
-from textevolve.llm.testing import Answer, Fault
+from textevolve.llm.testing import Answer
 
 LINES = [
     {
@@ -105,17 +102,6 @@ def test_checks_judge_without_a_model(cli, server, trace, home):
     assert [line["score"] for line in written][2] is None
 
 
-def test_a_node_without_a_recorded_output_is_skipped_but_for_a_threshold(cli, trace):
-    bare = {key: value for key, value in LINES[2].items() if key != "error"}
-    ended = cli(
-        *("nodes", "evaluate", trace(bare), "--json"),
-        *("--length", "10:", "--threshold", "confidence=0.5"),
-    )
-    (row,) = ended.rows
-    assert row["results"]["length"] == {"failure": "skipped", "reason": "no output was recorded"}
-    assert scores([row], "confidence") == [0.0]
-
-
 def test_a_judge_is_asked_once_for_each_node_of_the_type_and_never_twice(judged, server, cli):
     first = judged("--only", "GENERATE", "--json")
     assert first.code == 0, first.err
@@ -125,18 +111,6 @@ def test_a_judge_is_asked_once_for_each_node_of_the_type_and_never_twice(judged,
     again = judged("--only", "generate", "--json")
     assert (again.out, server.calls) == (first.out, calls)
     assert cli("nodes", "show", "last", "--json").out == first.out
-    assert server.calls == calls
-
-
-def test_a_judge_may_decide_by_typed_questions_and_another_model(cli, server, model, trace):
-    judge = f"single+readout=decide+argue=false+decider={model}"
-    command = ("nodes", "evaluate", trace(), "--judge", judge, "--only", "GENERATE", "--json")
-    ended = cli(*command, "-m", f"{server.url}#never-asked")
-    assert ended.code == 0, ended.err
-    assert {body["model"] for body in server.requests} == {"scripted"}
-    assert {body["max_tokens"] for body in server.requests} == {1}
-    calls = server.calls
-    assert cli(*command, "-m", f"{server.url}#never-asked").out == ended.out
     assert server.calls == calls
 
 
@@ -161,65 +135,6 @@ def test_what_came_of_it_is_drawn_with_where_it_comes_from(judged):
     assert "4 nodes in 2 episodes; 1 failed themselves" in said
     assert "Judges probe" in said
     assert "no score by probe: look: the node failed" in said
-
-
-def test_a_limit_ends_it_and_the_same_command_goes_on(judged, server, cli):
-    stopped = judged("--max-calls", 5)
-    assert (stopped.code, server.calls) == (3, 5)
-    assert "not finished within the limits (the limit of 5 calls" in stopped.err
-    assert "Go on with: textevolve runs resume" in stopped.err
-    assert "not asked: not in the journal" in words(cli("nodes", "show").out)
-    assert cli("runs", "list", "--json").rows[0]["status"] == "interrupted"
-    whole = cli("runs", "resume", "last", "--json")
-    assert whole.code == 0
-    assert None not in [scores(whole.rows, "probe")[n] for n in (0, 1, 3)]
-    assert server.calls == len({json.dumps(r, sort_keys=True) for r in server.requests})
-
-
-def test_an_answer_that_cannot_be_used_is_no_score_and_is_counted(judged, server):
-    server.script = lambda body, _: "Perhaps." if "Wind" in str(body) else opinion(body, 0)
-    ended = judged("--json")
-    assert ended.code == 3
-    failure = ended.rows[3]["results"]["probe"]
-    assert failure["failure"] == "failed"
-    assert "score" not in failure
-    assert "b:1 write lacks a score: probe:" in ended.err
-
-
-def test_an_endpoint_that_refuses_ends_it(judged, server):
-    server.script = lambda *_: Fault.UNAUTHORISED
-    ended = judged()
-    assert ended.code == 1
-    assert ended.err.count("error:") == 1
-    assert server.calls < 40
-
-
-@pytest.mark.slow
-def test_an_interrupt_keeps_what_was_answered(spawn, server, model, trace, cli, stalling, calls_of):
-    server.script = stalling(2, opinion)
-    command = ("nodes", "evaluate", trace(), "--judge", "probe", "-m", model, "--concurrency", "1")
-    process = spawn(*command)
-    while server.calls < 3:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert "every answer so far is kept" in err
-    assert "Traceback" not in err
-    asked, server.script = calls_of(server), opinion
-    assert cli(*command[:-2]).code == 0
-    assert server.calls > asked
-    different = {json.dumps(request, sort_keys=True) for request in server.requests}
-    assert server.calls <= len(different) + 4  # what was in flight is asked again
-
-
-def test_an_estimate_asks_nothing(judged, server):
-    ended = judged("--dry-run", "--json")
-    assert (ended.code, server.calls) == (0, 0)
-    found = ended.rows[0]
-    assert found["cases"] == 4
-    assert found["expected"]["calls"]["median"] > 0
 
 
 def test_lines_that_cannot_be_used_are_said_and_the_rest_is_judged(cli, trace, home):
@@ -287,15 +202,6 @@ def test_a_run_can_be_judged_further(judged, cli, model, server):
     assert list(ended.rows[0]["results"]) == ["latency", "probe", "tokens"]
     refused = cli("nodes", "evaluate", "first", "--tokens", 100, "--instruction", "plan=REFLECT")
     assert (refused.code, "a run keeps the types" in refused.err) == (2, True)
-
-
-def test_a_page_is_written_of_a_run_and_of_an_evaluation(judged, cli, home):
-    judged("-o", "page.html")
-    assert cli("runs", "export", "last", "again.html").code == 0
-    page = (home / "page.html").read_text()
-    assert "The moon pulls on the sea." in page
-    assert "the node failed" in page
-    assert (home / "again.html").read_text() == page
 
 
 def test_spans_are_judged_and_their_types_can_be_named(cli, home):
@@ -379,44 +285,3 @@ def test_sources_that_cannot_be_used_are_refused(cli, trace, home, command, said
     assert ended.code in (1, 2)
     assert said in ended.err
     assert "Traceback" not in ended.err
-
-
-def test_a_run_of_another_kind_is_no_run_of_nodes_and_the_other_way_round(cli, model, trace):
-    cli("evaluate", "Say hello.", "Hello!", "-m", model, "--rounds", 1)
-    ended = cli("nodes", "show", "last")
-    assert (ended.code, "holds no nodes" in ended.err) == (2, True)
-    first = cli("runs", "list", "--json").rows[0]["id"]
-    ended = cli("nodes", "evaluate", first, "--latency", 1)
-    assert (ended.code, ended.err.count("\n")) == (2, 1)
-
-
-def test_spans_and_their_logs_are_two_files(cli, trace):
-    """What the older events of OpenTelemetry's instrumentor for OpenAI look like once exported."""
-    recorded = Path(__file__).with_name("fixtures") / "openai-v2-messages.jsonl"
-    spans, logs = (json.loads(line) for line in recorded.read_text().splitlines())
-    paths = trace(spans, name="spans.jsonl"), trace(logs, name="logs.jsonl")
-    judge = ("nodes", "evaluate", paths[0], "--length", "1:", "--json")
-    assert [len(row["results"]["length"]) for row in cli(*judge).rows] == [2] * 4  # no output
-    judged = cli(*judge, "--logs", paths[1])
-    assert judged.code == 0
-    assert [row["output"]["text"][:10] for row in judged.rows] == [
-        *("The moon p", "The moon p", "tide_table", "High water")
-    ]
-    shown = cli("nodes", "show", paths[0], "--logs", paths[1], "--states")
-    assert "spans.jsonl, logs.jsonl" in shown.out
-    refused = cli("nodes", "show", "last", "--logs", paths[1])
-    assert (refused.code, refused.err.count("logs: a run keeps the messages")) == (2, 1)
-
-
-def test_a_number_that_was_recorded_as_an_attribute_can_be_a_threshold(cli, trace):
-    attributes = [
-        {"key": "gen_ai.operation.name", "value": {"stringValue": "chat"}},
-        {"key": "confidence", "value": {"doubleValue": 0.75}},
-    ]
-    times = {"startTimeUnixNano": "1", "endTimeUnixNano": "2"}
-    span = {"traceId": "t", "spanId": "s", "name": "n", "attributes": attributes, **times}
-    name = trace({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})
-    judged = cli("nodes", "evaluate", name, "--threshold", "confidence=0.7", "--json")
-    (row,) = judged.rows
-    assert (row["results"]["confidence"]["score"], row["output"]) == (0.75, None)
-    assert row["attributes"] == {"confidence": 0.75}

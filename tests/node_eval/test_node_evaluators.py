@@ -28,7 +28,7 @@ from textevolve.node_eval import (
 from textevolve.node_eval.checks import similarity
 from textevolve.node_eval.episode_evaluation import judge_node
 from textevolve.node_eval.snapshots import take_snapshot
-from textevolve.node_eval.state_fields import FieldError, read_text, read_value
+from textevolve.node_eval.state_fields import FieldError, read_value
 
 SMALL = SnapshotLimits(characters=10, items=4)
 
@@ -55,16 +55,6 @@ def test_a_field_is_found_by_its_key_or_its_path(key, value):
 def test_a_field_that_is_not_there_is_an_error_that_names_it(key):
     with pytest.raises(FieldError, match=r"the output has no field"):
         read_value(STATE, key, "output")
-
-
-def test_values_as_texts():
-    state = {"t": "a", "parts": ["a", "b"], "n": {"é": 1}, "empty": []}
-    assert read_text(state, "t", "input") == "a"
-    assert read_text(state, "parts", "input") == "ab"
-    assert read_text(state, "n", "input") == '{"é": 1}'
-    assert read_text(state, ["t", "empty"], "input") == "t:\na\n\nempty:\n[]"
-    with pytest.raises(FieldError, match=r"the input's field 't' .* cut at 10 of 11"):
-        read_text(take_snapshot({"t": "a" * 11}, SMALL), "t", "input")
 
 
 # Checks.
@@ -238,21 +228,6 @@ def test_a_judge_that_gives_no_score_is_a_failure(outcome, expected):
         item = monitor.end(monitor.begin("n", GENERATE, {"q": 1}), {"text": "the tide"})
         assert monitor.drain_sync(20)
     assert item.evaluation_results == {"judge": expected}
-
-
-async def test_a_judge_is_not_asked_about_a_field_that_is_missing():
-    asked = []
-    evaluator = JudgeEvaluator("judge", judge_with(None, asked), "q", "answer")
-    missing = await judge_node(past({"text": "the tide"}), evaluator)
-    assert (missing, asked) == (Failure("failed", "the output has no field 'answer'"), [])
-
-
-def test_a_judge_works_in_the_background_of_a_monitor():
-    judge = JudgeEvaluator("judge", judge_with(EvaluationResult(0.25, False, "Say why.")), "q")
-    with Monitor([judge]) as monitor:
-        monitor.end(monitor.begin("answer", GENERATE, {"q": "why"}), {"text": "so"})
-        assert monitor.drain_sync(20)
-        assert monitor.last_feedback("answer").text == "judge: Say why."
 
 
 class Wrong(NodeEvaluator):

@@ -1,18 +1,14 @@
 """Histories as runs of the store, and judges that stay open for any thread."""
 
 import asyncio
-import subprocess
-import sys
 import threading
-import time
 
 import pytest
 
 from flat_verbs import judge
 from textevolve import Case, EvaluationResult, Failure, InputError, keep_history
 from textevolve.engine import sync
-from textevolve.errors import MismatchError
-from textevolve.llm.testing import Answer, Fault
+from textevolve.llm.testing import Answer
 from textevolve.node_eval import GENERATE, JudgeEvaluator, LengthEvaluator, Monitor
 from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.history import History, HistoryItem
@@ -20,8 +16,8 @@ from textevolve.settings import Settings
 from textevolve.store.repository import open_store
 from textevolve.studies import driver
 from textevolve.studies.node_records import decode, encode
-from textevolve.studies.nodes import STUDY, NodesSpec, node_cases, read_kept
-from textevolve.studies.stored import read_records, read_stored
+from textevolve.studies.nodes import STUDY, NodesSpec, node_cases
+from textevolve.studies.stored import read_records
 
 
 @pytest.fixture
@@ -80,24 +76,9 @@ def test_the_same_history_is_one_run_and_an_empty_one_is_none(store):
     assert len(store.list_runs()) == 1
 
 
-def test_a_run_that_another_version_wrote_is_refused(store):
-    with pytest.raises(MismatchError, match="another version"):
-        list(read_kept([Case('{"node": "n", "step": -1}', (), "1")]))
-    run = store.create_run({"kind": "nodes", "judges": [], "model": ""}, "f")
-    with pytest.raises(MismatchError, match="earlier version"):
-        read_stored(run)
-
-
 def register(store, spec, episodes, settings):
     stored = sync.run(driver.specify(STUDY, spec, settings))
     return driver.register_run(store, STUDY, stored, node_cases(episodes), driver.Launch())
-
-
-def test_two_episodes_of_one_id_are_refused(store):
-    twice = [Episode("a", History([[item()]]))] * 2
-    with pytest.raises(InputError, match="two episodes have the id 'a'"):
-        register(store, NodesSpec(), twice, Settings())
-    assert store.list_runs() == []
 
 
 def test_many_episodes_are_judged_in_order_and_found_again(store, model, server):
@@ -154,75 +135,3 @@ def test_a_judge_answers_any_thread_and_loop_until_it_is_closed(model, server, h
     with judge("probe", model=model) as again:
         asyncio.run(again(case))
     assert server.calls == calls
-
-
-def test_who_waits_for_a_judge_that_is_closed_is_told(model, server, home):
-    server.script = lambda *_: Answer(delay=3600)
-    told = []
-    probe = judge("probe", model=model)
-
-    def ask():
-        with pytest.raises(InputError, match="is closed") as caught:
-            asyncio.run(probe(Case("Say hello.", ("Hello!",))))
-        told.append(caught.value)
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    while not server.calls:
-        time.sleep(0.001)
-    probe.close()
-    asking.join(60)
-    assert len(told) == 1
-
-
-async def test_who_is_cancelled_while_it_waits_for_a_judge_is_cancelled(model, server, home):
-    server.script = lambda *_: Answer(delay=3600)
-    with judge("probe", model=model) as probe:
-        asking = asyncio.create_task(probe(Case("Say hello.", ("Hello!",))))
-        while not server.calls:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-
-
-def test_a_refused_key_is_said_and_harms_no_agent(model, server, home):
-    server.script = lambda *_: Fault.UNAUTHORISED
-    with judge("probe", model=model) as probe:
-        history = watch(JudgeEvaluator("quality", probe, output_key="text")).history
-    outcomes = [one.evaluation_results["quality"] for one in history.items]
-    assert all(isinstance(outcome, Failure) for outcome in outcomes)
-    assert "401" in outcomes[0].reason
-
-
-AT_THE_END = """
-import sys
-from textevolve import Client
-from textevolve.node_eval import JudgeEvaluator, Monitor
-
-monitor = Monitor()
-monitor.add(JudgeEvaluator("quality", Client(model=sys.argv[1], store=sys.argv[2]).judge("probe")))
-item = monitor.end(monitor.begin("write", None, {"text": "Say hello."}), {"text": "Hello!"})
-"""
-
-
-@pytest.mark.slow
-def test_a_judge_that_is_opened_when_the_program_ends_is_closed_too(model, server, home):
-    server.script = lambda body, _: Answer(yes=0.9)
-    path = home / "own.db"
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", AT_THE_END, model, str(path)],
-        capture_output=True,
-        text=True,
-        timeout=50,
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
-    with open_store(path) as store:
-        assert [run.status for run in store.list_runs()] == ["finished"]
-
-
-def test_a_judge_that_cannot_be_is_refused_at_once(home):
-    with pytest.raises(InputError, match="did you mean 'probe'"):
-        judge("prob")
-    with pytest.raises(InputError, match="compares candidates"):
-        judge("pairwise")

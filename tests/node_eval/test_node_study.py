@@ -7,12 +7,10 @@ import json
 
 import pytest
 
-from textevolve import AsyncClient, EvaluationResult, Failure, Limits, keep_history
+from textevolve import AsyncClient, EvaluationResult, Failure, Limits
 from textevolve.llm.testing import Answer
-from textevolve.node_eval import GENERATE, LengthEvaluator, Monitor
 from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.traces import read_episodes
-from textevolve.store.repository import open_store
 from textevolve.studies.node_records import JudgedNode, find_row
 from textevolve.studies.nodes import NodesSpec
 
@@ -43,40 +41,12 @@ def evaluate(cli, server, model, trace):
     return go
 
 
-def words(text):
-    return " ".join(text.split())
-
-
-def test_a_run_is_listed_and_its_nodes_are_found_by_score_and_failure(evaluate, cli, server):
-    server.script = lambda body, n: "Perhaps." if "sun" in str(body) else opinion(body, n)
-    ended = evaluate("--name", "tides")
-    assert (ended.code, "a:3 three lacks a score: probe:" in ended.err) == (3, True)
-    (listed,) = cli("runs", "list", "--json").rows
-    assert (listed["name"], listed["status"]) == ("tides", "finished")
-    failed = cli("runs", "show", "tides", "--failed").out
-    assert ("a:3 three" in failed, "a:2 two" in failed) == (True, False)
-    low = cli("runs", "show", "tides", "--below", 0.5).out
-    assert ("a:2 two" in low, "a:1 one" in low) == (True, False)
-    rows = cli("runs", "show", "tides", "--sort", "score", "--json").rows
-    assert [row["node"] for row in rows] == ["two", "one", "three"]
-    assert "probe 0.550 1 2 1" in words(cli("runs", "show", "tides").out)
-
-
 def test_a_run_that_a_limit_stopped_is_resumed_and_asks_nothing_twice(evaluate, cli, server):
     assert evaluate("--max-calls", 3).code == 3
     ended = cli("runs", "resume", "last")
     assert ended.code == 0, ended.err
     assert server.calls == len({json.dumps(r, sort_keys=True) for r in server.requests})
     assert cli("runs", "list", "--json").rows[0]["status"] == "finished"
-
-
-def test_records_that_were_lost_are_made_again_without_a_call(evaluate, cli, server, home):
-    evaluate()
-    before, calls = cli("runs", "show", "last", "--json").out, server.calls
-    with open_store(home / "store.db") as store:
-        store.drop_records(store.get_run("last").id)
-    assert cli("runs", "show", "last", "--json").out == before
-    assert server.calls == calls
 
 
 def test_a_run_is_exported_in_every_format(evaluate, cli, home):
@@ -95,15 +65,6 @@ def test_a_run_is_exported_in_every_format(evaluate, cli, home):
     ] * 3
     for page in ("out.html", "out.md"):
         assert "The moon, and the sun." in (home / page).read_text()
-
-
-def test_two_runs_over_one_trace_are_compared_and_one_is_deleted(evaluate, cli, trace):
-    evaluate("--name", "judged")
-    cli("nodes", "evaluate", trace.name, "--length", "10:", "--name", "measured")
-    found = json.loads(cli("runs", "compare", "judged", "measured", "--json").out)
-    assert set(found["cases"]) == {"a:1 one", "a:2 two", "a:3 three"}
-    assert cli("runs", "delete", "judged", "--yes").code == 0
-    assert [row["name"] for row in cli("runs", "list", "--json").rows] == ["measured"]
 
 
 def test_a_file_describes_an_evaluation(cli, trace, home):
@@ -130,31 +91,6 @@ def test_python_runs_the_same_study(evaluate, server, model, trace):
     assert server.calls == calls
     part = asyncio.run(run("checklist", limits=Limits(calls=1)))
     assert part.statistics.by_evaluator["checklist"].skipped > 0
-
-
-def test_what_a_monitor_watched_is_a_run_like_any_other(cli, home):
-    ids = []
-    for texts in (("moon", "sea"), ("moon", "sea and wind")):
-        monitor = Monitor([LengthEvaluator("length", most=1)])
-        for text in texts:
-            with monitor.node(GENERATE, name="say", input_state="Say it.") as node:
-                node.output = text
-        assert monitor.drain_sync(10)
-        monitor.close()
-        ids.append(keep_history(monitor.history, name=texts[1]))
-    first, second = ids
-    ended = cli("runs", "show", first)
-    assert ended.code == 0, ended.err
-    assert "length 1.000 2 2" in words(ended.out)
-    assert cli("runs", "export", first, "kept.csv").code == 0
-    assert "sea" in (home / "kept.csv").read_text()
-    refused = cli("runs", "compare", first, second)
-    assert "is not the same in both" in refused.err  # times and outputs differ
-    assert cli("runs", "compare", first, first).code == 0
-    assert cli("runs", "resume", first).code == 0
-    judged = cli("nodes", "evaluate", second, "--length", "2:3", "--json")
-    assert [row["results"]["length"]["score"] for row in judged.rows] == [0.75, 0.25]
-    assert cli("runs", "delete", first, "--yes").code == 0
 
 
 def test_an_item_without_a_score_is_no_failure_and_one_that_failed_has_no_mean():

@@ -191,11 +191,6 @@ def test_spans_that_overlap_under_one_parent_are_one_superstep(read):
     assert paths["within"] == ("root", "right")
 
 
-def test_a_long_span_does_not_make_one_step_of_all_beside_it(read):
-    (episode,) = read(chat("long", 0, 100), chat("a", 1, 2), chat("b", 3, 4), chat("c", 5, 6))
-    assert shape(episode) == [["a", "long"], ["b"], ["c"]]
-
-
 def test_spans_that_are_no_steps_are_counted_and_do_not_hide_what_ran_in_them(read):
     reading = Reading()
     (episode,) = read(
@@ -305,11 +300,6 @@ def test_a_trace_without_steps_says_how_to_name_them(read):
         read(span("GET /"), span("POST /"))
     with pytest.raises(InputError, match="no node can be used"):
         read()
-
-
-def test_parents_that_go_in_a_circle_end(read):
-    (episode,) = read(chat("a", 0, 1, parent="b"), chat("b", 0, 1, parent="a"), chat("c", 2, 3))
-    assert sorted(item.node for _, item in episode.nodes) == ["a", "b", "c"]
 
 
 @given(

@@ -74,22 +74,6 @@ def test_an_evaluator_of_the_users_own_runs_alone_and_in_a_monitor():
     assert monitor.history.entries[-1][-1].output_state == {"response": "1234"}
 
 
-def test_an_evaluator_may_be_async():
-    class Slow(NodeEvaluator):
-        async def evaluate(self, history):
-            return EvaluationResult(score=1.0, passed=True, feedback="fine")
-
-    with Monitor([Slow(name="slow", target_instructions=None)]) as monitor:
-        monitor.end(monitor.begin("answer", GENERATE, {}), {})
-        monitor.drain_sync()
-    assert monitor.history.entries[-1][-1].evaluation_results["slow"].score == 1.0
-
-
-def test_an_evaluator_without_evaluate_cannot_be_made():
-    with pytest.raises(TypeError):
-        NodeEvaluator("nothing")
-
-
 @pytest.mark.parametrize(
     ("output", "score", "passed"),
     [
@@ -120,22 +104,3 @@ def test_what_is_not_a_number_is_a_result_that_did_not_pass(value):
     assert (result.score, result.passed) == (0.0, False)
     assert "confidence is not a number" in result.feedback
     assert result.metadata["value"] is value
-
-
-def test_nodes_of_one_step_stand_in_one_superstep():
-    monitor = Monitor()
-    for step, names in enumerate(["a", "bc", "d"]):
-        for name in names:
-            monitor.end(monitor.begin(name, None, {"in": name}, step=step), {"out": name})
-    assert [[i.node for i in step] for step in monitor.history.entries] == [
-        ["a"],
-        ["b", "c"],
-        ["d"],
-    ]
-    item = monitor.history.entries[1][0]
-    assert (item.input_state, item.output_state, item.instruction) == (
-        {"in": "b"},
-        {"out": "b"},
-        None,
-    )
-    assert item.timestamp > 1_600_000_000

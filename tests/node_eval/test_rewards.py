@@ -71,10 +71,6 @@ def test_a_total_is_of_those_who_were_to_judge_and_missing_where_one_failed():
     assert [line["total"] for line in lines] == [0.75, 1.0, None, None, 0.0]
 
 
-def test_who_weighs_nothing_spoils_no_total():
-    assert weigh(item(good=1.0, short=FAILED), {"good": 1.0, "short": 0.0}) == 1.0
-
-
 @given(
     st.dictionaries(st.sampled_from("abcd"), st.floats(0, 1), min_size=1),
     st.dictionaries(st.sampled_from("abcd"), st.floats(0.01, 10), min_size=1),

@@ -3,19 +3,15 @@
 import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
-from io import BytesIO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult
 from textevolve.node_eval import GENERATE, Monitor, NodeEvaluator, ThresholdEvaluator
-from textevolve.node_eval.episode_evaluation import place_nodes
 from textevolve.node_eval.episodes import split_history
 from textevolve.node_eval.history import History, HistoryItem
-from textevolve.node_eval.rewards import collect_names, write_rewards
 from textevolve.node_eval.run_records import NodeRecords, NodeRun
 from textevolve.node_eval.traces import read_episodes, write_history
 
@@ -97,28 +93,6 @@ async def test_tasks_and_threads_with_runs_of_their_own_are_not_mixed(monitor):
     assert [next(runs[one].items).output_state for one in ids] == [{"n": n} for n in range(8)]
 
 
-def test_runs_of_two_monitors_have_nothing_to_do_with_each_other(monitor):
-    other = Monitor()
-    with monitor.run("a"), other.run("b"):
-        assert (record(monitor).run_id, record(other).run_id) == ("a", "b")
-    with monitor.run("a"):
-        assert record(other).run_id == "1"
-
-
-def test_nodes_of_one_step_of_two_runs_stand_apart(monitor):
-    for run in ("a", "b"):
-        with monitor.run(run):
-            for _ in range(2):
-                monitor.end(monitor.begin("node", None, {}, step=1), {})
-    assert [[i.run_id for i in step] for step in monitor.history.entries] == [["a"] * 2, ["b"] * 2]
-
-
-@pytest.mark.parametrize("id", ["", 5, b"a"])
-def test_an_id_that_is_none_is_refused(monitor, id):
-    with pytest.raises(InputError, match="the id of a run"), monitor.run(id):
-        pass
-
-
 def test_the_history_of_one_run_can_be_taken(monitor):
     for run in ("a", "b"):
         with monitor.run(run):
@@ -133,16 +107,6 @@ def test_the_history_of_one_run_can_be_taken(monitor):
         assert monitor.last_feedback("answer").text == "counts: 1 nodes"
     assert list(monitor.take_history().runs) == ["b", "a"]
     assert monitor.history.runs == {}
-
-
-def test_what_is_said_of_a_very_node(monitor):
-    with monitor.superstep():
-        first, second = monitor.begin("a", None, {}), monitor.begin("a", None, {})
-    assert monitor.feedback(first) is None
-    monitor.end(first, {})
-    monitor.end(second, {})
-    assert monitor.feedback(first).text == "counts: 1 nodes"
-    assert monitor.feedback(second).text == "counts: 2 nodes"
 
 
 def test_a_superstep_stands_where_its_last_node_ended():
@@ -218,22 +182,6 @@ def test_episodes_can_be_named():
     alone = History([[HistoryItem(1.0, node="a")]])
     assert [one.id for one in split_history(alone)] == ["1"]
     assert [one.id for one in split_history(alone, "night")] == ["night"]
-
-
-def test_rewards_name_the_run_where_it_is_known():
-    nodes = list(place_nodes(split_history(watched())))
-    file = BytesIO()
-    write_rewards(nodes, collect_names(nodes), file)
-    lines = [json.loads(line) for line in file.getvalue().splitlines()]
-    assert [(one["episode"], one["run_id"], one["rewards"]["sure"]) for one in lines] == [
-        ("1", "1", 1.0),
-        *[("a", "a", 0.25), ("a", "a", 0.75)],
-        *[("b", "b", 0.25), ("b", "b", 0.75)],
-    ]
-    file = BytesIO()
-    lone = split_history(History([[HistoryItem(1.0, node="a")]]))
-    write_rewards(place_nodes(lone), (), file)
-    assert "run_id" not in json.loads(file.getvalue())
 
 
 def test_several_runs_print_as_trees_of_their_own():

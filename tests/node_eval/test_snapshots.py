@@ -4,14 +4,12 @@ import enum
 import json
 import threading
 import types
-from collections.abc import Set
 
 import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.errors import InputError
 from textevolve.node_eval.snapshots import (
     CutText,
     Description,
@@ -110,22 +108,6 @@ def test_objects_that_raise_are_described_and_not_asked():
     Hostile.asked = 0
     assert take_snapshot([Hostile(), {"a": Hostile()}], LIMITS) == ["<Hostile>", {"a": "<Hostile>"}]
     assert Hostile.asked == 0
-
-
-def test_a_container_that_raises_is_described():
-    class Broken(collections.UserDict):
-        def __iter__(self):
-            raise KeyError("no")
-
-    said = take_snapshot({"a": Broken(x=1)}, LIMITS)["a"]
-    assert said == "<Broken: not kept, reading it raised KeyError>"
-
-
-def test_numpy_and_data_frames_by_their_shape():
-    numpy = pytest.importorskip("numpy")
-    state = {"array": numpy.zeros((3, 2)), "score": numpy.float32(0.5), "n": numpy.int64(3)}
-    assert take_snapshot(state, LIMITS) == {"array": "<ndarray>", "score": 0.5, "n": 3}
-    assert type(take_snapshot(state, LIMITS)["n"]) is int
 
 
 def test_objects_with_fields_are_read_by_key_and_by_attribute():
@@ -239,19 +221,6 @@ def test_secrets_in_a_tools_arguments_are_masked_that_are_json_as_a_text(flat):
             assert snapshot(other)[:20] == other[:20]
 
 
-def test_more_secrets_can_be_named():
-    limits = SnapshotLimits(secrets=("ssn", "card-number"))
-    state = {"SSN": 1, "cardNumber": 2, "number": 3}
-    assert take_snapshot(state, limits) == {"SSN": "***", "cardNumber": "***", "number": 3}
-    assert take_snapshot({"ssn": 1}, limits) == {"ssn": "***"}
-
-
-@pytest.mark.parametrize("wrong", [{"items": 0}, {"depth": -1}])
-def test_limits_that_cannot_be_used_are_refused(wrong):
-    with pytest.raises(InputError):
-        SnapshotLimits(**wrong)
-
-
 def test_a_snapshot_can_be_taken_while_another_thread_changes_the_state():
     state, done = {"n": 0}, threading.Event()
 
@@ -272,19 +241,3 @@ def test_a_snapshot_can_be_taken_while_another_thread_changes_the_state():
     finally:
         done.set()
         thread.join()
-
-
-def test_no_more_is_read_of_a_container_than_it_says_that_it_has():
-    class Endless(Set):
-        def __len__(self):
-            return 3
-
-        def __contains__(self, one):
-            return True
-
-        def __iter__(self):
-            for n in range(10):
-                assert n < 3
-                yield n
-
-    assert take_snapshot({"a": Endless()}, SnapshotLimits()) == {"a": [0, 1, 2]}

@@ -10,7 +10,6 @@ from otlp_lines import document, span
 from textevolve.node_eval.checks import LengthEvaluator
 from textevolve.node_eval.episode_evaluation import evaluate_episodes
 from textevolve.node_eval.evaluators import ThresholdEvaluator
-from textevolve.node_eval.node_lines import as_item, describe_node, parse_node
 from textevolve.node_eval.span_messages import SpanMessage, read_message, read_numbered
 from textevolve.node_eval.traces import read_episodes
 
@@ -62,19 +61,6 @@ async def test_what_instrumentations_say_of_a_call_is_no_output(read):
     item = judged.item
     assert [one.passed for one in item.evaluation_results.values()] == [True, True]
     assert item.evaluation_results["sure"].score == 0.75
-
-
-def test_without_a_state_there_is_none_whatever_else_is_there(node):
-    item = node(**OPERATION, answer="of my own", api_key="k")
-    assert (item.input_state, item.output_state) == (None, None)
-    assert item.attributes == {"answer": "of my own", "api_key": "***"}
-
-
-def test_attributes_are_kept_in_lines_and_only_where_there_are_any(node):
-    item = node(**OPERATION, confidence=0.5)
-    line = describe_node("1", 0, item)
-    assert as_item(parse_node("here", line)).attributes == {"confidence": 0.5}
-    assert "attributes" not in describe_node("1", 0, node(**OPERATION))
 
 
 @pytest.mark.parametrize(
@@ -137,11 +123,6 @@ def test_an_empty_answer_is_one_and_an_answer_that_was_not_recorded_is_none(node
 def test_parts_of_a_content(part, text):
     assert read_message({"role": "user", "content": [part]}, "").content == text
     assert read_message({"role": "user", "content": json.dumps([part])}, "").content == text
-
-
-def test_a_text_that_is_json_itself_stays_as_it_was_said():
-    for said in ('{"type": "text", "text": "x"}', '["a", {"b": 1}]', "[1", "[]"):
-        assert read_message({"role": "user", "content": said}, "") == SpanMessage("user", said)
 
 
 def test_instructions_may_stand_in_the_event_with_the_messages(node):

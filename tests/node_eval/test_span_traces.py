@@ -5,7 +5,6 @@ import json
 import pytest
 from otlp_lines import chat, document, log, logs
 
-from textevolve.errors import InputError
 from textevolve.node_eval.episodes import Reading
 from textevolve.node_eval.traces import read_episodes
 
@@ -86,22 +85,3 @@ def test_logs_that_belong_to_no_span_are_counted_and_those_of_an_application_are
         f"{write()}:2: log 7: it is no dictionary but str",
         f"{write()}: 5 logs of messages belong to none of its spans",
     ]
-
-
-def test_logs_alone_and_logs_of_our_own_lines_are_refused(write):
-    with pytest.raises(InputError, match="4 logs of messages belong to none of its spans"):
-        list(read_episodes(write(LOGS)))
-    with pytest.raises(InputError, match="logs belong to OpenTelemetry's spans alone"):
-        list(read_episodes(write({"node": "n"}), logs=[write(LOGS, name="logs.jsonl")]))
-    with pytest.raises(InputError, match=r"logs\.jsonl: no spans and no logs: it is empty"):
-        list(read_episodes(write(SPANS), logs=[write(name="logs.jsonl")]))
-
-
-def test_traces_come_in_the_order_in_which_they_began(write):
-    path = write(
-        document(chat("a", 5, 6, trace="second")),
-        document(chat("b", 1, 2, trace="first")),
-        document(chat("c", 7, 8, trace="third")),
-        document(chat("e", 3, 9, trace="second", parent="a")),
-    )
-    assert [episode.id for episode in read_episodes(path)] == ["first", "second", "third"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.node_eval.episodes import FAULTS_KEPT, Episode, Reading
+from textevolve.node_eval.episodes import Episode, Reading
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.snapshots import SnapshotLimits, find_loss, take_snapshot
@@ -62,16 +62,6 @@ def test_what_is_written_comes_back(tmp_path_factory, written):
     assert (reading.nodes, reading.faults, reading.others) == (number, [], 0)
 
 
-def test_half_a_surrogate_pair_is_read_as_a_replacement_and_said_once(trace, caplog):
-    half = '{"node": "n", "input": {"text": "a \\ud800"}}'
-    reading = Reading()
-    (episode,) = read_episodes(trace('{"node": "n"}', half, half), reading)
-    assert [item.input_state for item in episode.history.items][1:] == [{"text": "a \ufffd"}] * 2
-    assert reading.faults == []
-    (said,) = caplog.messages
-    assert said.endswith("trace.jsonl:2: half a surrogate pair is no text; each is read as U+FFFD")
-
-
 def line(**fields):
     return json.dumps({"node": "n", **fields})
 
@@ -108,21 +98,6 @@ def test_lines_that_cannot_be_used_are_named_and_the_rest_is_read(trace):
     assert (reading.nodes, reading.n_faults) == (2, 9)
 
 
-def test_bytes_that_are_no_text_spoil_their_own_line_only(tmp_path):
-    path = tmp_path / "cut.jsonl"
-    path.write_bytes(line(output="é").encode() + b"\n" + '{"node": "é'.encode()[:-1])
-    reading = Reading()
-    (episode,) = read_episodes(path, reading)
-    assert [item.node for _, item in episode.nodes] == ["n"]
-    assert reading.faults == [f"{path}:2: not UTF-8 text; convert it first"]
-
-
-def test_only_the_first_faults_are_kept_but_all_are_counted(trace):
-    reading = Reading()
-    list(read_episodes(trace(line(), *["{"] * (FAULTS_KEPT + 5)), reading))
-    assert (len(reading.faults), reading.n_faults) == (FAULTS_KEPT, FAULTS_KEPT + 5)
-
-
 def test_a_file_in_which_nothing_can_be_used_is_refused(trace, tmp_path):
     with pytest.raises(InputError, match="empty"):
         list(read_episodes(trace()))
@@ -134,13 +109,6 @@ def test_a_file_in_which_nothing_can_be_used_is_refused(trace, tmp_path):
         list(read_episodes(trace('{"format": "textevolve-nodes", "version": 2}')))
     with pytest.raises(InputError, match="cannot be read"):
         list(read_episodes(tmp_path / "none.jsonl"))
-
-
-def test_episodes_are_read_one_by_one(trace):
-    path = trace(*[line(episode=n, output="x" * 100) for n in range(2000)])
-    reading = Reading()
-    assert next(read_episodes(path, reading)).id == "0"
-    assert reading.nodes < 10
 
 
 def test_an_episode_that_comes_again_is_reported(trace):
@@ -167,12 +135,6 @@ def test_nodes_of_one_step_stand_side_by_side_and_others_in_their_order(trace):
         ["d", "e"],
         ["f"],
     ]
-
-
-def test_what_a_node_does_can_be_said_anew(trace):
-    path = trace(line(node="a", instruction="LOAD"), line(node="b"))
-    (episode,) = read_episodes(path, instructions={"b": Instruction.VERIFY})
-    assert [i.instruction for _, i in episode.nodes] == [Instruction.LOAD, Instruction.VERIFY]
 
 
 def test_states_that_are_no_json_are_put_into_words():

@@ -39,10 +39,6 @@ def location(request: pytest.FixtureRequest, path: Path) -> StoreLocation:
     return StoreAddress(request.getfixturevalue("postgres").address(name))
 
 
-SQLITE = pytest.mark.parametrize("location", ["sqlite"], indirect=True)
-"""For a test of what only files do."""
-
-
 @pytest.fixture
 def store(location: StoreLocation) -> Iterator[Store]:
     with open_store(location) as opened:

@@ -66,9 +66,3 @@ def test_tokens_of_a_day_are_added_up(resources):
         kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme", tokens_per_day=10)
     )
     assert resources.read(stored_keys.read_budget, "acme") == TokenBudget(10, 0)
-
-
-def test_yesterdays_tokens_are_not_todays(resources, monkeypatch):
-    resources.note_usage({"acme": 9}, {})
-    monkeypatch.setattr("textevolve.store.keys.utc_day", lambda: "2999-01-01")
-    assert resources.read(stored_keys.read_budget, "acme") == TokenBudget(10, 0)

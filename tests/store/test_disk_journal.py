@@ -97,21 +97,6 @@ async def test_calls_come_with_their_requests(
     assert [call.started for call in calls] == [entry.started for entry in entries]
 
 
-async def test_found_calls_belong_to_the_run_too(
-    store: Store, new_run: NewRun, make_entry: MakeEntry
-) -> None:
-    asking, reusing = new_run(), new_run()
-    for number in range(5):
-        await store.journal(asking.id).append(make_entry(number))
-    journal = store.journal(reusing.id)
-    for number in (3, 1, 3):
-        assert await journal.find(make_entry(number).key)
-    await journal.append(make_entry(9))
-    calls = list(store.calls(reusing.id))
-    assert [call.key for call in calls] == [make_entry(number).key for number in (1, 3, 9)]
-    assert [call.reused for call in calls] == [True, True, False]
-
-
 async def test_a_call_that_cannot_be_kept_fails_alone(
     store: Store, new_run: NewRun, make_entry: MakeEntry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,13 +126,6 @@ async def test_a_cancelled_append_is_still_kept(
     assert await journal.find(make_entry(1).key)
 
 
-async def test_an_entry_needs_exactly_one_outcome(
-    store: Store, new_run: NewRun, make_entry: MakeEntry
-) -> None:
-    with pytest.raises(StoreError, match="either a response or an error"):
-        await store.journal(new_run().id).append(replace(make_entry(1), error="and an error"))
-
-
 def test_several_loops_share_a_store(store: Store, new_run: NewRun, make_entry: MakeEntry) -> None:
     run = new_run()
     found: list[Response | None] = []
@@ -169,18 +147,6 @@ def test_several_loops_share_a_store(store: Store, new_run: NewRun, make_entry: 
     assert len(found) == 800
     assert None not in found
     assert store.run_totals(run.id).spent.calls == 800
-
-
-async def test_a_closed_store_says_so(location: StoreLocation, make_entry: MakeEntry) -> None:
-    async with open_store(location) as store:
-        run = store.create_run({}, "f")
-        journal = store.journal(run.id)
-    store.close()
-    for use in (journal.find("key"), journal.append(make_entry(1))):
-        with pytest.raises(StoreError, match="is closed"):
-            await use
-    with pytest.raises(StoreError, match="is closed"):
-        store.finish_run(run.id, "finished")
 
 
 async def test_closing_writes_what_waits(location: StoreLocation, make_entry: MakeEntry) -> None:

@@ -105,13 +105,6 @@ def test_long_text_is_packed_and_comes_back(length: int) -> None:
     assert documents.unpack(packed, len(data)) == data
 
 
-def test_long_response_is_packed_and_comes_back() -> None:
-    response = Response("word " * 20_000, "stop", Usage(1, 2, 0, 3, None), replayed=True)
-    kept = documents.dump_response(response)
-    assert len(kept) < 10_000
-    assert documents.load_response(kept, 2, 0, 3, None, 0.0) == response
-
-
 def test_what_is_no_json_is_refused_by_name() -> None:
     case = Case("x", ("y",), "7", {"rounds": object()})
     with pytest.raises(StoreError, match="case '7' cannot be kept"):

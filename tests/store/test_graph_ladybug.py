@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -104,23 +101,3 @@ def test_a_folder_that_cannot_be_used_is_one_line(tmp_path):
     (tmp_path / "graph" / "graph.lbug").write_text("no graph")
     with pytest.raises(StoreError, match="delete the folder"):
         LadybugGraph(tmp_path / "graph")
-
-
-BESIDE = """
-import sys
-from pathlib import Path
-from textevolve.store.graph_ladybug import LadybugGraph
-
-graph = LadybugGraph(Path(sys.argv[1]))
-import xllamacpp
-"""
-
-
-@pytest.mark.slow
-def test_a_local_model_can_be_started_beside_it(tmp_path):
-    if find_spec("xllamacpp") is None:
-        pytest.skip("xllamacpp is not installed")
-    ended = subprocess.run(
-        [sys.executable, "-c", BESIDE, str(tmp_path / "graph")], capture_output=True, text=True
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")

@@ -91,12 +91,6 @@ def test_a_job_is_kept_listed_changed_and_removed(resources):
         resources.read(stored_jobs.get_job, "acme", "nightly")
 
 
-def test_a_namespace_takes_its_jobs_with_it(resources):
-    make(resources)
-    resources.write(kinds.delete, kinds.NAMESPACES, "", "acme")
-    assert resources.claim_due_job(60) is None
-
-
 def test_what_is_not_due_or_is_paused_is_not_claimed(resources):
     make(resources, "later", due=in_an_hour)
     make(resources, "never", due=never)
@@ -163,21 +157,6 @@ def test_a_lease_that_has_ended_is_lost_and_who_lost_it_notes_nothing(resources)
     assert resources.claim_due_job(60) is None
 
 
-def test_a_lease_that_is_renewed_in_time_is_kept(resources):
-    make(resources)
-    claim = resources.claim_due_job(-1)
-    assert resources.write(stored_jobs.renew_claim, claim, 60)
-    assert resources.claim_due_job(60) is None
-
-
-def test_what_is_given_back_is_gone_on_with_at_once(resources):
-    make(resources)
-    first = resources.claim_due_job(60)
-    resources.write(stored_jobs.release_claim, first)
-    assert not resources.read(stored_jobs.get_job, "acme", "nightly").working
-    assert resources.claim_due_job(60).run.id == first.run.id
-
-
 DIES = """
 import sys
 from textevolve.store.repository import Store
@@ -213,31 +192,6 @@ def test_what_goes_by_in_a_pause_is_left_out_but_not_what_was_broken_off(resourc
     assert resources.claim_due_job(60) is None
     resources.write(stored_jobs.resume_job, "acme", "nightly", in_an_hour)
     assert resources.claim_due_job(60).run.id == claim.run.id
-
-
-def test_who_works_on_a_job_that_is_removed_is_told(resources):
-    make(resources)
-    claim = resources.claim_due_job(60)
-    resources.write(stored_jobs.delete_job, "acme", "nightly")
-    assert not resources.write(stored_jobs.renew_claim, claim, 60)
-    make(resources)
-    with pytest.raises(ConflictError, match="was removed"):
-        resources.write(stored_jobs.end_claim, claim, "finished", "", never)
-
-
-def test_a_change_while_it_runs_counts_for_when_it_is_due_next(resources):
-    make(resources)
-    claim = resources.claim_due_job(60)
-    resources.write(
-        stored_jobs.update_job, "acme", Plan(name="nightly", note="never again"), at_once
-    )
-    assert resources.write(stored_jobs.renew_claim, claim, 60)
-
-    def by_note(job, now):
-        return None if job.spec["note"] == "never again" else now
-
-    resources.write(stored_jobs.end_claim, claim, "finished", "", by_note)
-    assert resources.read(stored_jobs.get_job, "acme", "nightly").due is None
 
 
 def test_many_claims_at_once_give_each_job_once(resources, location):

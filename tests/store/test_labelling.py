@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from textevolve.agents.resources import NamespaceSpec
 from textevolve.errors import InputError
 from textevolve.labelling.tasks import GivenLabel, LabelItem, LabelQuestion, TaskSpec
-from textevolve.store import kinds, tables
+from textevolve.store import kinds
 from textevolve.store import labelling as stored_labels
 from textevolve.store.repository import Store
-from textevolve.store.sqlite import sqlite3
-from textevolve.store.upkeep import check as check_store
 
 PAIRS = TaskSpec(kind="pairs", source="rows.csv")
-PAGE = 4096
-KEPT = ("labelling_tasks", "labelling_items", "labels", "api_keys", "jobs", "job_runs")
 
 
 def make_items(number, text="text"):
@@ -124,72 +118,3 @@ def test_people_and_tabs_at_once_lose_nothing(resources, memory_location):
     second.close()
     assert failures == []
     assert resources.read(stored_labels.get_task, task.id).done == {"ann": 40, "bob": 40}
-
-
-@pytest.fixture
-def filled(tmp_path):
-    """A file with tasks, labels, keys and jobs."""
-    path = tmp_path / "store.db"
-    resources = Store(str(path))
-    resources.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
-    task = resources.write(
-        stored_labels.create_task, "acme", "mine", PAIRS, make_items(60, "text " * 40)
-    )
-    for position in range(60):
-        for who in ("ann", "bob"):
-            note = f"because {position} " * 20
-            resources.write(
-                stored_labels.keep_label,
-                task,
-                GivenLabel(position, who, "first", note, created=float(position)),
-            )
-    jobs = tables.jobs.insert().values(
-        id="jo_1",
-        namespace_id="ns_1",
-        name="nightly",
-        created=1.0,
-        updated=2.5,
-        paused=False,
-        due=None,
-        lease_token=None,
-        lease_until=None,
-        spec="{}",
-    )
-    keys = tables.api_keys.insert().values(
-        id="ke_1", name="ann", hash=b"h" * 32, created=1.0, expires=None, revoked=None, used=2.5,
-        spec="{}",
-    )  # fmt: skip
-    history = tables.job_runs.insert().values(
-        job_id="jo_1", due=1.0, started=1.5, ended=None, attempt=1, status="running", run_id="",
-        detail="", cause="",
-    )  # fmt: skip
-    for statement in (jobs, keys, history):
-        resources.database.write(lambda c, one=statement: c.execute(one))
-    resources.close()
-    with closing(sqlite3.connect(path)) as raw:
-        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return path
-
-
-def rows_of(path: Path):
-    with closing(sqlite3.connect(path)) as raw:
-        return {kind: set(raw.execute(f"SELECT * FROM {kind}")) for kind in KEPT}
-
-
-def test_labels_keys_and_jobs_are_saved_whole(filled, tmp_path):
-    copy = tmp_path / "copy.db"
-    found = check_store(filled, copy)
-    assert not found.damaged, found
-    assert {
-        kind: found.whole[kind] for kind in ("labels", "labelling_tasks", "api_keys", "jobs")
-    } == {
-        "labels": 120,
-        "labelling_tasks": 1,
-        "api_keys": 1,
-        "jobs": 1,
-    }
-    assert rows_of(copy) == rows_of(filled)
-    assert Store(str(copy)).read(stored_labels.find_task, "acme", "mine").done == {
-        "ann": 60,
-        "bob": 60,
-    }

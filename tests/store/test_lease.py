@@ -54,20 +54,6 @@ def test_a_run_is_running_while_it_is_held(store: Store, new_run: NewRun) -> Non
     assert store.get_run(run.id).status == "finished"
 
 
-def test_an_error_passes_through_and_frees_the_run(store: Store, new_run: NewRun) -> None:
-    run = new_run()
-    with pytest.raises(ZeroDivisionError), store.lease(run.id):
-        raise ZeroDivisionError
-    assert store.get_run(run.id).status == "interrupted"
-    with store.lease(run.id):
-        pass
-
-
-def test_a_missing_run_cannot_be_held(store: Store) -> None:
-    with pytest.raises(StoreError, match="is not in this store"), store.lease("nobody"):
-        pass
-
-
 @pytest.mark.slow
 def test_another_process_is_named_and_a_killed_one_is_replaced(
     store: Store, location: StoreLocation, new_run: NewRun, python: Python
@@ -90,17 +76,6 @@ def test_another_process_is_named_and_a_killed_one_is_replaced(
     wait_until(lambda: store.get_run(run.id).status == "interrupted")  # not yet reaped: a zombie
     with store.lease(run.id):
         assert store.get_run(run.id).status == "running"
-
-
-def test_a_process_that_ends_well_gives_its_lease_back(
-    location: StoreLocation, store: Store, new_run: NewRun, python: Python
-) -> None:
-    run = new_run()
-    holder = python(HOLD, address_of(location), run.id)
-    _, errors = holder.communicate("go on\n")
-    assert errors == ""
-    (row,) = ask(store, "SELECT status, lease_token, lease_pid FROM runs")
-    assert row == ("interrupted", None, None)
 
 
 @pytest.mark.parametrize(("age", "held"), [(lease.STALE_SECONDS - 30, True), (120.0, False)])
@@ -133,28 +108,10 @@ def test_a_reused_process_id_is_not_the_holder(store: Store) -> None:
     assert not is_held(store, "here", os.getpid(), f"{boot} {namespace} {int(start) + 1}", now)
 
 
-def test_without_proc_a_missing_process_is_dead(store: Store, python: Python) -> None:
-    gone = python("")
-    gone.communicate()
-    assert not is_held(store, socket.gethostname(), gone.pid, None, time.time())
-    assert is_held(store, socket.gethostname(), os.getpid(), None, time.time())
-
-
-def test_the_heartbeat_is_renewed(location: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.02)
-    with open_store(location) as store:
-        run = store.create_run({}, "f")
-        with store.lease(run.id):
-            ask(store, "UPDATE runs SET lease_heartbeat = 0")
-            wait_until(lambda: ask(store, "SELECT lease_heartbeat FROM runs")[0][0] > 0)
-
-
 SCORED = Kept("a", 0, "a", 0.5, "scored", "", b"{}")
 SKIPPED = Kept("b", 1, "b", None, "skipped", "the limit is reached", b"{}")
 WRITES: dict[str, Callable[[Store, str], None]] = {
-    "finish": lambda store, run: store.finish_run(run, "finished"),
     "keep": lambda store, run: store.keep_records(run, [SCORED]),
-    "drop": lambda store, run: store.drop_records(run),
     "append": lambda store, run: store.append(run, Case("?", ("1", "2"), "a"), SCORED),
 }
 LATE = """
@@ -176,7 +133,7 @@ def take_over(other: Store, run_id: str, stack: ExitStack, fate: str) -> str:
 
 
 @pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize("fate", ["held", "finished", "interrupted", "removed"])
+@pytest.mark.parametrize("fate", ["held", "removed"])
 def test_who_was_late_writes_nothing_into_a_run_that_another_took(
     location: StoreLocation, store: Store, new_run: NewRun, write: str, fate: str
 ) -> None:
@@ -192,22 +149,6 @@ def test_who_was_late_writes_nothing_into_a_run_that_another_took(
         with pytest.raises(BusyError, match=f"run {run.id}: {said}"):
             WRITES[write](store, run.id)
         assert (other.list_runs(), other.read_changes(run.id, 0, 10)) == before
-
-
-def test_the_lease_of_another_is_not_given_back(
-    location: StoreLocation, store: Store, new_run: NewRun
-) -> None:
-    run = new_run()
-    with open_store(location) as other, ExitStack() as stack:
-        with store.lease(run.id):
-            ask(store, LATE)
-            stack.enter_context(other.lease(run.id))
-        assert store.get_run(run.id).status == "running"
-        with pytest.raises(BusyError, match="in work by"), store.lease(run.id):
-            pass
-        other.keep_records(run.id, [SCORED])
-        other.finish_run(run.id, "finished")
-    assert store.get_run(run.id).status == "finished"
 
 
 def test_a_heartbeat_finds_that_a_run_is_lost(
@@ -262,13 +203,6 @@ def test_a_finished_run_stays_so_while_it_is_repeated(store: Store, new_run: New
         store.keep_records(run.id, [SKIPPED])
         assert store.get_run(run.id).status == "running"
     assert store.get_run(run.id).status == "interrupted"
-
-
-def test_a_finished_run_without_its_records_is_made_anew(store: Store, new_run: NewRun) -> None:
-    run = new_run()
-    store.finish_run(run.id, "finished")
-    with store.lease(run.id):
-        assert store.get_run(run.id).status == "running"
 
 
 def is_held(store: Store, *holder: Any) -> bool:

@@ -74,18 +74,6 @@ async def test_a_memory_is_found_with_all_that_was_kept(store):
     assert (await store.collection("chats")).version == 1
 
 
-async def test_both_searches_rank_what_they_find(store):
-    await store.apply(
-        "chats",
-        [Add(new("the red cat", 1)), Add(new("the blue dog", 0, 1)), Add(new("a bird", 1, 1))],
-    )
-    found = await store.search(MemoryQuery(collection="chats", text="DOG?", embedding=toward(1)))
-    ranks = {m.memory.text: (m.dense_rank, m.keyword_rank) for m in found}
-    assert ranks == {"the red cat": (1, None), "a bird": (2, None), "the blue dog": (3, 1)}
-    assert {m.memory.text: m.similarity for m in found}["a bird"] == pytest.approx(0.5**0.5)
-    assert await texts(store, embedding=toward(1), limit=1) == {"the red cat"}
-
-
 @pytest.mark.parametrize(
     "said",
     ['"', "cat OR", "NEAR(cat", "words : cat", "cat*", "-cat", "^cat", "Ćat", "cat\0", "'; --"],
@@ -125,20 +113,6 @@ async def test_an_undated_memory_in_anothers_place_holds_from_when_it_was_said(s
     assert await texts(store, text="lives", time=0.9e9) == set()
     (rome, bonn) = await store.get([*second.ids, *third.ids])
     assert (rome.valid_from, rome.superseded_at) == (1.5e9, bonn.valid_from)
-
-
-async def test_a_version_reads_as_it_did(store):
-    (id,) = (await store.apply("chats", [Add(new("a"))])).ids
-    changed = (await store.collection("chats")).changed
-    await store.use([id], changed - 10)
-    await store.use([id], changed + 10)
-    await store.apply("chats", [Forget(id)])
-    (then,) = await store.page("chats", version=1)
-    assert (then.last_used, then.times_used, then.forgotten) == (changed - 10, 1, False)
-    (now,) = await store.get([id])
-    assert (now.last_used, now.times_used, now.forgotten) == (changed + 10, 2, True)
-    assert await store.page("chats") == []
-    assert len(await store.page("chats", closed=True)) == 1
 
 
 async def test_what_is_erased_is_gone_from_all_versions(store, place):

@@ -180,7 +180,7 @@ async def compare_search(pair, query):
 
 def test_two_namespaces_hold_what_lists_hold(place):
     @settings(
-        max_examples=settings().max_examples // 3,
+        max_examples=min(20, settings().max_examples // 3),
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )

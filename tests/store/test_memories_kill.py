@@ -7,7 +7,6 @@ from contextlib import closing
 
 import pytest
 
-from textevolve.memory.index import MemoryQuery
 from textevolve.store.sqlite import SQLiteDatabase
 
 WORK = """
@@ -81,7 +80,7 @@ def check_whole(location):
 def test_a_process_that_is_killed_leaves_no_half_change(path, sqlite_place, python):
     sqlite_place.resources.close()
     rng, before = random.Random(3), 0
-    for _ in range(5):
+    for _ in range(2):
         process = python(WORK, str(path), "1000")
         assert process.stdout.readline() == "ready\n"
         for _ in range(rng.randrange(before, before + 4)):
@@ -94,19 +93,3 @@ def test_a_process_that_is_killed_leaves_no_half_change(path, sqlite_place, pyth
         before = now
         assert "Traceback" not in said
     assert before > 0
-
-
-@pytest.mark.slow
-async def test_two_processes_change_one_collection(path, sqlite_place, python):
-    both = [python(WORK, str(path), "20") for _ in range(2)]
-    said = [process.communicate() for process in both]
-    assert [errors for _, errors in said] == ["", ""]
-    number = check_whole(path)
-    words = [word for output, _ in said for word in output.split()]
-    assert words.count("made") == number
-    assert words.count("made") + words.count("repeated") + words.count("conflict") == 40
-    found = await sqlite_place.open("home").search(
-        MemoryQuery(collection="chats", text="turn3 also4")
-    )
-    assert len({match.memory.id for match in found}) == len(found)
-    sqlite_place.resources.close()

@@ -7,14 +7,14 @@ import threading
 from pathlib import Path
 
 import pytest
-from test_lease import ask, wait_until
+from test_lease import wait_until
 
 from postgres_server import address_of
 from relay import Relay
 from textevolve.errors import StoreError
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.settings import StoreAddress
-from textevolve.store import Store, lease, open_store, postgres, tables
+from textevolve.store import Store, open_store, postgres, tables
 
 pytestmark = pytest.mark.slow
 
@@ -82,26 +82,6 @@ def test_too_long_an_outage_ends_a_run_with_one_line(spawn, cli, address, relay)
         assert cli("runs", "resume").code == 0
         assert server.calls == asked + CASES * CALLS - kept
     assert check(address) == CASES * CALLS
-
-
-def test_a_lease_that_could_not_be_given_back_is_given_later(address, relay, monkeypatch):
-    """The process goes on living, as a server does."""
-    monkeypatch.setattr(postgres, "PATIENCE_SECONDS", 0.3)
-    with open_store(address) as store:
-        run = store.create_run({}, "one")
-
-        def work() -> None:
-            with store.lease(run.id):
-                relay.cut()
-
-        with pytest.raises(StoreError, match="postgresql://"):
-            work()
-        monkeypatch.setattr(lease, "BEAT_SECONDS", 0.02)
-        relay.restore()
-        wait_until(lambda: store.get_run(run.id).status == "interrupted")
-        assert ask(store, "SELECT lease_token, lease_pid FROM runs") == [(None, None)]
-        with store.lease(run.id):
-            assert store.get_run(run.id).status == "running"
 
 
 def test_other_reading_and_writing_waits_too(address, relay):

@@ -15,7 +15,7 @@ from flat_verbs import evaluate_batch
 from postgres_server import address_of
 from textevolve.engine.ray import cluster as clusters
 from textevolve.engine.ray import spreading
-from textevolve.errors import ClusterError, InputError
+from textevolve.errors import ClusterError
 from textevolve.evaluation import EvaluationResult
 from textevolve.llm.testing import ScriptedServer
 from textevolve.settings import PoolMember, PoolSettings, Provider, Settings
@@ -179,19 +179,6 @@ def test_code_of_the_users_own_travels_and_may_end_its_process(cluster, home):
     found = list(evaluate_batch(rows, judge=judge, on="ray", ordered=True, store=home / "own.db"))
     assert [one.result[0].score for one in found] == [n / 100 for n in range(1, 21)]
     assert mark.exists()
-
-
-@pytest.mark.alone
-def test_what_cannot_be_sent_is_refused(cluster, home):
-    lock = threading.Lock()
-
-    async def judge(case):
-        with lock:
-            return EvaluationResult(1.0, passed=True)
-
-    rows = [{"input": "a", "candidates": ["b"]}]
-    with pytest.raises(InputError, match=r"cannot be sent to another process .*leave --on out"):
-        list(evaluate_batch(rows, judge=judge, on="ray", store=home / "own.db"))
 
 
 @pytest.mark.alone

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -180,12 +179,6 @@ def test_a_collection_that_agents_name_is_kept(resources):
     assert resources.read(kinds.list_all, kinds.COLLECTIONS, "acme") == []
 
 
-def test_a_collections_embedder_is_fixed(resources):
-    make_collection(resources)
-    with pytest.raises(InputError, match="memories re-embed"):
-        change(resources, kinds.COLLECTIONS, "notes", {"embedder": "other/model"})
-
-
 def test_a_namespace_goes_with_all_that_is_in_it(resources):
     for name in ("acme", "other"):
         make_collection(resources, namespace=name)
@@ -231,22 +224,3 @@ def test_changes_at_once_are_all_made(memory_location):
         stored = store.read(kinds.get, kinds.AGENTS, "acme", "bot")
         assert stored.spec_version == 81
         assert stored.spec.persona == f"Text {stored.spec.description}." == personas[-1]
-
-
-def test_rows_of_another_version_of_the_program_are_read(resources):
-    """Fields that an agent had, and that it has by now, where the row lacks them."""
-    agent = resources.write(kinds.create, kinds.AGENTS, "acme", AgentSpec(name="bot", persona="A."))
-    older = json.dumps({"name": "bot", "mood": "calm", "description": "Helps."})
-    row = update(tables.agents).where(tables.agents.c.id == agent.id).values(spec=older)
-    resources.write(lambda connection: connection.execute(row))
-    stored = resources.read(kinds.get, kinds.AGENTS, "acme", "bot")
-    assert stored.spec == AgentSpec(name="bot", persona="A.", description="Helps.")
-    changed = resources.write(kinds.update, kinds.AGENTS, "acme", "bot", {"model": "local/x"})
-    assert (changed.spec.model, changed.spec.description) == ("local/x", "Helps.")
-
-
-def test_texts_that_cannot_be_kept_are_refused(resources):
-    with pytest.raises(InputError, match="description has a NUL character at position 1"):
-        resources.write(kinds.create, kinds.USERS, "acme", UserSpec(name="ann", description="a\0b"))
-    with pytest.raises(InputError, match="half a surrogate pair"):
-        resources.write(kinds.create, kinds.AGENTS, "acme", AgentSpec(name="bot", persona="\ud800"))

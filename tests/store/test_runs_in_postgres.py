@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 
-from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.store import open_store
 
 pytestmark = pytest.mark.slow
@@ -82,53 +80,6 @@ def test_a_run_is_the_same_in_both_and_goes_on_in_the_other(
     assert cli("runs", "delete", "last", "--yes").code == 0
     assert cli("runs", "list", "--json").rows == []
     assert "no runs in postgresql://" in cli("runs", "list").out
-
-
-def test_a_server_that_is_gone_for_a_while_is_waited_for(
-    spawn, cli, cases, model, server, postgres, address
-):
-    server.script = lambda _body, _call: Answer(delay=0.3)
-    run = spawn(*evaluate(model, "--concurrency", "2"))
-    until = time.monotonic() + 200
-    while server.calls < 20:
-        assert time.monotonic() < until, "the run does not begin"
-        time.sleep(0.02)
-    postgres.stop()
-    time.sleep(10)
-    postgres.start()
-    _, said = run.communicate(timeout=200)
-    assert run.returncode == 0, said
-    assert "Traceback" not in said
-    assert server.calls == CASES * CALLS
-    with open_store(address) as store:
-        (kept,) = store.list_runs()
-        assert kept.status == "finished"
-        keys = [call.key for call in store.calls(kept.id)]
-        assert len(keys) == len(set(keys)) == CASES * CALLS
-        assert store.count_records(kept.id) == {"scored": CASES}
-    assert cli("config", "store", "check").code == 0
-
-
-def test_a_killed_process_is_gone_on_from(spawn, cli, cases, stalling, address):
-    number = 20
-    with ScriptedServer(stalling(number)) as server:
-        model = f"{server.url}#scripted"
-        run = spawn(*evaluate(model, "--concurrency", "4"))
-        until = time.monotonic() + 200
-        while server.calls < number + 4:
-            assert time.monotonic() < until, "the run does not begin"
-            time.sleep(0.02)
-        run.kill()
-        run.wait()
-        with open_store(address) as store:
-            (kept,) = store.list_runs()
-            answered = len(list(store.calls(kept.id)))
-        assert number - 4 <= answered <= number
-        server.script = None
-        before = server.calls
-        assert cli("runs", "resume").code == 0
-        assert server.calls - before == CASES * CALLS - answered
-        assert results(cli)["scored"] == CASES
 
 
 def test_no_password_is_shown_or_kept(cli, cases, model, postgres, postgres_name):

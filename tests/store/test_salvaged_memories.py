@@ -1,6 +1,5 @@
 """Memories in a store that is checked, and in one that is damaged."""
 
-import random
 from contextlib import closing
 from dataclasses import replace
 from itertools import product
@@ -15,7 +14,6 @@ from textevolve.store import tables
 from textevolve.store.sqlite import sqlite3
 from textevolve.store.upkeep import check as check_store
 
-PAGE = 4096
 TABLES = (
     *("memories", "embeddings", "mentions", "relations", "uses", "memory_sources"),
     *("namespace_tokens", "browser_sessions", "batches"),
@@ -90,22 +88,3 @@ async def test_a_store_with_memories_is_whole_and_saved_whole(filled, tmp_path):
     assert (found.whole["collections"], found.whole["sessions"]) == (2, 1)
     assert rows_of(copy) == rows_of(path)
     assert await found_in(filled, copy) == await found_in(filled, path)
-
-
-@pytest.mark.slow
-def test_every_memory_that_is_whole_is_saved(filled, tmp_path):
-    """What stood on other pages than the one that is spoilt, unless the whole table hangs on it."""
-    path = Path(filled.location)
-    data, before = path.read_bytes(), rows_of(path)
-    rng, saved = random.Random(1), []
-    for page in rng.sample(range(1, len(data) // PAGE), 6):
-        path.write_bytes(data[: page * PAGE] + rng.randbytes(PAGE) + data[(page + 1) * PAGE :])
-        copy = tmp_path / f"copy{page}.db"
-        check_store(path, copy)
-        after = rows_of(copy)
-        assert not {
-            kind: rows - before[kind] for kind, rows in after.items() if rows - before[kind]
-        }
-        saved.append(len(after["memories"]))
-        copy.unlink()
-    assert saved.count(82) > len(saved) / 2

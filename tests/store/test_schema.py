@@ -13,7 +13,6 @@ from subprocess import Popen
 import pytest
 
 from textevolve.errors import StoreError
-from textevolve.evaluation import Case
 from textevolve.store import open_store, sqlite
 from textevolve.store.sqlite import sqlite3
 
@@ -24,14 +23,6 @@ def execute(path: Path, *statements: str) -> list[tuple[object, ...]]:
     """Run the statements without any code of ours; the rows of the last."""
     with closing(sqlite3.connect(path)) as raw, raw:
         return [raw.execute(statement).fetchall() for statement in statements][-1]
-
-
-@pytest.fixture
-def current(path: Path) -> Path:
-    """A store of today with a run of one case."""
-    with open_store(path) as store:
-        store.add_cases(store.create_run({}, "f", "old").id, [Case("x", ("y",))])
-    return path
 
 
 def test_a_new_store_is_its_owners_alone(tmp_path: Path) -> None:
@@ -110,19 +101,3 @@ def test_a_place_that_may_not_be_written_is_named_so(python: Python, exists: boo
         folder.chmod(0o755)
     assert errors == ""
     assert "may not be written" in output if exists else "cannot be created" in output
-
-
-QUICK = """
-import sys
-import textevolve, textevolve.store
-assert "sqlalchemy" not in sys.modules
-from textevolve.store import open_store
-open_store(sys.argv[1]).close()
-"""
-
-
-@pytest.mark.slow
-def test_nothing_heavy_is_loaded_before_it_is_needed(python: Python, path: Path) -> None:
-    for _ in range(2):
-        _, errors = python(QUICK, str(path)).communicate()
-        assert errors == ""

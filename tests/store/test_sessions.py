@@ -111,10 +111,3 @@ def test_removing_a_session_or_its_agent(resources) -> None:
     assert [one.id for one in sessions.list()] == [kept[1]]
     resources.write(kinds.delete, kinds.AGENTS, "acme", "guide")
     assert sessions.list() == []
-
-
-def test_a_nul_of_a_model_does_not_cost_its_answer(resources) -> None:
-    sessions = resources.sessions("acme")
-    id = sessions.create(agent_id(resources))
-    sessions.append(id, message(1, "a\0b"))
-    assert sessions.messages(id)[0].text == "a\N{REPLACEMENT CHARACTER}b"

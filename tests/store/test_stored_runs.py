@@ -37,16 +37,6 @@ def test_a_run_is_found_again(store: Store, location: StoreLocation) -> None:
         assert other.find_run("g") is None
 
 
-def test_last_is_the_newest_with_cases(store: Store, new_run: NewRun) -> None:
-    with pytest.raises(StoreError, match="is not in this store"):
-        store.get_run("last")
-    older, newer, unfilled = new_run(), new_run(), new_run()
-    store.add_cases(older.id, [])
-    store.add_cases(newer.id, [])
-    assert store.get_run("last").id == newer.id
-    assert [run.id for run in store.list_runs(2)] == [unfilled.id, newer.id]
-
-
 def test_an_ambiguous_name_is_refused_with_the_ids(store: Store, new_run: NewRun) -> None:
     one, two = new_run("mine"), new_run("mine")
     with pytest.raises(StoreError, match="there are several") as caught:
@@ -60,12 +50,6 @@ def test_an_ambiguous_name_is_refused_with_the_ids(store: Store, new_run: NewRun
             store.get_run(missing)
     with pytest.raises(StoreError, match="no run is named"):
         store.get_run("")
-
-
-def test_the_same_run_is_not_made_twice(store: Store, new_run: NewRun) -> None:
-    run = new_run()
-    with pytest.raises(StoreError, match=f"{run.id}: is this very run"):
-        store.create_run({}, run.fingerprint)
 
 
 def test_settling_gives_the_fingerprint_or_the_earlier_run(store: Store, new_run: NewRun) -> None:
@@ -91,14 +75,6 @@ def test_settling_gives_an_earlier_run_the_cases_that_it_lacks(
     assert [run.id for run in store.list_runs()] == [first.id]
     assert [run.id for run in store.list_runs()] == [first.id]
     assert store.count_cases(second.id) == 0
-
-
-def test_status_is_kept(store: Store, new_run: NewRun) -> None:
-    run = new_run()
-    store.finish_run(run.id, "finished")
-    assert store.get_run(run.id).status == "finished"
-    with pytest.raises(StoreError, match="is not in this store"):
-        store.finish_run("nobody", "failed")
 
 
 def test_cases_come_back_in_order_from_anywhere(store: Store, new_run: NewRun) -> None:
@@ -168,24 +144,6 @@ async def test_totals_tell_spent_from_reused(
     assert store.run_totals("nobody").spent == Usage()
 
 
-async def test_totals_tell_what_caching_saved(
-    store: Store, new_run: NewRun, make_entry: MakeEntry
-) -> None:
-    known, unknown = new_run(), new_run()
-    for number, saved in enumerate((0.5, -0.1, 0.0)):
-        entry = make_entry(number, cost=0.25, cached_tokens=4, saved=saved)
-        await store.journal(known.id).append(entry)
-    await store.journal(known.id).append(make_entry(7, error="timeout"))
-    assert store.run_totals(known.id).spent.saved == pytest.approx(0.4)
-    found = await store.journal(unknown.id).find(make_entry(0).key)
-    assert found is not None
-    assert found.usage.saved == 0.5
-    entry = make_entry(9, cost=0.25, cached_tokens=4, saved=None)
-    await store.journal(unknown.id).append(entry)
-    totals = store.run_totals(unknown.id)
-    assert (totals.spent.saved, totals.reused.saved) == (None, 0.5)
-
-
 async def test_removal_spares_what_others_use(
     store: Store, new_run: NewRun, make_entry: MakeEntry
 ) -> None:
@@ -226,15 +184,3 @@ async def test_removal_of_who_reused_spares_who_asked(
     assert store.delete_run(reusing.id).calls == 0
     assert [call.key for call in store.calls(asking.id)] == [make_entry(1).key]
     assert store.delete_run(asking.id).calls == 1
-
-
-async def test_another_process_sweeping_is_noticed(
-    store: Store, location: StoreLocation, new_run: NewRun, make_entry: MakeEntry
-) -> None:
-    doomed, run = new_run(), new_run()
-    await store.journal(doomed.id).append(make_entry(1))
-    with open_store(location) as other:
-        assert other.delete_run(doomed.id).texts == 4
-    await store.journal(run.id).append(make_entry(1))
-    (call,) = store.calls(run.id)
-    assert store.read_request(call) == make_entry(1).request

@@ -12,11 +12,12 @@ from test_lease import LATE, ask
 
 from postgres_server import address_of
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.store import journal, open_store
+from textevolve.store import open_store
 
 pytestmark = pytest.mark.slow
 
 CASES, CALLS, IN_FLIGHT = 8, 6, 2
+SQLITE = pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 
 
 @pytest.fixture
@@ -44,9 +45,9 @@ def wait_until(process, done):
         time.sleep(0.02)
 
 
-def test_a_process_that_was_asleep_ends_with_one_line(evaluate, location, spawn, cli, monkeypatch):
+@SQLITE
+def test_a_process_that_was_asleep_ends_with_one_line(evaluate, location, spawn, cli):
     """Another machine had the run meanwhile, and has finished it."""
-    monkeypatch.setattr(journal, "LONGEST_WAIT", 1.0)  # for who sleeps and claims what it asked
     begin = 3 * CALLS
 
     def script(_body, call):
