@@ -48,7 +48,7 @@ from textevolve.llm.model import Message, Request, Response
 from textevolve.llm.testing import serve_in_process
 from textevolve.settings import Settings, store_location
 from textevolve.store import open_store
-from textevolve.store.upkeep import read_stats
+from textevolve.store.upkeep import measure_store
 from throughput import CALLS, FILLER, record_bodies, run_bare
 
 ROLES = {
@@ -172,7 +172,7 @@ async def measure(asked: Asked, folder: Path, postgres: str | None) -> Point:
         nullcontext() if asked.on == "local" else open_nodes(asked.nodes),
     ):
         roots = [os.getpid(), *roots]
-        before = read_stats(store_location(store)).bytes if asked.store_kind != "sqlite" else 0
+        before = measure_store(store_location(store)) if asked.store_kind != "sqlite" else 0
         calls = ask_calls(url)
         watch, busy = Watch(roots, ROLES), read_machine()
         began, done, scored, prompt, written = time.perf_counter(), 0, 0, 0, 0
@@ -191,7 +191,7 @@ async def measure(asked: Asked, folder: Path, postgres: str | None) -> Point:
         watch.look()
         cpu = watch.cpu()
         calls = ask_calls(url) - calls
-        size = read_stats(store_location(store)).bytes - before
+        size = measure_store(store_location(store)) - before
         rate, server = await measure_bare(asked, url, folder)
         writes = await measure_writer(store, min(WRITES, CALLS * asked.cases))
         return Point(

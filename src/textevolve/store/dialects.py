@@ -146,10 +146,14 @@ def sweep_texts(connection: Connection) -> int:
     return connection.exec_driver_sql("SELECT changes()").scalar_one()
 
 
-def file_bytes(connection: Connection) -> tuple[int, int]:
-    """What an SQLite file takes, and how much of that it has free within."""
-    pages, free, size = (
+def count_bytes(connection: Connection) -> int:
+    """Count the bytes of a database: of a file, or of our tables in PostgreSQL with all indexes."""
+    if is_postgres(connection):
+        size = "pg_total_relation_size(format('%%I.%%I', schemaname, tablename)::regclass)"
+        query = f"SELECT coalesce(sum({size}), 0)::int8 FROM pg_tables WHERE schemaname ="
+        return connection.exec_driver_sql(f"{query} current_schema()").scalar_one()
+    pages, size = (
         connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
-        for name in ("page_count", "freelist_count", "page_size")
+        for name in ("page_count", "page_size")
     )
-    return pages * size, free * size
+    return pages * size

@@ -23,9 +23,9 @@ from sqlalchemy.engine import Connection
 from textevolve.errors import StoreError
 from textevolve.settings import StoreLocation
 from textevolve.store import sqlite, tables
-from textevolve.store.copying import copied_tables, count_rows, finish_copy, read_rows
+from textevolve.store.copying import copied_tables, finish_copy, read_rows
 from textevolve.store.database import open_database
-from textevolve.store.dialects import file_bytes, is_postgres
+from textevolve.store.dialects import count_bytes
 from textevolve.store.documents import (
     DAMAGES,
     HASH_BYTES,
@@ -38,51 +38,21 @@ from textevolve.store.documents import (
     unpack,
     unpack_json,
 )
-from textevolve.store.postgres import SCHEMA
 from textevolve.store.runs import check_fields
 from textevolve.store.sqlite import SQLiteDatabase, sqlite3
 
 OF_RUNS = (tables.cases, tables.records, tables.reuses)
 """The tables whose rows are nothing without their run."""
-_SIZE = f"""
-SELECT coalesce(sum(pg_total_relation_size(format('%%I.%%I', schemaname, tablename)::regclass)),
-    0)::int8, current_setting('server_version') FROM pg_tables WHERE schemaname = '{SCHEMA}'
-"""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreStats:
-    """`bytes`: on the disk, with indexes; `free`: of them those that are used again before the
-    store grows. `revision`: of its tables."""
+def measure_store(location: StoreLocation) -> int:
+    """Return how many bytes a store takes, with its indexes.
 
-    engine: str
-    revision: str
-    bytes: int
-    free: int
-    rows: dict[str, int]
-    runs: dict[str, int]
-
-
-def read_stats(location: StoreLocation) -> StoreStats:
-    """
     Raises:
-        StoreError: the store cannot be read.
+        StoreError: it cannot be read.
     """
     with closing(open_database(location)) as database:
-        return database.read(_read_stats)
-
-
-def _read_stats(connection: Connection) -> StoreStats:
-    if is_postgres(connection):
-        size, version = connection.exec_driver_sql(_SIZE).one()
-        free, engine = 0, f"PostgreSQL {version.split()[0]}"
-    else:
-        size, free = file_bytes(connection)
-        version = connection.exec_driver_sql("SELECT sqlite_version()").scalar_one()
-        engine = f"SQLite {version}"
-    query = select(tables.runs.c.status, func.count()).group_by(tables.runs.c.status)
-    states = {row[0]: row[1] for row in connection.execute(query)}
-    return StoreStats(engine, tables.REVISION, size, free, count_rows(connection), states)
+        return database.read(count_bytes)
 
 
 def vacuum_store(location: StoreLocation) -> tuple[int, int]:
@@ -91,10 +61,10 @@ def vacuum_store(location: StoreLocation) -> tuple[int, int]:
     Raises:
         StoreError: it is in use, or there is no room for a second copy of the file.
     """
-    before = read_stats(location).bytes
+    before = measure_store(location)
     with closing(open_database(location)) as database:
         database.vacuum()
-    return before, read_stats(location).bytes
+    return before, measure_store(location)
 
 
 def scrub_store(location: StoreLocation) -> None:
