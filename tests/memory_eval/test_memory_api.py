@@ -8,31 +8,12 @@ import pytest
 
 from flat_verbs import evaluate_memory
 from textevolve import (
-    BudgetError,
-    Client,
     InputError,
     Limits,
-    judge_memory,
 )
-from textevolve.errors import AnswerError
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.memory_eval.dataset import DialogueTurn, user_to_line
+from textevolve.memory_eval.dataset import user_to_line
 from textevolve.memory_eval.synthesis import synthesise
-
-
-def judge_integrity(expected, memories, **options):
-    return judge_memory("integrity", {"expected": expected, "memories": memories}, **options)
-
-
-def judge_accuracy(memory, dialogue, gold=(), **options):
-    texts = {"memory": memory, "dialogue": dialogue, "gold": gold}
-    return judge_memory("accuracy", texts, **options)
-
-
-def judge_update(expected, memories, original=(), **options):
-    texts = {"expected": expected, "memories": memories, "original": original}
-    return judge_memory("update", texts, **options)
-
 
 ANSWERS = {
     "score": {"reasoning": "half of it", "score": 1},
@@ -60,66 +41,13 @@ def server(home):
         yield started
 
 
-def test_integrity(model):
-    made = judge_integrity("Ada moved to Bonn.", ["Ada moved.", "She paints."], model=model)
-    assert (made.score, made.passed, made.feedback) == (0.5, False, "half of it")
-    assert made.metadata == {"label": 1, "judge": "structured"}
-
-
-def test_accuracy_from_turns_and_from_a_text(model, server):
-    turns = [DialogueTurn("user", "I moved.", "May 1"), {"role": "assistant", "content": "Good."}]
-    made = judge_accuracy("Ada moved.", turns, ["Ada moved."], model=model)
-    assert (made.score, made.passed) == (1, True)
-    assert made.metadata == {"label": 2, "judge": "structured", "included": True}
-    asked = server.requests[-1]["messages"][-1]["content"]
-    assert "[May 1] user: I moved.\nassistant: Good.\n" in asked
-    same = "[May 1] user: I moved.\nassistant: Good."
-    judge_accuracy("Ada moved.", same, "Ada moved.", model=model)
-    assert len(server.requests) == 1  # the very same question
-
-
-def test_nothing_kept_is_judged_without_a_call(home):
-    """There is not even a model here."""
-    assert judge_integrity("Ada moved.", []).metadata["label"] == 0
-    made = judge_update("Ada moved.", ["", " "])
-    assert (made.score, made.metadata["label"]) == (0, "Omission")
-
-
-def test_no_verdict_is_an_error_and_is_asked_anew_the_next_time(model, server):
-    server.script = lambda *_: Answer(text='{"reasoning": "r", "score": 7}')
-    with pytest.raises(AnswerError, match="no verdict on integrity: unusable answer"):
-        judge_integrity("Ada moved.", "Ada moved.", model=model)
-    assert len(server.requests) == 2
-    with pytest.raises(BudgetError):
-        Client(model, limits=Limits(calls=0)).judge_memory(
-            "integrity", {"expected": "Ada moved to Bonn.", "memories": "x"}
-        )
-    assert len(server.requests) == 2
-
-
-@pytest.mark.parametrize(
-    ("call", "reason"),
-    [
-        (lambda: judge_integrity(" ", ["x"]), "expected is blank"),
-        (lambda: judge_integrity(None, ["x"]), "expected is not a text, a list"),
-        (lambda: judge_integrity("x", ["a", 3]), "memories is not a text, a list"),
-    ],
-)
-def test_bad_input_is_one_line(home, call, reason):
-    with pytest.raises(InputError, match=reason) as caught:
-        call()
-    assert "\n" not in str(caught.value)
-
-
-def test_the_examples_of_the_page_run(model, monkeypatch):
+def test_the_example_of_the_page_runs(model, monkeypatch, capsys):
     page = Path(__file__).parents[2] / "docs" / "memory-judges.md"
     code = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
-    assert len(code) == 2
     monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
-    namespace = {}
-    for block in code:
-        exec(compile(block, str(page), "exec"), namespace)
-    assert namespace["made"].metadata["judge"] == "probe"
+    (block,) = code
+    exec(compile(block, str(page), "exec"), {})
+    assert "MemoryVerdict(label=1, reason='half of it'" in capsys.readouterr().out
 
 
 class Notes:

@@ -10,7 +10,6 @@ import asyncio
 import datetime
 import hashlib
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
@@ -59,35 +58,29 @@ class Learner:
 
     def __init__(self, learn: Learn) -> None:
         self._learn = learn
-        self._waiting: deque[tuple[FinishedTurn, asyncio.Future[Learned]]] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+        self._tasks = set[asyncio.Task[Learned]]()
 
-    def add(self, turn: FinishedTurn) -> asyncio.Future[Learned]:
-        """Learn a turn later; the future tells what became of it."""
-        learned: asyncio.Future[Learned] = asyncio.get_running_loop().create_future()
-        self._waiting.append((turn, learned))
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._work())
-        return learned
+    def add(self, turn: FinishedTurn) -> asyncio.Task[Learned]:
+        """Learn a turn later; the task tells what became of it."""
+        task = asyncio.create_task(self._work(turn))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def _work(self) -> None:
-        while self._waiting:
-            turn, learned = self._waiting[0]
+    async def _work(self, turn: FinishedTurn) -> Learned:
+        async with self._turn:
             try:
-                learned.set_result(Learned(turn, await self._learn(turn)))
+                return Learned(turn, await self._learn(turn))
             except TextEvolveError as error:
-                learned.set_result(Learned(turn, error=public_message(error)))
-            except Exception as error:  # noqa: BLE001  raised where the turn is waited for
-                learned.set_exception(error)
-            self._waiting.popleft()
+                return Learned(turn, error=public_message(error))
 
     async def aclose(self) -> None:
         """Stop; what is left is learned another time."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        for _, learned in self._waiting:
-            learned.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 MESSAGE_TOKENS = 8
@@ -273,7 +266,7 @@ class AgentChat:
         self.parts, self.session = parts, session
         self.messages = list(messages)
         self.recalled = Recalled()
-        self.learning: list[asyncio.Future[Learned]] = []
+        self.learning: list[asyncio.Task[Learned]] = []
         self._prompt: ChatPrompt | None = None
         self._written = ""
         self._asking: asyncio.Task[Response] | None = None

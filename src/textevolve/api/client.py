@@ -39,7 +39,6 @@ class Client(Opener):
     summarize = waited(AsyncClient.summarize)
     fit_judge = waited(AsyncClient.fit_judge)
     evaluate_memory = waited(AsyncClient.evaluate_memory)
-    judge_memory = waited(AsyncClient.judge_memory)
     create_memories = waited(AsyncClient.create_memories)
     integrate_memories = waited(AsyncClient.integrate_memories)
     read_corpus = waited(AsyncClient.read_corpus)
@@ -103,7 +102,6 @@ generate_profile = _default.generate_profile
 summarize = _default.summarize
 fit_judge = _default.fit_judge
 evaluate_memory = _default.evaluate_memory
-judge_memory = _default.judge_memory
 create_memories = _default.create_memories
 integrate_memories = _default.integrate_memories
 read_corpus = _default.read_corpus

@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING
 
 from textevolve.api.objects import Objects
 from textevolve.api.opener import AnyJudge, Opener, specify, split_rows
-from textevolve.evaluation import EvaluationResult
 from textevolve.report.data import write_rows
 from textevolve.report.files import open_target
 from textevolve.studies.kinds import find_study
 
 if TYPE_CHECKING:
     from textevolve.memory_eval.evaluation import MemoryEvaluation
-    from textevolve.memory_eval.judgement import Task
     from textevolve.studies.create_memories import Creation
     from textevolve.studies.dialogue_rows import DialogueLike
     from textevolve.studies.evolve_persona import EvolvedPersona
     from textevolve.studies.integrate_memories import Integration
-    from textevolve.studies.memory_judgement import TextsToJudge
     from textevolve.studies.read_corpus import DocumentReading
 
 
@@ -72,48 +69,6 @@ class MemoryVerbs(Opener):
                         rows = find_study("memory-eval").flat(record)
                         write_rows(lambda rows=rows: rows, target, ".jsonl")
         return evaluation
-
-    async def judge_memory(
-        self,
-        task: Task,
-        texts: TextsToJudge,
-        *,
-        judge: AnyJudge | None = None,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        seed: int | None = None,
-        name: str = "",
-    ) -> EvaluationResult:
-        """Judge one memory, update or answer of a memory system.
-
-            client.judge_memory("update", {"expected": "Ann lives in Oslo.", "memories": kept,
-                                           "original": "Ann lives in Rome."})
-
-        | task | texts | `metadata["label"]` |
-        |---|---|---|
-        | integrity | expected, memories | 2 (fully), 1 (partly) or 0 |
-        | accuracy | memory, dialogue, gold | 2 (all of it), 1 (some) or 0 |
-        | update | expected, memories, original | Correct, Hallucination, Omission or Other |
-        | question | question, reference, answer, evidence | Correct, Hallucination or Omission |
-
-        The score is half the number, or 1 for Correct. Where no memories were kept nothing is
-        asked. Without a `judge` the model gives a structured answer.
-
-        Raises:
-            AnswerError: no verdict came; says why. BudgetError: a limit was reached.
-        """
-        objects = Objects()
-        spec = specify(
-            "memory-judgement",
-            task=task,
-            texts=texts,
-            judge=objects.name(judge),
-            model=model,
-            max_tokens=max_tokens,
-            seed=seed,
-        )
-        judged = spec.settle() or await self._run(spec, objects=objects.by_name, name=name)
-        return judged.as_result(spec.judge or "structured")
 
     async def create_memories(
         self,

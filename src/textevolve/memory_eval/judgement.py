@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from textevolve.errors import AnswerError
-from textevolve.evaluation import EvaluationResult, Failure, Usage
+from textevolve.evaluation import Failure, Usage
 
 Task = Literal["integrity", "accuracy", "update", "question"]
 TASKS: tuple[Task, ...] = ("integrity", "accuracy", "update", "question")
@@ -73,19 +72,3 @@ class MemoryJudgement:
     @property
     def verdict(self) -> MemoryVerdict | None:
         return self.outcome if isinstance(self.outcome, MemoryVerdict) else None
-
-    def as_result(self, judge: str) -> EvaluationResult:
-        """The verdict of `judge` as a score in [0, 1].
-
-        Raises:
-            AnswerError: there is none; says why.
-        """
-        outcome = self.outcome
-        if isinstance(outcome, Failure):
-            raise AnswerError(f"no verdict on {self.subject.task}: {outcome.reason}")
-        metadata: dict[str, Any] = {"label": outcome.label, "judge": judge}
-        if outcome.included is not None:
-            metadata["included"] = outcome.included
-        label = outcome.label
-        score = 0.5 * label if isinstance(label, int) else float(label == "Correct")
-        return EvaluationResult(score, score == 1, outcome.reason, metadata)

@@ -153,9 +153,7 @@ def _read_file(name: str) -> str:
     return file.read_text(encoding="utf-8")
 
 
-async def judge_subject(
-    model: Model, subject: Subject, *, max_tokens: int = MAX_TOKENS, seed: int = 0
-) -> MemoryJudgement:
+async def judge_subject(model: Model, subject: Subject, *, seed: int = 0) -> MemoryJudgement:
     """The verdict of a model, or why there is none; then `usage` still says what was paid.
 
     A subject with a label by rule, or with a failure of the system, is not asked about, here and
@@ -172,7 +170,7 @@ async def judge_subject(
         request = Request(
             messages=(Message("system", rules), Message("user", texts)),
             temperature=0.0,
-            max_tokens=max_tokens,
+            max_tokens=MAX_TOKENS,
             seed=seed,
         )
         return (await ask_structured(meter, request, ANSWERS[subject.task])).value.verdict()
@@ -183,8 +181,10 @@ async def judge_subject(
 async def _judge(
     subject: Subject, meter: UsageMeter | _Spent, ask: Callable[[], Awaitable[MemoryVerdict]]
 ) -> MemoryJudgement:
-    if (known := settle(subject)) is not None:
-        return known
+    if subject.failure is not None:
+        return MemoryJudgement(subject, subject.failure)
+    if subject.by_rule is not None:
+        return MemoryJudgement(subject, MemoryVerdict(subject.by_rule, "by rule, without a call"))
     try:
         verdict = await ask()
     except FatalModelError:
@@ -192,15 +192,6 @@ async def _judge(
     except ModelError as error:
         return MemoryJudgement(subject, Failure("failed", str(error)), meter.usage)
     return MemoryJudgement(subject, verdict, meter.usage)
-
-
-def settle(subject: Subject) -> MemoryJudgement | None:
-    """The judgement of a subject that needs no judge; None where one has to be asked."""
-    if subject.failure is not None:
-        return MemoryJudgement(subject, subject.failure)
-    if subject.by_rule is not None:
-        return MemoryJudgement(subject, MemoryVerdict(subject.by_rule, "by rule, without a call"))
-    return None
 
 
 def fence_texts(subject: Subject, seed: int = 0) -> tuple[str, str]:

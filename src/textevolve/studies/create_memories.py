@@ -8,7 +8,6 @@ them: each dialogue is decided upon the version that it finds, which the store k
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing, closing
@@ -99,7 +98,6 @@ class _Read:
     start: Start
     points: tuple[DialoguePoint, ...] | Failure
     usage: Usage = Usage()
-    seconds: float = 0.0
 
 
 @dataclass
@@ -112,7 +110,7 @@ class _Work:
 
     async def read(self, placed: tuple[int, Case]) -> _Read:
         position, case = placed
-        dialogue, began = dialogue_of(case), time.monotonic()
+        dialogue = dialogue_of(case)
         ground = self._about(dialogue)
         start = await find_start(ground, dialogue.turns, ChangeSource("", case.id))
         if not dialogue.turns or start.known is not None:
@@ -126,12 +124,11 @@ class _Work:
         points = await attempt(
             extract_points(meter, dialogue.turns, ground.settings, start.first, at_once)
         )
-        seconds = time.monotonic() - began
-        return _Read(position, dialogue, start, points, meter.usage, seconds)
+        return _Read(position, dialogue, start, points, meter.usage)
 
     async def keep(self, read: _Read) -> DialogueRecord:
         """The record of a dialogue; all its changes are made here, or none."""
-        dialogue, began, turns = read.dialogue, time.monotonic(), len(read.dialogue.turns)
+        dialogue, turns = read.dialogue, len(read.dialogue.turns)
         created: CreatedMemories | Failure = CreatedMemories(())
         meter = UsageMeter(self.ground.model)
         if turns:
@@ -145,7 +142,6 @@ class _Work:
             None if failed else created,
             created if failed else None,
             read.usage + meter.usage,
-            read.seconds + time.monotonic() - began,
         )
 
     async def _keep(self, ground: Ground, read: _Read) -> CreatedMemories | Failure:
@@ -190,7 +186,6 @@ def data(spec: CreateMemoriesSpec, found: Creation) -> Mapping[str, Any]:
         "decided_by": dict(found.deciders),
         "memories": found.memories,
         "usage": asdict(found.usage),
-        "seconds": found.seconds,
         "failures": [{"reason": why, "number": n} for why, n in found.failures.most_common()],
     }
 
@@ -216,7 +211,6 @@ class DialogueRecord:
     created: CreatedMemories | None
     failure: Failure | None
     usage: Usage
-    seconds: float
 
 
 @dataclass
@@ -230,7 +224,6 @@ class Creation:
     deciders: Counter[str] = field(default_factory=Counter[str])
     memories: int = 0
     usage: Usage = Usage()
-    seconds: float = 0.0
     failures: Counter[str] = field(default_factory=Counter[str])
     shown: list[tuple[str, PointDecision]] = field(default_factory=list[tuple[str, PointDecision]])
 
@@ -238,7 +231,7 @@ class Creation:
 def summarise(_spec: CreateMemoriesSpec, records: Iterable[DialogueRecord]) -> Creation:
     total = Creation()
     for record in records:
-        total.usage, total.seconds = total.usage + record.usage, total.seconds + record.seconds
+        total.usage += record.usage
         total.dialogues[_fate(record)] += 1
         if record.failure is not None:
             total.failures[record.failure.reason] += 1
@@ -279,12 +272,9 @@ def _sentence(found: Creation) -> str:
 
 def _facts(spec: CreateMemoriesSpec, found: Creation) -> dict[str, str]:
     told = ", ".join(f"{number:,} {fate}" for fate, number in found.dialogues.items())
-    number = max(1, found.dialogues.get("read", 0) + found.dialogues.get("failed", 0))
-    each = f"{found.usage.tokens / number:,.0f} tokens, {wording.duration(found.seconds / number)}"
     facts = {
         "Dialogues": f"{spec.data}: {told or 'none'}",
         "Used": wording.spent(found.usage),
-        "A dialogue took": each if found.usage.calls else "",
     }
     return {name: said for name, said in facts.items() if said}
 

@@ -29,7 +29,6 @@ KINDS: Mapping[str, str] = {
     "assertions": "textevolve.studies.assertions",
     "nodes": "textevolve.studies.nodes",
     "memory-eval": "textevolve.studies.memory_eval",
-    "memory-judgement": "textevolve.studies.memory_judgement",
     "optimize": "textevolve.studies.optimize",
     "innovate": "textevolve.studies.innovate",
     "guide": "textevolve.studies.guide",
