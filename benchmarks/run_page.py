@@ -151,8 +151,6 @@ def main() -> None:
             "below 0.2": f"/{run}?below=0.2",
             "lowest first": f"/{run}?sort=score",
             "standing (polled)": f"/{run}/standing",
-            "search, a word of all": f"/{run}?q=careful",
-            "search, a word of none": f"/{run}?q=zebra",
             "a case": f"/{run}/cases/{middle}",
         }.items():
             print(json.dumps({"page": what, **measure(base + path_)}), flush=True)

@@ -54,16 +54,6 @@ def test_an_agent_has_its_versions_with_the_memories_behind_each(browser_of, wor
     assert browser_of.get("/agents/acme/guide?version=x")[0] in (400, 422)
 
 
-def test_a_persona_is_reverted(browser_of, world, ask):
-    revert = "/v1/namespaces/acme/agents/guide/revert"
-    _, page = browser_of.get("/agents/acme/guide")
-    assert f"""data-call="POST {revert}" data-body='{{"version": 1}}'""" in page
-    assert ask(browser_of.url + revert, {"version": 1})[0] == 200
-    assert "back to version 1" in text_of(browser_of.get("/agents/acme/guide")[1])
-    agent = world.resources.read(kinds.get, kinds.AGENTS, "acme", "guide")
-    assert (agent.spec_version, agent.spec.persona) == (3, "You are patient.\nYou like boats.")
-
-
 def test_memories_stand_on_a_time_line(browser_of, world):
     _, page = browser_of.get("/memories/acme/chats")
     said = text_of(page)

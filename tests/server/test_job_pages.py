@@ -69,27 +69,6 @@ def test_a_job_has_its_history(browser_of, resources):
     assert "kind: evaluate" in said
 
 
-def test_a_job_is_paused_resumed_hastened_and_removed(browser_of, resources, ask):
-    where = "/v1/namespaces/acme/jobs/nightly"
-
-    def press(call):
-        """Press a button of the job's page."""
-        assert f'data-call="{call}"' in browser_of.get("/jobs/acme/nightly")[1]
-        method, path = call.split(" ")
-        return ask(browser_of.url + path, None if method == "DELETE" else {}, method)[0]
-
-    due = resources.read(stored_jobs.get_job, "acme", "nightly").due
-    assert press(f"POST {where}/pause") == 202
-    assert resources.read(stored_jobs.get_job, "acme", "nightly").paused
-    assert press(f"POST {where}/resume") == 202
-    assert press(f"POST {where}/run") == 202
-    assert resources.read(stored_jobs.get_job, "acme", "nightly").due < due
-    assert press(f"DELETE {where}") == 204
-    assert browser_of.get("/jobs/acme/nightly")[0] == 404
-    assert browser_of.get("/jobs/other/yearly")[0] == 404
-    assert browser_of.get("/jobs/none/yearly")[0] == 404
-
-
 def test_hostile_texts_are_text(browser_of, resources):
     for number, one in enumerate(each.replace("\x00", "") for each in HOSTILE):
         study = {"kind": "evaluate", "data": one}

@@ -116,23 +116,6 @@ def test_somebody_labels_is_led_on_and_comes_back(serve, kept, task):
     assert Person(url).get(f"/labelling/{task.id}") == 200
 
 
-def test_two_people_and_two_tabs_do_not_get_in_each_others_way(serve, kept, task):
-    url = serve()
-    ann, bob = Person(url), Person(url)
-    ann.begin(task, "ann")
-    bob.begin(task, "bob")
-    ann.get(f"/labelling/{task.id}?item=3")
-    ann.post(f"/labelling/{task.id}", item=3, answer="skip")
-    assert ann.item == 4
-    bob.post(f"/labelling/{task.id}", item=0, answer="tie")
-    ann.post(f"/labelling/{task.id}", item=1, answer="tie")  # from a tab that was open before
-    assert ann.item == 2
-    assert kept.read(stored_labels.get_task, task.id).done == {"ann": 2, "bob": 1}
-    ann.post("/labelling/name", name="", then="")
-    ann.get(f"/labelling/{task.id}")
-    assert "Who labels?" in ann.text
-
-
 def test_forms_that_cannot_be_used_are_refused(serve, kept, task):
     ann = Person(serve())
     ann.begin(task, "ann")

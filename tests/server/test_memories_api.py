@@ -70,8 +70,8 @@ def test_files_of_memories(notes, ask):
     assert ask(f"{notes}/import", body, **NDJSON) == (200, {"added": 0, "known": 3})
     status, refused = ask(f"{notes}/import", body + b'{"text": ""}\n', **NDJSON)
     assert (status, "body:4" in refused["error"]["message"]) == (400, True)
-    exported = ask(f"{notes}/export")[1]
-    assert [one["text"] for one in exported] == [one["text"] for one in rows]
+    listed = ask(notes)[1]["data"]
+    assert [one["text"] for one in listed] == [one["text"] for one in rows]
 
 
 def test_what_is_no_memory_is_refused(notes, ask):

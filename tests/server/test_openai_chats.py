@@ -313,15 +313,6 @@ def test_what_an_agent_cannot_do_is_refused(serve, ask, server, agents):
     assert server.calls == 0
 
 
-def test_an_agent_keeps_to_a_schema(serve, ask, server, agents):
-    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    named = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema}}
-    asked = {"model": "acme/plain", "messages": HELLO, "response_format": named}
-    _, said = ask(f"{serve()}/v1/chat/completions", asked)
-    assert isinstance(json.loads(text_of(said))["city"], str)
-    assert server.requests[-1]["response_format"]["json_schema"]["schema"] == schema
-
-
 # Names
 
 

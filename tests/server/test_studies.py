@@ -188,16 +188,6 @@ def test_the_files_of_a_run_are_private_and_removed_with_the_last_that_needs_the
         assert any(kept.iterdir()) == left
 
 
-def test_a_run_is_removed(serve, ask, wait):
-    url = serve()
-    run = wait(url, ask(f"{url}/v1/studies", study())[1]["id"])
-    request = urllib.request.Request(f"{url}/v1/studies/{run['id']}", method="DELETE")
-    with urllib.request.urlopen(request, timeout=60) as response:
-        assert response.status == 204
-    for path in ("", "/records", "/report", "/events"):
-        assert ask(f"{url}/v1/studies/{run['id']}{path}")[0] == 404
-
-
 def test_limits_bound_all_sittings_of_a_run(serve, ask, wait):
     url = serve()
     run = ask(f"{url}/v1/studies", study(run={"limits": {"calls": 5}, "concurrency": 1}))[1]

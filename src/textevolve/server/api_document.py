@@ -99,7 +99,6 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
         "study": {"kind": "evaluate", "cases": ["cases.jsonl"], "judge": "probe+rules"},
         "files": {"cases.jsonl": '{"input": "2 + 2?", "candidates": ["4", "5"]}\n'},
     },
-    "/v1/namespaces/{namespace}/jobs/{name}": {"cron": "0 4 * * *"},
 }
 """Of bodies that say none themselves, by their paths."""
 

@@ -6,7 +6,6 @@ What keeps and finds them is the business of `api.memories`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from dataclasses import asdict
 from typing import Annotated, Any, TypeAlias
 
@@ -26,7 +25,7 @@ from textevolve.server.resource_shapes import (
     example_body,
     lines_body,
 )
-from textevolve.server.resources_api import PageLimit, read_body_lines, stream_lines
+from textevolve.server.resources_api import PageLimit, read_body_lines
 from textevolve.studies.memory_files import read_memory, recalled_data
 
 WHERE = "/v1/namespaces/{namespace}/collections/{collection}/memories"
@@ -108,19 +107,6 @@ async def import_memories(memories: _Write, request: Request) -> Response:
     specs = [read_memory(where, row) for where, row in rows if not row.get("closed")]
     done = await memories.add_all(specs, label=LABEL)
     return respond(asdict(done))
-
-
-@router.get("/export")
-async def export_memories(
-    memories: _Read, closed: _Closed = False, version: _Version = None
-) -> Response:
-    """All memories as lines of JSON, which `import` reads."""
-
-    async def told() -> AsyncGenerator[dict[str, Any]]:
-        async for one in memories.stream(closed=closed, version=version):
-            yield memory_data(one)
-
-    return stream_lines(told())
 
 
 @router.get("/{id}")

@@ -6,12 +6,10 @@ Memories have paths of their own, in `memories_api.py`.
 from __future__ import annotations
 
 import inspect
-import json
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from fastapi.responses import StreamingResponse
 
 from textevolve.api.namespaces import AsyncNamespace
 from textevolve.api.resources import AsyncResources
@@ -21,7 +19,6 @@ from textevolve.server.errors import ApiError, respond
 from textevolve.server.namespaces import check_models, desk_of, open_namespace_of
 from textevolve.server.resource_shapes import (
     EXAMPLES,
-    LINES,
     Revert,
     changes_of,
     example_body,
@@ -177,16 +174,6 @@ def _space_of(kind: Kind[Any, Any], scope: KeyScope) -> Any:
         return AsyncNamespace(desk_of(server_of(request), ""))
 
     return Annotated[AsyncNamespace, Depends(walled if kind.walled else top)]
-
-
-def stream_lines(lines: AsyncGenerator[Mapping[str, Any]]) -> StreamingResponse:
-    """Lines of JSON as they come; an answer that breaks off has no end, and so is seen to."""
-
-    async def written() -> AsyncGenerator[bytes]:
-        async for line in lines:
-            yield json.dumps(line, ensure_ascii=False).encode() + b"\n"
-
-    return StreamingResponse(written(), media_type=LINES)
 
 
 def read_body_lines(body: bytes) -> Any:

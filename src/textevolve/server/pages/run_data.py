@@ -4,13 +4,11 @@ as they are asked for, one case, and calls. All of it waits for the disk: call i
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, cast
+from typing import Any, Literal
 
-from pydantic import BaseModel, Field, StringConstraints, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from textevolve.errors import (
     InputError,
@@ -34,9 +32,6 @@ from textevolve.studies.study import AnyStudy
 
 ROWS = 50
 """Rows of one page."""
-SEARCHED_AT_ONCE = 200
-SEARCH_SECONDS = 2.0
-"""After which a search says how far it came, in place of an answer that keeps people waiting."""
 CALLS = 20
 MOST_SEARCHED_CALLS = 20_000
 LEAST_TOLD = 8
@@ -86,15 +81,13 @@ def open_run(state: ServerState, caller: Caller, which: str) -> OpenedRun:
 
 
 class RowsQuery(BaseModel):
-    """The query of a run's page. `start`: the row from which on a search goes on."""
+    """The query of a run's page."""
 
-    q: Annotated[str, StringConstraints(strip_whitespace=True, max_length=1000)] = ""
     show: Literal["", "failed", "passed", "not-passed"] = ""
     below: float | None = None
     variant: str = ""
     sort: RecordOrder = "position"
     page: int = Field(1, ge=1, lt=2**62)
-    start: int = Field(0, ge=0, lt=2**62)
 
     @model_validator(mode="before")
     @classmethod
@@ -123,13 +116,11 @@ class ShownRow:
 
 @dataclass(frozen=True, slots=True)
 class RowsPage:
-    """`total`: rows that are like what is wanted; None for a search, which does not look at all of
-    them. `further`: from where a search goes on, None at the end; `looked`: at how many it was."""
+    """`total`: rows that are like what is wanted."""
 
     heads: Sequence[str]
     rows: Sequence[ShownRow]
-    total: int | None
-    further: int | None = None
+    total: int
 
 
 def read_matrix(store: Store, opened: OpenedRun, query: RowsQuery) -> RowsPage:
@@ -139,16 +130,12 @@ def read_matrix(store: Store, opened: OpenedRun, query: RowsQuery) -> RowsPage:
         StoreError: a record cannot be read.
     """
     run, by, wanted = opened.run, opened.by, query.wanted
-    total, further = None, None
-    if query.q:
-        found, further = _search(store, opened, query)
-    else:
-        start = (query.page - 1) * ROWS
-        keys = store.read(records.find_rows, run.id, wanted, by, query.sort, start, ROWS)
-        found = list(store.read(records.read_rows, run.id, by, keys).values())
-        total = store.read(records.count_rows, run.id, wanted, by)
-    rows = [shown for kept in found for shown in _show(opened, kept)]
-    return RowsPage(name_entries([one.row for one in rows], opened.variants), rows, total, further)
+    start = (query.page - 1) * ROWS
+    keys = store.read(records.find_rows, run.id, wanted, by, query.sort, start, ROWS)
+    groups = store.read(records.read_rows, run.id, by, keys).values()
+    rows = [shown for kept in groups for shown in _show(opened, kept)]
+    total = store.read(records.count_rows, run.id, wanted, by)
+    return RowsPage(name_entries([shown.row for shown in rows], opened.variants), rows, total)
 
 
 def _show(opened: OpenedRun, kept: Sequence[Kept]) -> Iterator[ShownRow]:
@@ -156,55 +143,6 @@ def _show(opened: OpenedRun, kept: Sequence[Kept]) -> Iterator[ShownRow]:
         number = kept[0].position + 1
         for row in show_rows(opened.study, opened.run.id, opened.variants, kept):
             yield ShownRow(number, row)
-
-
-def _search(
-    store: Store, opened: OpenedRun, query: RowsQuery
-) -> tuple[list[list[Kept]], int | None]:
-    """The next rows in which the text stands, and from where on the search goes on."""
-    run, by = opened.run, opened.by
-    until = time.monotonic() + SEARCH_SECONDS
-    found: list[list[Kept]] = []
-    at = query.start
-    text = query.q.lower()
-    spelled = [json.dumps(query.q, ensure_ascii=plain)[1:-1].lower() for plain in (True, False)]
-    while True:
-        some = (query.wanted, by, query.sort, at, SEARCHED_AT_ONCE)
-        keys = store.read(records.find_rows, run.id, *some)
-        rows = store.read(records.read_rows, run.id, by, keys)
-        for kept in rows.values():
-            at += 1
-            if any(_contains(one, text, spelled) for one in kept):
-                found.append(kept)
-                if len(found) == ROWS:
-                    return found, at
-        if len(keys) < SEARCHED_AT_ONCE:
-            return found, None
-        if time.monotonic() > until:
-            return found, at
-
-
-def _contains(kept: Kept, text: str, spelled: Iterable[str]) -> bool:
-    """Return whether a text, in lower case, stands in a record: in its id, its reason or any text
-    in it. `spelled`: the text as JSON; most records are told apart by their bytes, since parsing
-    takes far longer."""
-    if text in f"{kept.case}\n{kept.key}\n{kept.reason}".lower():
-        return True
-    body = kept.body.decode("utf-8", "surrogatepass").lower()
-    if not any(one in body for one in spelled):
-        return False
-    return any(text in one.lower() for one in _texts(json.loads(kept.body)))
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield all texts in a JSON value, without the names of fields."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _texts(list(cast("Mapping[str, Any]", value).values()))
-    elif isinstance(value, list):
-        for one in cast("list[Any]", value):
-            yield from _texts(one)
 
 
 @dataclass(frozen=True, slots=True)

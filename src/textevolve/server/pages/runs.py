@@ -144,9 +144,8 @@ def _draw_rows(request: Request, template: str, opened: OpenedRun, query: RowsQu
         standing=opened.standing,
         query=query,
         found=rows,
-        page=Page(request, query.page, ROWS, rows.total or 0),
+        page=Page(request, query.page, ROWS, rows.total),
         address=urlencode(query.fields),
-        further=urlencode({**query.fields, "start": rows.further or 0}),
     )
 
 
