@@ -144,5 +144,4 @@ def test_check(cli, model):
         "format": True,
         "system message": True,
         "BOS": False,
-        "tools": True,
     }

@@ -109,12 +109,6 @@ def test_bos() -> None:
     assert verdicts(model(CHATML, bos=None))["BOS"] == (None, "the files name no BOS token")
 
 
-def test_tools() -> None:
-    assert verdicts(published("qwen-2.5"))["tools"][0] is True
-    assert verdicts(published("phi-3.5"))["tools"] == (None, "not supported")
-    assert verdicts(published("kimi-k2"))["tools"][0] is None
-
-
 def test_a_template_that_cannot_be_rendered_is_an_error() -> None:
     with pytest.raises(InputError, match="fails: line 1: TemplateSyntaxError"):
         check_chat_template(model("{% if %}"))

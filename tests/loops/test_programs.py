@@ -5,6 +5,7 @@ import re
 from typing import TypedDict
 
 import pytest
+import yaml
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, StateGraph
 from langgraph.runtime import Runtime
@@ -12,7 +13,6 @@ from langgraph.runtime import Runtime
 from flat_verbs import as_chat_model, calibrate
 from textevolve import PromptSet
 from textevolve.errors import InputError
-from textevolve.llm.chains.chain_file import load_chain
 from textevolve.llm.testing import ScriptedServer
 from textevolve.settings import Settings
 
@@ -103,9 +103,7 @@ def test_all_templates_of_a_chains_file_are_improved(cli, home, rows, model, ser
     told = json.loads((home / "search.json").read_text())
     assert told["accepted"]
     assert told["templates"]["note"] == f"Tell of {{n}}\n{NOTE}"
-    best = (home / "best.yaml").read_text()
-    assert "temperature: 0" in best
-    assert SUM in load_chain(str(home / "best.yaml")).templates["sum"].messages[0].parts[-1]
+    assert SUM in yaml.safe_load((home / "best.yaml").read_text())["sum"]
     calls = server.calls
     assert cli(*command).code == 0
     assert server.calls == calls

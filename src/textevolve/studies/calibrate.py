@@ -468,5 +468,5 @@ STUDY = Study(
     note=note,
     steps=LoopSteps({STAGE: "generate", "outputs": "evaluate", "judge": "evaluate"}, round=ROUND),
     text_endings=(".txt", ".yaml", ".yml"),
-    texts=lambda spec, found: write_templates(program_of(spec), found),
+    texts=lambda _spec, found: write_templates(found),
 )

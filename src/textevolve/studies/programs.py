@@ -22,7 +22,6 @@ from textevolve.llm.chains.chain_file import (
     ENDINGS,
     load_chain,
     read_prompts,
-    write_chain_texts,
     write_prompts,
 )
 from textevolve.llm.chains.chat_template import (
@@ -308,13 +307,10 @@ def keeps_rows(
     return given is not None and takes_row(given)
 
 
-def write_templates(name: str | None, found: CalibrationResult) -> dict[str, str]:
-    """What was found as text, by the endings of files: a single template as it is; several as a
-    search can begin with them, or in the chain's file where that is what `name` names."""
-    before, after, several = dict(found.nodes[0].templates.parts), found.templates, None
-    if name is not None and name.lower().endswith(ENDINGS):
-        several = write_chain_texts(name, before, after)
-    several = several or write_prompts(after)
+def write_templates(found: CalibrationResult) -> dict[str, str]:
+    """What was found as text, by the endings of files: a single template as it is, several as a
+    search can begin with them."""
+    several = write_prompts(found.templates)
     return {".txt": found.template.rstrip("\n") + "\n", ".yaml": several, ".yml": several}
 
 

@@ -1,12 +1,11 @@
 """The check of a model's chat template, made by rendering it.
 
-Which format it writes, whether it keeps the system message, whether BOS comes twice, tools.
+Which format it writes, whether it keeps the system message, whether BOS comes twice.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.detection import (
@@ -17,25 +16,6 @@ from textevolve.llm.chat_formats.detection import (
 from textevolve.llm.chat_formats.sources import JinjaTemplate, ModelTemplate
 
 SYSTEM, QUESTION = "Answer in verse.", "What is a tide?"
-_FUNCTION = {
-    "name": "find_tide",
-    "description": "When the sea is high.",
-    "parameters": {
-        "type": "object",
-        "properties": {"port": {"type": "string", "description": "The port."}},
-        "required": ["port"],
-    },
-}
-_TOOL = {"type": "function", "function": _FUNCTION}
-_CALL = {
-    "id": "call00001",
-    "type": "function",
-    "function": {"name": "find_tide", "arguments": {"port": "Brest"}},
-}
-_USED = [
-    {"role": "assistant", "content": "", "tool_calls": [_CALL]},
-    {"role": "tool", "content": "At noon.", "tool_call_id": "call00001", "name": "find_tide"},
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +54,6 @@ def check_chat_template(model: ModelTemplate) -> TemplateCheck:
         _check_format(matches),
         _check_system(template, plain),
         _check_bos(model, plain),
-        _check_tools(template),
     )
     return TemplateCheck(model.origin, matches, findings)
 
@@ -126,21 +105,3 @@ def _check_bos(model: ModelTemplate, text: str) -> TemplateFinding:
     else:
         note = f"{bos} is written by neither template nor tokenizer"
     return TemplateFinding("BOS", good, note)
-
-
-def _check_tools(template: JinjaTemplate) -> TemplateFinding:
-    """Whether tools are declared, a call is written and its result is."""
-    parts = {"declarations": "find_tide", "calls": "Brest", "results": "At noon."}
-    missing: list[str] = []
-    for number, (part, sign) in enumerate(parts.items()):
-        messages: list[dict[str, Any]] = [*talk(QUESTION), *_USED[:number]]
-        try:
-            text = template.render(messages, tools=[_TOOL])
-        except InputError:
-            text = ""
-        missing += [] if sign in text else [part]
-    if not missing:
-        return TemplateFinding("tools", True, "declarations, calls and results are written")
-    some = len(missing) < len(parts)
-    note = f"not written: {', '.join(missing)}" if some else "not supported"
-    return TemplateFinding("tools", None, note)
