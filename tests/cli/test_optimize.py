@@ -249,14 +249,6 @@ def test_a_second_judge_is_shown_beside(cli, ably, model):
     assert "Judge probe, beside it probe+seed=1" in words(ended.out)
 
 
-def test_the_minimum_is_said_whatever_stopped_it(cli, ably, model):
-    ended = cli(*asked(model, "--max-iterations", 2, "--minimum-score", 0.7, "-o", "a.html"))
-    assert ended.code == 3
-    assert "the best score of 0.50 is below the minimum of 0.70" in words(ended.out)
-    assert "max_iterations" in ended.out
-    assert cli(*asked(model, "--minimum-score", 0.7)).code == 0
-
-
 # Many tasks
 
 
@@ -309,7 +301,6 @@ def test_a_task_from_a_file_and_from_standard_input(home, cli, ably, model):
         ((TASK, "-j", "rules:weighed.yaml"), "rules weighed.yaml:1: share"),
         ((TASK, "--generator", "none.py:write"), "none.py"),
         ((TASK, "--threshold", 2), "threshold must be from 0 to 1"),
-        ((TASK, "--minimum-score", -1), "minimum_score must be"),
         ((TASK, "--temperature", -1), "temperature must be"),
         ((TASK, "--temperature", "inf"), "temperature must be"),
         ((TASK, "--time-limit", -1), "time limit must be 0 or more"),
@@ -439,13 +430,12 @@ async def test_optimize_with_a_judge_and_a_writer_of_ones_own(home, ably, model)
 
 def test_pages_of_what_has_no_score(tmp_path):
     failed = Attempt(1, None, Failure("failed", "no <b>answer</b>"), second=Failure("skipped", "x"))
-    made = Optimization("A <task>", "failed", "none", (failed,), 0.8, 0.5)
+    made = Optimization("A <task>", "failed", "none", (failed,), 0.8)
     empty = Optimization("Never begun", "stopped", "interrupted", (), 0.8, id="2")
-    spec = OptimizeSpec(task="tasks.jsonl", minimum_score=0.5)
+    spec = OptimizeSpec(task="tasks.jsonl")
     with open_target(str(tmp_path / "a.html")) as target:
         write_html(STUDY.report(spec, [made, empty]), target)
     page = (tmp_path / "a.html").read_text()
-    assert "no attempt has a score, so the minimum of 0.50 is not reached" in page
     assert "A &lt;task&gt;" in page
     assert "<task>" not in page
     assert "<b>answer" not in page

@@ -192,17 +192,6 @@ async def test_nothing_scored_is_failed():
     assert "no attempt has a score; the last: no idea" in found.reason
 
 
-@pytest.mark.parametrize(
-    ("scores", "status", "reached"),
-    [([0.9], "accepted", True), ([0.2, 0.2, 0.2], "converged", False)],
-)
-async def test_the_minimum_is_apart_from_why_it_stopped(scores, status, reached):
-    found = await run(scores, minimum_score=0.6)
-    assert (found.status, found.reached_minimum) == (status, reached)
-    assert (await run(scores)).reached_minimum is None
-    assert (await run([Failure("failed", "")] * 3, minimum_score=0.0)).reached_minimum is False
-
-
 async def test_a_revision_is_asked_for_with_the_attempt_before_and_the_feedback_as_a_list():
     writer = Writer("One text.", "Quite another one.", "And a third.")
     found = await run([0.2, 0.4, 0.6], writer)
@@ -234,7 +223,6 @@ async def test_a_gate_that_fails_keeps_a_high_score_from_being_accepted_or_best(
         ({"convergence_window": 0}, "convergence_window must be 1 or more"),
         ({"oscillation_limit": -1.0}, "oscillation_limit must be 0 or more"),
         ({"oscillation_limit": float("inf")}, "oscillation_limit must be a finite number"),
-        ({"minimum_score": 2.0}, "minimum_score must be from 0 to 1"),
         ({"time_limit": -1.0}, "time limit must be 0 or more"),
     ],
 )

@@ -255,18 +255,14 @@ InstructionsOf = Callable[[Evaluation, int], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Optimization:
-    """What a loop made of a task. `reason` says in a sentence why it stopped.
-
-    `minimum_score` is apart from why the loop stopped: see `reached_minimum`. `position`: of the
-    task among those of its run.
-    """
+    """The attempts of a loop at a task. `reason` says in a sentence why it stopped; `position` is
+    that of the task among those of its run."""
 
     task: str
     status: StopReason
     reason: str
     attempts: tuple[Attempt, ...]
     threshold: float
-    minimum_score: float | None = None
     seconds: float = 0.0
     id: str = ""
     position: int = 0
@@ -285,13 +281,6 @@ class Optimization:
         return self.best.score if self.best else None
 
     @property
-    def reached_minimum(self) -> bool | None:
-        """Whether the best score is `minimum_score` or more; None where no minimum was set."""
-        if self.minimum_score is None:
-            return None
-        return self.score is not None and self.score >= self.minimum_score
-
-    @property
     def usage(self) -> Usage:
         return sum((attempt.usage for attempt in self.attempts), Usage())
 
@@ -305,13 +294,6 @@ class OptimizationPlan(Stopping):
         " which revises while that pays.",
         group="Stopping",
         metavar="NAME",
-    )
-    minimum_score: float | None = option(
-        None,
-        "The lowest score that will do; below it the exit code is 3.",
-        group="Stopping",
-        ge=0,
-        le=1,
     )
     temperature: float = option(
         TEMPERATURE, "Sampling temperature of the writing.", group="Advanced", ge=0, le=2
@@ -360,7 +342,6 @@ async def optimize_text(
         reason=reason,
         attempts=tuple(loop.attempts),
         threshold=plan.threshold,
-        minimum_score=plan.minimum_score,
         seconds=perf_counter() - began,
         id=id,
         position=position,

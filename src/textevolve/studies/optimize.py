@@ -261,14 +261,12 @@ def _open_model(spec: OptimizeSpec, bench: Workbench, case: str, listener: Liste
 
 
 def find_row(made: Optimization) -> Row:
-    failed = made.score is None or made.reached_minimum is False
-    status: RecordStatus = "failed" if failed else "scored"
-    reason = say_minimum(made) or made.reason
+    status: RecordStatus = "failed" if made.score is None else "scored"
     if made.status == "budget":
-        status, reason = "skipped", made.reason
+        status = "skipped"
     judged = made.best.evaluation if made.best else None
     passed = judged.passed if isinstance(judged, EvaluationResult) else None
-    return Row(made.id, made.position, made.id, made.score, status, reason, passed=passed)
+    return Row(made.id, made.position, made.id, made.score, status, made.reason, passed=passed)
 
 
 _, decode = json_codec(Optimization)
@@ -283,7 +281,6 @@ def encode(made: Optimization) -> bytes:
         "score": made.score,
         "output": made.output,
         "best": best.iteration if best else None,
-        "reached_minimum": made.reached_minimum,
         "usage": made.usage,
     }
     return write_json(whole, "null")
@@ -360,26 +357,14 @@ def make_report(
     if len(found) == 1:
         (made,) = found
         title = wording.shorten(made.task, 120)
-        return Report(title, say_end(made), _draw(made), facts)
+        return Report(title, _say_end(made), _draw(made), facts)
     reached = sum(made.status == "accepted" for made in found)
     sentence = f"{reached:,} of {len(found):,} tasks reached the threshold of {plan.threshold:g}."
     return Report(f"{len(found):,} tasks", sentence, _draw_all(found), facts)
 
 
-def say_end(made: Optimization) -> str:
-    """Why it ended, and whether the least that was asked for is reached."""
-    minimum = say_minimum(made)
-    return f"Ended as {made.status}: {made.reason}" + (f"; {minimum}" if minimum else "")
-
-
-def say_minimum(made: Optimization) -> str:
-    """A sentence where the best score is below the least that was asked for; else nothing."""
-    if made.reached_minimum is not False:
-        return ""
-    least = wording.number(made.minimum_score)
-    if made.score is None:
-        return f"no attempt has a score, so the minimum of {least} is not reached"
-    return f"the best score of {wording.number(made.score)} is below the minimum of {least}"
+def _say_end(made: Optimization) -> str:
+    return f"Ended as {made.status}: {made.reason}"
 
 
 def _draw_all(found: Sequence[Optimization]) -> Iterator[Block]:
@@ -406,7 +391,7 @@ def _draw_all(found: Sequence[Optimization]) -> Iterator[Block]:
     yield Table("Tasks", columns, rows, links=links)
     for link, made in zip(links, found, strict=True):
         name = wording.shorten(f"{made.id}  {made.task}", 120)
-        blocks = [Note(say_end(made)), *_draw(made)]
+        blocks = [Note(_say_end(made)), *_draw(made)]
         yield Section(name, blocks, folded=True, anchor=link)
 
 
