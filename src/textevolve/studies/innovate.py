@@ -35,7 +35,6 @@ from textevolve.report.blocks import (
     Block,
     Column,
     Diff,
-    IntervalChart,
     Report,
     Table,
     Texts,
@@ -49,7 +48,7 @@ from textevolve.statistics.intervals import (
     mean_interval,
     ratio,
 )
-from textevolve.studies.cells import estimate, finite
+from textevolve.studies.cells import finite
 from textevolve.studies.rehearsal import UsableEdits
 from textevolve.studies.study import (
     Asks,
@@ -96,14 +95,12 @@ class InnovateSpec(InnovationPlan, StudySpec):
 @dataclass(frozen=True, slots=True)
 class Innovated:
     """An innovation with figures: the mean scores of fresh outputs `before` and `after`, and their
-    difference. NaN where none were drawn, or none were judged. `repeated`: fresh outputs, word for
-    word ones that the best input was tuned on."""
+    difference. NaN where none were drawn, or none were judged."""
 
     innovation: Innovation
     before: Statistic
     after: Statistic
     gain: Statistic
-    repeated: int
 
     @property
     def input(self) -> str:
@@ -147,14 +144,12 @@ def find_row(made: Innovation) -> Row:
 
 def summarise(spec: InnovateSpec, records: Iterable[Innovation]) -> Innovated:
     (made,) = records
-    tuned = [sample.text for sample in made.best.samples] if made.best is not None else []
     before, after = scores_of(made.before), scores_of(made.after)
     return Innovated(
         innovation=made,
         before=_mean(before, spec.seed),
         after=_mean(after, spec.seed),
         gain=difference(before, after, spec.seed),
-        repeated=sum(sample.text is not None and sample.text in tuned for sample in made.after),
     )
 
 
@@ -190,9 +185,6 @@ def report(spec: InnovateSpec, found: Innovated) -> Report:
         facts["Before"] = _say(found.before, f"{len(made.before)} fresh outputs")
         facts["After"] = _say(found.after, f"{len(made.after)} fresh outputs")
         facts["Gain"] = _say(found.gain, _say_p(made.p))
-        if found.repeated:
-            said = f"{found.repeated} of the fresh outputs are ones that it was tuned on"
-            facts["Note"] = f"{said}: does the model heed seed and temperature?"
     elif made.improved:
         facts["Gain"] = "not known: no fresh outputs were judged"
     sentence = f"Ended as {made.status}: {made.reason}. {_say_taken(made)}"
@@ -203,9 +195,6 @@ def _draw(found: Innovated) -> Iterator[Block]:
     made = found.innovation
     if made.attempts:
         yield _table(made.attempts, made.best)
-    if made.before and made.after:
-        rows = [("before", estimate(found.before)), ("after", estimate(found.after))]
-        yield IntervalChart("Mean scores of fresh outputs", rows)
     if made.improved and made.best is not None:
         taken = "" if made.accepted else ", which is not taken"
         yield Diff(f"What the best input changes{taken}", made.input, made.best.output or "")
@@ -290,7 +279,6 @@ def data(spec: InnovateSpec, found: Innovated) -> Mapping[str, Any]:
         "before": {**_figure(found.before), "samples": [_sample(one) for one in made.before]},
         "after": {**_figure(found.after), "samples": [_sample(one) for one in made.after]},
         "gain": _figure(found.gain),
-        "repeated": found.repeated,
         "attempts": list(flatten(made)),
         "usage": asdict(made.usage),
         "seconds": made.seconds,
