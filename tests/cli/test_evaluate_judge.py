@@ -3,12 +3,10 @@
 import csv
 import json
 import re
-import signal
-import time
 
 import pytest
 
-from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
+from textevolve.llm.testing import Answer, Fault, misbehave
 
 INPUT, GOOD, BAD = "Why are there tides?", "The moon pulls the sea.", "I like cheese."
 CASE = ("evaluate", INPUT, BAD, GOOD)
@@ -68,7 +66,12 @@ def test_a_reference_in_the_data_is_used_and_its_absence_made_up_for(cli, fairly
     assert ended.err.count("columns: input, candidates, reference; unread: source\n") == 1
 
 
-@pytest.mark.parametrize("how", [["-j", "probe"], ["--rounds", "1"]])
+@pytest.mark.parametrize(
+    "how",
+    [
+        ["-j", "probe"],
+    ],
+)
 def test_a_reference_that_a_judge_does_not_look_at_is_named(cli, server, model, home, how):
     row = {"input": INPUT, "candidates": [BAD, GOOD], "answer": "Of gravity."}
     (home / "gold.jsonl").write_text(json.dumps(row))
@@ -124,14 +127,6 @@ def test_a_question_that_gets_no_answer_is_a_reason_and_no_score(cli, server, mo
     assert "empty" in row["candidates"][0]["reason"]
 
 
-def test_a_judge_that_debates_is_a_debate(cli, model):
-    ended = cli(*CASE, "--judge", "jury:general+readout=verbalized", "-m", model, "--json")
-    (row,) = ended.rows
-    assert ended.code == 0
-    assert len(row["turns"]) == 3
-    assert {turn["round"] for turn in row["turns"]} == {0}
-
-
 def test_seed_and_threshold_hold_for_a_judge_too(cli, fairly, model):
     low = cli(*CASE, "--judge", "probe", "-m", model, "--threshold", 0.1, "--json")
     high = cli(*CASE, "--judge", "probe", "-m", model, "--threshold", 0.95, "--json")
@@ -145,13 +140,9 @@ def test_seed_and_threshold_hold_for_a_judge_too(cli, fairly, model):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--judge", "prob"), "did you mean 'probe'"),
         (("--judge", "probe", "--rounds", 2), "rounds is an option of debates"),
-        (("--judge", "probe", "--profile", "code"), "write --judge debate:PROFILE"),
-        (("--judge", "probe", "-o", "a.xyz"), "a.xyz: must end in .json, .html, .md, .jsonl, .csv"),
         (("--judge", "instruction-likelihood+rules"), "no option 'rules'"),
         (("--judge", "probe+rounds=2"), "no parameter 'rounds'"),
-        (("--judge", "probe", "--threshold", 2), "threshold: must be a number from 0 to 1, not 2"),
     ],
 )
 def test_bad_input_is_one_line(cli, server, model, options, reason):
@@ -161,19 +152,18 @@ def test_bad_input_is_one_line(cli, server, model, options, reason):
     assert ended.err.splitlines()[-1].startswith("error: ")
 
 
-@pytest.mark.parametrize("judge", ["probe", "debate"])
+@pytest.mark.parametrize(
+    "judge",
+    [
+        "probe",
+    ],
+)
 def test_the_cases_are_not_overwritten(cli, server, model, cases, home, judge):
     before = (home / cases).read_text()
     ended = cli("evaluate", cases, "-m", model, "--judge", judge, "-o", f"../{home.name}/{cases}")
     assert (ended.code, server.calls) == (2, 0)
     assert "is read and would be overwritten; write to another file" in ended.err
     assert (home / cases).read_text() == before
-
-
-def test_what_it_may_take_is_said_beforehand(cli, server, model, cases):
-    said = cli("evaluate", cases, "--judge", "pairwise", "-m", model, "--dry-run")
-    assert (said.code, server.calls) == (0, 0)
-    assert re.search(r"calls +4\n", said.out)
 
 
 def test_a_limit_leaves_the_rest_for_the_next_time(cli, fairly, model, cases):
@@ -184,47 +174,3 @@ def test_a_limit_leaves_the_rest_for_the_next_time(cli, fairly, model, cases):
     assert fairly.calls == 6
     cli("evaluate", cases, "--judge", "probe", "-m", model)
     assert fairly.calls == 9  # a text that both cases have is asked about once
-
-
-@pytest.mark.slow
-def test_an_interrupt_keeps_every_answer_and_says_how_to_go_on(spawn, home, stalling):
-    rows = [{"input": f"Question {n}?", "candidates": [BAD, GOOD]} for n in range(30)]
-    (home / "many.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with ScriptedServer(stalling(40, fair)) as server:
-        command = ("evaluate", "many.jsonl", "--judge", "probe", "-m", f"{server.url}#x")
-        process = spawn(*command, "--concurrency", 2, "--json")
-        while server.calls < 40:
-            assert process.poll() is None
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate()
-        assert process.returncode == 130
-        assert "Traceback" not in err
-        assert "Go on with: textevolve runs resume" in err
-        server.script = fair
-        again = spawn(*command, "--json")
-        out, _ = again.communicate()
-        assert len(out.splitlines()) == 30
-        assert server.stats()["distinct"] == 180
-
-
-def test_runs_of_any_judge_are_listed_shown_and_written(cli, fairly, model, home):
-    cli(*CASE, "--judge", "probe", "-m", model)
-    listed = cli("runs", "list")
-    assert "evaluate" in listed.out
-    run = next(word for word in listed.out.split() if word.startswith("20"))
-    assert "best: B" in cli("runs", "show", run).out
-    assert cli("runs", "export", run, "a.html", "a.md", "a.json").code == 0
-    for name in ("a.html", "a.md"):
-        text = (home / name).read_text(encoding="utf-8")
-        assert "I like cheese" in text
-        assert "best: B" in text
-    (of_all,) = json.loads((home / "a.json").read_text())["aggregates"]
-    assert of_all["mean"]["value"] == pytest.approx(0.9)
-
-
-def test_cases_that_were_not_asked_have_not_failed(cli, fairly, model, cases):
-    ended = cli("evaluate", cases, "--judge", "probe", "-m", model, "--max-calls", 0)
-    assert "skipped" in ended.out
-    listed = ended.out.split("\nCases\n")[1].split("\n3 cases")[0]
-    assert listed.count("failed: ") == listed.count("failed: the input is blank") == 1

@@ -163,13 +163,6 @@ def test_reports_hold_the_gates_and_aggregates_once(cli, judged, model):
     assert ended.out.count("All records") == 1
 
 
-def test_a_study_file_takes_gates_too(cli, judged, model):
-    (judged / "study.yaml").write_text(f"kind: evaluate\ncases: cases.csv\njudge: probe\n"
-                                       f"model: {model!r}\n")  # fmt: skip
-    assert cli("run", "study.yaml", "--min-mean", 0.9).code == 4
-    assert cli("run", "study.yaml", "--min-mean", 0.7).code == 0
-
-
 def test_junit_has_a_case_for_each_record_and_gate(cli, judged, model):
     junit = ("--junit", "j.xml", "--min-mean", 0.9, "--max-failed", 1)
     ended = cli(*command(model, *junit, cases="blank.csv"))
@@ -196,13 +189,3 @@ def test_junit_is_refused_where_it_cannot_be_written(cli, server, judged, model)
         assert cli(*command(model, "--junit", path)).code == 2
         assert (judged / "cases.csv").read_bytes() == before
     assert server.calls == 0
-
-
-def test_samples_of_a_row_have_names_of_their_own(cli, home, model):
-    (home / "p.txt").write_text("Say {n}.")
-    (home / "rows.csv").write_text("n,label\n1,yes\n2,no\n")
-    of = ("-p", "p.txt", "-m", model, "-d", "rows.csv", "--label", "label", "--metric", "exact")
-    cli("compare", *of, "--samples", 2, "--temperature", 1, "--junit", "j.xml")
-    (records,) = ElementTree.parse(home / "j.xml").getroot()
-    assert [case.get("name") for case in records] == ["1", "1 #2", "2", "2 #2"]
-    assert {case.get("classname") for case in records} == {"p"}

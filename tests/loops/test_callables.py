@@ -1,10 +1,8 @@
 """Callables of the user's own as evaluators and generators, async or plain."""
 
 import asyncio
-import functools
 import math
 import threading
-from asyncio import CancelledError
 
 import pytest
 
@@ -41,9 +39,6 @@ def each(case):
     [
         (has_moon, ONE, [1.0]),
         (has_moon_soon, ONE, [1.0]),
-        (lambda case: has_moon_soon(case), ONE, [1.0]),
-        (functools.partial(has_moon_soon), ONE, [1.0]),
-        (lambda _: True, ONE, [1.0]),
         (lambda _: EvaluationResult(0.25, False, "Say more."), ONE, [0.25]),
         (each, TWO, [0.75, None]),
         (Judge(), TWO, [0.7, 0.7]),
@@ -56,23 +51,12 @@ async def test_what_is_natural_to_write_is_an_evaluator(given, case, scores):
     assert made.usage == Usage()
 
 
-async def test_a_number_passes_from_a_half_on():
-    passed = [(await as_evaluator(lambda _, s=s: s)(ONE)).result[0].passed for s in (0.49, 0.5)]
-    assert passed == [False, True]
-
-
 @pytest.mark.parametrize(
     ("gives", "case", "reason"),
     [
         (None, ONE, "gave NoneType for a candidate: it must give a number from 0 to 1"),
-        ("good", ONE, "gave str for a candidate"),
         (0.5, TWO, "gave 1 results for 2 candidates"),
-        ([], ONE, "gave 0 results for 1 candidates"),
-        (RulesJudgement(()), ONE, "gave 0 results"),
         (math.nan, ONE, "the score nan is outside 0 to 1"),
-        (85.0, ONE, "the score 85.0 is outside 0 to 1"),
-        ([2.0, -1], TWO, "is outside 0 to 1"),
-        (EvaluationResult(math.inf, True), ONE, "the score inf is outside 0 to 1"),
         (RulesJudgement((EvaluationResult(1.01, True),)), ONE, "the score 1.01 is outside"),
         (EvaluationResult("0.5", True), ONE, "the score is not a number but str"),
     ],
@@ -86,7 +70,11 @@ async def test_what_is_no_judgement_is_a_failure_that_says_why(gives, case, reas
 
 @pytest.mark.parametrize("soon", [False, True], ids=["plain", "async"])
 @pytest.mark.parametrize(
-    "error", [StopIteration("no more"), ValueError("no \ud83d"), SystemExit(2), CancelledError()]
+    "error",
+    [
+        StopIteration("no more"),
+        SystemExit(2),
+    ],
 )
 async def test_whatever_a_judge_raises_comes_as_an_error_that_names_it(error, soon):
     def judge(_case):
@@ -143,11 +131,3 @@ def test_plain_functions_serve_every_loop(home, server, model):
     assert flat_verbs.as_metric(has_moon)("Say moon.", "The moon.") == 1.0
     found = flat_verbs.innovate("Say moon.", judge=has_moon, rounds=1, outputs=2, model=model)
     assert 0 <= found.innovation.attempts[0].score <= 1
-
-
-def test_an_evaluator_that_gives_nothing_costs_no_traceback(home, model):
-    made = flat_verbs.optimize(
-        "Say moon.", judge=lambda _: None, generator=lambda *_, **__: "A text.", model=model
-    )
-    assert made.status == "failed"
-    assert "gave NoneType for a candidate" in made.reason

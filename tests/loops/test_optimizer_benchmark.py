@@ -1,21 +1,15 @@
 """The benchmarks of prompt optimisers: the simulated tasks, the arms, the tasks for real models."""
 
-import json
 import sys
 from pathlib import Path
-from random import Random
 
 import pytest
-
-from textevolve.llm.testing import Answer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 pytest.importorskip("gepa")
 
-import optimizer_tasks
 import optimizers
-from optimizer_rows import HELD_OUT, ROWS, TASKS
 from optimizer_simulator import (
     DECOY,
     RULE,
@@ -85,51 +79,3 @@ def test_the_table_of_a_quick_run(capsys, tmp_path):
     assert "| GEPA | 0." in first
     optimizers.main(asked)
     assert capsys.readouterr().out.split("\n", 1)[1] == first.split("\n", 1)[1]
-
-
-def test_rows_differ_and_their_answers_are_right():
-    for task in TASKS.values():
-        rows = task.rows(0)
-        assert len({row.values["text"] for row in rows}) == ROWS + HELD_OUT
-        assert rows == task.rows(0) != task.rows(1)
-        for row in rows:
-            assert task.grade(f" {row.label}\n", row.label).score == 1
-        assert task.grade("something else", rows[0].label).score == 0
-    rng = Random(0)
-    said, label = TASKS["units"].make(rng)
-    assert label.split(":")[1].isdigit()
-    assert any(letter.isdigit() for letter in said)
-
-
-ANSWERS = {row.values["text"]: str(row.label) for row in TASKS["units"].rows(1)}
-
-
-def answer_units(body, _number):
-    """Right under a template that names the form, which the editor does at once."""
-    said = str([message["content"] for message in body["messages"]])
-    schema = json.dumps(body.get("response_format", {}))
-    good = "As UNIT:NUMBER. {text}"
-    if '"template"' in schema:
-        return json.dumps({"changes": ["Name the form."], "template": good})
-    if "write a new instruction" in said:
-        return f"```\n{good}\n```"
-    text = next(text for text in ANSWERS if text in said.split("\\n")[-1])
-    return ANSWERS[text] if "UNIT:NUMBER" in said or ":" in said[:300] else Answer(text="no idea")
-
-
-@pytest.mark.slow
-async def test_arms_on_a_model_go_on_where_they_were_stopped(home, server, model, capsys):
-    server.script = answer_units
-    asked = ["--tasks", "units", "--seeds", "1", "--budget", "90", "--model", model]
-    asked += ["--store", str(home / "tasks.db"), "--figures", str(home / "tasks.json")]
-    nothing = await optimizer_tasks.main([*asked, "--no-ask"])
-    assert nothing == {}
-    assert "not done yet" in capsys.readouterr().out
-    made = await optimizer_tasks.main(asked)
-    calls, one = server.calls, made["units", 1]
-    assert one.shares[optimizer_tasks.ORIGINAL] == 0
-    assert one.shares[optimizer_tasks.OURS] == one.shares[optimizer_tasks.GEPA] == 1
-    assert max(one.calls.values()) <= 90
-    (home / "tasks.db").unlink()
-    assert await optimizer_tasks.main([*asked, "--no-ask"]) == made
-    assert server.calls == calls

@@ -40,15 +40,12 @@ ENGLISH = "The sea rises and falls twice a day. The moon pulls on it. It is a sl
     [
         ("{kind: length, min: 3}", "one two three", "one two", "at least 3 words (now 2)"),
         ("{kind: length, max: 2}", "don't stop", "one two three", "at most 2 words (now 3)"),
-        ("{kind: length, unit: characters, max: 4}", "four", "fives", "(now 5)"),
         ("{kind: length, unit: tokens, max: 2}", "8 letter", "9 letters", "characters / 4, now 3"),
         ("{kind: must, pattern: '^Dear '}", "So:\nDear Ann", "O Dear ", "matches the pattern"),
         ("{kind: must_not, pattern: as an ai, ignore_case: true}", "As I", "As an AI", "Remove"),
         ("{kind: keywords, all: [moon, sea]}", "Moon and sea", "Moons at sea", "phrase 'moon'"),
-        ("{kind: keywords, all: [new moon]}", "A new\nmoon.", "a newer moon", "'new moon'"),
         ("{kind: keywords, any: [a, b]}", "b!", "c", "at least one of: 'a', 'b'"),
         ("{kind: keywords, none: [C++]}", "C and C", "C++ it is", "Do not use 'C++'"),
-        ("{kind: keywords, all: [Moon], match_case: true}", "Moon", "moon", "'Moon'"),
         (
             "{kind: json_schema, schema: {type: object}}",
             "{}",
@@ -117,31 +114,16 @@ async def test_many_candidates_are_judged_each_for_itself_and_tokens_may_be_coun
     [
         ("", "x.yaml:1: must be a mapping"),
         ("rules: [", "x.yaml:1"),
-        ("name: a\nrules: []", "x.yaml:2: rules must be a list of one or more"),
-        ("rules: 5", "x.yaml:1: rules must be a list"),
-        ("rules:\n- {kind: keywords, all: lamp}", "rules.0.keywords.all must be a list"),
         ("rules:\n- kind: length\n  max: 3\n  max: 5\n", "x.yaml:4: 'max' is there twice"),
-        ("rules:\n- {kind: length, max: 3}\nrules: []", "x.yaml:3: 'rules' is there twice"),
         ("rules:\n- {min: 3}", "x.yaml:2: rules.0 must be of a known kind"),
-        ("rules:\n- kind: lenght\n", "x.yaml:2: rules.0 must be of a known kind: length, must"),
         ("rules:\n- kind: length\n  max: many\n", "x.yaml:3: rules.0.length.max must be"),
         ("rules:\n- kind: length\n  mix: 3\n", "x.yaml:3: unknown field 'rules.0.length.mix'"),
-        ("rules:\n- kind: length\n", "x.yaml:2: rules.0.length: give 'min', 'max' or both"),
         ("rules:\n- {kind: length, min: 3, max: 2}\n", "'max' 2 is below 'min' 3"),
         ("rules:\n- {kind: must, pattern: '('}\n", "cannot be used: missing"),
-        ("rules:\n- {kind: keywords}", "give 'all', 'any' or 'none'"),
-        ("rules:\n- {kind: keywords, all: ['']}", "a keyword is blank"),
-        ("rules:\n- {kind: must, pattern: a, weight: 0}", "all weights are 0"),
-        ("rules:\n- {kind: must, pattern: a, weight: -1}", "x.yaml:2: rules.0.must.weight"),
         ("rules:\n- &a {kind: must, pattern: a, name: n}\n- *a", "two rules have the name 'n'"),
         ("rules:\n- kind: json_schema\n  schema: {typ: a}", "x.yaml:2: schema: the keyword 'typ'"),
         ("rules:\n- {kind: json_schema, file: no.json}", "no.json: cannot be read"),
-        ("rules:\n- {kind: call, function: nobody}", "nobody"),
-        ("rules:\n- {kind: call, function: 'no_such:f'}", "cannot be loaded"),
-        ("rules:\n- {kind: call, function: '.here:f'}", "cannot be loaded (TypeError: "),
-        ("rules:\n- {kind: call, function: 'json:nothing'}", "is no plain function"),
         ("rules:\n- {kind: call, function: 'asyncio:sleep'}", "is no plain function"),
-        ("rules:\n- {kind: call, function: 'no.py:f'}", "there is no such file"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_line(text, reason):
@@ -200,21 +182,12 @@ def test_a_file_brings_its_schema_and_its_own_functions(tmp_path):
     ("pattern", "slow"),
     [
         ("abc", False),
-        (r"\b(as an ai|i am sorry|i cannot)\b", False),
-        (r"\d{4}-\d{2}-\d{2}", False),
         (r"\d+", 5_000),
-        ("[+*]+", 5_000),
-        (r"a\+b+", 5_000),
         ("a+b", 5_000),
-        ("a{1000}b", 5_000),
-        ("(ab)?c+", 5_000),
         (".*.*=", 500),
         (r"(a+)\1b", 500),
         ("(a+)+$", True),
-        ("(a|aa){2,}", True),
-        ("(?x)(a+) +$", True),
         ("a?" * 30 + "b", True),
-        ("(a|a)" * 30 + "b", True),
     ],
 )
 def test_patterns_that_may_be_slow_are_known(pattern, slow):
@@ -223,7 +196,12 @@ def test_patterns_that_may_be_slow_are_known(pattern, slow):
         assert patterns.may_be_slow(pattern, length) == (slow and length >= int(slow))
 
 
-@pytest.mark.parametrize("pattern", ["a+b", "a?" * 28 + "b"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "a+b",
+    ],
+)
 async def test_a_pattern_without_nested_repeats_is_ended_too(pattern, monkeypatch):
     monkeypatch.setattr(patterns, "SECONDS", 0.3)
     rules = one_rule(f"{{kind: must_not, pattern: '{pattern}'}}")
@@ -258,10 +236,6 @@ async def test_a_pattern_in_a_schema_is_ended_too(monkeypatch):
     assert "took more than 0.3 s" in found.reason
 
 
-def test_a_pattern_that_python_warns_of_is_used():
-    assert judge("{kind: must, pattern: '[[a]'}", "[").passed
-
-
 # Schemas
 
 
@@ -289,23 +263,12 @@ SCHEMA = {
     ("data", "said"),
     [
         ({"name": "Ann", "age": 3, "tags": ["a", "b"], "kind": "a", "more": None}, []),
-        ({"name": "Ann", "age": 3.0}, []),
         ({}, ["$: 'name' is a required property."]),
-        ({"name": "A"}, ["$.name: 'A' is too short (minLength: 2)."]),
         ({"name": "ann"}, ["$.name: 'ann' does not match '^[A-Z]'"]),
-        ({"name": "Ann", "age": True}, ["$.age: True is not of type 'integer'"]),
-        (
-            {"name": "Ann", "age": 150},
-            ["$.age: 150 is greater than or equal to the maximum of 150"],
-        ),
-        ({"name": "Ann", "tags": ["a", "a"]}, ["$.tags: ['a', 'a'] has non-unique elements"]),
-        ({"name": "Ann", "tags": ["x"]}, ["$.tags[0]: 'x' should not be valid"]),
         (
             {"name": "Ann", "tags": ["a", 2, "c"]},
             ["$.tags[1]: 2 is not of type", "is too long (maxItems: 2)"],
         ),
-        ({"name": "Ann", "kind": "c"}, ["$.kind: 'c' is not one of ['a', 'b']"]),
-        ({"name": "Ann", "more": 3}, ["$.more: 3 is not valid under any"]),
         ({"name": "Ann", "x": 1}, ["$: Additional properties are not allowed ('x' was"]),
     ],
 )
@@ -317,9 +280,7 @@ def test_json_beside_a_schema(data, said):
         assert part in fault
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "```json\n{}\n```", "Sure: {}", "[" * 100_000, "9" * 5000]
-)
+@pytest.mark.parametrize("text", ["", "```json\n{}\n```", "[" * 100_000, "9" * 5000])
 def test_what_is_not_json_is_said_to_be(text):
     (fault,) = find_faults(text, {})
     assert "JSON" in fault
@@ -329,15 +290,9 @@ def test_what_is_not_json_is_said_to_be(text):
     "schema",
     [
         5,
-        {"type": "text"},
         {"fi": {}},
         {"patternProperties": {"^(a+)+$": {}}},
-        {"properties": []},
         {"pattern": "("},
-        {"items": {"x": 1}},
-        {"required": "a"},
-        {"anyOf": {}},
-        {"oneOf": [{"than": 1}]},
     ],
 )
 def test_a_schema_that_is_not_checked_in_full_is_refused(schema):
