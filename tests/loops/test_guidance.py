@@ -8,7 +8,6 @@ import pytest
 import flat_verbs
 from textevolve import InputError, Limits
 from textevolve.errors import AccessError
-from textevolve.evaluation import EvaluationResult, Usage
 from textevolve.llm.testing import Answer, Fault
 from textevolve.memory.cue import Memory
 from textevolve.store.repository import open_store
@@ -96,20 +95,6 @@ async def test_the_answer_without_never_sees_the_debate(guide, server):
     assert [message["content"] for message in plain["messages"]] == [QUESTION]
 
 
-async def test_a_judge_scores_both_in_one_case(guide, server):
-    def judging(body, number):
-        shown = body["messages"][-1]["content"]
-        if body.get("logprobs"):
-            first = shown.split("Response A:")[1].split("Response B:")[0]
-            return Answer(yes=0.9 if "sun" in first else 0.1)
-        return answering(body, number)
-
-    server.script = judging
-    found = await guide(judge="pairwise")
-    assert found.made.guided.judgement.score == pytest.approx(0.9)
-    assert found.made.plain.judgement.score == pytest.approx(0.1)
-
-
 async def test_agents_recall_what_is_theirs(guide, server):
     async def recall(cue):
         return (Memory(f"{cue.agent} knows the spring tide."),)
@@ -146,7 +131,7 @@ async def test_a_debate_that_says_nothing_is_told(guide, server):
     ],
 )
 async def test_a_limit_stops_it_within_one_call(guide, server, calls):
-    found = await guide(limits=Limits(calls=calls), judge="probe")
+    found = await guide(limits=Limits(calls=calls))
     assert (found.made.status, server.calls) == ("budget", calls)
     assert (found.made.plain is None) == (calls < 4)
     assert (found.answer is None) == (calls < 11)
@@ -193,43 +178,19 @@ def words(text):
 
 def test_the_command_shows_both_and_writes(cli, server, model, home):
     server.script = answering
-    ended = cli("guide", QUESTION, "-m", model, "-j", "probe", "-o", "a.txt", "-o", "a.json")
+    ended = cli("guide", QUESTION, "-m", model, "-o", "a.txt", "-o", "a.json")
     assert ended.code == 0, ended.err
     said = words(ended.out)
     for part in (
         "without the debate The moon pulls.",
         "with the debate The moon and the sun pull.",
         "6 of 6 turns",
-        "with the debate 0.",
-        "Judge probe",
     ):
         assert part in said
     assert (home / "a.txt").read_text() == "The moon and the sun pull.\n"
     found = json.loads((home / "a.json").read_text())
     assert found["plain"]["text"] == "The moon pulls."
     calls = server.calls
-    again = json.loads(cli("guide", QUESTION, "-m", model, "-j", "probe", "--json").out)
+    again = json.loads(cli("guide", QUESTION, "-m", model, "--json").out)
     assert server.calls == calls
     assert again["guided"] == found["guided"]
-
-
-@pytest.mark.parametrize(
-    ("give", "reason"),
-    [
-        (lambda: (EvaluationResult(0.5, True), EvaluationResult(7.0, True)), "score 7.0"),
-    ],
-)
-async def test_a_judge_of_ones_own_that_fails_costs_no_answer(guide, give, reason):
-    class Judgement:
-        coverage, usage = 1.0, Usage()
-
-        def __init__(self):
-            self.result = give()
-
-    async def judge(case):
-        return Judgement()
-
-    found = await guide(judge=judge)
-    assert found.made.status == "failed"
-    assert reason in found.made.reason
-    assert found.answer == "The moon and the sun pull."

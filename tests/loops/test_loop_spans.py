@@ -159,7 +159,7 @@ def test_what_fails_is_a_span_that_says_why(cli, server, model, traced):
 
 STEPS = {
     "innovate": ["evaluate.1", "generate.2", "evaluate.2"],
-    "guide": ["generate.1", "generate.2", "evaluate.1", "generate.3", "evaluate.2"],
+    "guide": ["generate.1", "generate.2", "evaluate.1", "generate.3"],
 }
 
 
@@ -178,8 +178,6 @@ def test_every_loop_has_spans(kind, cli, server, model, traced):
     if kind == "innovate":
         fresh = [step for step in steps if step["step"] == "fresh"]
         assert [(step["of"], step["iteration"]) for step in fresh] == [("before", 1), ("after", 3)]
-    elif kind == "guide":
-        assert steps[-1]["passed"] is True
 
 
 def test_rounds_of_calibrate_number_its_steps(cli, server, model, traced, home):

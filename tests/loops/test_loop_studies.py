@@ -32,7 +32,7 @@ KINDS = {
         lambda: Knows(1, 2, 2, 1),
         {"input": TASK, "judge": "probe", "outputs": 2, "fresh": 3},
     ),
-    "guide": (("guide",), answering, {"question": QUESTION, "judge": "probe", "proposals": 2}),
+    "guide": (("guide",), answering, {"question": QUESTION, "proposals": 2}),
     "profile": (("judges", "profiles", "generate"), writes(draft()), {"subject": "Advice"}),
 }
 TEXTS = {"optimize": DRAFTS[2], "innovate": "Level 2", "guide": "The moon and the sun pull."}

@@ -12,7 +12,6 @@ import textevolve
 from textevolve import BudgetError, InputError, Limits
 from textevolve.errors import AnswerError
 from textevolve.evaluation import EvaluationResult, Failure, Usage
-from textevolve.loops.metrics import Scored
 
 
 class Judgement:
@@ -59,13 +58,6 @@ def test_with_a_trace_it_says_whether_it_passes():
     strict = textevolve.as_metric(by_length, threshold=0.7)
     assert strict("Q?", "123456", []) is False
     assert strict("Q?", "1234567", []) is True
-
-
-def test_score_and_feedback_for_gepa():
-    metric = textevolve.as_metric(by_length)
-    assert metric.for_gepa({"input": "Q?", "answer": "A"}, "123") == Scored(0.3, "asked: Q?", None)
-    found = metric.with_feedback({"question": "Q?"}, {"answer": "123"}, None, "name", None)
-    assert (found.score, found.feedback) == (0.3, "asked: Q?")
 
 
 def test_what_has_no_score_is_never_a_zero_that_nobody_chose():
@@ -196,7 +188,7 @@ def test_dspy_evaluates_and_bootstraps_with_it(dspy_program):
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
-*_, PLAIN, DSPY, GEPA = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+*_, PLAIN, DSPY = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_the_example_in_the_docs_runs(home, model, monkeypatch):
@@ -225,15 +217,6 @@ def test_the_example_for_dspy_runs(home, model, monkeypatch):
         dspy.configure(lm=None)
     assert 0 < names["found"].score < 100
     assert names["better"].signature.instructions
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_the_example_for_gepa_runs(home, model, monkeypatch):
-    pytest.importorskip("gepa")
-    monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
-    names = {}
-    exec(GEPA, names)
-    assert list(names["result"].best_candidate) == ["system_prompt"]
 
 
 @pytest.mark.parametrize("score", [float("nan")])

@@ -257,9 +257,9 @@ def _drawn(found: Mapping[str, Any], mean: str) -> dict[str, Any]:
 
 
 def pick_guided(ended: Ended) -> Any:
-    """`guide --json`: the scores of the two answers."""
+    """`guide --json`: the two answers."""
     data = json.loads(ended.out)
-    answers = {name: data[name]["score"] for name in ("plain", "guided")}
+    answers = {name: data[name]["text"] for name in ("plain", "guided")}
     return {**take(data, "status", "usage"), **answers}
 
 

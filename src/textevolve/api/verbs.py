@@ -372,8 +372,6 @@ class AsyncClient(MemoryVerbs):
         candidates: Iterable[str] = (),
         profile: str | Path | Profile | None = None,
         debate: Mapping[str, Any] | None = None,
-        judge: AnyJudge | None = None,
-        judge_model: str | None = None,
         recall: str | Recall = nothing,
         proposals: int | None = None,
         proposal_temperature: float | None = None,
@@ -384,7 +382,7 @@ class AsyncClient(MemoryVerbs):
         name: str = "",
     ) -> GuidedAnswer:
         """Answer a question with a debate about `candidates` as reasoning in the prompt, and
-        without. `debate` sets parameters of the profile, `judge` judges both answers."""
+        without. `debate` sets parameters of the profile."""
         objects = Objects()
         spec = specify(
             "guide",
@@ -392,8 +390,6 @@ class AsyncClient(MemoryVerbs):
             candidates=tuple(candidates),
             profile=str(profile) if isinstance(profile, str | Path) else None,
             debate={**_lay_out(profile), **(debate or {})},
-            judge=objects.name(judge),
-            judge_model=judge_model,
             recall=None if recall is nothing else objects.name(recall),
             proposals=proposals,
             proposal_temperature=proposal_temperature,

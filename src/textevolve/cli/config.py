@@ -142,9 +142,6 @@ def _say_time(when: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
 
 
-OneObject = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
-
-
 def copy_database(
     source: Annotated[
         str, typer.Argument(metavar="FROM", help="A file, or a postgresql:// address.")
@@ -152,28 +149,21 @@ def copy_database(
     target: Annotated[
         str, typer.Argument(metavar="TO", help="A new file, or the address of an empty database.")
     ],
-    as_json: OneObject = False,
 ) -> None:
     """Copy all of a store into another one."""
     first, second = _locate(source), _locate(target)
     if isinstance(first, Path) and not first.expanduser().is_file():
         raise InputError(f"store {first}: there is no such file")
     copied = copy_store(first, second)
-    if as_json:
-        print_json({"from": str(first), "to": str(second), "rows": copied})
-        return
     rows = ", ".join(f"{number:,} {kind}" for kind, number in copied.items() if number)
     typer.echo(f"{second}: has all that is in {first}\n{rows or 'nothing'}")
 
 
-def vacuum_store(as_json: OneObject = False, store: options.StoreFile = None) -> None:
+def vacuum_store(store: options.StoreFile = None) -> None:
     """Give back the room that nothing needs any more, such as that of removed runs."""
     settings, _ = read_settings({"store": store})
     before, after = upkeep.vacuum_store(settings.store)
-    if as_json:
-        print_json({"store": str(settings.store), "before": before, "after": after})
-    else:
-        typer.echo(f"{settings.store}: {before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now")
+    typer.echo(f"{settings.store}: {before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now")
 
 
 def check_store(

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, CallError
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, check_case
+from textevolve.evaluation import Case, Failure, Usage, check_case
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fenced
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.loops.attempt import ask_judge, outcome_of, within_time
+from textevolve.loops.attempt import within_time
 from textevolve.spec import Frozen, option
 
 Ending = Literal["done", "budget", "failed"]
@@ -49,12 +49,11 @@ class GuidancePlan(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class GuidanceContext:
-    """What an answer is made with: the model, the discussion, and who judges both answers, if
-    anyone does; how many proposals are drawn at once, and how many seconds it may take."""
+    """What an answer is made with: the model and the discussion; how many proposals are drawn at
+    once, and how many seconds it may take."""
 
     model: Model
     discuss: Discuss
-    evaluator: Evaluator | None = None
     concurrency: int = 8
     time_limit: float | None = None
     listener: Listener = silence
@@ -66,7 +65,6 @@ class Answer:
 
     text: str | None
     failure: Failure | None = None
-    judgement: EvaluationResult | Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,6 @@ class _Work:
     transcript: str = ""
     plain: Answer | None = None
     guided: Answer | None = None
-    judged: Usage = field(default_factory=Usage)
 
 
 async def answer_guided(
@@ -111,7 +108,7 @@ async def answer_guided(
     """Answer `question` with the discussion of `candidates` in the prompt, and without.
 
     Candidates are drawn from the model where none are given. The usage is without that of the
-    discussion. Both answers are judged in one case, plain first.
+    discussion.
 
     Raises:
         InputError: the question or a candidate cannot be used.
@@ -135,13 +132,13 @@ async def answer_guided(
         guided=work.guided,
         status=status,
         reason=reason,
-        usage=work.model.usage + work.judged,
+        usage=work.model.usage,
         seconds=time.monotonic() - started,
     )
 
 
 async def _work_through(work: _Work) -> None:
-    """Candidates, discussion, answers, judgement.
+    """Candidates, discussion, answers.
 
     Raises:
         _Unfinished: a step gave nothing to go on with. BudgetError: a limit was reached.
@@ -168,15 +165,6 @@ async def _work_through(work: _Work) -> None:
     for name, answer in (("plain", work.plain), ("guided", work.guided)):
         if answer.failure is not None:
             raise AnswerError(f"the {name} answer did not come: {answer.failure.reason}")
-    if context.evaluator is not None:
-        hear(StepStarted("", "judgement", {}))
-        outcomes = await _judge(work, context.evaluator, work.plain, work.guided)
-        hear(StepFinished("", "judgement", work.guided.judgement))
-        for outcome in outcomes:
-            if isinstance(outcome, Failure) and outcome.kind == "skipped":
-                raise BudgetError(outcome.reason)
-            if isinstance(outcome, Failure):
-                raise AnswerError(f"the answers were not judged: {outcome.reason}")
 
 
 async def propose(
@@ -231,18 +219,3 @@ async def _answer(work: _Work, prompt: str) -> Answer:
     if text := response.text.strip():
         return Answer(text)
     return Answer(None, Failure("failed", f"{work.model.name}: {why_without_text(response)}"))
-
-
-async def _judge(
-    work: _Work, evaluator: Evaluator, plain: Answer, guided: Answer
-) -> tuple[EvaluationResult | Failure, ...]:
-    """The judgements of both answers, in one case."""
-    case = Case(work.question, (plain.text or "", guided.text or ""), "answers")
-    evaluation = await ask_judge(evaluator, case)
-    if isinstance(evaluation, Failure):
-        return (evaluation,)
-    work.judged += evaluation.usage
-    outcomes = outcome_of(evaluation, 0), outcome_of(evaluation, 1)
-    work.plain = Answer(plain.text, None, outcomes[0])
-    work.guided = Answer(guided.text, None, outcomes[1])
-    return outcomes

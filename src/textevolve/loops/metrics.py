@@ -1,16 +1,16 @@
-"""Any evaluator as a metric: for plain Python, for DSPy's `metric(example, pred, trace)`, for GEPA.
+"""Any evaluator as a metric: for plain Python, for DSPy's `metric(example, pred, trace)` and GEPA.
 
-Neither DSPy nor GEPA is imported here; what they want is told by the shape of the call. A text that
+DSPy is imported with its first use; what it wants is told by the shape of the call. A text that
 has no score raises, or gets the number that was said beforehand to stand for one: never a 0 that
 nobody chose.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self, TypeAlias, cast
+from importlib import import_module
+from typing import Any, Self, TypeAlias, cast
 
 from textevolve.engine import sync
 from textevolve.errors import AnswerError, BudgetError, InputError
@@ -23,14 +23,6 @@ all that it holds."""
 
 REASONING = ("reasoning", "rationale", "completions")
 """Fields of a prediction that are not the answer, where none is named."""
-
-
-class Scored(NamedTuple):
-    """A score with its feedback, as GEPA's adapters take it."""
-
-    score: float
-    feedback: str
-    objective_scores: dict[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -77,27 +69,14 @@ class Metric:
         pred_name: str | None = None,
         pred_trace: object = None,
     ) -> Any:
-        """Score and feedback, the metric of `dspy.GEPA`: a `dspy.Prediction` where DSPy is loaded,
-        else `Scored`.
+        """Score and feedback as a `dspy.Prediction`, the metric of `dspy.GEPA`.
 
         Raises:
             As `metric(...)`.
         """
         result = self.measure(example, pred)
-        dspy = sys.modules.get("dspy")
-        if dspy is None:
-            return Scored(result.score, result.feedback)
+        dspy: Any = import_module("dspy")
         return dspy.Prediction(score=result.score, feedback=result.feedback)
-
-    def for_gepa(self, data: Any, response: str) -> Scored:
-        """Score and feedback, the evaluator of GEPA's `DefaultAdapter`: `data["input"]` was asked.
-
-        Raises:
-            As `metric(...)`.
-        """
-        asked = data if self.input is not None else data["input"]
-        result = self.measure(asked, response)
-        return Scored(result.score, result.feedback)
 
     def measure(self, example: Any, pred: Any) -> EvaluationResult:
         """The whole judgement.

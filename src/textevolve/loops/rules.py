@@ -26,8 +26,8 @@ from textevolve.evaluation import (
     Failure,
     Usage,
     check_case,
+    check_result,
     choose_candidates,
-    find_score_fault,
     refuse_candidate_images,
 )
 from textevolve.llm.token_count import count_tokens
@@ -237,18 +237,12 @@ class Call(_Rule):
     def check(self, subject: RuleSubject) -> RuleFinding:
         assert self._found is not None
         made = self._found(*(subject.text, subject.input)[: _takes(self._found)])
-        if isinstance(made, EvaluationResult):
-            if fault := find_score_fault(made.score):
-                raise InputError(f"{self.function} returned a result that cannot be used: {fault}")
-            return self._judged(made.score, *filter(str.strip, made.feedback.splitlines()))
         if isinstance(made, str):
             return self._judged(0.0, made) if made.strip() else HELD
-        if isinstance(made, bool | int | float) and 0 <= made <= 1:
-            return self._judged(float(made))
-        raise InputError(
-            f"{self.function} returned {made!r:.60}; a rule returns a truth value, a score from 0"
-            " to 1, a text or an EvaluationResult"
-        )
+        outcome = check_result(made)
+        if isinstance(outcome, Failure):
+            raise InputError(f"{self.function}: {outcome.reason}")
+        return self._judged(outcome.score, *filter(str.strip, outcome.feedback.splitlines()))
 
     def _judged(self, score: float, *said: str) -> RuleFinding:
         if score >= 1:

@@ -18,9 +18,8 @@ from textevolve.debate.protocol import Debate
 from textevolve.debate.record import read_result, to_data
 from textevolve.debate.result import DebateResult, Turn
 from textevolve.errors import AnswerError, BudgetError
-from textevolve.evaluation import Case, EvaluationResult, Usage, check_case
+from textevolve.evaluation import Case, Usage, check_case
 from textevolve.evaluators import say_limit
-from textevolve.judge_specs import with_model
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.guidance import (
     Answer,
@@ -31,7 +30,7 @@ from textevolve.loops.guidance import (
 )
 from textevolve.memory.cue import Recall
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Column, Note, Report, Section, Table, Texts
+from textevolve.report.blocks import Block, Note, Report, Section, Texts
 from textevolve.spec import option
 from textevolve.studies.evaluate_spec import AgentNames
 from textevolve.studies.study import (
@@ -89,15 +88,6 @@ class GuideSpec(GuidancePlan, StudySpec):
     recall: str | None = option(
         None, "The memories that the agents recall from, in Python.", hidden=True
     )
-    judge: str | None = option(
-        None,
-        "A judge that scores both answers: pairwise+rules, probe, rules:FILE.yaml, ...",
-        short="-j",
-        group="Judging",
-    )
-    judge_model: str | None = option(
-        None, "The model for a judge that names none.", group="Advanced"
-    )
 
     @model_validator(mode="after")
     def _usable(self) -> GuideSpec:
@@ -127,23 +117,16 @@ class GuidedAnswer:
         return self.made.usage + (self.debate.usage if self.debate is not None else Usage())
 
 
-def judge_of(spec: GuideSpec) -> str | None:
-    return spec.judge and with_model(spec.judge, spec.judge_model)
-
-
 def ask(spec: GuideSpec) -> Asks:
-    judge, profile = judge_of(spec), read_profile(spec)
+    profile = read_profile(spec)
     prompts = dict(prompts_version())
-    if (
-        spec.profile is not None or spec.agents is not None
-    ):  # the file may come to say something else
+    if spec.profile is not None or spec.agents is not None:  # the file may change
         written = profile.model_dump_json().encode()
         prompts["profile"] = hashlib.sha256(written).hexdigest()[:12]
     own = tuple(filter(None, profile.models(None)))
     read = () if spec.recall is not None else profile.collections
-    judges = () if judge is None else (judge,)
     return Asks(
-        judges,
+        (),
         own,
         writes=True,
         prompts=prompts,
@@ -182,11 +165,9 @@ async def run(
             raise AnswerError(first.reason if first else "no agent argued")
         return write_transcript(result)
 
-    judge = judge_of(spec)
     context = GuidanceContext(
         model=bench.model,
         discuss=discuss,
-        evaluator=None if judge is None else bench.whole_judge_of(judge),
         concurrency=bench.concurrency,
         time_limit=bench.seconds_left,
         listener=bench.listener,
@@ -222,13 +203,7 @@ def _said(result: DebateResult, turn: Turn, order: Sequence[int]) -> str:
 
 
 def find_row(found: GuidedAnswer) -> Row:
-    score, status = _score(found.made.guided), row_status(found.made.status)
-    return Row("1", case="1", score=score, status=status, reason=found.made.reason)
-
-
-def _score(answer: Answer | None) -> float | None:
-    judged = answer.judgement if answer is not None else None
-    return judged.score if isinstance(judged, EvaluationResult) else None
+    return Row("1", case="1", status=row_status(found.made.status), reason=found.made.reason)
 
 
 _encode_made, _decode_made = json_codec(Guided)
@@ -249,8 +224,6 @@ def report(spec: GuideSpec, found: GuidedAnswer) -> Report:
     """Both answers, and where they come from."""
     made = found.made
     facts = {"Debate": f"about {wording.count(len(made.candidates), 'candidate')}; {_held(found)}"}
-    if judge := judge_of(spec):
-        facts["Judge"] = judge
     if made.plain is not None and made.guided is not None and made.plain.text == made.guided.text:
         facts["Note"] = "both answers are the same, word for word"
     sentence = f"Not finished: {made.reason}" if made.status != "done" else ""
@@ -265,10 +238,6 @@ def _draw(found: GuidedAnswer) -> Iterator[Block]:
         about = Note("It stands in the prompt of the second answer.")
         yield Section("The debate", [about, said], folded=True)
     yield Texts("Answers", [(name, _shown(answer)) for name, answer in answers])
-    if any(_score(answer) is not None for _, answer in answers):
-        rows = [(name, _score(answer), _feedback(answer)) for name, answer in answers]
-        columns = (Column("answer"), Column("score", "score", 3), Column("feedback"))
-        yield Table("Judgement", columns, rows)
 
 
 def _held(found: GuidedAnswer) -> str:
@@ -284,15 +253,9 @@ def _shown(answer: Answer | None) -> str:
     return answer.text or f"(none: {answer.failure.reason if answer.failure else ''})"
 
 
-def _feedback(answer: Answer | None) -> str | None:
-    judged = answer.judgement if answer is not None else None
-    return judged.feedback if isinstance(judged, EvaluationResult) else None
-
-
 def data(spec: GuideSpec, found: GuidedAnswer) -> Mapping[str, Any]:
     made = found.made
     return {
-        "judge": judge_of(spec),
         "status": made.status,
         "reason": made.reason,
         "question": made.question,
@@ -308,12 +271,7 @@ def data(spec: GuideSpec, found: GuidedAnswer) -> Mapping[str, Any]:
 def _answer(answer: Answer | None) -> dict[str, Any] | None:
     if answer is None:
         return None
-    return {
-        "text": answer.text,
-        "failure": answer.failure.reason if answer.failure else None,
-        "score": _score(answer),
-        "feedback": _feedback(answer),
-    }
+    return {"text": answer.text, "failure": answer.failure.reason if answer.failure else None}
 
 
 def flatten(found: GuidedAnswer) -> Iterator[Mapping[str, Any]]:
@@ -347,9 +305,8 @@ STUDY = Study(
             "candidates": "generate",
             "answers": "generate",
             "debate": "evaluate",
-            "judgement": "evaluate",
         },
-        ends=frozenset({"candidates", "plain", "guided", "judgement"}),
+        ends=frozenset({"candidates", "plain", "guided"}),
     ),
     text_endings=(".txt",),
     texts=write_texts,
