@@ -238,7 +238,7 @@ def pick_innovated(ended: Ended) -> Any:
     """`innovate --json`: the scores of each input, and what came of the refined one."""
     data = json.loads(ended.out)
     return {
-        **take(data, "status", "improved", "refined", "usage", "repeated"),
+        **take(data, "status", "improved", "refined", "usage"),
         "gain": without(data["gain"]),
         **{name: _drawn(data[name], "value") for name in ("before", "after")},
         "attempts": [
