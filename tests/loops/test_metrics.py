@@ -66,7 +66,7 @@ def test_what_has_no_score_is_never_a_zero_that_nobody_chose():
     metric = textevolve.as_metric(failing("failed"), missing=0.1, threshold=0.05)
     assert metric("Q?", "x") == 0.1
     assert metric("Q?", "x", []) is False
-    assert "could not be judged (mumbled)" in metric.with_feedback("Q?", "x").feedback
+    assert "could not be judged (mumbled)" in metric.measure("Q?", "x").feedback
     with pytest.raises(BudgetError):
         textevolve.as_metric(failing("skipped"), missing=0.1)("Q?", "x")
 

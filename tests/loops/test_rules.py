@@ -163,7 +163,7 @@ def test_a_file_brings_its_schema_and_its_own_functions(tmp_path):
     ]
     for name, reason in (
         ("wrong", "ValueError: no idea"),
-        ("odd", "returned ['x']"),
+        ("odd", "gave list for a candidate"),
         ("high", "the score 85.0 is outside 0 to 1"),
     ):
         broken = load(f"{{kind: call, function: 'own.py:{name}'}}").judge("x")

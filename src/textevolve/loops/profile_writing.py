@@ -1,7 +1,7 @@
 """A profile written by a model for what is to be judged: agents, components, weights with reasons.
 
-What a profile must fulfil is known above, so the check is handed in. A draft that fails it, or
-whose agents hardly differ, is asked for once more, as every structured answer.
+What a profile must fulfil is known above, so the check is handed in. A draft that fails it is asked
+for once more, as every structured answer.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
 from typing import Annotated, Any
 
 import yaml
@@ -30,12 +29,8 @@ from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.loops.attempt import text_similarity
 from textevolve.spec import Frozen, option
 from textevolve.texts.numbers import take_decimal
-
-MOST_ALIKE = 0.75
-"""The similarity of two personas above which they count as the same one."""
 
 MOST_AGENTS = 12
 MOST_TOKENS = 3000
@@ -114,8 +109,10 @@ async def write_profile(
     meter = UsageMeter(model)
 
     def find_fault(draft: Draft) -> Draft:
-        if fault := _find_fault(draft, model.name, subject, check):
-            raise ValueError(fault)
+        try:
+            check(render_profile(draft, model.name, subject))
+        except InputError as error:
+            raise ValueError(str(error)) from None
         return draft
 
     listed: Any = Annotated[
@@ -148,23 +145,6 @@ def ask_draft(subject: str, plan: ProfilePlan) -> Request:
         max_tokens=MOST_TOKENS,
         seed=plan.seed,
     )
-
-
-def _find_fault(draft: Draft, model: str, subject: str, check: Callable[[str], object]) -> str:
-    """What is wrong with a draft, in one line; empty where nothing is."""
-    try:
-        check(render_profile(draft, model, subject))
-    except InputError as error:
-        return str(error)
-    if len({agent.role.casefold() for agent in draft.agents}) < len(draft.agents):
-        return "two agents have the same role; roles must differ"
-    for first, second in combinations(draft.agents, 2):
-        if text_similarity(first.persona, second.persona) > MOST_ALIKE:
-            return (
-                f"the personas of {first.name} and {second.name} are nearly the same text; each"
-                " agent must look at something else"
-            )
-    return ""
 
 
 def render_profile(draft: Draft, model: str, subject: str) -> str:

@@ -52,11 +52,6 @@ def open_tracer(destination: str, name: str) -> Tracer:
 def _open_processor(destination: str) -> SpanProcessor:
     if "://" in destination:
         parts = urlsplit(destination)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise SettingsError(
-                f"traces = {destination}: give the http:// or https:// address of a collector, such"
-                " as http://127.0.0.1:4318, or a file"
-            )
         path = parts.path if parts.path.strip("/") else TRACES_PATH
         return BatchSpanProcessor(OTLPSpanExporter(parts._replace(path=path).geturl()))
     try:
