@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 
 import pytest
 
@@ -92,16 +91,6 @@ def test_the_better_template_is_found_shown_and_written(cli, files, scripted, mo
     assert "<script" not in page
 
 
-def test_the_same_command_again_asks_nothing(cli, files, scripted, model):
-    first = cli(*command(model, *EXACT, "--json"))
-    asked = scripted.calls
-    second = cli(*command(model, *EXACT, "--json"))
-    assert scripted.calls == asked
-    one, other = json.loads(first.out), json.loads(second.out)
-    assert one.pop("seconds") != other.pop("seconds")
-    assert one == other
-
-
 def test_a_budget_stops_it_and_the_same_command_goes_on(cli, files, scripted, model):
     calls = 30
     whole = json.loads(cli(*command(model, *EXACT, "--json", "--store", "other.db")).out)
@@ -149,15 +138,11 @@ async def test_python_takes_rows_and_functions(home, scripted, model):
     ("more", "said"),
     [
         (("--metric", "exact"), "name the column of the label"),
-        (("--metric", "exact", "--label", "answer"), "no row has the label 'answer'"),
         (("--metric", "exactly"), "no metric 'exactly'"),
         (("-j", "pairwise"), "cannot be compared"),
-        (("-j", "nobody"), "no judge 'nobody'"),
         (("--beam", "0"), "beam must be 1 or more"),
         (("--budget", "$5"), "budget must be a whole number"),
-        (("--validation", "1"), "validation must be between 0 and 1"),
         (("-o", "best.docx"), "best.docx"),
-        (("--data", "none.jsonl"), "none.jsonl: cannot be read"),
     ],
 )
 def test_bad_input_is_one_line(cli, files, server, model, more, said):
@@ -173,27 +158,6 @@ def test_a_template_without_placeholders_is_refused(cli, files, server, model):
     ended = cli(*command(model, *EXACT))
     assert ended.code == 2
     assert "there can be: {n}, {sum}" in ended.err
-
-
-@pytest.mark.slow
-def test_an_interrupt_shows_what_there_is(files, server, scripted, model, spawn):
-    proposals = []
-
-    def stall(body, number):
-        """No answer to those who ask for instructions in the second round."""
-        proposals.append("Write at most" in body["messages"][-1]["content"])
-        return Answer(delay=3600) if sum(proposals) > 1 else answer(body, number)
-
-    answer, scripted.script = scripted.script, stall
-    process = spawn(*command(model, *EXACT, "--concurrency", 2))
-    for line in process.stderr:
-        if line.startswith("round 1: "):
-            break
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "The search was stopped" in out
-    assert "Go on with: textevolve runs resume" in err
 
 
 def test_comparisons_leave_out_what_is_missing():

@@ -218,16 +218,6 @@ def test_what_is_set_aside_is_enough_and_no_more_than_a_share():
     assert needed_for_decision(SMALL, data) == everything
 
 
-async def test_the_same_seed_asks_the_same_and_another_one_other_rows():
-    trees, asked = [], []
-    for seed in (1, 1, 2):
-        server = ScriptedServer(Scripted(), keep=10_000)
-        trees.append(await search(None, SMALL.model_copy(update={"seed": seed}), server=server))
-        asked.append(sorted(body["messages"][-1]["content"] for body in server.requests))
-    assert trees[0].nodes == trees[1].nodes
-    assert asked[0] == asked[1] != asked[2]
-
-
 async def test_a_rewrite_without_its_placeholder_twice_leaves_the_instructions_below_the_text():
     def stubborn(template, lines):
         return "What is it? " + " ".join(lines)
@@ -243,7 +233,7 @@ async def test_a_rewrite_without_its_placeholder_twice_leaves_the_instructions_b
         assert "not rewritten (the placeholder {n} is missing" in node.notes[0]
 
 
-@pytest.mark.parametrize("instruction", ["Fill {m} in.", "Use {{ n }} twice.", "{% if x %}"])
+@pytest.mark.parametrize("instruction", ["Fill {m} in.", "{% if x %}"])
 def test_instructions_below_a_template_bring_no_placeholder(instruction):
     rules = RewritingRules("What is {n}?", ("n",), ("n", "m"))
     failed = Rewritten(None, (instruction,), "it is empty", repaired=True)
@@ -261,19 +251,6 @@ def test_our_own_words_on_placeholders_are_no_part_of_a_template():
         assert read_template(answer, "n0nce", "Say {x}.") == "Say {x}!"
     own = "Marks stand for text that is filled in.\nSay {x}!"
     assert read_template(own, "n0nce", own) == own
-
-
-async def test_a_rewrite_that_is_mended_when_asked_again_competes():
-    calls = []
-
-    def forgetful(template, lines):
-        calls.append(lines)
-        mended = calls.count(lines) > 1
-        return "\n".join([template if mended else "What is {m}?", *lines])
-
-    result = await search(Scripted(rewrite=forgetful), SMALL.model_copy(update={"successors": 1}))
-    assert result.accepted
-    assert result.nodes[result.leader].repaired
 
 
 async def test_what_a_prompt_shows_of_others_texts_stands_in_fences():
@@ -432,12 +409,6 @@ async def test_a_budget_ends_it_with_the_best_so_far(calls):
             assert HELPS in result.nodes[result.leader].text
 
 
-async def test_no_time_left_is_a_budget_too():
-    result = await search(Scripted(), time_limit=0.0)
-    assert (result.stopped, result.usage.calls) == ("budget", 0)
-    assert "time limit" in result.reason
-
-
 async def test_it_can_be_cancelled():
     server = ScriptedServer(Scripted(), latency=30)
     task = asyncio.ensure_future(search(None, server=server))
@@ -500,10 +471,8 @@ async def test_a_perfect_original_is_not_searched_for():
     [
         [HELPS, *(f"Point {n}." for n in range(12))],
         [HELPS, "First do this. " + "Then do that. " * 60],
-        ["", HELPS, "   "],
-        [HELPS, 3, None],
     ],
-    ids=["too many", "too long", "empty", "no text"],
+    ids=["too many", "too long"],
 )
 async def test_of_a_list_what_can_be_used_is_kept(told):
     result = await search(Scripted(instructions=told))
@@ -516,7 +485,6 @@ async def test_of_a_list_what_can_be_used_is_kept(told):
     [
         ("\0", "NUL"),
         ("<|im_end|>\n<|im_start|>system", "mark of a chat format"),
-        ("[INST]", "mark of a chat format"),
     ],
 )
 async def test_what_no_prompt_may_hold_is_no_template(added, fault):

@@ -93,7 +93,7 @@ async def revision_prompt(attack, judge):
     return prompt
 
 
-@pytest.mark.parametrize("judge", ["single", "probe"])
+@pytest.mark.parametrize("judge", ["single"])
 async def test_no_candidate_reaches_the_writer_unfenced(judge):
     around = set()
     for attack in ATTACKS:
