@@ -6,9 +6,7 @@ from hypothesis import strategies as st
 from materials import take_material
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Failure
 from textevolve.loops.calibration.examples import Example, split_examples
-from textevolve.metrics.label_metrics import grade, grade_output, needs_label, open_metric
 
 VALUES = st.lists(st.integers(0, 60), min_size=2, max_size=40)
 
@@ -71,66 +69,6 @@ def test_rows_that_are_the_same_are_kept_once():
 def test_data_that_cannot_be_used_are_refused(template, data, label, said):
     with pytest.raises(InputError, match=said):
         take_material(template, rows(*data), label=label)
-
-
-@pytest.mark.parametrize(
-    ("metric", "output", "label", "score"),
-    [
-        ("exact", " 7\n", 7, 1.0),
-        ("exact", "7.", 7, 0.0),
-        ("regex:answer: {label}$", "the answer: a.b", "a.b", 1.0),
-        ("regex:answer: {label}$", "the answer: axb", "a.b", 0.0),
-    ],
-)
-def test_metrics_grade_an_output(metric, output, label, score):
-    assert grade(open_metric(metric), output, label).score == score
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        2.0,
-        float("nan"),
-        "much",
-    ],
-)
-def test_what_is_no_score_has_failed(given):
-    outcome = grade(lambda output, label: given, "x", "y")
-    assert isinstance(outcome, Failure)
-
-
-@pytest.mark.parametrize(
-    "metric",
-    [
-        "exactly",
-        "regex:(",
-        "nowhere:found",
-    ],
-)
-def test_a_metric_that_is_not_there_is_refused(metric):
-    with pytest.raises(InputError):
-        open_metric(metric)
-
-
-async def test_a_pattern_without_end_is_a_failure_and_no_hang():
-    found = await grade_output(open_metric("regex:^(a+)+$"), "a" * 60 + "b", None)
-    assert isinstance(found, Failure)
-    assert "took more than" in found.reason
-    quick = await grade_output(open_metric("regex:(a+)+"), "aaa", None)
-    assert quick.score == 1.0
-
-
-def test_which_metrics_need_a_label():
-    assert needs_label("exact")
-    assert needs_label("regex:{label}")
-    assert not needs_label("regex:a")
-    assert not needs_label("json:loads")
-
-
-def test_a_column_without_a_name_is_no_placeholder():
-    rows = [("x", {"": n, "q": str(n), 7: "x"}) for n in range(4)]
-    material = take_material("{q} as JSON, {} if not known", rows)
-    assert (material.names, material.columns) == (("q",), ("q", "7"))
 
 
 def test_the_ends_of_lines_are_no_difference_between_templates():

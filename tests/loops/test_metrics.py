@@ -89,12 +89,6 @@ def test_what_cannot_be_used_is_refused(home, call, reason):
         call()
 
 
-async def test_it_works_inside_a_running_loop():
-    metric = textevolve.as_metric(by_length)
-    assert metric("Q?", "12345") == 0.5
-    assert (await metric.ameasure("Q?", "1")).score == 0.1
-
-
 # Judges by their names
 
 
@@ -113,13 +107,6 @@ async def test_a_judge_by_name_works_from_anywhere_and_is_kept(home, server, mod
     assert server.calls == calls
     with pytest.raises(InputError, match="is closed"):
         metric("Q?", "A.")
-
-
-def test_of_two_judges_the_one_without_a_model_asks_that_of_the_settings(home, server):
-    (home / "textevolve.toml").write_text(f'model = "{server.url}#own"\n')
-    with textevolve.as_metric(f"cascade:1:probe@{server.url}#cheap,single") as metric:
-        metric("Q?", "A.")
-    assert {body["model"] for body in server.requests} == {"cheap", "own"}
 
 
 def test_limits_hold_over_all_calls(home, server, model):

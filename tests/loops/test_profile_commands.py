@@ -31,18 +31,6 @@ def test_generate_writes_a_file_that_check_and_show_read(cli, writer, model, hom
     assert "finished" in listed
 
 
-def test_generate_shows_the_yaml_or_json(cli, writer, model, home):
-    first = cli("judges", "profiles", "generate", "Advice", "-m", model, "-o", "made.yml")
-    assert "# Written by" in first.out
-    text = (home / "made.yml").read_text()
-    assert text.startswith("# Written by")
-    found = json.loads(cli("judges", "profiles", "generate", "Advice", "-m", model, "--json").out)
-    assert writer.calls == 1
-    assert found["text"] == text
-    assert found["reasons"]["safe"] == "safe # matters: 1.0"
-    assert found["profile"]["weights"] == {"safe": 1.0, "clear": 0.6}
-
-
 @pytest.mark.parametrize(
     ("more", "code", "reason"),
     [

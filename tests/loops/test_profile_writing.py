@@ -6,11 +6,10 @@ import json
 import pytest
 
 import flat_verbs
-from textevolve import BudgetError, InputError, Limits
+from textevolve import InputError
 from textevolve.debate.profile import load_profile, parse_profile
 from textevolve.errors import AnswerError
 from textevolve.loops.profile_writing import Draft, render_profile
-from textevolve.store.repository import open_store
 
 PERSONAS = (
     "You look for wrong doses and wrong names of drugs, and check every number first of all.",
@@ -138,23 +137,6 @@ async def test_two_unusable_drafts_are_an_error_that_says_why(asked, server):
     with pytest.raises(AnswerError, match=r"asked again: .*two agents have the name"):
         await asked(named_alike())
     assert server.calls == 2
-
-
-async def test_the_same_call_again_asks_nothing(asked, server, home):
-    first = await asked(draft())
-    again = await asked(draft())
-    assert server.calls == 1
-    assert again.text == first.text
-    with open_store(home / "store.db") as store:
-        assert len(store.list_runs()) == 1
-    await asked(draft(), seed=1)
-    assert server.calls == 2
-
-
-async def test_limits_hold(asked, server):
-    with pytest.raises(BudgetError, match="the limit of 1 calls"):
-        await asked(named_alike(), draft(), limits=Limits(calls=1))
-    assert server.calls == 1
 
 
 @pytest.mark.parametrize("options", [{"agents": 1}, {"agents": 13}, {"subject": " \n"}])
