@@ -28,7 +28,7 @@ VERBS = {
     "evaluate": (PAIR, {"judge": "probe"}, "scores"),
     "optimize": (["Write."], {"judge": "probe"}, "output"),
     "innovate": (["Write.", "probe"], {"rounds": 1}, "input"),
-    "guide": (["Why?"], {"candidates": ["A", "B"], "judge": "probe"}, "answer"),
+    "guide": (["Why?"], {"candidates": ["A", "B"]}, "answer"),
     "compare": (
         *([ROWS, ["What is {n} and {n} more?"]], {"label": "sum", "metric": "exact"}),
         "variants",
