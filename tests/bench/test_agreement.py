@@ -1,6 +1,5 @@
 """Judges on labelled items: what is asked and mapped back, and the figures made of the verdicts."""
 
-import asyncio
 import json
 import math
 from dataclasses import dataclass, field, replace
@@ -11,22 +10,16 @@ from hypothesis import strategies as st
 
 from asking import judge_items
 from textevolve.bench.agreement import best_probabilities, summarise
-from textevolve.bench.credit import TIED, share_winners, top_credit, winner_of
+from textevolve.bench.credit import share_winners, top_credit
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict, gather_outcomes
 from textevolve.errors import (
-    AccessError,
     AnswerError,
     BudgetError,
     InputError,
     UnavailableError,
 )
 from textevolve.evaluation import EvaluationResult, Failure, Usage
-from textevolve.evaluators import open_evaluator
-from textevolve.judge_specs import parse_evaluator
-from textevolve.judges.probe import QUESTIONS
-from textevolve.llm.client import OpenAIClient
-from textevolve.llm.testing import ScriptedServer
 from textevolve.report.data import plain
 from textevolve.statistics.comparisons import items_needed
 from textevolve.statistics.intervals import wilson_interval
@@ -104,12 +97,6 @@ async def test_verdicts_stand_in_the_order_of_the_item():
     assert [c.input for c in judge.asked[::2]] == ["question 0", "question 1"]
 
 
-async def test_given_order_alone():
-    verdicts = await judge_items(pairs(1), {"length": Ruled(by_length)}, orders="given")
-    assert [v.order for v in verdicts] == ["given"]
-    assert summarise(pairs(1), verdicts).judges[0].position is None
-
-
 async def test_samples_have_seeds_of_their_own():
     one, many = Ruled(by_length), Ruled(by_length)
     verdicts = await judge_items(pairs(1), {"one": one, "many": many}, samples={"many": 3})
@@ -136,18 +123,6 @@ async def test_what_fails_fails_alone(error, kind):
     assert {v.failure for v in failed} == {Failure(kind, str(error))}
     assert {v.scores for v in failed} == {(None, None)}
     assert len(verdicts) == 6
-
-
-async def test_where_no_call_can_succeed_it_ends():
-    with pytest.raises(AccessError, match="wrong key"):
-        await judge_items(pairs(1, 2), {"j": Ruled(lambda _: AccessError("wrong key"))})
-
-
-async def test_a_failed_candidate_has_no_score():
-    failure = Failure("failed", "answered neither yes nor no")
-    (given, turned) = await judge_items(pairs(1), {"j": Ruled(lambda case: [0.5, failure])})
-    assert (given.scores, turned.scores) == ((0.5, None), (None, 0.5))
-    assert given.failure == turned.failure == failure
 
 
 @pytest.mark.parametrize(
@@ -177,21 +152,6 @@ async def test_log_odds_rank_where_all_have_them():
     rules = {"both": Ruled(both), "one": Ruled(one)}
     verdicts = await judge_items(pairs(2), rules, orders="given")
     assert [v.scores for v in verdicts] == [(40.0, 41.0), (1.0, 1.0)]
-
-
-async def test_cases_in_flight_are_bounded():
-    running = most = 0
-
-    async def judge(case):
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0)
-        running -= 1
-        return Ruling(tuple(map(as_result, by_length(case))), SPENT, 0.0)
-
-    await judge_items(pairs(*[1] * 20), {"j": judge}, concurrency=3)
-    assert most == 3
 
 
 async def test_misuse_is_told():
@@ -264,24 +224,6 @@ async def test_kappa_by_hand():
     assert judge.kappa.interval.low < 0.4 < judge.kappa.interval.high
 
 
-async def test_one_tie_hardly_moves_agreement():
-    """With a class of its own for ties, a single one would move kappa far."""
-    items = pairs(*[1, 2] * 50)
-
-    def rule(case):
-        tied = case.id == "i0"
-        return [0.5, 0.5] if tied else by_length(case)
-
-    one, none = (await measure(items, one=rule, none=by_length)).judges
-    assert 0 < one.kappa.value - none.kappa.value < 0.02
-
-
-async def test_human_ties_are_kept():
-    found = await measure(pairs("tie", 2), length=by_length, tied=lambda _: [0.5, 0.5])
-    assert [j.accuracy.value for j in found.judges] == [0.75, 0.75]
-    assert found.always_first == 0.25
-
-
 async def test_an_item_counts_only_with_all_its_orders():
     def rule(case):
         lost = case.id == "i0" and case.candidates[0] == "short"
@@ -340,45 +282,6 @@ async def test_items_of_a_group_are_not_counted_as_independent():
     assert found.judges[0].accuracy.interval.reason == "one group only"
 
 
-async def test_a_judge_without_any_verdict_has_no_figures():
-    found = await measure(pairs(1, 2), broken=lambda _: AnswerError("cut"), length=by_length)
-    data = plain(found)
-    broken = data["judges"][0]
-    assert broken["coverage"] == 0
-    assert broken["failures"] == {"cut": 4}
-    missing = ("accuracy", "single", "kappa")
-    assert [broken[name]["value"] for name in missing] == [None] * 3
-    assert data["comparisons"][0]["permutation"] is None
-    assert json.loads(json.dumps(data, allow_nan=False)) == data
-
-
-async def test_an_item_that_was_not_asked_about_makes_no_judge_cheaper():
-    def judge(case):
-        return BudgetError("the limit is reached") if case.id == "i1" else [1.0, 0.0]
-
-    found = await measure(pairs(1, 2), judge=judge)
-    assert found.judges[0].per_item.calls == 2
-    found = await measure(pairs(1, 2), judge=lambda case: BudgetError("the limit is reached"))
-    assert found.judges[0].per_item.calls == 0
-
-
-async def test_judges_that_ask_a_model():
-    """Each kind takes the seeds of samples, and tells its calls and tokens."""
-    names = ("probe", "pairwise", "jury+rounds=1")
-    with ScriptedServer() as server:
-        async with OpenAIClient(server.url, "scripted") as client:
-            judges = {
-                name: open_evaluator(parse_evaluator(name), "m", lambda _: client) for name in names
-            }
-            verdicts = await judge_items(pairs(1, 2), judges, samples=2)
-    assert [v.failure for v in verdicts] == [None] * 24
-    found = summarise(pairs(1, 2), verdicts)
-    assert [j.name for j in found.judges] == list(names)
-    assert [j.coverage for j in found.judges] == [1, 1, 1]
-    assert [j.per_item.calls for j in found.judges] == [8 * len(QUESTIONS), 8, 12]
-    assert all(j.per_item.tokens > 0 for j in found.judges)
-
-
 scores = st.integers(0, 3).map(float)
 drawn_pairs = st.lists(
     st.tuples(*[st.tuples(scores, scores)] * 3, st.integers(0, 3)), min_size=1, max_size=12
@@ -409,13 +312,6 @@ def test_figures_of_any_verdicts_hold_together(rows):
     assert 0 <= judge.single.value <= 1
     again = summarise(items, verdicts[::-1])
     assert json.dumps(plain(again), allow_nan=False) == json.dumps(plain(found))
-
-
-@given(st.lists(st.floats(-5, 5), min_size=1, max_size=6))
-def test_winner_is_the_only_highest(values):
-    winner = winner_of(values)
-    near = [v for v in values if v >= max(values) - 1e-9]
-    assert winner == (values.index(max(values)) if len(near) == 1 else TIED)
 
 
 candidates = st.integers(2, 5).flatmap(
@@ -471,14 +367,6 @@ async def test_each_of_more_candidates_is_an_event():
     assert found.brier.value == pytest.approx(
         sum((p - came) ** 2 for p, came in zip(said, (0, 1, 0), strict=True)) / 3
     )
-
-
-async def test_scores_that_are_no_log_odds_have_no_calibration():
-    found = await measure(pairs(1, 2), length=by_length, odd=sure_of(1.0, 1.0))
-    assert [judge.calibration is None for judge in found.judges] == [True, False]
-    mixed = Ruled(lambda case: by_length(case) if case.id == "i0" else odds([1.0, 0.0]))
-    assert (await measure(pairs(1, 2), mixed=mixed)).judges[0].calibration is None
-    assert (await measure(pairs("tie"), odd=sure_of(1.0))).judges[0].calibration is None
 
 
 @given(st.lists(st.floats(-800, 800), min_size=2, max_size=6))

@@ -67,14 +67,6 @@ def test_jevbench_rows(tmp_path):
     assert (score.candidates, score.human) == (("0: Empty", "1: Whole"), (0, 1))
 
 
-def test_what_has_no_answer_is_left_out(tmp_path):
-    unknown = NOUL | {"id": "open", "expected": None}
-    assert [i.id for i in load_items(write(tmp_path, unknown, NOUL))] == ["refund-1"]
-    assert refusal(write(tmp_path, unknown)) == (
-        "set.jsonl: no labelled items: no question has a known answer"
-    )
-
-
 @pytest.mark.parametrize(
     ("row", "said"),
     [

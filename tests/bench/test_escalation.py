@@ -5,23 +5,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from textevolve.bench.escalation import (
-    FINE_THRESHOLDS,
     SpentOnItems,
-    ThresholdSelection,
     binomial_tail,
     coverage_risk_curve,
-    fewest_items,
     select_threshold,
     upper_bound,
 )
-from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Usage
-from textevolve.judges.cascade import certainty_of
 
 NAN = math.nan
 
@@ -40,17 +35,6 @@ def test_the_bound_is_that_of_clopper_and_pearson(items, data):
     doubt = data.draw(st.floats(0.001, 0.5))
     expected = 1.0 if errors == items else stats.beta.ppf(1 - doubt, errors + 1, items - errors)
     assert upper_bound(errors, items, doubt) == pytest.approx(expected, rel=1e-7)
-
-
-def test_a_bound_of_what_cannot_be_is_refused():
-    with pytest.raises(InputError, match="3 errors in 2 items"):
-        upper_bound(3, 2, 0.1)
-
-
-@pytest.mark.parametrize(("errors", "risk", "items"), [(0, 0.1, 22), (0, 0.05, 45), (2, 0.2, 25)])
-def test_the_fewest_items_that_could_show_a_risk(errors, risk, items):
-    assert fewest_items(errors, risk, 0.1) == items
-    assert upper_bound(errors, items, 0.1) <= risk < upper_bound(errors, items - 1, 0.1)
 
 
 CERTAINTY = (1.0, 1.0, 0.9, 0.7, 0.5, NAN)
@@ -91,57 +75,6 @@ def test_a_debate_without_a_verdict_is_left_out_and_one_decided_at_once_is_not()
     assert math.isnan(point.difference.value)
 
 
-def test_an_item_without_any_verdict_is_in_no_share():
-    debate = (*DEBATE[:5], NAN)
-    (point,) = coverage_risk_curve(CERTAINTY, FIRST, debate, CALLS, thresholds=(0.8,))
-    assert (point.decided, point.share.value) == (3, 3 / 5)
-
-
-def test_the_curves_own_thresholds_lie_evenly_in_coverage():
-    generator = np.random.default_rng(1)
-    certainty = 1 - generator.exponential(0.1, 100)
-    right = generator.random(100) < certainty
-    points = coverage_risk_curve(
-        certainty, right, right, spending(np.full(100, 3), np.full(100, 6))
-    )
-    shares = [p.share.value for p in points]
-    assert shares == sorted(shares)
-    assert np.diff(shares).max() < 0.06
-    assert (shares[0], shares[-1]) == (1 / 100, 1)
-    assert points[-1].calls.value == 0.5
-    assert all(p.difference.value == 0 for p in points)
-    nothing = (NAN,) * 3
-    assert coverage_risk_curve(nothing, nothing, (1, 0, 1), spending((3, 3, 3), (6, 6, 6))) == ()
-
-
-def test_intervals_are_wider_where_items_come_in_groups():
-    generator = np.random.default_rng(2)
-    right = np.repeat(generator.random(50) < 0.7, 8)
-    certainty, calls = np.ones(400), spending(np.full(400, 3), np.full(400, 6))
-    widths = [
-        np.subtract(f.interval.high, f.interval.low)
-        for groups in (None, np.repeat(np.arange(1, 51), 8).tolist())
-        for p in coverage_risk_curve(certainty, right, right, calls, groups, thresholds=(1.0,))
-        for f in (p.error,)
-    ]
-    assert widths[1] > 2 * widths[0]
-    (never,) = coverage_risk_curve(
-        certainty,
-        np.ones(400),
-        right,
-        calls,
-        np.repeat(np.arange(1, 51), 8).tolist(),
-        thresholds=(1.0,),
-    )
-    assert never.error.value == 0
-    assert never.error.interval.high == pytest.approx(1.96**2 / (50 + 1.96**2), abs=1e-4)
-
-
-def test_arrays_of_different_lengths_are_refused():
-    with pytest.raises(InputError, match="one entry for each item"):
-        coverage_risk_curve((1, 1), (1, 1), (1, 1), spending((3, 3), (6,)))
-
-
 def test_the_threshold_is_the_lowest_before_the_first_that_fails():
     """60 certain items, all right; 60 less so, a third wrong; 60 doubtful ones, all right."""
     certainty = np.repeat([0.95, 0.75, 0.55], 60)
@@ -176,14 +109,6 @@ def test_too_few_items_are_said_to_be(items, agreement, reason):
     assert found.reason.startswith(reason)
 
 
-def test_a_threshold_needs_enough_items_above_it():
-    found = select_threshold(np.full(100, 0.5), np.ones(100), thresholds=(0.9, 0.8))
-    assert found.threshold is None
-    assert found.reason == "too few items: at no threshold are 52 decided at once"
-    few = select_threshold(np.full(30, 0.5), np.ones(30), thresholds=(0.9, 0.4))
-    assert few.threshold == 0.4
-
-
 def test_a_first_round_that_errs_too_often_is_said_to():
     right = np.tile([1, 1, 1, 0], 25)
     found = select_threshold(np.ones(100), right, agreement=0.9)
@@ -205,12 +130,6 @@ def test_one_item_of_each_group_is_used_and_none_without_a_verdict():
     one, same = (select_threshold(certainty, right, groups, seed=3) for _ in range(2))
     assert one == same
     assert select_threshold(certainty, right, [None] * 90).items == 85
-
-
-@pytest.mark.parametrize("wrong", [{"agreement": 1.0}, {"confidence": 0.0}])
-def test_what_can_never_be_promised_is_refused(wrong):
-    with pytest.raises(InputError, match="between 0 and 1"):
-        select_threshold((1.0,), (1.0,), **wrong)
 
 
 TRIALS = 400
@@ -257,25 +176,6 @@ def test_the_agreement_promised_is_kept_as_often_as_promised(shape, items, group
     assert broken <= TRIALS * 0.1 + 3 * math.sqrt(TRIALS * 0.1 * 0.9)
     if shape is not barely_too_low and items == 250:
         assert found > 0.75 * TRIALS
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=80), st.data())
-def test_no_threshold_is_below_one_that_failed(rows, data):
-    certainty, right = zip(*rows, strict=True)
-    agreement = data.draw(st.sampled_from([0.5, 0.7, 0.8]))
-    found = select_threshold(certainty, right, agreement=agreement)
-    assert isinstance(found, ThresholdSelection)
-    assume(found.steps)
-    bounds = [step.bound for step in found.steps]
-    assert all(bound <= 1 - agreement for bound in bounds[:-1])
-    thresholds = [step.threshold for step in found.steps]
-    assert thresholds == sorted(thresholds, reverse=True)
-    if found.threshold is not None:
-        at_once = [r for c, r in rows if c >= found.threshold]
-        assert sum(at_once) / len(at_once) > agreement
-        assert (found.reason, found.threshold in thresholds) == ("", True)
-    else:
-        assert bounds[0] > 1 - agreement
 
 
 # Any two judges
@@ -325,20 +225,6 @@ def test_the_curve_goes_from_the_second_alone_to_the_first_alone(judged):
         assert point.accuracy.value == pytest.approx(np.where(at_once, first, second).mean())
 
 
-def test_what_is_not_known_to_be_spent_is_left_out():
-    spent = {"cost": SpentOnItems((1.0, NAN, 1.0), (5.0, 5.0, NAN), (4.0, 4.0, 4.0))}
-    (point,) = coverage_risk_curve((1, 1, 0), (1, 1, 1), (1, 1, 1), spent, thresholds=(0.5,))
-    assert point.cost.value == 0.25
-    assert math.isnan(point.tokens.value)
-
-
-def test_the_fine_thresholds_rise_and_lie_within_what_a_cascade_takes():
-    assert list(FINE_THRESHOLDS) == sorted(set(FINE_THRESHOLDS))
-    assert (FINE_THRESHOLDS[0], FINE_THRESHOLDS[-1]) == (0.01, 0.99999)
-    assert {0.991, 0.9991, 0.99991} <= set(FINE_THRESHOLDS)
-    assert all(float(f"{one:.6g}") == one for one in FINE_THRESHOLDS)
-
-
 @dataclass(frozen=True)
 class Scored:
     """What a judge of two candidates says, by its log-odds."""
@@ -346,43 +232,3 @@ class Scored:
     result: tuple[EvaluationResult, ...]
     usage: Usage = Usage()
     coverage: float = 1.0
-
-
-def judge_pairs(generator, number, *, sharp, bias):
-    """The certainty of a pointwise judge on pairs and whether it is right. It answers with log-odds
-    far from 0 (`sharp`) and likes the first text (`bias`), and so do the people who labelled."""
-    worth = generator.normal(0, 1, number)
-    odds = sharp * (worth + generator.normal(0, 0.5, number) + bias)
-    labels = worth + 0.3 * bias + generator.normal(0, 0.4, number) > 0
-    made = [
-        Scored(tuple(EvaluationResult(0.5, True, "", {"log_odds": s * o / 2}) for s in (1, -1)))
-        for o in odds.tolist()
-    ]
-    return np.array([certainty_of(one) for one in made]), ((odds > 0) == labels).astype(float)
-
-
-@pytest.mark.parametrize(
-    ("sharp", "bias", "found"),
-    [
-        (8, 0.4, True),
-        pytest.param(8, 0.0, True, marks=pytest.mark.slow),
-        pytest.param(20, 0.8, False, marks=pytest.mark.slow),
-    ],
-)
-@pytest.mark.slow
-def test_the_promise_is_kept_for_any_judge_and_any_annotator(sharp, bias, found):
-    """At 95 % in at least 94 of 100 simulations, also where certainty lies near 1, and where judge
-    and people have a bias and err by chance."""
-    generator = np.random.default_rng([sharp, round(10 * bias)])
-    many_sure, many_right = judge_pairs(generator, 20_000, sharp=sharp, bias=bias)
-    kept = selected = 0
-    for _ in range(200):
-        sure, right = judge_pairs(generator, 150, sharp=sharp, bias=bias)
-        made = select_threshold(
-            sure, right, agreement=0.85, confidence=0.95, thresholds=FINE_THRESHOLDS
-        )
-        selected += made.threshold is not None
-        above = many_sure >= (2 if made.threshold is None else made.threshold)
-        kept += not above.any() or many_right[above].mean() >= 0.85
-    assert kept >= 0.94 * 200
-    assert (selected > 100) == found

@@ -21,11 +21,9 @@ from textevolve.bench.fitting import (
     LabelledSignals,
     choose_ridge,
     cross_validate,
-    draw_folds,
     gather_signals,
     grade_levels,
     kind_of_labels,
-    pair_rows,
     pose_problem,
 )
 from textevolve.bench.items import Item
@@ -72,27 +70,6 @@ def test_credits_at_once_are_those_of_each_item(seed):
         start = end
 
 
-def test_top_scores_are_those_that_the_judge_gives():
-    data = simulate(items=10, sizes=(2, 3))
-    utilities = data.values[:, 0]
-    start = 0
-    for item, score in zip(data.items, data.top_scores(utilities), strict=True):
-        own = utilities[start : start + len(item.candidates)]
-        others = np.delete(own, own.argmax()).mean()
-        assert score == pytest.approx(1 / (1 + math.exp(others - own.max())))
-        start += len(own)
-
-
-@given(seeds, st.integers(2, 12))
-def test_folds_part_no_group_and_are_even(seed, folds):
-    groups = np.random.default_rng(seed).integers(0, 25, 80)
-    found = draw_folds(groups, folds, seed)
-    for group in np.unique(groups):
-        assert len(set(found[groups == group])) == 1
-    sizes = [len(np.unique(groups[found == fold])) for fold in np.unique(found)]
-    assert max(sizes) - min(sizes) <= 1
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("graded", [False, True])
 def test_what_is_said_of_an_item_was_learnt_without_its_question(graded):
@@ -137,24 +114,8 @@ def test_strength_is_chosen_by_what_it_does():
     assert choose_ridge(clear, every, 0) <= 1
 
 
-def test_a_signal_that_never_differs_weighs_nothing():
-    data = simulate()
-    flat = changed(data, values=data.values * np.array([1.0, 1.0, 0.0]) + 7)
-    for labels in ("pairs", "ratings"):
-        found = pose_problem(flat, labels).fit(np.ones(60, dtype=bool), range(3), 1.0)
-        assert found.weights[2] == 0
-        assert np.isfinite(found.utilities(flat.values)).all()
-
-
 def problem_of(graded):
     return "ratings" if graded else "pairs"
-
-
-def test_pairs_of_many_candidates_count_as_one_item():
-    rows = pair_rows(simulate(items=9, sizes=(2, 3, 4)))
-    counted = np.bincount(rows.owner, weights=rows.counts)
-    np.testing.assert_allclose(counted, 1)
-    assert set(rows.shares) <= {0.0, 0.5, 1.0}
 
 
 @pytest.mark.parametrize(
@@ -263,17 +224,6 @@ def test_a_fit_that_knows_nothing_says_so():
 def test_too_few_items_are_refused():
     with pytest.raises(InputError, match="too few labelled items to fit: 12 on 6 questions"):
         fit_signals(simulate(items=12), "pairs")
-
-
-@pytest.mark.slow
-def test_a_grade_that_a_fold_has_not_counts_as_the_nearest():
-    data = simulate(4, items=30, graded=True)
-    human = list(data.items[0].human)
-    human[0] = 40.0  # seen once
-    items = (replace(data.items[0], human=tuple(human)), *data.items[1:])
-    fit = fit_signals(changed(data, items=items), "ratings", good=2.0)
-    assert math.isfinite(fit.loss)
-    assert fit.grades.values[-1] == 40
 
 
 @pytest.mark.slow

@@ -105,42 +105,17 @@ def test_rewardbench_hides_the_chosen_text(tmp_path):
     ("label", "human"),
     [
         ({"winner": 2}, (0, 1, 0)),
-        ({"winner": "3"}, (0, 0, 1)),
         ({"winner": "B"}, (0, 1, 0)),
-        ({"winner": 1.0}, (1, 0, 0)),
         ({"winner": "Tie"}, (0.5, 0.5, 0.5)),
         ({"winner": None, "label": "c"}, (0, 0, 1)),
         ({"winner": None, "scores": [0.5, 7, -1]}, (0.5, 7, -1)),
         ({"winner": None, "ranking": [2, 1, 3]}, (-2, -1, -3)),
-        ({"winner": None, "ranking": [1.5, 1.5, 3]}, (-1.5, -1.5, -3)),
     ],
 )
-@pytest.mark.parametrize("name", ["set.jsonl", "set.json", "set.csv", "set.parquet"])
+@pytest.mark.parametrize("name", ["set.jsonl", "set.csv"])
 def test_plain_labels(tmp_path, name, label, human):
     (item,) = load_items(write(tmp_path, PLAIN | label, name=name))
     assert item == Item("1", "Why tides?", tuple(PLAIN["candidates"]), human, item.group)
-
-
-@pytest.mark.parametrize("name", ["set.jsonl", "set.csv", "set.parquet"])
-@pytest.mark.parametrize(
-    "candidates",
-    [{"candidate_1": "17", "candidate_2": "[4]"}, {"a": "17", "b": "[4]"}],
-    ids=["numbered", "letters"],
-)
-def test_plain_candidates_in_columns(tmp_path, name, candidates):
-    extra = {"id": 7, "subset": "easy", "group": "q1", "reference": "42", "parameters": "x"}
-    (item,) = load_items(
-        write(tmp_path, {"input": "5", **candidates, "winner": "b", **extra}, name=name)
-    )
-    assert item == Item("7", "5", ("17", "[4]"), (0, 1), "q1", "easy", "42")
-
-
-def test_numbered_candidates_may_differ_in_number(tmp_path):
-    rows = [
-        {"input": "x", "candidate_1": "a", "candidate_2": "b", "candidate_3": "c", "winner": 3},
-        {"input": "y", "candidate_1": "a", "candidate_2": "b", "candidate_3": None, "winner": 2},
-    ]
-    assert [len(i.candidates) for i in load_items(write(tmp_path, *rows, name="set.csv"))] == [3, 2]
 
 
 def test_group_is_the_question(tmp_path):
@@ -198,36 +173,12 @@ def test_bad_rows_of_known_sets(tmp_path, row, said):
     assert said in found
 
 
-def test_files_that_are_none(tmp_path):
-    broken = tmp_path / "broken.jsonl"
-    broken.write_text(json.dumps(LLMBAR) + '\n{"input": \n')
-    assert refusal(broken).startswith("broken.jsonl:2: not valid JSON: ")
-    broken.write_text("[1]\n")
-    assert refusal(broken) == (
-        "broken.jsonl:1: must be an object with the fields of a labelled item"
-    )
-    broken.write_text("")
-    assert refusal(broken) == "broken.jsonl: no labelled items: the input is empty"
-    assert refusal(tmp_path / "none.jsonl").startswith("none.jsonl: cannot be read (No such file")
-    assert "labelled items are read from .jsonl, " in refusal(tmp_path / "set.txt")
-
-
 def test_unknown_shape_names_what_is_found_and_what_there_is(tmp_path):
     said = refusal(write(tmp_path, {"zeta": 1, "instruction": "x", "empty": None}))
     assert said.startswith("set.jsonl:1: of no known format, with the fields instruction, zeta; ")
     assert all(f"{name}: {', '.join(form.fields)}" in said for name, form in FORMATS.items())
     assert "with the fields (none)" in refusal(write(tmp_path, {}))
     assert "of no known format" in refusal(write(tmp_path, {"input": "x", "winner": 1}))
-
-
-def test_format_can_be_said(tmp_path):
-    both = write(tmp_path, PLAIN | LLMBAR | {"winner": None, "label": 2})
-    assert len(load_items(both)[0].candidates) == 2
-    assert len(load_items(both, "plain")[0].candidates) == 3
-    assert refusal(both, "rewardbench") == "set.jsonl:1: 'chosen' is missing"
-    assert refusal(both, "yaml") == (
-        "format 'yaml': there are auto, llmbar, judgebench, rewardbench, jevbench, plain"
-    )
 
 
 def test_ids_must_differ(tmp_path):
@@ -250,14 +201,6 @@ def test_halves_share_no_question(drawn, seed):
     again = split_items(items[::-2], seed)
     assert set(again[0]) <= set(tune)
     assert set(again[1]) <= set(report)
-
-
-def test_halves_are_halves_and_depend_on_the_seed():
-    items = [Item(str(n), f"question {n}", ("a", "b"), (1, 0)) for n in range(400)]
-    tune, report = split_items(items)
-    assert 160 < len(tune) < 240
-    assert tune != split_items(items, 1)[0]
-    assert len(tune) + len(report) == 400
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "labelled-data.md"

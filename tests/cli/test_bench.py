@@ -134,47 +134,6 @@ def test_cheaper_judges_are_asked_again_up_to_equal_tokens(home, cli, knows, mod
     assert "not asked for yet, since verdicts are missing" in short.out
 
 
-def spent(found, what="calls"):
-    """Of each judge, over all items."""
-    return {j["name"]: j["per_item"][what] * ITEMS for j in found["summary"]["judges"]}
-
-
-def test_every_distinct_request_of_a_judge_is_counted_once(cli, knows, model, items):
-    """Of a pair, pairwise asks the same two requests whichever text stands first."""
-    found = figures(cli(*command(items, model, "pairwise"), "--json"))
-    assert spent(found) == {"pairwise": pytest.approx(knows.stats()["calls"])}
-    assert knows.stats()["calls"] == 2 * ITEMS
-
-
-def test_halves_share_nothing_and_limits_hold(cli, knows, model, items, home):
-    asked = (*command(items, model, "pairwise"), "--json")
-    seen = []
-    for half in ("tune", "report"):
-        assert figures(cli(*asked, "--half", half, "-o", "v.jsonl"))["half"] == half
-        lines = (home / "v.jsonl").read_text().splitlines()
-        seen.append({json.loads(line)["item"] for line in lines})
-    assert not seen[0] & seen[1]
-    assert seen[0] | seen[1] == {f"i{n}" for n in range(ITEMS)}
-    assert figures(cli(*asked, "--limit", 2))["summary"]["items"] == 2
-    given = figures(cli(*asked, "--orders", "given"))
-    assert given["summary"]["judges"][0]["position"] is None
-
-
-def test_what_cannot_be_asked_is_missing_and_said(cli, server, model, items):
-    server.script = lambda body, number: (
-        "Perhaps." if "good 3" in str(body) else "" if "good 4" in str(body) else None
-    )
-    ended = cli(*command(items, model, "probe"))
-    assert ended.code == 3
-    assert "i3 lacks a score: probe: " in ended.err
-    assert "i4 lacks a score: probe: " in ended.err
-    assert "Missing, probe" in ended.out
-    assert ended.out.count("2 verdicts: ") == 2
-    found = json.loads(cli(*command(items, model, "probe"), "--json").out)
-    (judge,) = found["summary"]["judges"]
-    assert (judge["covered"], sum(judge["failures"].values())) == (ITEMS - 2, 4)
-
-
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
@@ -330,60 +289,7 @@ def test_two_judges_are_weighed_and_the_cascade_that_is_named_keeps_to_it(
     assert (home / "c.jsonl").read_text() == (home / "d.jsonl").read_text()
 
 
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        (("--first", "probe"), "name two judges, with --first and --then"),
-        (("--first", "probe", "--then", "probe"), "a judge is named twice"),
-        (("--first", "prob", "--then", "jury"), "did you mean 'probe'"),
-        (("--first", "probe", "--then", "jury", "--profile", "x"), "write them into the judge"),
-        (("--first", "probe", "--then", "jury", "--orders", "none"), "orders"),
-    ],
-)
-def test_two_judges_that_cannot_be_are_refused(cli, server, model, items, more, reason):
-    ended = cli("bench", "escalation", items, "-m", model, *more)
-    assert (ended.code, server.calls) == (2, 0)
-    assert reason in words(ended.err)
-
-
 # A run of each kind, from the store
-
-
-ASKED = {
-    "agreement": ("agreement", "items.jsonl", "--judge", "pairwise", "--judge", "probe"),
-    "ablation": ("ablate", "items.jsonl", "--limit", 3),
-    "escalation": ("escalation", "items.jsonl", "--limit", 3),
-}
-
-
-@pytest.fixture(
-    params=[pytest.param(kind, marks=[pytest.mark.slow] * (kind != "agreement")) for kind in ASKED]
-)
-def asked(request, items, model):
-    return request.param, ("bench", *ASKED[request.param], "-m", model)
-
-
-def test_a_run_is_listed_shown_written_and_removed(cli, home, knows, asked):
-    kind, command = asked
-    first = cli(*command, "--name", "mine")
-    assert first.code == 0
-    (listed,) = cli("runs", "list", "--json").rows
-    assert (listed["name"], listed["status"]) == ("mine", "finished")
-    calls = knows.calls
-    whole = cli("runs", "show", "mine", "--json").rows[0]
-    assert whole["kind"] == kind
-    assert first.out.splitlines()[1].strip() in words(cli("runs", "show", "mine").out)
-    assert cli("runs", "show", "mine", "--failed", "--json").rows == []
-    assert len(cli("runs", "show", "mine", "--below", "0.4", "--json").rows) < len(
-        cli("runs", "show", "mine", "--sort", "-score", "--json").rows
-    )
-    for ending in ("json", "jsonl", "csv", "parquet", "md", "html"):
-        assert cli("runs", "export", "mine", f"x.{ending}").code == 0
-        assert (home / f"x.{ending}").stat().st_size
-    assert json.loads((home / "x.json").read_text()) == whole
-    assert cli("runs", "delete", "mine", "--yes").code == 0
-    assert cli("runs", "list", "--json").rows == []
-    assert knows.calls == calls
 
 
 def test_python_runs_the_same_study(home, cli, knows, model, items):

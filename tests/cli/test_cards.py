@@ -49,12 +49,6 @@ def obedient(body, _number=0):
     return Answer(yes=worth[0] / sum(worth)) if shown else None
 
 
-def kept(path, run="last"):
-    with open_store(path) as store:
-        record = store.get_run(run)
-        return record, store.run_totals(record.id)
-
-
 def words(text):
     return " ".join(text.split())
 
@@ -87,24 +81,6 @@ def test_a_run_of_a_card_is_shown_sorted_exported_and_removed(home, cli, mine, s
     assert len((home / "x.jsonl").read_text().splitlines()) == 26
     assert cli("runs", "delete", "last", "--yes").code == 0
     assert server.calls == calls
-
-
-def test_a_card_described_in_a_file_is_the_same_run(home, cli, mine, server, model):
-    (home / "c.yaml").write_text(
-        f"kind: robustness\njudge: pairwise\ncases: mine.yaml\nmodel: '{model}'\n"
-    )
-    first = cli("run", "c.yaml", "--json")
-    calls = server.calls
-    again = cli("bench", "card", "-j", "pairwise", "-m", model, "--cases", mine, "--json")
-    assert json.loads(again.out) == json.loads(first.out)
-    assert server.calls == calls
-
-
-def test_a_judge_that_cannot_tell_good_from_bad_is_not_praised(cli, mine, server, model):
-    server.script = lambda _body, _number: Answer(yes=0.5)
-    ended = cli("bench", "card", "--judge", "pairwise", "-m", model, "--cases", mine)
-    assert "Read nothing else here as a strength" in words(ended.out)
-    assert "0 of 4 pairs, which is not clearly more than half" in " ".join(ended.out.split())
 
 
 # Rates

@@ -102,39 +102,6 @@ def test_a_judge_is_fitted_written_and_used(home, cli, knows, model, labels):
     assert json.loads(ended.out)["expected"]["calls"]["median"] == 3
 
 
-@pytest.mark.slow
-def test_ratings_give_grades(home, cli, knows, model):
-    labels = write_lines(home / "graded.jsonl", rows(graded=True))
-    path = home / "my.judge"
-    ended = cli(
-        "judges", "fit", labels, "--signals", "probe", "-m", model, "--good", "4", "-o", path
-    )
-    assert ended.code == 0, ended.err
-    assert "labelled by ratings" in ended.out
-    kept = yaml.safe_load(path.read_text())
-    assert kept["grades"]["values"] == [1, 2, 3, 4, 5]
-    assert kept["grades"]["good"] == 4
-    ended = cli("evaluate", "Question?", "good words", "poor words", "--judge", path, "--json")
-    first, second = json.loads(ended.out)["candidates"]
-    assert first["score"] > second["score"]
-    assert "expected grade" in first["feedback"]
-
-
-@pytest.mark.slow
-def test_what_lacks_a_signal_is_left_out_and_told(home, cli, knows, model, labels):
-    def failing(body, number):
-        shown = body["messages"][-1]["content"]
-        return Answer(text="maybe", yes=None) if "Question 3?" in shown else knowing(body)
-
-    knows.script = failing
-    ended = cli("judges", "fit", labels, "--signals", "probe,length", "-m", model, "--json")
-    assert ended.code == 3
-    fit = json.loads(ended.out)["fit"]
-    assert fit["items"] == ITEMS - 1
-    assert fit["left_out"] == 1
-    assert fit["missing"] == {"probe": 1, "look:length": 0}
-
-
 def test_nothing_is_fitted_to_nothing(home, cli, knows, model):
     """Where no signal answers there is no judge, and no file."""
     labels = write_lines(home / "labels.jsonl", rows())

@@ -14,13 +14,9 @@ from hypothesis import strategies as st
 from textevolve.bench.agreement import best_probabilities
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.evaluators import Judges, open_evaluator
+from textevolve.evaluators import open_evaluator
 from textevolve.judge_specs import (
-    check_absolute,
-    describe_judge,
-    judge_models,
     parse_evaluator,
-    with_model,
 )
 from textevolve.judges.criteria import ask_criteria, read_criteria, read_levels
 from textevolve.judges.decide import DECIDED, ask_options
@@ -31,7 +27,6 @@ from textevolve.llm.decision_wires import Deciding
 from textevolve.llm.decisions import dump_answers, load_questions
 from textevolve.llm.model import Response
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.studies.compare_spec import CompareSpec, together_of
 
 CASE = Case("Name a prime below ten.", ("Seven.", "Nine.", "Eight."), "prime")
 PAIR = replace(CASE, candidates=CASE.candidates[:2])
@@ -182,12 +177,6 @@ async def test_a_criterion_without_an_answer_leaves_its_candidate_without_a_scor
     assert made.coverage == pytest.approx(2 / 3)
 
 
-async def test_an_empty_answer_of_a_chat_model_is_missing_and_not_a_half():
-    made, _ = await ask("decide", PAIR, lambda *_: Answer(text=""))
-    assert [one.kind for one in made.result] == ["failed", "failed"]
-    assert DECIDED[0] in made.result[0].reason
-
-
 @pytest.mark.parametrize("judge", [ask, decided])
 async def test_what_is_shown_are_reference_and_examples_and_rules_stand_in_the_question(judge):
     case = replace(PAIR, reference="Eleven, said by people.")
@@ -220,14 +209,6 @@ async def test_a_candidate_cannot_leave_its_quotation(judge, name):
         assert "[[/0123456789ab" not in text
 
 
-@pytest.mark.parametrize("judge", [ask, decided])
-async def test_the_same_text_twice_has_the_same_score(judge):
-    made, _ = await judge("decide", replace(CASE, candidates=("Nine.", "Nine.")), None)
-    assert made.result[0] == made.result[1]
-    made, _ = await judge("decide+pairwise", replace(CASE, candidates=("Nine.", "Nine.")), None)
-    assert [one.score for one in made.result] == pytest.approx([0.5, 0.5])
-
-
 async def test_what_a_model_could_not_see_is_told():
     long = Case("Name a prime.", ("Seven. " * 400, "Seven."))
     async with (
@@ -258,45 +239,6 @@ async def test_a_pair_is_decided_in_both_places(judge, calls):
     assert all("fence" not in text_of(body) and "[[" not in text_of(body) for body in asked)
 
 
-async def test_a_liking_for_a_place_cancels_and_shows_in_the_details():
-    def script(_body, _number):
-        shares = {"first": 0.95, "second": 0.05}
-        return said({"better": {"type": "choice", "choice": "first", "probabilities": shares}})
-
-    made, _ = await decided("decide+pairwise", PAIR, script)
-    assert [one.score for one in made.result] == pytest.approx([0.5, 0.5])
-    (comparison,) = made.details["comparisons"]
-    assert comparison["log_odds"] == pytest.approx([odds_of(0.95), -odds_of(0.95)])
-
-
-async def test_many_candidates_are_ranked_and_a_sort_asks_for_fewer_pairs():
-    case = replace(CASE, candidates=tuple(f"{n}." for n in range(6)))
-
-    def script(body, _number):
-        first, second = (float(text) + 1 for text in shown(body["state"]))
-        shares = {"first": first / (first + second), "second": second / (first + second)}
-        return said({"better": {"type": "choice", "choice": "first", "probabilities": shares}})
-
-    made, asked = await decided("decide+pairwise", case, script)
-    scores = [one.score for one in made.result]
-    assert scores == sorted(scores)
-    assert len(asked) == 30
-
-
-async def test_a_pair_without_an_answer_is_missing_and_the_rest_is_scored():
-    def script(body, number):
-        if set(shown(body["state"])) == {"Nine.", "Eight."}:
-            return said({"better": {"type": "refusal"}})
-        return deciding(body, number)
-
-    made, _ = await decided("decide+pairwise", CASE, script)
-    assert made.coverage == 1
-    assert made.result[0].score == max(one.score for one in made.result)
-    made, _ = await decided("decide+pairwise", PAIR, lambda *_: said({}))
-    assert [one.kind for one in made.result] == ["failed", "failed"]
-    assert "Which response does better" in made.result[0].reason
-
-
 # The other judges, where the model decides by itself
 
 
@@ -310,27 +252,6 @@ async def test_a_probe_takes_one_request_a_candidate(name):
     metadata = made.result[0].metadata
     assert (metadata["emulated"], metadata["cut"]) == (False, 0)
     assert list(metadata["answers"]) == list(QUESTIONS[: len(metadata["answers"])])
-
-
-async def test_where_a_model_only_chats_a_probe_asks_as_ever():
-    async with ScriptedServer(chatting) as server, OpenAIClient(server.url, "scripted") as client:
-        made = [
-            await open_evaluator(parse_evaluator("probe"), "m", model)(CASE)
-            for model in (lambda _: client, lambda _: Deciding(client, None))
-        ]
-        half = len(server.requests) // 2
-        assert list(server.requests)[:half] == list(server.requests)[half:]
-    assert made[0].result == made[1].result
-    assert "emulated" not in made[0].result[0].metadata
-
-
-async def test_a_checklist_leaves_out_the_levels_of_a_rubric():
-    _, asked = await decided("checklist", rubric=RUBRIC)
-    for body in asked:
-        assert [one["instructions"] for one in asked_of(body)] == [
-            "Is this true of the response: The response is a number.",
-            "Is this true of the response: How sure does it sound?",
-        ]
 
 
 CLAIMS = Case(
@@ -396,17 +317,6 @@ async def test_one_model_writes_and_another_one_judges(name, case):
     assert made.coverage == 1
 
 
-async def test_a_decider_may_be_a_chat_model():
-    def script(body, number):
-        if body.get("max_tokens") == 1:
-            return Answer(yes=0.75)
-        return listing(body, number)
-
-    made, written, judged = await hybrid("faithfulness+decider=d", CLAIMS, False, script)
-    assert (len(written), len(judged)) == (1, 2)
-    assert made.result[0].score == pytest.approx(0.75)
-
-
 # Arithmetic
 
 
@@ -450,42 +360,7 @@ def test_the_score_is_a_mean_of_the_criteria_in_any_order(shares, random):
     assert score_of([min(1, share + 0.1) for share in shares]).score >= found.score
 
 
-@given(st.lists(SHARE, min_size=3, max_size=5, unique=True), st.randoms())
-def test_a_ranking_does_not_depend_on_the_places_of_candidates(worth, random):
-    texts = {f"Text {n}.": share for n, share in enumerate(worth)}
-
-    def rows(state, _):
-        first, second = (texts[one] + 0.01 for one in shown(state))
-        return (first / (first + second), second / (first + second))
-
-    def scores_of(order):
-        found = judged("decide+pairwise", Case("x", tuple(order)), rows)
-        return {text: one.score for text, one in zip(order, found, strict=True)}
-
-    mixed = list(texts)
-    random.shuffle(mixed)
-    found = scores_of(texts)
-    assert scores_of(mixed) == pytest.approx(found, abs=1e-6)
-    assert sum(found.values()) == pytest.approx(len(texts) / 2)
-
-
 # Names
-
-
-def test_both_models_of_a_hybrid_are_known():
-    name = "faithfulness+decider=local/laya"
-    assert judge_models(name, "m") == ("m", "local/laya")
-    assert judge_models(f"{name}@w", "m") == ("w", "local/laya")
-    assert judge_models("checklist+decider=m", "m") == ("m",)
-    assert with_model(name, "m") == f"{name}@m"
-
-
-def test_decisions_on_pairs_say_nothing_of_two_cases():
-    check_absolute("decide+rules+few-shot")
-    with pytest.raises(InputError, match="compares candidates"):
-        check_absolute("decide+pairwise")
-    spec = CompareSpec(outputs=("a", "b"), judge=("decide+pairwise", "decide"), side_by_side=True)
-    assert together_of(spec) == ("decide+pairwise",)
 
 
 @pytest.mark.parametrize(
@@ -504,15 +379,6 @@ def test_decisions_on_pairs_say_nothing_of_two_cases():
 def test_options_that_make_no_sense_are_refused(text, reason):
     with pytest.raises(InputError, match=reason):
         parse_evaluator(text)
-
-
-def test_a_rubric_in_the_name_makes_a_run_what_it_is(tmp_path):
-    file = tmp_path / "mine.md"
-    file.write_text(RUBRIC)
-    assert "[doubtful | neutral" in describe_judge(f"decide+rubric={file}")["rubric"]
-    file.write_text("How sure is it? [sure | ]")
-    with pytest.raises(InputError, match="levels are texts"):
-        Judges("m", lambda _: None).open(f"decide+rubric={file}")
 
 
 # Criteria
@@ -542,26 +408,6 @@ def test_a_line_with_levels_is_read_as_it_was_written(text, levels):
 
 
 # From the command line
-
-
-def test_a_run_is_gone_through_again_without_a_call(cli, home, server, model):
-    rows = [{"input": "Name a prime.", "candidates": ["Seven.", "Nine."], "reference": "Two."}]
-    (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (home / "mine.md").write_text(RUBRIC)
-    for judge in (
-        "decide+rubric=mine.md",
-        "decide+pairwise+reference",
-        f"checklist+decider={model}",
-    ):
-        command = ("evaluate", "rows.jsonl", "--judge", judge, "--model", model, "--json")
-        first, calls = cli(*command), server.calls
-        assert first.code == 0, first.err
-        again = cli(*command)
-        assert server.calls == calls
-        assert again.out == first.out
-    refused = cli("evaluate", "a", "b", "--judge", "decide", "--rubric", "Clear? [a | a]")
-    assert refused.code == 2
-    assert "levels are texts" in refused.err
 
 
 # All candidates at once
@@ -611,35 +457,3 @@ async def test_all_candidates_are_the_options_of_one_choice():
 def test_options_are_named_as_their_set_names_them(candidates, options):
     found = ask_options(candidates).options
     assert tuple((one.value, one.description) for one in found) == options
-
-
-async def test_the_other_order_of_the_options_asks_a_chat_model_nothing_new():
-    _, given = await ask("decide+choice", script=lambda *_: None)
-    turned = replace(CASE, candidates=CASE.candidates[::-1])
-    _, again = await ask("decide+choice", turned, script=lambda *_: None)
-    contents = [{text_of(body) for body in bodies} for bodies in (given, again)]
-    assert contents[0] == contents[1]
-
-
-async def test_a_chat_model_is_shown_the_options_in_both_orders():
-    made, asked = await ask("decide+choice", script=lambda *_: None)
-    assert len(asked) == made.usage.calls == 2
-    assert sum(one.score for one in made.result) == pytest.approx(1)
-    assert made.result[0].metadata["emulated"] is True
-
-
-async def test_what_no_choice_can_be_made_of():
-    with pytest.raises(InputError, match="at least two candidates"):
-        await ask("decide+choice", replace(CASE, candidates=("Seven.",)))
-    many = replace(CASE, candidates=tuple(f"{n}." for n in range(30)))
-    with pytest.raises(InputError, match="among 20 options at most, not 30"):
-        await ask("decide+choice", many)
-    for other in ("pairwise", "examples", "reference"):
-        with pytest.raises(InputError, match="choice only goes with rules and rubric"):
-            parse_evaluator(f"decide+choice+{other}")
-    with pytest.raises(InputError, match="comparisons"):
-        parse_evaluator("decide+choice+comparisons=sorted")
-    with pytest.raises(InputError, match="compares candidates of one case"):
-        check_absolute("decide+choice")
-    refused = await decided("decide+choice", script=lambda *_: said({}))
-    assert all(isinstance(one, Failure) for one in refused[0].result)

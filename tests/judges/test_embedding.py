@@ -1,19 +1,18 @@
 """The judge by embeddings, on the scripted server."""
 
-import json
 import math
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from textevolve.errors import AnswerError, InputError
+from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
 from textevolve.evaluators import Judges
 from textevolve.judge_specs import parse_evaluator
 from textevolve.judges.embedding import cosine
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.model import Message, Request, request_key
+from textevolve.llm.model import Request
 from textevolve.llm.testing import ScriptedServer
 
 CASE = Case("Name a prime.", ("Seven.", "Nine."), "1", reference="Seven.")
@@ -78,31 +77,3 @@ def test_a_cosine_knows_direction_alone(one, other, length):
     assert cosine(other, one) == found
     assert cosine([length * part for part in one], other) == pytest.approx(found, abs=1e-9)
     assert cosine(one, one) == pytest.approx(1)
-
-
-@pytest.mark.parametrize("vectors", [([1.0], [1.0, 2.0]), ([0.0], [1.0])])
-def test_vectors_that_cannot_be_compared(vectors):
-    with pytest.raises(AnswerError):
-        cosine(*vectors)
-
-
-def test_an_embedding_is_another_request_and_others_keep_their_keys():
-    plain = Request(messages=(Message("user", ("x",)),))
-    embeds = Request(messages=plain.messages, embeds=True)
-    assert request_key("m", plain) != request_key("m", embeds)
-
-
-def test_embeddings_are_kept_in_the_journal(cli, server, model, home):
-    rows = [{"input": "Name a prime.", "candidates": ["Seven.", "Nine."], "reference": "Seven."}]
-    (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    asked = ("evaluate", "rows.jsonl", "--judge", f"embedding@{model}")
-    assert (
-        "calls              2\n" in cli(*asked, "--dry-run").out
-    )  # one candidate is the reference
-    first = cli(*asked, "-o", "one.csv")
-    assert first.code == 0, first.err
-    assert "From other runs  0 answers" in first.out
-    again = cli(*asked, "--threshold", "0.9", "-o", "two.csv")
-    assert again.code == 0, again.err
-    assert "From other runs  2 answers" in again.out
-    assert "1.0" in (home / "two.csv").read_text()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from textevolve.errors import BudgetError, InputError, ModelError
+from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.judge_specs import (
     check_absolute,
@@ -192,19 +192,6 @@ async def test_a_signal_of_another_unit_is_missing():
 
     made = await FittedJudge(judge.file, {**judges, "b": scores})(Case("?", ("x", "y")))
     assert made.result[0].reason == "signal b: gave scores, and was fitted to log-odds"
-
-
-@pytest.mark.parametrize(("error", "kind"), [(ModelError, "failed"), (BudgetError, "skipped")])
-async def test_a_signal_that_cannot_be_had_leaves_no_score(error, kind):
-    judge, judges = fitted(VALUES)
-
-    async def fails(_case, /):
-        raise error("not now")
-
-    judges["a"] = fails
-    judge = FittedJudge(judge.file, judges)
-    made = await judge(Case("?", ("x", "y")))
-    assert [one.kind for one in made.result] == [kind, kind]
 
 
 async def test_the_threshold_is_the_files_unless_the_case_has_one():

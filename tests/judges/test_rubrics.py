@@ -1,7 +1,5 @@
 """The rubrics that are shipped, and metrics in the place of judges."""
 
-import json
-
 import pytest
 
 from textevolve.errors import InputError
@@ -19,7 +17,6 @@ from textevolve.judges.criteria import read_criteria
 from textevolve.judges.shipped_rubrics import expand_rubric, load_rubric, shipped_rubrics
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import ScriptedServer
-from textevolve.studies.evaluate import EvaluateSpec
 
 CASE = Case("Name a prime.", ("Seven.", "Nine."), "1", reference="Seven.")
 
@@ -66,19 +63,11 @@ def test_a_rubric_is_a_name_or_a_text_and_loses_its_comment(tmp_path):
             expand_rubric(wrong)
 
 
-def test_a_run_keeps_the_text_of_a_rubric_that_it_names():
-    spec = EvaluateSpec(judge="probe", rubric="tone", cases=("a", "b"))
-    assert spec.rubric == load_rubric("tone").text
-    assert EvaluateSpec.model_validate_json(spec.model_dump_json()) == spec
-    with pytest.raises(InputError, match="no rubric 'tonne'"):
-        EvaluateSpec(judge="probe", rubric="tonne")
-
-
 # Metrics as judges
 
 
 def refuse(name):
-    raise AssertionError(f"asked for the model {name}")
+    raise AssertionError(f"{name} is asked")
 
 
 async def test_a_metric_judges_without_a_model():
@@ -91,14 +80,6 @@ async def test_a_metric_judges_without_a_model():
     check_absolute("metric:rouge-l")
 
 
-async def test_a_threshold_of_the_case_decides_what_passes():
-    judge = Judges("m", refuse).open("metric:edit-distance")
-    for threshold, passed in ((0.4, True), (0.6, False)):
-        case = Case("x", ("abcd",), parameters={"threshold": threshold}, reference="abxy")
-        (found,) = (await judge(case)).result
-        assert (found.score, found.passed) == (0.5, passed)
-
-
 async def test_a_metric_of_a_case_without_reference_has_no_score():
     case = Case("x", ("abcd",))
     (found,) = (await Judges("m", refuse).open("metric:exact")(case)).result
@@ -106,62 +87,6 @@ async def test_a_metric_of_a_case_without_reference_has_no_score():
     assert "needs the case's reference" in found.reason
     (found,) = (await Judges("m", refuse).open("metric:regex:^[a-d@+]+$")(case)).result
     assert found.score == 1
-
-
-async def test_rules_may_stand_before_a_metric(tmp_path):
-    rules = tmp_path / "rules.yaml"
-    rules.write_text("rules:\n  - {kind: length, unit: characters, max: 5}\nshare: 0")
-    made = await Judges("m", refuse).open(f"hybrid:{rules}:metric:exact")(
-        Case("x", ("Seven", "Seventeen"), reference="Seven")
-    )
-    assert made.result[0].score == 1
-    assert not made.result[1].passed
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("metric", "write metric:NAME"),
-        ("metric:", "write metric:NAME"),
-        ("metric:exactly", "did you mean 'exact'"),
-        ("metric:numeric:x", "tolerance"),
-        ("metrics:exact", "did you mean 'metric'"),
-    ],
-)
-def test_a_metric_that_is_not_there_is_refused(text, said):
-    with pytest.raises(InputError, match=said):
-        parse_evaluator(text)
-
-
-def test_a_metric_takes_no_rubric():
-    with pytest.raises(InputError, match="takes no rubric"):
-        Judges("m", refuse).open("metric:exact", "Be kind to all.")
-
-
-def test_the_file_of_a_metric_makes_a_run_what_it_is(tmp_path):
-    schema = tmp_path / "a.json"
-    schema.write_text('{"type": "object"}')
-    assert describe_judge(f"metric:json-schema:{schema}") == {"metric": '{"type": "object"}'}
-    own = tmp_path / "own.py"
-    own.write_text("def grade(output, label):\n    return output == label\n")
-    assert "def grade" in describe_judge(f"metric:{own}:grade")["metric"]
-    assert describe_judge("metric:bleu:char") == {"metric": ""}
-
-
-def test_outputs_of_a_file_are_scored_on_the_command_line(cli, home):
-    rows = [
-        {"input": "2 + 2?", "candidates": ["It is 4."], "reference": "4"},
-        {"input": "3 + 3?", "candidates": ["It is 7."], "reference": "6"},
-        {"input": "4 + 4?", "candidates": ["It is 8."]},
-    ]
-    (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    ended = cli("evaluate", "rows.jsonl", "--judge", "metric:numeric", "-o", "scores.csv")
-    assert ended.code == 3, ended.err
-    assert "needs the case's reference" in ended.err
-    written = (home / "scores.csv").read_text()
-    assert "The last number is 7; 6 was wanted." in written
-    assert "needs the case's reference" in written
-    assert "only judges with a reference" not in ended.err
 
 
 def test_rubrics_are_listed_and_copied_on_the_command_line(cli, home):

@@ -13,16 +13,14 @@ from textevolve.report.blocks import (
     Column,
     Estimate,
     Format,
-    IntervalChart,
 )
 from textevolve.report.cells import cell_text, shade
 from textevolve.report.charts import (
-    draw_intervals,
     find_ticks,
     place,
 )
 from textevolve.report.differences import find_changed_lines
-from textevolve.report.wording import clip, visible
+from textevolve.report.wording import visible
 
 from .conftest import hostile
 
@@ -89,18 +87,6 @@ def test_marks_stay_on_their_axis(value: float, low: float, high: float) -> None
     assert found is None or 0 <= found <= 10
 
 
-def test_an_interval_without_a_figure_has_no_place() -> None:
-    row = draw_intervals(IntervalChart("", [("a", Estimate(None, 0.1, 0.2))])).rows[0]
-    assert (row.middle, row.low, row.high, row.said) == (None, None, None, "–")
-
-
-def test_an_axis_without_an_end_reaches_to_the_greatest_value() -> None:
-    rows = [("a", Estimate(4.0)), ("b", Estimate(2.0)), ("c", Estimate(None))]
-    drawn = draw_intervals(IntervalChart("", rows, high=None, limit=1.0))
-    assert [mark.middle for mark in drawn.rows] == [100, 50, None]
-    assert (drawn.limit, drawn.limit_label) == (25, "1.00")
-
-
 @given(hostile, hostile)
 def test_changed_lines_join_up_to_both_texts(old: str, new: str) -> None:
     lines = find_changed_lines(old, new)
@@ -122,14 +108,3 @@ def test_unchanged_lines_far_from_a_change_are_counted() -> None:
     assert gaps == ["997 unchanged lines", "1,983 unchanged lines", "6 unchanged lines"]
     kept = sum(line.kind in ("same", "removed") for line in found)
     assert kept + 997 + 1983 + 6 == 3000
-
-
-def test_many_equal_lines_are_compared_soon() -> None:
-    found = find_changed_lines("a\n" * 9000 + "b", "a\n" * 9001 + "c")
-    assert found
-
-
-def test_clipped_texts_say_what_is_missing() -> None:
-    assert clip("abc", 3) == "abc"
-    assert clip("a" * 1005, 5) == "aaaaa… (1,000 more characters)"
-    assert clip("abcd", 3) == "abc… (1 more character)"

@@ -19,11 +19,9 @@ from textevolve.report.blocks import (
     Entry,
     Matrix,
     MatrixRow,
-    Note,
     Report,
     Section,
     Table,
-    Texts,
     Tree,
 )
 from textevolve.report.html import html_fragment
@@ -149,19 +147,6 @@ def test_links_lead_to_their_sections(anchor: str) -> None:
     assert re.fullmatch(r"[\w.~%-]+", page.ids[0], re.ASCII)
 
 
-def test_sections_are_folded_as_they_say() -> None:
-    page = as_html(Report("", "", [Section("a", []), Section("b", [], folded=True)]))
-    assert re.findall(r"<details[^>]*>", page) == [
-        '<details class="section level-2" open>',
-        '<details class="section level-2">',
-    ]
-
-
-def test_long_texts_say_how_much_is_left_out() -> None:
-    page = as_html(Report("", "", [Texts("", [("a", "x" * 20_005)])]))
-    assert "x… (5 more characters)" in page
-
-
 def test_a_tree_of_any_depth_is_drawn() -> None:
     root = Branch("0")
     for n in range(1, 2000):
@@ -170,31 +155,8 @@ def test_a_tree_of_any_depth_is_drawn() -> None:
     assert sum(tag == "li" for tag, _ in page.elements) == 4000
 
 
-def test_scores_are_shaded_by_the_scale_of_their_column() -> None:
-    table = Table("", [Column(""), Column("s", "score", most=1)], [["a", 0.7], ["b", None]])
-    page = as_html(Report("", "", [table]))
-    assert '<span class="s s7">0.7</span>' in page
-    assert page.count('class="s s') == 1
-
-
 def test_differences_mark_words_within_lines() -> None:
     page = as_html(Report("", "", [Diff("", "keep\nread the text", "keep\nread the whole text")]))
     assert "read the <ins>whole </ins>text" in page
     same = as_html(Report("", "", [Diff("", "a\r\nb", "a\nb")]))
     assert "No visible difference." in same
-
-
-def test_a_fragment_is_no_page() -> None:
-    fragment = html_fragment(Report("t", "", [Section("s", [Note("x")])]))
-    assert fragment.count("<details") == 1
-    assert "<html" not in fragment
-    Page(fragment)
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), None])
-def test_figures_that_are_none_are_dashes(bad: float | None) -> None:
-    columns = [Column(""), Column("n", "number"), Column("d", "duration"), Column("m", "money")]
-    page = " ".join(
-        Page(as_html(Report("", "", [Table("", columns, [["a", bad, bad, bad]])]))).texts
-    )
-    assert page.count("–") == 3

@@ -6,21 +6,11 @@ import io
 from collections import Counter
 from xml.etree import ElementTree
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.report.junit import JUnitCase, JUnitSuite, legal, write_junit
+from textevolve.report.junit import JUnitCase, JUnitSuite, write_junit
 
-HOSTILE = [
-    "</failure></testcase><testcase name='x'/>",
-    "]]><![CDATA[",
-    "\x00\x01\x08\x0b\x1b[2J\x7f\x9b",
-    "\ud800 \udfff \ufffe \uffff",
-    "\"'<>&\n\t\r",
-    "<!DOCTYPE a [<!ENTITY b SYSTEM 'file:///etc/passwd'>]>&b;",
-    "𝒳 \u202e مرحبا",
-]
 ATTRIBUTES = {
     "testsuites": {"tests", "failures", "errors"},
     "testsuite": {"name", "tests", "failures", "errors", "skipped"},
@@ -72,20 +62,6 @@ def cases_of(text: str) -> list[JUnitCase]:
     ]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_texts_stay_texts(text: str) -> None:
-    root = write(JUnitSuite(text, lambda: cases_of(text)), JUnitSuite("gates", lambda: ()))
-    check_structure(root)
-    assert [len(suite) for suite in root] == [4, 0]
-    assert root[0].attrib["name"].split() == legal(text).split()
-    failed = root[0][1][0].text or ""
-    assert failed.replace("\n", "").split() == legal(text).replace("\n", "").split()
-
-
 @given(st.text(st.characters(codec=None)))
 def test_any_text_makes_a_file_that_can_be_read(text: str) -> None:
     check_structure(write(JUnitSuite(text, lambda: cases_of(text))))
-
-
-def test_nothing_makes_a_file_too() -> None:
-    check_structure(write())

@@ -11,14 +11,10 @@ from markdown_it.token import Token
 from textevolve.report.blocks import (
     Branch,
     Column,
-    Diff,
     Entry,
-    Estimate,
     Matrix,
     MatrixRow,
-    Note,
     Report,
-    Section,
     Table,
     Texts,
     Tree,
@@ -93,37 +89,11 @@ def test_whole_texts_stay_in_their_fences(text: str) -> None:
     assert kinds(parse(Texts("", [("name", text)]))).count("fence") == 1
 
 
-@given(hostile, hostile)
-def test_a_difference_stays_in_its_fence(one: str, two: str) -> None:
-    tokens = kinds(parse(Diff("", one, two)))
-    alike = visible(one).split("\n") == visible(two).split("\n")
-    assert tokens[3:] == (["paragraph_open", "inline", "paragraph_close"] if alike else ["fence"])
-
-
-@given(hostile)
-def test_a_paragraph_reads_as_it_stands(text: str) -> None:
-    tokens = parse(Note(f"x{text}"))
-    assert kinds(tokens)[3:] == ["paragraph_open", "inline", "paragraph_close"]
-    assert inline_text(tokens[4]).split() == visible(f"x{text}").split()
-
-
 def test_a_tree_is_a_nested_list() -> None:
     tokens = parse(Tree("", [Branch("- a", children=[Branch("# b"), Branch("")]), Branch("1. c")]))
     assert kinds(tokens).count("bullet_list_open") == 2
     assert kinds(tokens).count("list_item_open") == 4
     assert "heading_open" not in kinds(tokens)[3:]
-
-
-def test_sections_are_headings_one_below_the_other() -> None:
-    text = as_markdown(Report("t", "", [Section("a", [Section("b", [Note("x")])])]))
-    assert text == "# t\n\n## a\n\n### b\n\nx\n\n"
-
-
-def test_estimates_and_long_cells() -> None:
-    columns = [Column("a"), Column("b", "percent", 0)]
-    text = as_markdown(Report("t", "", [Table("", columns, [["x" * 1005, Estimate(0.5, 0.4)]])]))
-    assert "(5 more characters)" in text
-    assert "50 % \\[40, –\\]" in text
 
 
 def test_a_matrix_is_bounded() -> None:

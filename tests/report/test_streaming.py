@@ -60,7 +60,7 @@ def test_memory_holds_a_few_sections_of_many(name: str) -> None:
 
     def sections() -> Iterator[Block]:
         nonlocal most
-        for n in range(300):
+        for n in range(100):
             rows = Rows([["x"]])
             alive.add(rows)
             most = max(most, len(alive))
@@ -68,7 +68,7 @@ def test_memory_holds_a_few_sections_of_many(name: str) -> None:
 
     WRITERS[name](Report("t", "", sections()))
     assert most <= 4
-    assert drawn == 300
+    assert drawn == 100
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -78,7 +78,7 @@ def test_memory_holds_a_few_rows_of_a_matrix_of_many(name: str) -> None:
 
     def rows() -> Iterator[MatrixRow]:
         nonlocal most
-        for n in range(2000):
+        for n in range(500):
             rows = Rows([["x"]])
             alive.add(rows)
             most = max(most, len(alive))

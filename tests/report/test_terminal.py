@@ -58,12 +58,6 @@ def test_no_text_steers_the_terminal(one: str, two: str) -> None:
         said.encode()
 
 
-def test_markup_and_emoji_in_texts_stay_as_they_are() -> None:
-    said = drawn(Note("[bold red]x[/] :smile:"), Table("", [Column("[i]")], [["[/i]"]]))
-    assert "[bold red]x[/] :smile:" in said
-    assert "[/i]" in said
-
-
 def test_a_wide_table_is_split_with_its_labels_repeated() -> None:
     columns = [Column("judge"), *(Column(f"figure {n}", "count") for n in range(12))]
     rows = [["the first judge", *range(1000, 1012)], ["another judge", *range(12)]]
@@ -73,12 +67,6 @@ def test_a_wide_table_is_split_with_its_labels_repeated() -> None:
         assert said.count(f"figure {n}\n") + said.count(f"figure {n} ") == 1
         assert f"1,0{n:02d}" in said
     assert drawn(Table("", columns, rows), width=200).count("another judge") == 1
-
-
-def test_rows_that_stand_out_do_so_without_colour() -> None:
-    said = drawn(Table("", [Column("j")], [["a"], ["b"]], best=frozenset({1})))
-    assert "* b" in said
-    assert "  a" in said
 
 
 def test_long_tables_and_sections_beyond_the_limit_are_counted() -> None:
@@ -102,34 +90,6 @@ def test_an_interval_is_a_bar_of_characters_on_its_axis() -> None:
     assert not re.search(r"[|o-]", b)
     assert "–" in b
     assert "0.50 [0.25, 0.75]" in a
-
-
-def test_a_limit_stands_on_the_axis() -> None:
-    rows = [("a", Estimate(4.0)), ("b", Estimate(None))]
-    chart = IntervalChart("", rows, high=None, limit=3.0, limit_label="the limit")
-    said = drawn(chart, width=60)
-    a, b = (line for line in said.split("\n") if re.match(r"[ab] ", line))
-    assert a.index(":") < a.index("o")
-    assert a.index(":") == b.index(":")
-    assert ": the limit" in said
-
-
-def test_a_terminal_of_ascii_draws_charts_in_ascii() -> None:
-    import io
-
-    from rich.console import Console
-
-    from textevolve.report.terminal import print_report
-
-    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    blocks = [
-        IntervalChart("", [("a", Estimate(0.5, 0.2, 0.8))]),
-        Table("", [Column("a")], [["b"]]),
-    ]
-    blocks.append(Tree("", [Branch("r", children=[Branch("s")])]))
-    print_report(Report("t", "", [Section("s", blocks)]), Console(file=file, width=60))
-    file.seek(0)
-    assert "---o---" in file.read()
 
 
 def test_differences_are_told_without_colour() -> None:

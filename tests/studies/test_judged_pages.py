@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 from pages import ALLOWED, HOSTILE, Outline
 from textevolve.debate.profile import Agent, Component, load_profile
-from textevolve.debate.result import DebateResult, Points, Turn
-from textevolve.errors import InputError
+from textevolve.debate.result import DebateResult, Turn
 from textevolve.evaluation import Case, Failure
 from textevolve.report.files import open_target
 from textevolve.report.html import write_html
-from textevolve.studies import evaluation_report
 from textevolve.studies.evaluate import find_row
 from textevolve.studies.evaluation_report import Evaluations, report_evaluations
 
@@ -83,31 +80,6 @@ def test_hostile_text_adds_no_element_and_no_attribute(
     assert not {"\x1b", "\x00", "\u202e"} & set(attacked.text)
 
 
-@pytest.mark.parametrize("text", HOSTILE[:6])
-def test_hostile_text_is_shown_as_it_is(tmp_path: Path, make_result: Make, text: str) -> None:
-    shown = Outline(page_of(tmp_path / "r.html", [hostile(make_result, text)], text)).text
-    places = ("input", "candidate", "argument", "point", "memory", "summary", "failure", "fact")
-    assert shown.count(text) > 3 * len(places)
-
-
-def test_nothing_is_loaded_and_no_script_may_run(tmp_path: Path, make_result: Make) -> None:
-    page = page_of(tmp_path / "r.html", [make_result()])
-    outline = Outline(page)
-    policy = next(v for n, v in outline.attributes if n == "content" and v and "default-src" in v)
-    assert policy.startswith("default-src 'none'; style-src 'sha256-")
-    assert "unsafe" not in policy
-    assert "script" not in {tag for tag, _ in outline.elements}
-    assert not re.search(r"https?:|//[a-z]|@import|url\((?!#missing)", page)
-
-
-def test_charts_are_well_formed(tmp_path: Path, make_result: Make) -> None:
-    page = page_of(tmp_path / "r.html", [hostile(make_result, text) for text in HOSTILE])
-    charts = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
-    assert len(charts) == len(HOSTILE) * 3  # of each case one for each round, and the axis
-    for chart in charts:
-        ElementTree.fromstring(chart)
-
-
 def test_every_part_of_a_debate_is_there(tmp_path: Path, make_result: Make) -> None:
     result = make_result("words", failed=((1, 2),), sanitized=3)
     text = Outline(page_of(tmp_path / "r.html", [result])).text
@@ -124,12 +96,7 @@ def test_every_part_of_a_debate_is_there(tmp_path: Path, make_result: Make) -> N
         *(f"{score:.2f}" for score in result.scores),
         *(f"{score:.2f}" for score in result.round_one),
         *(f"{share * 100:.1f} %" for share in result.probabilities),
-        *(
-            "CV 0.300; agreed at 0.05 or less",
-            "600 prompt",
-            "c = 0.05",
-            "shown in the order C, B, A",
-        ),
+        *("CV 0.300 > 0.05", "600 prompt", "c = 0.05", "shown in the order C, B, A"),
     ):
         assert part in text, part
 
@@ -139,10 +106,6 @@ def test_a_case_that_could_not_be_judged(tmp_path: Path, unusable: DebateResult)
     assert "no scores: no candidates" in text
 
 
-def test_no_cases_at_all(tmp_path: Path) -> None:
-    assert "no cases" in Outline(page_of(tmp_path / "r.html", [])).text
-
-
 def test_a_run_of_many_has_an_overview(tmp_path: Path, make_result: Make) -> None:
     nobody = ((0, 0), (0, 1), (0, 2))
     results = [make_result(f"text {n}", index=n, rounds=1) for n in range(4)]
@@ -150,6 +113,7 @@ def test_a_run_of_many_has_an_overview(tmp_path: Path, make_result: Make) -> Non
     page = page_of(tmp_path / "r.html", results)
     outline = Outline(page)
     assert "5 cases: 4 scored, 1 failed; mean score " in outline.text
+    assert "Scores of all candidates, from 0 to 1" in page
     scores = [(f"c{r.index}", max(one.score for one in r.result)) for r in results[:4]]
     assert add_up(results).scores.worst == sorted(scores, key=lambda item: item[1])
     assert page.count('href="#matrix-1-') == 5
@@ -158,66 +122,8 @@ def test_a_run_of_many_has_an_overview(tmp_path: Path, make_result: Make) -> Non
     assert links <= ids
 
 
-def test_of_many_cases_the_first_are_in_full(
-    make_result: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(evaluation_report, "IN_FULL", 5)
-    found = add_up(make_result(index=n, rounds=1) for n in range(30))
-    assert [result.index for result in found.chosen] == [0, 1, 2, 3, 4]
-    assert len(found.listed) == 25
-
-
-@pytest.mark.slow
-def test_a_big_run_is_bounded_and_says_so(
-    tmp_path: Path, make_result: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(evaluation_report, "LISTED", 50)
-    monkeypatch.setattr(evaluation_report, "IN_FULL", 3)
-
-    def many() -> Iterator[DebateResult]:
-        for index in range(120):
-            yield make_result(index=index, rounds=1, candidates=2)
-
-    page = page_of(tmp_path / "r.html", many())
-    text = Outline(page).text
-    kept = {r.index for r in add_up(many()).chosen}
-    assert len(re.findall('id="matrix-1-', page)) == len(kept) == 3
-    assert page.count('{"id":') == 50
-    assert "Shown in full: the first 3 cases of 120; listed: 50" in text
-    assert "120 cases: 120 scored" in text
-
-
-def test_long_texts_are_cut_and_it_says_so(tmp_path: Path, make_result: Make) -> None:
-    result = replace(make_result(), case=Case("x" * 50_000, ("a", "b", "c")))
-    text = Outline(page_of(tmp_path / "r.html", [result])).text
-    assert "30,000 more characters" in text
-
-
 def test_a_turn_that_was_never_asked(tmp_path: Path, make_result: Make) -> None:
     skipped = Turn(1, 0, "m", (), failure=Failure("skipped", "the budget is spent"))
     result = make_result()
     result = replace(result, turns=(*result.turns[:3], skipped), stopped="budget")
     assert "skipped: the budget is spent" in Outline(page_of(tmp_path / "r.html", [result])).text
-
-
-def test_empty_points_make_no_lines(tmp_path: Path, make_result: Make) -> None:
-    result = make_result()
-    turns = tuple(replace(t, points=(Points("", "", ""),) * 3) for t in result.turns)
-    page = page_of(tmp_path / "r.html", [replace(result, turns=turns)])
-    assert "<i>For</i>" not in page
-
-
-def test_it_is_written_whole_or_not_at_all(tmp_path: Path, make_result: Make) -> None:
-    path = tmp_path / "r.html"
-    path.write_text("as it was")
-
-    def broken() -> Iterator[DebateResult]:
-        yield make_result()
-        raise RuntimeError("half way")
-
-    with pytest.raises(RuntimeError, match="half way"):
-        page_of(path, broken())
-    assert path.read_text() == "as it was"
-    with pytest.raises(InputError, match="cannot be written"):
-        page_of(tmp_path / "none" / "r.html", [make_result()])
-    assert list(tmp_path.iterdir()) == [path]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
-import sys
-import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +11,7 @@ from typing import Any
 import pyarrow.parquet as parquet
 import pytest
 
-from textevolve.cli.results import check_outputs
-from textevolve.debate.profile import Component, load_profile
 from textevolve.debate.result import DebateResult
-from textevolve.errors import InputError, SettingsError
 from textevolve.report.files import open_target
 from textevolve.studies.evaluate import STUDY
 from textevolve.studies.reporting import write_records
@@ -98,43 +92,6 @@ def test_missing_is_empty_and_never_zero(
         assert {row[name] for name in figures} == {None}
 
 
-@pytest.mark.parametrize("start", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1"])
-def test_a_spreadsheet_takes_no_text_for_a_formula(
-    tmp_path: Path, make_result: Make, start: str
-) -> None:
-    result = make_result(start)
-    write_results([result], tmp_path / "r.csv")
-    row = read_csv(tmp_path / "r.csv")[0]
-    assert row["text"] == f"'{start} 0"
-    assert float(row["s_norm"]) == result.scores[0]
-
-
-def test_components_of_a_later_case_get_their_columns(tmp_path: Path, make_result: Make) -> None:
-    wit = Component(name="wit", meaning="how funny it is")
-    profile = load_profile("general").model_copy(update={"components": (wit,)})
-    results = [make_result(index=0), make_result(index=1, profile=profile)]
-    write_results(results, tmp_path / "r.csv")
-    rows = read_csv(tmp_path / "r.csv")
-    assert rows[0]["component_wit"] == ""
-    assert rows[3]["component_wit"] != ""
-    assert rows[3]["component_accuracy"] == ""
-
-
-def test_an_unknown_format_names_the_known(tmp_path: Path) -> None:
-    for path in (tmp_path / "r.xlsx", tmp_path / "r"):
-        with pytest.raises(InputError, match=r"must end in .*\.jsonl, \.csv, \.parquet"):
-            check_outputs(STUDY, [str(path)])
-
-
-def test_without_pyarrow_it_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(SettingsError, match=r'pip install "textevolve\[parquet\]"'):
-        write_results([], tmp_path / "r.parquet")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path, make_result: Make, suffix: str) -> None:
     path = tmp_path / f"r.{suffix}"
@@ -151,15 +108,6 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path, make_result: Make, s
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_cannot_be_written_is_an_input_error(tmp_path: Path, make_result: Make) -> None:
-    with pytest.raises(InputError, match="is a folder"):
-        write_results([], tmp_path, ".csv")
-    with pytest.raises(InputError, match="cannot be written"):
-        write_results([make_result()], tmp_path / "none" / "r.csv")
-    with pytest.raises(InputError, match="name a file"):
-        write_results([], "-", ".parquet")
-
-
 def test_a_device_or_pipe_stays_what_it_is(tmp_path: Path, make_result: Make) -> None:
     write_results([make_result()], "/dev/null", ".jsonl")
     assert not Path("/dev/null").is_file()
@@ -174,46 +122,9 @@ def test_a_device_or_pipe_stays_what_it_is(tmp_path: Path, make_result: Make) ->
     assert pipe.is_fifo()
 
 
-def test_a_link_leads_to_the_file_that_is_replaced(tmp_path: Path, make_result: Make) -> None:
-    (tmp_path / "real.csv").write_text("old")
-    (tmp_path / "link.csv").symlink_to("real.csv")
-    write_results([make_result()], tmp_path / "link.csv")
-    assert (tmp_path / "link.csv").is_symlink()
-    assert len(read_csv(tmp_path / "real.csv")) == 3
-
-
-def test_standard_output(capfdbinary: pytest.CaptureFixture[bytes], make_result: Make) -> None:
-    write_results([make_result()], "-")
-    write_results([make_result()], "-", ".csv")
-    lines = capfdbinary.readouterr().out.splitlines()
-    assert json.loads(lines[0])["nonce"] == "n"
-    assert lines[1].startswith(b"index,id,candidate")
-
-
 def test_half_surrogates_and_control_characters_can_be_written(
     tmp_path: Path, make_result: Make
 ) -> None:
     for suffix in ("csv", "parquet"):
         write_results([make_result("\ud800\x1b\0")], tmp_path / f"r.{suffix}")
     assert "\\ud800\x1b\0" in read_parquet(tmp_path / "r.parquet")[0]["text"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
-def test_memory_stays_flat(tmp_path: Path, make_result: Make, suffix: str) -> None:
-    text = "w" * 100_000
-    write_results([make_result()], tmp_path / f"r.{suffix}")
-
-    def peak(number: int) -> int:
-        tracemalloc.start()
-        try:
-
-            def few() -> Iterator[DebateResult]:
-                return (make_result(text, candidates=1, rounds=1, index=n) for n in range(number))
-
-            write_results(few, tmp_path / f"r.{suffix}")
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
-    assert peak(20) < 1.3 * peak(4)
