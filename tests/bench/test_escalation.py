@@ -139,17 +139,13 @@ def rising(certainty):
     return 0.35 + 0.63 * (2 * certainty - 1) ** 0.5
 
 
-def barely_too_low(certainty):
-    return np.full_like(certainty, 0.799)
-
-
 def cliff(certainty):
     return np.where(certainty > 0.8, 0.9, 0.45)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [rising, barely_too_low, cliff])
-@pytest.mark.parametrize(("items", "grouped"), [(60, False), (250, False), (250, True)])
+@pytest.mark.parametrize("shape", [rising, cliff])
+@pytest.mark.parametrize(("items", "grouped"), [(60, False), (250, True)])
 def test_the_agreement_promised_is_kept_as_often_as_promised(shape, items, grouped):
     """Trials in which new items decided at once agree less often than wanted: at most a tenth.
 
