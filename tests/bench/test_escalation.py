@@ -170,7 +170,7 @@ def test_the_agreement_promised_is_kept_as_often_as_promised(shape, items, group
                 truth[threshold] = shape(many[many >= threshold]).mean()
             broken += truth[threshold] < 0.8
     assert broken <= TRIALS * 0.1 + 3 * math.sqrt(TRIALS * 0.1 * 0.9)
-    if shape is not barely_too_low and items == 250:
+    if items == 250:
         assert found > 0.75 * TRIALS
 
 
