@@ -129,23 +129,6 @@ def test_compare_takes_chains_as_variants(cli, folder, model, server):
     assert server.calls == 40
 
 
-def test_what_a_chain_raises_is_a_failure_of_its_cell(folder, model):
-    def fail(n):
-        if n == "1":
-            raise ZeroDivisionError("by nothing")
-        return n
-
-    found = compare(
-        [{"n": 0, "x": 0}, {"n": 1, "x": 1}],
-        models=[Chain("fails", call("out", fail))],
-        label="x",
-        metric="exact",
-    )
-    (variant,) = found.variants
-    assert (variant.scored, variant.mean.value) == (1, 1.0)
-    assert "raised ZeroDivisionError: by nothing" in found.failures[0].failure.reason
-
-
 def test_calibrate_improves_the_template_of_a_step(folder, model, server):
     rows = [{"n": n, "twice": 2 * n} for n in range(40)]
     small = {"strategy": "protegi", "beam": 2, "depth": 1, "successors": 2, "minibatch": 2}

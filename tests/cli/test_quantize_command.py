@@ -58,8 +58,6 @@ def test_nothing_is_made_where_one_of_the_files_is_there(cli, weights):
         ("{f}", "q9", "type q9: no such type; there are: f16"),
         ("{f}", ",", "--to: name at least one type"),
         ("{d}", "q8_0", "is a folder"),
-        ("{d}/model.safetensors", "q8_0", "is a folder"),
-        ("{d}/none.gguf", "q8_0", "there is no such file of weights"),
         ("nonesuch", "q8_0", "no such weights"),
     ],
 )

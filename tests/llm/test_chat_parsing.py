@@ -76,7 +76,7 @@ def shown(format: ChatFormat, talk: list[dict[str, Any]]) -> list[dict[str, Any]
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=settings().max_examples // 5)
+@settings(max_examples=min(30, settings().max_examples // 5))
 @given(data=st.data())
 def test_a_conversation_comes_back_from_its_format_as_the_format_shows_it(name, data):
     format = CHAT_FORMATS[name]
@@ -99,7 +99,7 @@ def test_a_conversation_comes_back_from_its_format_as_the_format_shows_it(name, 
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=settings().max_examples // 5)
+@settings(max_examples=min(30, settings().max_examples // 5))
 @given(data=st.data())
 def test_no_text_can_forge_a_change_of_speaker(name, data):
     """However hostile the texts, as many markers stand in the prompt as for harmless ones."""

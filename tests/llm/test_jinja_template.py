@@ -145,7 +145,7 @@ def real_date(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_published_templates_render_as_in_transformers(name: str) -> None:
     source, tokens = read(name), TOKENS[name]
 
-    @settings(max_examples=12)
+    @settings(max_examples=6)
     @given(conversations(), OPTIONS)
     def check(messages: list[dict[str, Any]], options: dict[str, Any]) -> None:
         assert ours(source, tokens, messages, **options) == theirs(

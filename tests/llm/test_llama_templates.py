@@ -26,7 +26,6 @@ from textevolve.settings import Local, read_settings
 pytestmark = pytest.mark.alone
 NAME = "smollm2-135m"
 FOLDER = Path(__file__).parent / "chat_templates"
-TOKENS: dict[str, dict[str, str]] = json.loads((FOLDER / "tokens.json").read_text("utf-8"))
 TEXTS = ("Hi", "  padded \n", "", "naïve 東京 \U0001f600", "<|im_end|>", "{{ 7 * 7 }}", '"\\n"')
 
 
@@ -66,7 +65,7 @@ async def client() -> AsyncIterator[OpenAIClient]:
         yield opened
 
 
-@pytest.mark.parametrize("name", [NAME, "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"])
+@pytest.mark.parametrize("name", [NAME, "qwen2.5-coder-1.5b"])
 async def test_the_server_renders_what_is_rendered_here(name: str) -> None:
     model = read_chat_template(weights_of(name))
     async with serving(name) as client:
@@ -91,13 +90,6 @@ async def test_the_server_renders_what_is_rendered_here(name: str) -> None:
             for talk in (messages, [{"role": "system", "content": second}, *messages]):
                 said = await rendered_there(client, talk)
                 assert said["prompt"] == template.render(talk, add_generation_prompt=True)
-
-
-MERGED = {"mistral-v0", "gemma", "gemma-2", "phi-3-mini", "phi-3-medium"}
-"""Without a place for the system message: llama.cpp writes it before the first question."""
-DATED, WITH_TOOLS = {"llama-3.1"}, {"command-r-plus-tool-use", "hermes-2-pro-tool-use"}
-"""llama.cpp names the date where this template has a fixed one, and passes an empty list of tools
-where there are none."""
 
 
 @contextmanager
@@ -132,7 +124,7 @@ def serve_template(source: str) -> Generator[Callable[[list[dict[str, Any]]], st
     del server
 
 
-@pytest.mark.parametrize("name", sorted(TOKENS.keys() - DATED - WITH_TOOLS))
+@pytest.mark.parametrize("name", ["chatml", "mistral-v3", "gemma-3", "qwen-3", "deepseek-v3"])
 def test_llama_cpp_renders_published_templates_as_they_are_rendered_here(
     name: str, model: ModelTemplate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,13 +133,13 @@ def test_llama_cpp_renders_published_templates_as_they_are_rendered_here(
     template = JinjaTemplate(source, model.bos_token, model.eos_token)
     with serve_template(source) as apply:
         for messages, asked in CONVERSATIONS:
-            if not asked or (name in MERGED and messages[0]["role"] == "system"):
+            if not asked:
                 continue
             ours = template.render(messages, add_generation_prompt=True, enable_thinking=True)
             assert apply(messages) == ours
 
 
-@pytest.mark.parametrize("name", sorted(MERGED))
+@pytest.mark.parametrize("name", ["gemma-2"])
 def test_llama_cpp_merges_a_system_message_that_a_template_has_no_place_for(name: str) -> None:
     source = (FOLDER / f"{name}.jinja").read_bytes().decode()
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]

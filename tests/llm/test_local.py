@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import struct
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from parameter_sets import slow_but_first
 from textevolve.errors import (
     AccessError,
     FatalModelError,
@@ -106,18 +104,8 @@ async def test_log_probabilities_are_given(model: OpenAIClient):
     assert [logprob for _, logprob in top] == sorted((p for _, p in top), reverse=True)
 
 
-@pytest.mark.parametrize(
-    "text",
-    slow_but_first(
-        [
-            "\u7ffb\u8bd1 \U0001f9d1\u200d\U0001f680, 'so'\n\t<|im_end|>.",
-            "Name a prime below ten.",
-        ]
-    ),
-)
-async def test_a_text_is_forced_in_the_same_tokens_whatever_stands_before(
-    model: OpenAIClient, text: str
-):
+async def test_a_text_is_forced_in_the_same_tokens_whatever_stands_before(model: OpenAIClient):
+    text = "\u7ffb\u8bd1 \U0001f9d1\u200d\U0001f680, 'so'\n\t<|im_end|>."
     read: list[Response] = []
     for before in ("Seven.", "The moon pulls at the sea."):
         read.append(await model(ask(before, forced=text, schema=SCHEMA, top_logprobs=1)))
@@ -134,14 +122,6 @@ async def test_a_prompt_that_is_too_long_is_refused(model: OpenAIClient):
 
 
 @pytest.mark.slow
-async def test_a_shared_prefix_is_not_computed_twice(model: OpenAIClient):
-    prefix = " ".join(f"Item {number} is of no importance." for number in range(15))
-    first = await model(ask(f"{prefix} Say one."))
-    second = await model(ask(f"{prefix} Say two."))
-    assert second.usage.cached_tokens > 0.9 * first.usage.prompt_tokens
-
-
-@pytest.mark.slow
 async def test_prefixes_that_alternate_in_one_slot_stay_cached(smollm: Path):
     prefixes = [" ".join(f"{word} {n} is of no importance." for n in range(12)) for word in "ABC"]
     with serve(smollm, ALONE) as alone:
@@ -151,12 +131,6 @@ async def test_prefixes_that_alternate_in_one_slot_stay_cached(smollm: Path):
             for prefix in prefixes:
                 again = await model(ask(f"{prefix} Say two.", max_tokens=2))
                 assert again.usage.cached_tokens > 0.9 * again.usage.prompt_tokens
-
-
-@pytest.mark.slow
-async def test_calls_share_the_slots(model: OpenAIClient):
-    answers = await asyncio.gather(*(model(ask(f"Say {n}.", max_tokens=4)) for n in range(6)))
-    assert len(answers) == 6
 
 
 @pytest.mark.slow
@@ -213,15 +187,9 @@ def test_equal_settings_share_a_server_until_the_last_lets_go(smollm: Path):
     assert not answers(second)
 
 
-def test_other_settings_get_a_server_of_their_own(smollm: Path, server: LocalServer):
-    with serve(smollm, Local(slots=1, context=512)) as other:
-        assert other.base_url != server.base_url
-        assert (other.slots, other.context) == (1, 512)
-
-
 @pytest.mark.slow
 def test_stopping_at_once_and_often_does_not_hang(smollm: Path):
-    for _ in range(5):
+    for _ in range(2):
         serve(smollm, Local(slots=1, context=512)).stop()
 
 
@@ -282,10 +250,8 @@ def test_a_missing_file(tmp_path: Path):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "not a GGUF file"),
         (b"<html>", "not a GGUF file"),
         (b"GGUF" + struct.pack("<I", 9), "version 9"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60), "cut off"),
         (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2**60), "cut off"),
         (
             b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1) + b"a" + struct.pack("<I", 99),
@@ -300,15 +266,6 @@ def test_a_file_that_is_no_model(tmp_path: Path, content: bytes, reason: str):
         serve(file, SMALL)
 
 
-@pytest.mark.parametrize("share", [0.001, 0.5, 0.99])
-def test_truncated_weights(tmp_path: Path, smollm: Path, share: float):
-    file = tmp_path / "cut.gguf"
-    with smollm.open("rb") as whole:
-        file.write_bytes(whole.read(int(share * smollm.stat().st_size)))
-    with pytest.raises(SettingsError, match=r"cut\.gguf"):
-        serve(file, SMALL)
-
-
 def test_why_llama_refuses_is_said(tmp_path: Path, smollm: Path, capfd: pytest.CaptureFixture[str]):
     file = tmp_path / "cut.gguf"
     with smollm.open("rb") as whole:
@@ -316,11 +273,6 @@ def test_why_llama_refuses_is_said(tmp_path: Path, smollm: Path, capfd: pytest.C
     with pytest.raises(SettingsError, match=r"they are damaged, or of a kind.*fetch them again"):
         serve(file, SMALL)
     assert capfd.readouterr() == ("", "")
-
-
-def test_a_context_beyond_the_models(smollm: Path):
-    with pytest.raises(SettingsError, match="trained on 8192: set it to 8192 or less"):
-        serve(smollm, Local(context=16384))
 
 
 def test_too_little_memory(smollm: Path, monkeypatch: pytest.MonkeyPatch):
@@ -379,17 +331,10 @@ def test_a_header_with_sizes_of_its_own_for_each_layer(tmp_path: Path):
     assert read_header(file).cache_bytes_per_token == 2 * (8 + 2 + 2) * (128 + 64)
 
 
-@pytest.mark.parametrize("decides", [True, False])
-def test_the_header_tells_a_decision_model(tmp_path: Path, decides: bool):
+def test_the_header_tells_a_decision_model(tmp_path: Path):
     entries = {"general.architecture": "bert", "bert.context_length": 512}
-    kind = {"bert.decision.type": "laya"} if decides else {}
-    header = read_header(gguf(tmp_path / "m.gguf", **entries, **kind))
-    assert (header.decides, header.decision_type) == (decides, "laya" if decides else "")
-
-
-def test_a_header_that_says_little_is_no_error(tmp_path: Path):
-    header = read_header(gguf(tmp_path / "x.gguf", general__architecture="odd"))
-    assert (header.trained_context, header.cache_bytes_per_token) == (None, 0)
+    header = read_header(gguf(tmp_path / "m.gguf", **entries, **{"bert.decision.type": "laya"}))
+    assert (header.decides, header.decision_type) == (True, "laya")
 
 
 def test_the_default_context_yields_to_a_smaller_model(tmp_path: Path):
@@ -397,11 +342,6 @@ def test_the_default_context_yields_to_a_smaller_model(tmp_path: Path):
     assert local._choose_context(file, Local()) == 2048  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(SettingsError, match="2048"):
         local._choose_context(file, Local(context=8192))  # pyright: ignore[reportPrivateUsage]
-
-
-def test_the_machine_has_a_core_and_memory():
-    assert 1 <= hardware.physical_cores() <= (os.cpu_count() or 1)
-    assert (hardware.available_memory() or 0) > 1_000_000
 
 
 def test_a_containers_limits_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -427,9 +367,3 @@ def test_threads_are_as_many_as_cores_stand_idle(
     monkeypatch.setattr(hardware.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(hardware.time, "sleep", lambda _seconds: None)
     assert hardware.free_cores() == free
-
-
-def test_where_idle_time_is_not_told_all_cores_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "physical_cores", lambda: 4)
-    monkeypatch.setattr(hardware, "_idle_seconds", lambda: None)
-    assert hardware.free_cores() == 4

@@ -5,12 +5,10 @@ import re
 import pytest
 
 from textevolve.errors import AnswerError, BudgetError, InputError
-from textevolve.evaluation import Usage
 from textevolve.llm.mapreduce import (
     Compressed,
     compress,
 )
-from textevolve.llm.model import Response
 from textevolve.llm.testing import Answer, Fault, misbehave
 from textevolve.llm.token_count import count_tokens
 from textevolve.llm.wrappers import Budget, Budgeted
@@ -45,7 +43,7 @@ async def test_what_fits_comes_back_unchanged_without_a_call(client, server):
     assert server.calls == 0
 
 
-@pytest.mark.parametrize("budget", [16, 100, 1000, 5000])
+@pytest.mark.parametrize("budget", [16, 1000])
 async def test_a_long_text_keeps_the_budget(client, server, budget):
     made = await compress(client, LONG, budget, context=2000)
     assert 0 < made.tokens == count_tokens(made.text) <= budget
@@ -114,7 +112,7 @@ async def test_an_answer_that_the_endpoint_cut_is_not_taken_for_whole(client, se
     assert made.dropped.cut_characters == len(said) - len(made.text)
 
 
-@pytest.mark.parametrize("fault", [Fault.EMPTY, Answer(refusal="No."), Fault.TOO_LONG_OPENAI])
+@pytest.mark.parametrize("fault", [Fault.EMPTY, Answer(refusal="No.")])
 async def test_a_failed_chunk_is_reported_and_nothing_stands_in_for_it(client, server, fault):
     def script(body, number):
         bad = "year 3 " in body["messages"][0]["content"]
@@ -183,22 +181,3 @@ async def test_what_cannot_work_is_refused_before_a_call(client, server, budget,
     with pytest.raises(InputError, match=said):
         await compress(client, LONG, budget, **options)
     assert server.calls == 0
-
-
-@pytest.mark.slow
-async def test_ten_megabytes_are_worked_off(server):
-    class Counts:
-        name = "counts"
-        calls = 0
-
-        async def __call__(self, request):
-            self.calls += 1
-            material, words = asked_of({"messages": [{"content": request.messages[0].text}]})
-            text = " ".join(material.split()[:words])
-            return Response(text, "stop", Usage(1, 1, 0, 1, 0.0))
-
-    text = LONG * (10_000_000 // len(LONG))
-    model = Counts()
-    made = await compress(model, text, 400)
-    assert made.calls == model.calls
-    assert made.tokens <= 400

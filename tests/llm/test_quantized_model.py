@@ -47,7 +47,7 @@ async def ask(path: Path) -> tuple[str, list[float]]:
 def test_a_quantised_model_loads_and_answers_almost_the_same(smollm: Path, tmp_path: Path):
     _, before = asyncio.run(ask(smollm))
     distances: dict[str, float] = {}
-    for to in ("f16", "q8_0", "q4_0"):
+    for to in ("q8_0", "q4_0"):
         into = tmp_path / quantized_name(smollm, to)
         quantize_file(smollm, to, into)
         said, after = asyncio.run(ask(into))
@@ -55,6 +55,5 @@ def test_a_quantised_model_loads_and_answers_almost_the_same(smollm: Path, tmp_p
         pairs = zip(before, after, strict=True)
         distances[to] = sum(abs(a - b) for a, b in pairs) / len(before)
         into.unlink()
-    assert distances["f16"] < 0.1
     assert distances["q8_0"] < 0.1
     assert distances["q8_0"] < distances["q4_0"] < 2

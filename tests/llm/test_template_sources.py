@@ -95,7 +95,6 @@ def test_a_processors_template_and_a_lone_file(tmp_path: Path) -> None:
     [
         (ADDING, True),
         ({"type": "Sequence", "processors": [{"type": "ByteLevel"}, ADDING]}, True),
-        ({"type": "ByteLevel"}, False),
         (None, False),
         ({"type": "TemplateProcessing", "single": "odd"}, False),
     ],
@@ -113,10 +112,8 @@ def test_the_tokenizer_itself_tells_whether_it_adds_bos(
     ("values", "adds"),
     [
         ({}, True),
-        ({"ggml__add_bos_token": False}, False),
         ({"ggml__model": "gpt2", "ggml__pre": "qwen2"}, False),
         ({"ggml__model": "gpt2", "ggml__pre": "llama-bpe"}, True),
-        ({"ggml__model": "gpt2", "ggml__add_bos_token": True}, True),
     ],
 )
 def test_gguf_metadata(tmp_path: Path, values: dict[str, Any], adds: bool) -> None:
@@ -126,12 +123,6 @@ def test_gguf_metadata(tmp_path: Path, values: dict[str, Any], adds: bool) -> No
     assert found.adds_bos is adds
     assert found.open().render([{"role": "user", "content": "x"}]) == "<s>x</s>"
     assert read_chat_template(tmp_path).templates == found.templates
-
-
-def test_gguf_with_named_templates(tmp_path: Path) -> None:
-    named = {"chat_template": "d", "chat_template__tool_use": "t", "chat_templates": ["tool_use"]}
-    found = read_chat_template(write_gguf(tmp_path / "m.gguf", **named))
-    assert found.templates == {"default": "d", "tool_use": "t"}
 
 
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import math
 
 import pytest
 
-import flat_verbs
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure
 from textevolve.llm.testing import Answer, ScriptedServer
@@ -68,11 +67,6 @@ def test_speeds_are_geometric_means_and_ratios_repeat_by_repeat():
     assert "2.00 times the speed of writing" in report.sentence
 
 
-def test_a_report_of_nothing_says_so():
-    report = report_quants(summarise_quants(["o", "q"], []))
-    assert report.sentence.startswith("Nothing was measured")
-
-
 # The text
 
 
@@ -132,37 +126,6 @@ def test_all_is_measured_shown_and_written(cli, world):
     assert len(rows) == 1 + 2 * (1 + 2 * 2 + 4)
 
 
-def test_the_same_again_asks_nothing(cli, world):
-    _, server = world
-    first = cli(*command(server))
-    asked = len(server.requests)
-    again = cli(*command(server))
-    assert len(server.requests) == asked
-    assert again.out.splitlines()[0] == first.out.splitlines()[0]
-
-
-@pytest.mark.slow
-def test_a_run_that_a_limit_stops_goes_on(cli, world):
-    _, server = world
-    stopped = cli(*command(server, "--max-calls", "12"))
-    assert stopped.code == 3
-    asked = len(server.requests)
-    done = cli("runs", "resume", "last")
-    assert done.code == 0, done.err
-    whole = len(server.requests)
-    assert whole > asked
-    cli(*command(server))
-    assert len(server.requests) == whole
-
-
-def test_what_it_may_take_is_estimated_without_asking(cli, world):
-    _, server = world
-    done = cli(*command(server, "--dry-run"))
-    assert done.code == 0, done.err
-    assert "calls" in done.out
-    assert not server.requests
-
-
 def test_speeds_alone_and_nothing_at_all(cli, world):
     _, server = world
     models = (f"{server.url}#original", f"{server.url}#quant")
@@ -188,23 +151,3 @@ def test_a_file_that_is_not_there_is_said(cli, home):
     done = cli("models", "compare-quants", "none.gguf", "other.gguf")
     assert done.code == 2
     assert "none.gguf" in done.err
-
-
-def test_from_python(world):
-    _, server = world
-    found = flat_verbs.compare_quants(
-        f"{server.url}#original",
-        [f"{server.url}#quant"],
-        text="text.txt",
-        words=10,
-        chunks=3,
-        repeats=0,
-    )
-    assert found.failed == 0
-    assert found.models[1].times.value > 0
-
-
-def test_rows_are_labelled_by_the_names_of_the_files():
-    files = ["local//a/qwen2.5-coder-0.5b-f16.gguf", "local//a/qwen2.5-coder-0.5b-q8_0.gguf"]
-    (table,) = report_quants(summarise_quants(files, [])).blocks
-    assert [row[0] for row in table.rows] == ["qwen2.5-coder-0.5b-f16", "qwen2.5-coder-0.5b-q8_0"]

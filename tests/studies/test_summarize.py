@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from flat_verbs import asummarize, summarize
-from textevolve import InputError, Limits
+from flat_verbs import asummarize
+from textevolve import Limits
 from textevolve.errors import AnswerError
 from textevolve.llm.testing import Answer, Fault, misbehave
 
@@ -110,18 +110,6 @@ def test_what_cannot_be_used_is_said_in_one_line(cli, server, model, book, home,
     assert re.search(said, ended.err)
     assert len(ended.err.strip().splitlines()) == 1
     assert server.calls == 0
-
-
-def test_from_python(server, model, home):
-    found = summarize([LONG, "And at last an end."], 300, model=model, focus="wool")
-    assert 0 < found.tokens <= 300
-    assert found.texts == 2
-    assert found.dropped.failed == ()
-    assert summarize("As it is.", model=model).text == "As it is."
-    with pytest.raises(InputError, match="text 2: holds no text"):
-        summarize(["One.", " "], model=model)
-    with pytest.raises(InputError, match="unknown field 'length'"):
-        summarize("One.", length=3)
 
 
 async def test_from_python_what_fails_is_raised(server, model, home):
