@@ -61,14 +61,6 @@ def test_the_image_runs_as_a_user_without_rights_and_says_how_it_is():
     assert names.index("USER") < names.index("CMD")
 
 
-def test_extras_of_the_image_are_ours():
-    named = re.findall(r"EXTRAS=([\w,]+)", (DEPLOY / "Dockerfile").read_text())
-    project = (ROOT / "pyproject.toml").read_text()
-    extras = {extra for one in named for extra in one.split(",")}
-    assert len(named) == 2
-    assert all(re.search(rf"^{extra} = \[", project, re.MULTILINE) for extra in extras)
-
-
 def test_services_are_healthy_before_others_need_them(compose):
     services = compose["services"]
     for service in services.values():

@@ -73,13 +73,6 @@ def test_bad_schedules_are_refused_in_a_line(cli, study, given, said):
     assert "no jobs" in cli("jobs", "list").out
 
 
-def test_a_job_does_not_read_standard_input(cli, home, model):
-    (home / "s.yaml").write_text('kind: evaluate\ncases: ["-"]\njudge: probe\n')
-    found = cli("jobs", "add", "bad", home / "s.yaml", "--cron", "0 * * * *")
-    assert found.code == 2
-    assert "cannot read standard input" in found.err
-
-
 def test_a_gate_that_fails_is_the_exit_code_and_in_the_history(cli, study):
     gate = ("--pass-threshold", 1, "--min-mean", 1)
     cli("jobs", "add", "gated", study, "--cron", "0 0 1 1 *", *gate)

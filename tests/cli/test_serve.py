@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import socket
 from urllib.request import urlopen
 
 import pytest
@@ -30,15 +29,6 @@ def test_it_says_where_it_listens_and_ends_with_a_signal(spawn, model, cli):
     shown = cli("runs", "show", run["id"])
     assert shown.code == 2
     assert "holds what a server asked" in shown.err
-
-
-def test_a_port_that_is_taken_is_told(cli, model):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        ended = cli("serve", "--model", model, "--port", port)
-    assert (ended.code, ended.out) == (2, "")
-    assert f"cannot listen on 127.0.0.1:{port}" in ended.err
-    assert "--port" in ended.err
 
 
 @pytest.mark.parametrize(

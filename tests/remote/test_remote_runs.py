@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from flat_verbs import evaluate, evaluate_batch, optimize
+from flat_verbs import evaluate, evaluate_batch
 from textevolve import Case, InputError
 from textevolve.llm.testing import Answer, ScriptedServer
 
@@ -94,12 +94,6 @@ def test_a_gate_compares_with_an_earlier_run_of_the_server(there, cases, model):
     assert (unknown.code, "nobody" in unknown.err) == (2, True)
 
 
-def test_the_server_is_named_by_the_environment(cli, url, cases, model, monkeypatch):
-    monkeypatch.setenv("TEXTEVOLVE_SERVER", url)
-    assert f"at {url}" in cli("evaluate", cases, *SAME, "-m", model).err
-    assert f"at {url}" not in cli("evaluate", cases, *SAME, "-m", model, "--server", "none").err
-
-
 def test_runs_of_the_server_are_shown_and_exported(there, cases, home, model):
     done = there("evaluate", cases, *SAME, "-m", model, "--name", "nightly")
     run = run_id(done)
@@ -144,13 +138,6 @@ def test_what_is_a_programs_own_cannot_be_sent(url, model):
 
     with pytest.raises(InputError, match="own and cannot be sent to a server"):
         evaluate("2 + 2?", ["4"], judge=own, model=model, server=url)
-
-
-def test_loops_run_there(url, model, there):
-    found = there("optimize", "Write a line.", "-m", model, "--max-iterations", "1")
-    assert found.code in (0, 3), found.err
-    made = optimize("Write a line.", model=model, max_iterations=1, server=url)
-    assert made.best.output in found.out
 
 
 def test_what_is_wrong_is_told_as_here(there, cases, home):

@@ -46,11 +46,6 @@ def test_a_file_of_cases_is_sent_by_its_name(home, send):
     assert list(send("evaluate", cases=whole)["run"]["files"]) == [whole]
 
 
-def test_texts_need_no_file(send):
-    body = send("evaluate", cases=["2 + 2?", "4", "5"])
-    assert (body["cases"], body["run"]["files"]) == (["2 + 2?", "4", "5"], {})
-
-
 def test_files_behind_judges_and_profiles_are_sent(home, send):
     (home / "rules.yaml").write_text("rules:\n  - {kind: length, unit: words, max: 5}\n")
     (home / "mine.yaml").write_text(MINE)
@@ -100,15 +95,6 @@ def test_what_is_wrong_is_said_before_anything_is_sent(home, send):
         send("evaluate", cases="cases.jsonl")
     with pytest.raises(InputError, match=r"none\.yaml: cannot be read"):
         send("evaluate", cases=["a", "b"], judge="rules:none.yaml")
-
-
-def test_all_files_that_a_kind_reads_are_sent(home, send):
-    rows = [{"id": str(n), "judged": n > 1, "human": n > 2} for n in range(4)]
-    text = "".join(json.dumps(one) + "\n" for one in rows)
-    for name in ("all.jsonl", "some.jsonl"):
-        (home / name).write_text(text)
-    body = send("rates", judged="all.jsonl", labelled="some.jsonl")
-    assert body["run"]["files"] == {"all.jsonl": text, "some.jsonl": text}
 
 
 def test_a_chain_is_sent_with_what_it_names(home, send):

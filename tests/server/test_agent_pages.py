@@ -82,15 +82,6 @@ def test_a_search_shows_the_parts_of_each_score(browser_of, server, world):
     assert all(one in said for one in ("score", "relevance", "importance", "recency", "similarity"))
 
 
-def test_an_embedder_that_cannot_be_asked_leaves_keywords(serve, home, server):
-    with_dead = make_world(home / "store.db", "http://127.0.0.1:9/v1#embeds")
-    with_dead.resources.close()
-    _, page = Browser(serve()).get("/memories/acme/chats?q=sea")
-    said = text_of(page)
-    assert "By keywords alone: http://127.0.0.1:9/v1#embeds could not be asked" in said
-    assert "Ann loves the sea." in said
-
-
 def test_a_memory_has_its_history_and_is_forgotten(browser_of, world, ask):
     where = f"/memories/acme/chats/{world.new}"
     _, page = browser_of.get(where)
@@ -124,12 +115,6 @@ def test_what_is_not_there_is_a_404(browser_of, world):
         status, page = browser_of.get(path.format(foreign=world.foreign))
         assert status == 404, path
         assert "A secret." not in page, path
-
-
-def test_nothing_is_changed_without_the_token_of_the_page(browser_of, world):
-    browser_of.get("/agents")
-    for fields in ({"answer": "tie"}, {"answer": "tie", "csrf": "another"}):
-        assert browser_of.post("/labelling/none", "", **fields)[0] == 403
 
 
 def test_a_key_shows_its_namespaces_and_does_what_its_scopes_allow(serve, world):

@@ -22,13 +22,6 @@ from textevolve.server.errors import ApiError
 from textevolve.server.options import ServerOptions, find_client_key
 from textevolve.server.pages import runs
 
-BODY = {
-    "model": "jev-latest",
-    "state": "Four.",
-    "questions": {"right": {"type": "noul", "instructions": "Is it right?"}},
-}
-
-
 LONG_KEY = "a-secret-of-thirty-two-characters"
 
 

@@ -179,16 +179,6 @@ def test_what_responses_cannot_do_here_is_told(client, server, model):
     assert server.calls == 0
 
 
-def test_embeddings_and_models_with_the_openai_package(client, model):
-    found = client.embeddings.create(model=model, input=["one", "two"])
-    floats = client.embeddings.create(model=model, input="one", encoding_format="float")
-    assert [one.index for one in found.data] == [0, 1]
-    assert found.data[0].embedding == pytest.approx(floats.data[0].embedding, abs=1e-6)
-    names = [one.id for one in client.models.list()]
-    assert {"acme/guide", "judge/probe", model} <= set(names)
-    assert client.models.retrieve("acme/guide").id == "acme/guide"
-
-
 def test_errors_are_those_that_the_openai_package_knows(client, server, model):
     with pytest.raises(openai.NotFoundError) as error:
         client.chat.completions.create(model="acme/nobody", messages=HELLO)

@@ -9,12 +9,7 @@ import pytest
 from run_store import add_comparison, add_run, begin_run, judge, keep
 
 from pages import HOSTILE, Outline
-from textevolve.errors import NotFoundError
-from textevolve.server.access import Caller
-from textevolve.server.studies.reading import find_seen
 from textevolve.store import open_store
-from textevolve.store.served import WantedRuns, find_runs
-from textevolve.store.tables import served_runs
 
 
 @pytest.fixture
@@ -166,26 +161,3 @@ def test_texts_of_others_stay_texts(store, get):
                 assert re.match(r"(/|\?|#|$)", value or ""), (path, value)
         scripts = [attributes for name, attributes in page.elements if name == "script"]
         assert all("src" in one or "type" in one for one in scripts), path
-
-
-def test_a_namespace_sees_its_own_runs_alone(store):
-    mine, theirs, nobodys = (add_run(store, 0.9, name=name) for name in ("a", "b", "c"))
-
-    def serve_runs(connection):
-        for run, namespace in ((mine, "us"), (theirs, "them")):
-            values = {"run_id": run, "namespace": namespace, "key_id": "k", "created": 0.0}
-            row = {**values, "wanted": "running", "launch": "{}"}
-            connection.execute(served_runs.insert().values(row))
-
-    store.change(serve_runs)
-    caller = Caller("k", "somebody", frozenset({"read"}), frozenset({"us"}))
-    assert find_seen(store, caller, mine).run.id == mine
-    said = set()
-    for run in (theirs, nobodys, "nothing"):
-        with pytest.raises(NotFoundError) as refused:
-            find_seen(store, caller, run)
-        said.add(str(refused.value).replace(run, "RUN"))
-    assert said == {"no run 'RUN'"}
-    wanted = WantedRuns(namespaces=caller.namespaces)
-    found, total = store.read(find_runs, wanted, 0, 10)
-    assert ([run.id for run in found], total) == ([mine], 1)

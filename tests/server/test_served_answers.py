@@ -98,6 +98,3 @@ def test_who_waits_when_the_server_ends_is_told(serve, ask, monkeypatch):
         serve.end()
         status, said = asked.result()
     assert (status, said["detail"]["error_type"]) == (503, "server_unavailable")
-
-
-GRADES = {"values": (1.0, 2.0, 4.0), "cuts": (-1.0, 0.5), "good": 4.0}

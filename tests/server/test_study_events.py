@@ -8,13 +8,9 @@ import pytest
 from plain_http import Watcher, watch
 
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.server.options import ServerOptions
 from textevolve.server.studies.feed import Feed, record_json
-from textevolve.server.studies.runner import Runner
-from textevolve.settings import Settings
 from textevolve.store import open_store
 from textevolve.store.records import Kept
-from textevolve.store.served import ServedRun
 
 CASES = "".join(
     json.dumps({"id": f"c{n}", "input": f"Question {n}?", "candidates": ["one", "two"]}) + "\n"
@@ -126,17 +122,6 @@ def test_a_record_that_changes_while_it_is_read_comes_again(run_of):
     changing.join()
     now = {one.key: json.loads(one.body)["n"] for one in store.iterate_records(run_id)}
     assert found == now
-
-
-def test_what_was_read_before_the_work_ended_is_read_again(run_of):
-    store, run_id = run_of
-    store.finish_run(run_id, "interrupted")
-    store.serve_run(ServedRun(run_id, "", "", 0.0, "running", {}))
-    read = store.get_run(run_id), store.get_served(run_id)
-    runner = Runner(store, Settings(), ServerOptions(), accounts=None)
-    assert runner.status_of(*read) == ("interrupted", "")
-    store.want_run(run_id, "limited", "all 5 calls are spent")
-    assert runner.status_of(*read) == ("interrupted", "all 5 calls are spent")
 
 
 @pytest.mark.parametrize(
