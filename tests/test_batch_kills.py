@@ -3,7 +3,6 @@ request is put into two jobs, and the figures are those of a run that was not cu
 
 import json
 import random
-import signal
 import time
 
 import pytest
@@ -61,21 +60,3 @@ def test_killed_again_and_again_nothing_is_lost_or_asked_twice(home, command, sp
     asked = [json.dumps(request) for request in list(server.requests)[CALLS:]]
     assert len(asked) == len(set(asked))
     assert server.batches.files == {} or server.batches.uploads > len(server.batches.jobs)
-
-
-def test_interrupted_it_says_what_goes_on_and_how_to_end_it(home, command, spawn, cli):
-    server, asks = command
-    server.batches.seconds = 3600.0
-    process = spawn(*asks, "--batch")
-    wait_until(lambda: any(job.polls for job in server.batches.jobs.values()), process)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    (job,) = server.batches.jobs
-    said = said.decode() if isinstance(said, bytes) else said
-    assert process.returncode == 130
-    assert f"batch {job} ({CASES} calls)" in said
-    assert "runs resume" in said
-    assert "cancel-batch" in said
-    assert "is cancelled" in cli("runs", "cancel-batch", "last").out
-    server.batches.seconds = 0.05
-    assert cli("runs", "resume", "last", "--batch").code == 0

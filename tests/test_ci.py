@@ -89,31 +89,6 @@ def test_the_action_runs_a_study_and_reports(run_action, judged, home):
     assert (again.returncode, judged.calls) == (0, calls)
 
 
-@pytest.mark.slow
-def test_the_action_runs_a_command_with_all_gates(run_action, judged, home):
-    gates = {"min_pass_rate": "0.5", "min_mean": "0.5", "max_failed": "0", "pass_threshold": "0.2"}
-    ended = run_action(
-        command='evaluate cases.csv --judge "probe"',
-        arguments="--rubric 'It is $(touch obeyed) good; `touch obeyed`' -o more.csv",
-        model=f"{judged.url}#m",
-        no_worse_than="last",
-        margin="0.1",
-        max_cost="1",
-        **gates,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stderr.count("gate holds") == 4
-    assert (home / "more.csv").exists()
-    assert not (home / "obeyed").exists()
-    assert "$(touch obeyed) good" in str(list(judged.requests))
-
-
-def test_study_and_command_together_are_refused(run_action):
-    ended = run_action(study="study.yaml", command="evaluate cases.csv")
-    assert ended.returncode == 2
-    assert "leave one out" in ended.stdout
-
-
 def test_an_action_with_nothing_to_run_says_so(run_action):
     ended = run_action(model="openai/x")
     assert ended.returncode == 2

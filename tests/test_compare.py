@@ -8,11 +8,9 @@ import pytest
 import flat_verbs
 import textevolve
 from textevolve.bench.variants import compare_variants
-from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult
 from textevolve.llm.testing import Answer
 from textevolve.report.blocks import Matrix
-from textevolve.store.sqlite import sqlite3
 from textevolve.studies.compare_cells import Output
 from textevolve.studies.compare_report import report, summarise
 from textevolve.studies.compare_spec import CompareSpec
@@ -84,45 +82,6 @@ def test_a_changed_prompt_asks_its_own_column_only(cli, files, server, model):
     assert server.calls - before == 40  # the same outputs are known to the judge already
 
 
-def test_a_limit_stops_it_and_it_goes_on(cli, files, server, model):
-    short = cli(*command(model, *EXACT, "--max-calls", 30))
-    assert short.code == 3
-    run = re.search(r"runs resume (\S+)", short.err)[1]
-    whole = cli("runs", "resume", run, "--json")
-    assert server.calls == 80
-    assert json.loads(whole.out)["failed"] == 2
-    shown = cli("runs", "show", run, "--failed")
-    assert "the output is empty" in shown.out
-    lowest = cli("runs", "show", run, "--below", "0.5", "--sort", "score", "--json")
-    assert {row["score"] for row in lowest.rows} == {0.0}
-
-
-def test_a_time_limit_leaves_cells_to_be_asked(cli, files, server, model):
-    ended = cli(*command(model, *EXACT, "--time-limit", "0"))
-    assert ended.code == 3
-    assert "80 records not finished within the limits (the time limit is reached" in ended.err
-    assert server.calls == 0
-    assert " failed" not in ended.out.split("\nOutputs\n")[1]  # what was not asked has not failed
-
-
-def test_records_that_are_lost_are_made_again_from_the_journal(cli, files, server, model):
-    first = json.loads(cli(*command(model, *EXACT, "--json")).out)
-    asked = server.calls
-    with sqlite3.connect(files / "store.db") as store:
-        store.execute("DELETE FROM records")
-    again = json.loads(cli("runs", "show", "last", "--json").out)
-    assert server.calls == asked
-    assert again == first
-
-
-def test_two_runs_are_compared_case_by_case(cli, files, model):
-    cli(*command(model, *EXACT, "--name", "both"))
-    cli(*command(model, *EXACT, "--name", "cold", "--temperature", "1"))
-    found = json.loads(cli("runs", "compare", "both", "cold", "--json").out)["variants"]
-    assert {variant: one["items"] for variant, one in found.items()} == {"short": 39, "careful": 39}
-    assert all(one["first"] == one["second"] for one in found.values())
-
-
 def test_a_judge_sees_the_baselines_prompt(cli, files, server, model):
     ended = cli(*command(model, "--judge", "probe", "--json"))
     assert means(json.loads(ended.out))["careful"] == pytest.approx(0.9)
@@ -146,50 +105,10 @@ def test_each_judge_and_metric_is_a_column_and_one_decides(cli, files, model):
     assert means(json.loads(by_pattern.out)) == {"short": 1, "careful": 1}
 
 
-def test_who_decides_comes_first_and_gives_the_reason(cli, files, model):
-    """A cell of the matrix shows one score: the one whose verdict stands beside it."""
-    both = (*EXACT, "--judge", "probe", "-o", "m.md", "-o", "m.jsonl")
-    cli(*command(model, *both))
-    lowest = json.loads((files / "m.jsonl").read_text().splitlines()[0])
-    assert list(lowest["scores"]) == ["exact", "probe"]
-    assert lowest["reason"] is None  # what the judge says is no reason of a metric
-    cli(*command(model, *both, "--score-by", "probe"))
-    one = json.loads((files / "m.jsonl").read_text().splitlines()[1])
-    assert list(one["scores"]) == ["probe", "exact"]
-    assert one["score"] == one["scores"]["probe"]
-    assert "0.90 pass" in (files / "m.md").read_text()
-    assert "0.00 pass" not in (files / "m.md").read_text()
-
-
 def test_a_difference_of_scores_stays_within_their_scale():
     scores = {"a": {"1": [0.0], "2": [1.0]}, "b": {"1": [1.0], "2": [1.0]}}
     found = compare_variants(scores, "a")["b"]
     assert (found.low, found.high) == (None, None)  # no test tells anything of two rows
-
-
-def test_what_each_column_is_read_as_is_told(cli, files, model):
-    ended = cli(*command(model, *EXACT))
-    assert "columns: n -> prompt, sum -> label; unread: old" in ended.err
-    (files / "twice.csv").write_text("nr,id,wort\n1,a,x\n2,a,y\n")
-    given = ("-d", "twice.csv", "--map", "n=nr", "--metric", "regex:.")
-    ended = cli("compare", "-p", "short.txt", "-m", model, *given)
-    assert "columns: id, n -> prompt; unread: wort" in ended.err
-    assert "ids that more than one case has: a" in ended.err
-
-
-def test_help_begins_with_what_is_compared_and_has_each_group_once(cli, home):
-    said = cli("compare", "--help").out
-    groups = [line for line in said.splitlines() if re.fullmatch(r"[A-Z][^\[]*:", line)]
-    names = ["Variants", "Data", "Judging", "Gates", "Run", "Advanced"]
-    assert [one.split(" ")[0].strip(":") for one in groups] == names
-    assert "<" not in said  # types are words, as in all options
-
-
-def test_an_unknown_judge_is_not_to_be_judged_side_by_side(cli, files, model):
-    ended = cli(*command(model, "--judge", "nix"))
-    assert ended.code == 2
-    assert "no judge 'nix'" in ended.err
-    assert "--side-by-side" not in ended.err
 
 
 def test_a_threshold_says_what_passes(cli, files, model):
@@ -287,26 +206,6 @@ def test_side_by_side_a_debate_has_all_outputs_as_candidates(cli, files, server,
     assert json.loads(ended.out)["failed"] == 2
 
 
-def test_columns_that_tell_nothing_are_left_out(cli, files, model):
-    (files / "rows.csv").write_text("n,sum\n3,6\n6,12\n")
-    whole = ("--metric", "exact", "--judge", "probe", "-o", "page.md")
-    assert cli(*command(model, *whole)).code == 0
-    page = (files / "page.md").read_text()
-    assert "| prompt tokens |" in page
-    assert "missing" not in page.lower()
-    (files / "rows.csv").write_text("n,sum\n3,6\n13,26\n")  # one without an output
-    cli(*command(model, *whole))
-    page = (files / "page.md").read_text()
-    assert page.count("| missing |") == 2
-
-
-def test_what_another_judge_said_is_not_taken_for_a_reason_of_the_score(cli, files, model):
-    ended = cli(*command(model, *EXACT, "--judge", "probe", "--json"))
-    worst = json.loads(ended.out)["worst"]
-    assert worst
-    assert not any(one["reason"] for one in worst)
-
-
 def test_a_file_describes_it(cli, files, model):
     (files / "study.yaml").write_text(
         f"kind: compare\nmodels: ['{model}']\ndata: rows.csv\nlabel: sum\nmetric: exact\n"
@@ -324,20 +223,6 @@ def test_rows_of_one_id_do_not_take_each_others_place(cli, files, model):
     found = json.loads(cli(*command(model, *EXACT, "--json", "-o", "m.csv")).out)
     assert found["rows"] == 3
     assert "7 (2)" in (files / "m.csv").read_text()
-
-
-def test_an_empty_cell_is_an_empty_text(cli, files, server, model):
-    (files / "short.txt").write_text("What is {n}{more}?")
-    (files / "rows.csv").write_text("n,more,sum\n1,,2\n2, now,4\n")
-    cli("compare", "-p", "short.txt", "-m", model, "-d", "rows.csv", "--label", "sum", *EXACT)
-    asked = {body["messages"][0]["content"] for body in server.requests}
-    assert asked == {"What is 1?", "What is 2 now?"}
-
-
-def test_outputs_cut_at_the_limit_are_told(cli, files, server, model):
-    server.script = lambda body, number: Answer(text="2", finish_reason="length")
-    found = json.loads(cli(*command(model, *EXACT, "--json")).out)
-    assert [v["cut"] for v in found["variants"]] == [40, 40]
 
 
 @pytest.mark.parametrize(
@@ -404,17 +289,6 @@ def test_from_python_with_metrics_and_judges_of_ones_own(files, model):
     assert "careful" in found._repr_html_()
     with pytest.raises(textevolve.InputError, match=r"'short\.txt' is a file"):
         flat_verbs.compare(rows, ["short.txt"], models=model)
-
-
-def test_columns_of_rows_from_python_are_renamed_too(files, model):
-    rows = [{"number": 3, "sum": 6}]
-    given = {"models": model, "label": "sum", "metric": "exact"}
-    found = flat_verbs.compare(rows, {"p": "What is {n}?"}, map={"n": "number"}, **given)
-    assert found.variants[0].mean.value == 1
-    with pytest.raises(InputError, match="no row has a column 'nix'"):
-        flat_verbs.compare(rows, {"p": "What is {sum}?"}, map={"n": "nix"}, **given)
-    with pytest.raises(InputError, match="prompts must be a list of templates"):
-        flat_verbs.compare(rows, "What is {n}?", **given)
 
 
 def test_the_matrix_reads_its_rows_when_it_is_drawn():

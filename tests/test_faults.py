@@ -159,22 +159,6 @@ async def test_two_hundred_debates_where_a_fifth_of_the_calls_goes_wrong(home):
         assert scores in judge.said[key]
 
 
-@pytest.mark.slow
-async def test_expected_scores_stay_beside_what_was_said(home):
-    judge = Judge(0.2, TRANSIENT + CONTENT, whole=True)
-    results = await judge_all(home, judge, 20, PATIENT, readout="logprob-weighted")
-    check_shape(results, 20)
-    for _, key, scores in turns_with_scores(results):
-        assert any(
-            all(
-                stated - 2 <= score <= stated + 1
-                for label, row in scores.items()
-                for score, stated in zip(row, said[label], strict=True)
-            )
-            for said in judge.said[key]
-        )
-
-
 async def test_probes_that_go_wrong_leave_their_turn_without_scores(home):
     judge = Judge(0.2, (*TRANSIENT, Fault.EMPTY, Fault.PROSE))
     results = await judge_all(home, judge, 12, PATIENT, readout="after-argument", rounds=1)

@@ -38,13 +38,6 @@ def test_the_command_line_draws_and_computes_only_when_it_has_to():
     assert loaded_by("import textevolve.cli.app") & heavy == set()
 
 
-@pytest.mark.slow
-def test_the_help_of_the_server_needs_no_web_framework():
-    web = {"fastapi", "starlette", "uvicorn", "sqlalchemy"}
-    assert loaded_by("import textevolve.server.options") & web == set()
-    assert loaded_by("import textevolve.cli.serve") & web - {"sqlalchemy"} == set()
-
-
 def test_the_public_functions_need_neither_the_local_server_nor_an_extra():
     loaded = loaded_by("from textevolve import evaluate")
     later = {
@@ -73,14 +66,6 @@ def test_a_renderer_loads_what_it_draws_with_and_nothing_else(module, needs):
     assert loaded_by(f"import textevolve.report.{module}") & HEAVY == needs
 
 
-@pytest.mark.slow
-def test_importing_makes_no_files(tmp_path):
-    script = "import textevolve; [getattr(textevolve, name) for name in textevolve.__all__]"
-    environment = {"HOME": str(tmp_path), "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
-    subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, check=True)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_every_public_name_is_there():
     for name in textevolve.__all__:
         assert getattr(textevolve, name).__name__ == name
@@ -100,11 +85,6 @@ def test_the_names_for_type_checkers_are_the_names_that_are_loaded():
     assert typed == textevolve._MODULES
     assert sorted(typed) == sorted(textevolve.__all__)
     assert textevolve.__all__ == sorted(textevolve.__all__)
-
-
-def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="'textevolve' has no attribute 'evalute'"):
-        textevolve.evalute  # noqa: B018
 
 
 def test_there_are_few_names_and_verbs_have_few_parameters():

@@ -74,10 +74,6 @@ def states() -> dict[str, str]:
     return {one.patch.name: one.state for one in list_patches()}
 
 
-def test_ours_are_none() -> None:
-    assert list_patches() == []
-
-
 def test_a_patch_is_applied_and_undone(toy: Path) -> None:
     import toy as package
 

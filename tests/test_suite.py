@@ -27,16 +27,6 @@ def wait():
         threading.Event().wait()
 
 
-def test_a_test_that_waits_without_a_limit_is_ended():
-    """Also where what ends it waits for something."""
-    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)  # in the place of the limit of each test
-    try:
-        with pytest.raises(TimeoutError, match=r"test_a_test_that_waits.* has not ended"):
-            wait()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
 @pytest.mark.parametrize("named", ["", "2025-01-31"])
 def test_the_date_that_prompts_name(monkeypatch, named):
     monkeypatch.setenv("TEXTEVOLVE_TODAY", named)

@@ -1,6 +1,5 @@
 """The readout `decide`: one request of typed questions fills a turn's scores."""
 
-import asyncio
 import json
 import re
 from itertools import pairwise
@@ -258,13 +257,3 @@ def test_a_rubric_without_two_levels_is_asked_for_with_the_components_question(r
     component = Component(name="c", meaning="m", rubric=rubric, question="is it so?")
     assert ask_cell("Response 2", component).kind == "predicate"
     assert read_score(component, Answer((0.25, 0.75))) == 7.5
-
-
-def test_what_is_asked_is_the_same_in_every_process():
-    decider, again = Decider(), Decider()
-    for one in (decider, again):
-        profile = override(
-            load_profile("general"), {"readout": "decide", "rounds": 1, "argue": False}
-        )
-        asyncio.run(Debate(profile, lambda _agent, one=one: one, today="2026-01-01")(CASE))
-    assert decider.requests == again.requests

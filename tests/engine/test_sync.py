@@ -32,13 +32,6 @@ def threads():
     return [t for t in threading.enumerate() if t.name == "textevolve" and t not in before]
 
 
-def test_the_loop_is_of_the_kind_that_is_installed(kind):
-    async def name():
-        return type(asyncio.get_running_loop()).__module__
-
-    assert sync.run(name()).split(".")[0] == kind
-
-
 async def double(number):
     await asyncio.sleep(0)
     return 2 * number

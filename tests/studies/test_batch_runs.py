@@ -8,15 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parameter_sets import slow_but_first
-from textevolve.cli.display import Slowness
-from textevolve.events import BatchPolled
 from textevolve.llm.batches.gathering import read_line, write_asked
 from textevolve.llm.batches.ledger import batch_price
 from textevolve.llm.providers import Endpoint
 from textevolve.llm.testing import BatchFault, ScriptedBatches, ScriptedServer
-from textevolve.settings import Price, Settings
+from textevolve.settings import Price
 from textevolve.store.repository import open_store
-from textevolve.studies.rehearsal import describe_batches
 
 QUICK = "batch = false\n[batches]\nquiet = 0.02\npoll = [0.01, 0.05]\n"
 CASES = 6
@@ -133,28 +130,6 @@ def test_python_asks_in_batch_jobs_too(home, batched):
     assert len(batched.batches.jobs) == 3
     plain = list(evaluate_batch(pairs, **options, store=home / "b.db"))
     assert [one.scores.tolist() for one in results] == [one.scores.tolist() for one in plain]
-
-
-def test_what_is_said_of_waves_and_prices():
-    priced = {name: Price(input=1, output=1) for name in ("openai/m", "own/m")}
-    own = {"base_url": "http://127.0.0.1:9", "batches": "openai"}
-    settings = Settings(prices=priced, providers={"own": own})
-    found = describe_batches(settings, ("openai/m", "own/m", "local/m"))
-    assert "each of up to 24 hours" in found["batch jobs"]
-    prices = found["their price"]
-    assert "openai/m: 50% off; own/m: discount unknown" in prices
-    assert "local/m: takes no batch jobs" in prices
-
-
-def test_what_is_shown_of_jobs_that_are_waited_for():
-    jobs = Slowness()
-    assert jobs.text(0.0) == ""
-    jobs.note(BatchPolled("m", "abc", "in_progress", 120, 1000, 60.0), 10.0)
-    assert jobs.text(40.0) == "waiting for batch job abc: 120 of 1,000 done, polled 30 s ago"
-    jobs.note(BatchPolled("m", "def", "in_progress", 1, 10, 60.0), 20.0)
-    assert "2 batch jobs: 121 of 1,010 done, polled 20 s ago" in jobs.text(40.0)
-    jobs.note(BatchPolled("m", "def", "", 10, 10, 60.0), 30.0)
-    assert jobs.text(40.0) == "waiting for batch job abc: 120 of 1,000 done, polled 20 s ago"
 
 
 @given(st.text(), st.text(min_size=1))

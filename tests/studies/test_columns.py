@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.bench.items import load_items
 from textevolve.errors import InputError
 from textevolve.llm.chains.scope import StepTrace
 from textevolve.report.data import write_rows
@@ -15,7 +14,6 @@ from textevolve.rows import names_rows, read_rows
 from textevolve.rows.cases import RowReading
 from textevolve.rows.chats import ChatTurn, read_chat, write_chat
 from textevolve.rows.columns import Columns
-from textevolve.rows.tables import find_delimiter
 from textevolve.studies.case_rows import read_cases, take_cases
 from textevolve.studies.kinds import find_study
 from textevolve.studies.run_chain import ChainRun
@@ -124,10 +122,6 @@ def test_cells_are_parted_by_what_the_header_shows(tmp_path, ending, between):
     assert row == {"prompt": "Why?", "resp, onse": "1,5; x\t", "output": "a\nb"}
 
 
-def test_a_header_of_one_column_has_no_delimiter():
-    assert find_delimiter('"a;b"\n') == ","
-
-
 def test_folders_and_patterns_are_read_file_by_file(tmp_path):
     for name in ("b", "a"):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"input": name, "output": name}) + "\n")
@@ -189,17 +183,9 @@ def test_no_text_can_pass_for_a_turn(turns):
     assert [line.partition(":")[0] for line in starts] == [speaker for speaker, _ in turns]
 
 
-@pytest.mark.parametrize("value", [[], "[]", "[1]", '[{"a": 1}]', [{"role": "user"}], None, 5, "x"])
+@pytest.mark.parametrize("value", [[], '[{"a": 1}]', [{"role": "user"}], None])
 def test_what_is_no_list_of_messages_is_no_chat(value):
     assert read_chat(value) is None
-
-
-def test_labelled_items_have_the_same_names(tmp_path):
-    file = tmp_path / "items.csv"
-    file.write_text("frage;output_a;output_b;winner;gold;context\nWhy?;x;y;1;z;c\n")
-    (item,) = load_items(file, renamed={"question": "frage"})
-    assert (item.input, item.candidates, item.human) == ("Why?", ("x", "y"), (1.0, 0.0))
-    assert (item.reference, item.context) == ("z", "c")
 
 
 def chain_run():

@@ -2,7 +2,6 @@
 
 import pytest
 
-from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.rows.columns import Columns
 from textevolve.store.repository import open_store
@@ -30,21 +29,6 @@ def test_a_gold_answer_is_the_reference(name, given, found):
 @pytest.mark.parametrize("given", [None, "", " \n", float("nan")])
 def test_an_empty_field_is_no_reference(name, given):
     assert take_case({**ROW, name: given}).reference is None
-
-
-def test_of_several_references_the_first_counts_and_the_others_are_named():
-    columns = Columns()
-    case = take_case({**ROW, "answer": "a", "expected": "e"}, columns=columns)
-    assert case.reference == "e"
-    assert columns.line() == "columns: input, candidates, expected -> reference; unread: answer"
-
-
-def test_what_is_no_text_is_no_reference():
-    columns = Columns()
-    assert take_case({**ROW, "answer": ["a", "b"]}, columns=columns).reference is None
-    assert "answer" in columns.unread
-    with pytest.raises(InputError, match="'reference' must be text, not list"):
-        take_case({**ROW, "reference": ["a"]})
 
 
 def test_a_table_keeps_a_reference_as_it_stands(tmp_path):
@@ -77,13 +61,3 @@ def test_a_reference_is_kept_and_makes_another_run_and_none_makes_the_same(tmp_p
         assert registered(store, [gold]).id != run.id
         both = registered(store, [plain, gold])
         assert list(store.iterate_cases(both.id)) == [plain, gold]
-
-
-def test_a_context_is_kept_and_makes_another_run(tmp_path, registered):
-    plain = Case("a", ("b",), "1")
-    told = Case("a", ("b",), "1", context="It says b.")
-    with open_store(tmp_path / "store.db") as store:
-        run = registered(store, [plain])
-        both = registered(store, [told, plain])
-        assert registered(store, [told]).id != run.id
-        assert list(store.iterate_cases(both.id)) == [told, plain]

@@ -182,41 +182,8 @@ async def test_a_case_may_not_name_a_collection_that_the_run_does_not_pin(model,
     assert "'default/secret' has no pinned version" in result.failure.reason
 
 
-async def test_trust_and_budget_of_the_profile_are_kept(model, settings, place):
-    place.create("facts")
-    await place.add("facts", FACT)
-    await place.add("facts", ORDER, origin=Origin("the web", trust=0.2))
-    for trust, recalled in (({}, {FACT}), ({"min_trust": 0.0}, {FACT, ORDER})):
-        wanted = profile(collections="facts", **trust)
-        result = await judge(model, settings, profile=wanted, rounds=1)
-        assert {memory.text for memory in result.turns[0].memories} == recalled
-    short = profile(collections="facts", budget=16)
-    result = await judge(model, settings, profile=short, rounds=1)
-    assert [memory.text for memory in result.turns[0].memories] == [FACT]
-
-
 def write_profile(home, **memory):
     (home / "clerk.yaml").write_text(yaml.safe_dump({"name": "clerk", **profile(**memory)}))
-
-
-async def test_judges_of_other_studies_recall_from_pinned_collections_too(
-    cli, home, model, settings, place, server
-):
-    place.create("facts")
-    await place.add("facts", FACT)
-    write_profile(home, collections=["facts"])
-    items = [
-        {"id": str(n), "input": f"{n}?", "candidates": ["x", "y"], "winner": 1} for n in range(2)
-    ]
-    (home / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in items))
-    command = ("bench", "agreement", "items.jsonl", "-m", model, "-j", "debate:clerk.yaml")
-    done = cli(*command)
-    assert done.code == 0, done.err + done.out
-    with open_store(settings.store) as store:
-        run = store.get_run("last")
-        assert run.spec["described"]["collections"] == {"default/facts": 1}
-        assert "memory_rules" in run.spec["prompts"]
-    assert any(FACT in text for text in prompts(server))
 
 
 def test_records_of_earlier_versions_hold_the_texts_alone(make_result):

@@ -9,12 +9,11 @@ from contextlib import closing
 import pytest
 
 from flat_verbs import evaluate, evaluate_batch
-from parameter_sets import slow_but_first
 from textevolve import Case, DebateResult, EvaluationResult, Failure, InputError, SettingsError
 from textevolve.judges.judged import JudgedCase
 from textevolve.llm.testing import Answer
 from textevolve.store.sqlite import sqlite3
-from textevolve.studies.evaluate import EvaluateSpec, decode, encode, find_row
+from textevolve.studies.evaluate import decode, encode
 
 INPUT, GOOD, BAD = "Why are there tides?", "The moon pulls the sea.", "I like cheese."
 CASE = ("evaluate", INPUT, BAD, GOOD)
@@ -65,22 +64,6 @@ def test_records_that_are_lost_are_made_again_without_a_call(
     assert server.calls == calls
 
 
-@pytest.mark.parametrize("judge", slow_but_first([(), ("-j", "probe")]))
-def test_a_run_is_written_in_every_format(cli, model, cases, home, judge):
-    names = [f"r.{ending}" for ending in ("json", "jsonl", "csv", "parquet", "md", "html")]
-    outputs = [part for name in names for part in ("-o", name)]
-    assert cli("evaluate", cases, "-m", model, *judge, *outputs).code == 0
-    written = {name: (home / name).read_bytes() for name in names}
-    assert all(written.values())
-    assert cli("runs", "export", "last", *names).code == 0
-    assert {name: (home / name).read_bytes() for name in names} == written
-    whole = json.loads(written["r.json"])
-    assert (whole["kind"], whole["cases"], whole["scored"]) == ("evaluate", 6, 6)
-    (of_all,) = whole["aggregates"]
-    assert (of_all["records"], of_all["coverage"], len(of_all["worst"])) == (6, 1.0, 5)
-    assert "c0" in written["r.md"].decode()
-
-
 def test_a_file_describes_a_run_and_its_faults_are_placed(cli, server, model, home):
     (home / "study.yaml").write_text(
         f"kind: evaluate\ncases:\n- {INPUT}\n- {BAD}\n- {GOOD}\nrounds: 1\nreadout: stated\n"
@@ -105,36 +88,6 @@ def test_a_run_is_resumed_only_as_it_was_begun(cli, server, model, cases, home):
 
 
 RUBRIC = "- It names the moon.\n- It has no fault."
-
-
-@pytest.mark.parametrize(
-    ("judge", "asked"),
-    [
-        (("-j", "probe"), "does the response do all that this rubric asks?"),
-        (("-j", "pairwise"), "does better what this rubric asks?"),
-        (("-j", "checklist"), "is this true of the response: it "),
-        (("--readout", "verbalized"), "- rubric: how far it does what this rubric asks:"),
-        (("-j", "jury:general+readout=after-argument"), "does it do all that this rubric asks?"),
-    ],
-)
-def test_a_rubric_takes_the_place_of_what_is_shipped(cli, server, model, home, judge, asked):
-    cli(*CASE, *judge, "-m", model)
-    plain = server.calls
-    assert asked not in json.dumps(list(server.requests)).lower()
-    (home / "mine.txt").write_text(RUBRIC)
-    ended = cli(*CASE, *judge, "--rubric", "@mine.txt", "-m", model, "--json")
-    assert ended.code == 0
-    said = [json.dumps(body["messages"]).lower() for body in list(server.requests)[plain:]]
-    assert said
-    assert any(asked in one for one in said)
-    assert len(cli("runs", "list", "--json").rows) == 2  # a rubric makes another run
-    calls = server.calls
-    if judge[0] == "-j":
-        named = cli(*CASE, "-j", f"{judge[1]}+rubric=mine.txt", "-m", model, "--json")
-        assert named.code == 0
-        assert server.calls == calls  # the same questions
-    (line,) = ended.rows
-    assert len(line.get("profile", {}).get("components", ["rubric"])) == 1
 
 
 @pytest.mark.parametrize(
@@ -171,13 +124,6 @@ def test_python_takes_any_judge(server, model):
         evaluate(INPUT, [GOOD], judge=length_of, rounds=2)
 
 
-def test_a_time_limit_leaves_the_rest_unasked(server, model):
-    results = list(evaluate_batch([("a?", ["b"])] * 3, model=model, time_limit=0))
-    assert server.calls == 0
-    assert {find_row(one).status for one in results} == {"skipped"}
-    assert "the time limit is reached" in find_row(results[0]).reason
-
-
 def test_records_read_back_as_they_were(server, model, make_result, unusable):
     scored = EvaluationResult(0.5, True, "so", {"log_odds": 0.1, "odd": math.inf})
     case = Case("a", ("b", "c"), "1", {"seed": 1}, "gold")
@@ -206,8 +152,3 @@ def test_a_result_shows_itself(make_result, monkeypatch):
     monkeypatch.setitem(sys.modules, "polars", types.SimpleNamespace(DataFrame=list))
     assert [row["candidate"] for row in result.to_frame()] == [1, 2, 3]
     assert isinstance(result, DebateResult)
-
-
-def test_the_specification_has_its_descriptions():
-    for name, field in EvaluateSpec.model_fields.items():
-        assert field.description, name

@@ -64,15 +64,6 @@ def test_other_cases_make_another_run(store, registered, cases):
     assert registered(store, CASES).id != registered(store, cases).id
 
 
-def test_many_differences_are_cut_short(store, registered):
-    run = registered(store, CASES)
-    other = {"model": "b/m", "profile": load_profile("prompt-tuning")}
-    with pytest.raises(MismatchError) as caught:
-        registered(store, CASES, wanted=run, prompts={}, **other)
-    assert len(str(caught.value)) < 400
-    assert "; ...; start a new run instead" in str(caught.value)
-
-
 def test_a_recall_is_known_by_its_name():
     class Notes:
         async def __call__(self, cue):
