@@ -3,7 +3,8 @@
 import pytest
 
 from textevolve import InputError, load_profile
-from textevolve.spec import TERMS, find_term, suggest
+from textevolve.spec import suggest
+from textevolve.terms import TERMS, find_term
 
 
 @pytest.mark.parametrize(

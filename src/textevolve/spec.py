@@ -7,13 +7,14 @@ defaults, ranges and descriptions. Which specifications there are is the busines
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from textevolve.errors import InputError
+from textevolve.terms import find_term
 
 
 class Frozen(BaseModel):
@@ -156,43 +157,6 @@ def _say_bounds(kind: str, context: Mapping[str, Any], field: FieldInfo | None) 
         "string_pattern_mismatch": "of small letters, digits and . _ - (as in my-notes)",
     }
     return words.get(kind, f"usable ({kind.replace('_', ' ')})")
-
-
-TERMS: Mapping[str, str] = {
-    "adaptive_threshold": "convergence",
-    "convergence_threshold": "convergence",
-    "early_stop": "convergence",
-    "c": "convergence",
-    "window": "history_rounds",
-    "window_size": "history_rounds",
-    "history": "history_rounds",
-    "l": "history_rounds",
-    "max_rounds": "rounds",
-    "r": "rounds",
-    "debaters": "agents",
-    "personas": "agents",
-    "a": "agents",
-    "w": "weights",
-    "metrics": "components",
-    "criteria": "components",
-    "responses": "candidates",
-    "outputs": "candidates",
-    "critic": "judge",
-    "evaluator": "judge",
-    "controller": "optimize",
-    "up": "innovate",
-    "utility_prompting": "innovate",
-    "spo": "calibrate",
-    "gr": "guide",
-    "guided_reasoning": "guide",
-}
-"""Words of papers and other tools, and what parameters and commands are called here."""
-
-
-def find_term(word: str, known: Iterable[str]) -> str | None:
-    """Return what a word of a paper or of another tool is called here, if it is among `known`."""
-    term = TERMS.get(word.strip().lower().lstrip("-").replace("-", "_"))
-    return term if term is not None and term in known else None
 
 
 def suggest(name: str, known: Sequence[str]) -> str:

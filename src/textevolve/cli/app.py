@@ -21,7 +21,7 @@ from textevolve.cli import INTERRUPTED, process, say
 from textevolve.cli.commands import COMMANDS, PANELS, CommandEntry
 from textevolve.cli.options import PLAIN, RUN
 from textevolve.errors import InputError
-from textevolve.spec import find_term
+from textevolve.terms import find_term
 
 
 class LazyGroup(TyperGroup):

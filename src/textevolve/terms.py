@@ -1,0 +1,44 @@
+"""Words of papers and other tools, and what they are called here.
+
+Apart from specifications, so that the command line looks one up without loading pydantic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+TERMS: Mapping[str, str] = {
+    "adaptive_threshold": "convergence",
+    "convergence_threshold": "convergence",
+    "early_stop": "convergence",
+    "c": "convergence",
+    "window": "history_rounds",
+    "window_size": "history_rounds",
+    "history": "history_rounds",
+    "l": "history_rounds",
+    "max_rounds": "rounds",
+    "r": "rounds",
+    "debaters": "agents",
+    "personas": "agents",
+    "a": "agents",
+    "w": "weights",
+    "metrics": "components",
+    "criteria": "components",
+    "responses": "candidates",
+    "outputs": "candidates",
+    "critic": "judge",
+    "evaluator": "judge",
+    "controller": "optimize",
+    "up": "innovate",
+    "utility_prompting": "innovate",
+    "spo": "calibrate",
+    "gr": "guide",
+    "guided_reasoning": "guide",
+}
+"""Words of papers and other tools, and what parameters and commands are called here."""
+
+
+def find_term(word: str, known: Iterable[str]) -> str | None:
+    """Return what a word of a paper or of another tool is called here, if it is among `known`."""
+    term = TERMS.get(word.strip().lower().lstrip("-").replace("-", "_"))
+    return term if term is not None and term in known else None
