@@ -375,3 +375,9 @@ async def test_connect(server: ScriptedServer) -> None:
     assert client.name == "mine/m"
     assert server.requests[-1]["model"] == "m"
     assert response.usage.cost == pytest.approx(response.usage.tokens / 1e6)
+
+
+async def test_a_redirect_is_not_followed(server: ScriptedServer, client: OpenAIClient) -> None:
+    server.script = always(Answer(status=302, body=b"", headers={"Location": "http://127.0.0.2/"}))
+    with pytest.raises(AccessError, match="address"):
+        await client(ask())
