@@ -295,13 +295,6 @@ async def test_a_judge_sees_the_original_filled_and_the_output():
     assert all("say it exactly" in prompt for prompt in script.prompts)
 
 
-async def test_with_a_metric_the_judge_gives_reasons_alone():
-    judge = Judge(lambda case, text: 0.0 if text.isdigit() else 1.0)
-    result = await search(Scripted(), evaluator=judge, metric=open_metric("exact"))
-    assert result.accepted  # although the judge has it the other way round
-    assert len(judge.cases) <= SMALL.minibatch * (1 + SMALL.beam * (SMALL.depth - 1))
-
-
 async def test_an_evaluator_that_raises_fails_alone():
     def score(case, text):
         if re.match(r"What is \d*[37] and", case.input):

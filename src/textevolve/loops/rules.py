@@ -63,7 +63,6 @@ class RuleSubject:
 
     text: str
     input: str
-    count_tokens: Callable[[str], int] | None = None
 
 
 class _Rule(BaseModel):
@@ -84,8 +83,8 @@ class _Rule(BaseModel):
 
 
 class Length(_Rule):
-    """Between `min` and `max`, both included. Tokens are estimated as characters / 4 unless the
-    caller gives a counter. Outside, the score falls with the ratio of length and limit."""
+    """Between `min` and `max`, both included. Tokens are estimated as characters / 4. Outside, the
+    score falls with the ratio of length and limit."""
 
     kind: Literal["length"]
     unit: Literal["words", "characters", "tokens"] = "words"
@@ -115,8 +114,7 @@ class Length(_Rule):
             return len(split_words(subject.text)), ""
         if self.unit == "characters":
             return len(subject.text), ""
-        about = "" if subject.count_tokens else "counted as characters / 4, "
-        return (subject.count_tokens or count_tokens)(subject.text), about
+        return count_tokens(subject.text), "counted as characters / 4, "
 
 
 class Pattern(_Rule):
@@ -319,13 +317,9 @@ class RulesJudgement:
 class Rules:
     """All rules on each candidate. score = the weighted mean of theirs; passed = it reaches the
     threshold and every gate holds; feedback = an instruction on a line for each rule broken, gates
-    first; `metadata["rules"]` has each rule's score.
-
-    `count_tokens`: a tokeniser's count for rules on length in tokens.
-    """
+    first; `metadata["rules"]` has each rule's score."""
 
     file: RulesFile
-    count_tokens: Callable[[str], int] | None = None
 
     async def __call__(self, case: Case, /) -> RulesJudgement:
         """
@@ -343,7 +337,7 @@ class Rules:
 
     def judge(self, text: str, input: str = "") -> EvaluationResult | Failure:
         """One text; a failure where a rule itself could not be applied."""
-        subject = RuleSubject(text, input, self.count_tokens)
+        subject = RuleSubject(text, input)
         findings: list[RuleFinding] = []
         for name, rule in zip(self.file.names, self.file.rules, strict=True):
             try:
@@ -442,7 +436,7 @@ def _passes_gates(outcome: EvaluationResult | Failure) -> bool:
     return isinstance(outcome, EvaluationResult) and not outcome.metadata.get(FAILED_GATES)
 
 
-def load_rules(path: str | Path, count_tokens: Callable[[str], int] | None = None) -> Rules:
+def load_rules(path: str | Path) -> Rules:
     """The rules in a YAML file.
 
     Raises:
@@ -451,15 +445,10 @@ def load_rules(path: str | Path, count_tokens: Callable[[str], int] | None = Non
     if isinstance(path, str) and "\0" in path:
         raise InputError(f"rules {path!r}: not the name of a file")
     text = read_text(str(path))
-    return parse_rules(text, str(path), Path(path).parent, count_tokens)
+    return parse_rules(text, str(path), Path(path).parent)
 
 
-def parse_rules(
-    text: str,
-    source: str = "rules",
-    folder: Path | None = None,
-    count_tokens: Callable[[str], int] | None = None,
-) -> Rules:
+def parse_rules(text: str, source: str = "rules", folder: Path | None = None) -> Rules:
     """Rules from YAML text; `source` names it in errors, files it names are looked for in
     `folder`.
 
@@ -475,4 +464,4 @@ def parse_rules(
             except InputError as error:
                 line = line_of(node, ("rules", n))
                 raise InputError(f"rules {source}:{line}: {error}") from None
-    return Rules(file, count_tokens)
+    return Rules(file)

@@ -120,8 +120,7 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
     )
     judge: str | None = option(
         None,
-        "The judge that scores outputs, such as probe+rules; beside a metric it only gives reasons."
-        f" With neither, it is {DEFAULT_JUDGE}.",
+        f"The judge that scores outputs, such as probe+rules; without a metric {DEFAULT_JUDGE}.",
         short="-j",
         group="Judging",
     )
@@ -151,6 +150,8 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
             raise InputError("--step is of a chain: name the chain with --program")
         if self.answer is not None and program is None:
             raise InputError("--answer is of a program: name it with --program")
+        if self.judge is not None and self.metric is not None:
+            raise InputError("--judge and --metric: one of them is too many")
         if (judge := judge_of(self)) is not None:
             check_absolute(judge)
         if self.metric is not None and not self.metric.startswith(OWN):
@@ -166,7 +167,7 @@ def program_of(spec: CalibrateSpec) -> str | None:
 
 
 def judge_of(spec: CalibrateSpec) -> str | None:
-    """The judge that scores, or gives reasons beside a metric."""
+    """Return the judge that scores, where no metric does."""
     judge = spec.judge if spec.judge or spec.metric else DEFAULT_JUDGE
     return judge and with_model(judge, spec.judge_model)
 

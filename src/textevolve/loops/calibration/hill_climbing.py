@@ -67,7 +67,7 @@ async def reflect(search: TemplateSearch, parent: int, width: int) -> list[Propo
     for k in range(width):
         rows = search.faults(parent)
         shuffle(rows, search.plan.seed, "reflect", search.rounds, k)
-        known = await search.explain(parent, rows[:MOST_SHOWN])
+        known = [search.outcomes[parent, row] for row in rows[:MOST_SHOWN]]
         outcomes = fit_outcomes(known, search.context.shown)
         part = choose_part(search.nodes[parent].templates.names, search.rounds + k - 1 + parent)
         shown.append((part, tuple(rows[: len(outcomes)])))

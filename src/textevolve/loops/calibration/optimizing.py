@@ -8,13 +8,14 @@ before a search with a budget begins, so that every search that ends can be deci
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
 from textevolve.errors import BudgetError, InputError
-from textevolve.loops.attempt import StopReason
+from textevolve.loops.attempt import StopReason, within_time
 from textevolve.loops.calibration.examples import Example, Material, hash_group
 from textevolve.loops.calibration.hill_climbing import improve
 from textevolve.loops.calibration.plan import (
@@ -37,6 +38,8 @@ from textevolve.loops.calibration.search import (
 from textevolve.loops.calibration.trial_runner import TrialOutcome
 from textevolve.statistics.sequential import ALPHA, FIRST_LOOK, fewest_units, sequential_test
 
+SEARCH_TIME = 0.8
+"""The share of a time limit after which the search ends, so that there is time to decide."""
 DECISION_SHARE = 0.55
 """The share of a budget that is set aside at most for the decision."""
 FIRST_ROWS = 20
@@ -66,16 +69,17 @@ async def search_template(
             decision.
         FatalModelError: no call can succeed; what was answered is in the journal.
     """
-    if context.evaluator is None and context.metric is None:
-        raise InputError("give an evaluator or a metric: without either nothing can be scored")
+    if (context.evaluator is None) == (context.metric is None):
+        raise InputError("give an evaluator or a metric")
     search = TemplateSearch(material, plan, context)
     set_aside(search)
-    spending = search.spending
+    spending, limit = search.spending, context.time_limit
     stopped, reason = await run_strategy(search)
     spending.deciding = True
-    search.limit_time(1.0)
     try:
-        await decide_search(search, spending.whole_left, spending.cost("output"))
+        passed = time.monotonic() - search.began
+        async with within_time(None if limit is None else max(0.0, limit - passed)):
+            await decide_search(search, spending.whole_left, spending.cost("output"))
     except BudgetError as error:
         stopped, reason = "budget", reason or str(error)
     return search.result(stopped, reason)
@@ -99,8 +103,10 @@ def set_aside(search: TemplateSearch) -> None:
 
 async def run_strategy(search: TemplateSearch) -> tuple[StopReason, str]:
     """Why the strategy ended; its share of the budget is an end as planned."""
+    limit = search.context.time_limit
     try:
-        stopped = await STRATEGIES[search.plan.strategy](search)
+        async with within_time(None if limit is None else SEARCH_TIME * limit):
+            stopped = await STRATEGIES[search.plan.strategy](search)
         nothing = not search.scored and stopped != "stopped"  # as of a program that always fails
         return "failed" if nothing else stopped, ""
     except SearchSpent:

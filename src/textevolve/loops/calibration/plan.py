@@ -24,7 +24,7 @@ from textevolve.metrics.shapes import LabelMetric
 from textevolve.spec import Frozen, option
 from textevolve.statistics.sequential import fewest_units
 
-CallKind = Literal["output", "rewrite", "reasons"]
+CallKind = Literal["output", "rewrite"]
 FEW_ROWS = 50
 """Rows held out below which a true gain of 0.3 is found less than 8 times in 10."""
 LEAST_SEARCH = 12
@@ -59,9 +59,7 @@ class SearchBudget:
 
     def cost(self, kind: CallKind) -> float:
         """Return the calls that one more takes; a call before one was seen."""
-        if learned := self.learned.get(kind):
-            return learned
-        return self.cost("output") if kind == "reasons" else 1.0
+        return self.learned.get(kind) or 1.0
 
     @property
     def spent(self) -> int:
@@ -154,10 +152,9 @@ class CalibrationPlan(Frozen):
 @dataclass(frozen=True)
 class CalibrationContext:
     """The models and judges of a search. `generator` answers the prompts, `editor` writes
-    instructions and templates. At least one of `evaluator` and `metric`; with both the metric gives
-    the scores and the evaluator the reasons. `time_limit`: in seconds. `program`: what is
-    optimised; None: the template alone, which `generator` answers. `shown`: characters of all
-    outcomes that one prompt shows the editor.
+    instructions and templates; `evaluator` or `metric` gives the scores. `time_limit`: in seconds.
+    `program`: what is optimised; None: the template alone, which `generator` answers. `shown`:
+    characters of all outcomes that one prompt shows the editor.
     """
 
     generator: Model
@@ -192,7 +189,7 @@ class Node:
     """A template. Number 0 is the original, and the only one without a parent.
 
     `instructions` are those that were applied to the parent. With a `fault` it never competed; its
-    text may then be empty. `repaired`: a first rewrite had a fault and was asked for again.
+    text may then be empty.
     `operator`: what made it, where a strategy has several. `demos`: the ids of the rows that stand
     in front of the template as demonstrations.
     """
@@ -203,7 +200,6 @@ class Node:
     round: int
     instructions: tuple[str, ...] = ()
     fault: str = ""
-    repaired: bool = False
     placings: tuple[Placing, ...] = ()
     notes: tuple[str, ...] = ()
     operator: str = ""

@@ -61,7 +61,7 @@ async def is_perfect(search: TemplateSearch, explored: Sequence[TrialOutcome]) -
 
 
 async def explore(search: TemplateSearch) -> dict[int, list[TrialOutcome]]:
-    """Try every template in the beam on a few rows, with reasons."""
+    """Try every template in the beam on a few rows."""
     plan, training = search.plan, search.material.training
     pairs: list[tuple[int, Example]] = []
     for parent in search.beam:
@@ -69,7 +69,7 @@ async def explore(search: TemplateSearch) -> dict[int, list[TrialOutcome]]:
             len(training), plan.minibatch, plan.seed, "explore", search.rounds, parent
         )
         pairs += [(parent, training[row]) for row in drawn]
-    outcomes = await search.try_nodes(pairs, reasons=True)
+    outcomes = await search.try_nodes(pairs)
     seen: dict[int, list[TrialOutcome]] = {parent: [] for parent in search.beam}
     for (parent, _), outcome in zip(pairs, outcomes, strict=True):
         seen[parent].append(outcome)

@@ -94,7 +94,6 @@ class Rewritten:
     text: str | None
     instructions: tuple[str, ...]
     fault: str = ""
-    repaired: bool = False
     note: str = ""
     others: tuple[tuple[str, str], ...] = ()
 
@@ -514,7 +513,6 @@ async def _ask_rewrite(
         second,
         instructions=second.instructions or first.instructions,
         others=second.others or first.others,
-        repaired=True,
     )
 
 

@@ -109,8 +109,6 @@ async def try_fast(
 
 
 SEED = 0
-SEARCH_TIME = 0.8
-"""The share of a time limit after which the search ends, so that there is time to decide."""
 PERFECT = 1 - 1e-9
 ROUND: Literal["round"] = "round"
 FINALS: Literal["finals"] = "finals"
@@ -121,8 +119,8 @@ class TemplateSearch:
     """The tree as it grows. `beam` holds numbers of nodes, the best first.
 
     `order`: all training rows in one drawn order, in which they come into play, the first `count`
-    so far; templates are compared in pairs on the same rows. `outcomes` and `explained`: what is
-    known of templates on them, and for which a judge was asked for reasons beside a metric.
+    so far; templates are compared in pairs on the same rows. `outcomes`: what is known of templates
+    on them.
     """
 
     material: Material
@@ -139,7 +137,6 @@ class TemplateSearch:
     perfect: int = 0
     count: int = 0
     outcomes: dict[Trial, TrialOutcome] = field(default_factory=dict[Trial, TrialOutcome])
-    explained: set[Trial] = field(default_factory=set[Trial])
 
     def __post_init__(self) -> None:
         plan, context = self.plan, self.context
@@ -168,7 +165,6 @@ class TemplateSearch:
             concurrency=context.concurrency,
             listener=context.listener,
         )
-        self.limit_time(SEARCH_TIME)
 
     @property
     def learns_costs(self) -> bool:
@@ -178,11 +174,6 @@ class TemplateSearch:
     @property
     def usage(self) -> Usage:
         return self.meter.usage + self.runner.usage
-
-    def limit_time(self, share: float) -> None:
-        """Nothing more is asked once this share of the time limit is over."""
-        if self.context.time_limit is not None:
-            self.runner.deadline = self.began + share * self.context.time_limit
 
     def add(
         self,
@@ -212,7 +203,6 @@ class TemplateSearch:
             self.rounds,
             instructions or new.instructions,
             fault,
-            repaired=new.repaired,
             notes=(new.note,) if new.note else (),
             operator=operator,
             demos=demos,
@@ -226,15 +216,11 @@ class TemplateSearch:
     async def try_rows(self, trials: Sequence[Trial]) -> list[float | None]:
         return [outcome.score for outcome in await self._try_trials(trials)]
 
-    async def _try_trials(
-        self, trials: Sequence[Trial], *, reasons: bool = False
-    ) -> list[TrialOutcome]:
+    async def _try_trials(self, trials: Sequence[Trial]) -> list[TrialOutcome]:
         training = self.material.training
-        return await self.try_nodes([(n, training[row]) for n, row in trials], reasons=reasons)
+        return await self.try_nodes([(n, training[row]) for n, row in trials])
 
-    async def try_nodes(
-        self, pairs: Sequence[tuple[int, Example]], *, reasons: bool = False
-    ) -> list[TrialOutcome]:
+    async def try_nodes(self, pairs: Sequence[tuple[int, Example]]) -> list[TrialOutcome]:
         """The outcome of each pair of node and row.
 
         Raises:
@@ -244,7 +230,7 @@ class TemplateSearch:
         new = len({(t, e.id) for t, e in named} - self.runner.outputs.keys())
         self.spending.require(new)
         before = self.spending.spent
-        outcomes = await self.runner.try_all(named, reasons=reasons)
+        outcomes = await self.runner.try_all(named)
         if not self.spending.deciding:
             self.spending.learn("output", self.spending.spent - before, new)
         for outcome in outcomes:
@@ -291,28 +277,6 @@ class TemplateSearch:
         """Bring `count` rows into play, for one template."""
         self.count = min(count, len(self.order))
         await self.ask([(node, row) for row in self.in_play(node)])
-
-    async def explain(self, node: int, rows: Sequence[int]) -> list[TrialOutcome]:
-        """The outcomes, with reasons where a judge gives some beside a metric, for as many as there
-        is budget for."""
-        if self.context.evaluator is not None and self.context.metric is not None:
-            new = [(node, row) for row in rows if (node, row) not in self.explained]
-            if not self.explained:
-                await self._ask_reasons(new[:1])
-                new = new[1:]
-            costs = self.spending
-            spare = costs.left - 2 * costs.cost("rewrite") - 4 * costs.cost("output")
-            fitting = max(0.0, spare) / costs.cost("reasons")
-            await self._ask_reasons(new[: int(min(fitting, len(new)))])
-        return [self.outcomes[node, row] for row in rows]
-
-    async def _ask_reasons(self, trials: Sequence[Trial]) -> None:
-        """The outputs are known, so the judge alone is asked."""
-        before = self.spending.spent
-        outcomes = await self._try_trials(trials, reasons=True)
-        self.spending.learn("reasons", self.spending.spent - before, len(trials))
-        self.outcomes.update(zip(trials, outcomes, strict=True))
-        self.explained.update(trials)
 
     def score(self, node: int, row: int) -> float | None:
         outcome = self.outcomes.get((node, row))

@@ -10,7 +10,6 @@ where it is unsure would win. One of transport is no score.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,7 +36,7 @@ from textevolve.events import Listener, StepStarted, silence
 from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.reasoning import why_without_text
-from textevolve.loops.attempt import TIME_IS_UP, outcome_of, reasons_of
+from textevolve.loops.attempt import outcome_of, reasons_of
 from textevolve.loops.calibration.examples import Example
 from textevolve.loops.placeholders import fill
 from textevolve.metrics.label_metrics import grade_output
@@ -162,13 +161,12 @@ class OutputFailure(Failure):
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """A template's output on one row. `reasons`: what the metric said of it, then a judge, if one
-    was asked. `trace`: how the output came about, where the program has steps."""
+    """A template's output on one row. `trace`: how the output came about, where the program has
+    steps."""
 
     example: Example
     output: str | None
     result: EvaluationResult | Failure
-    reasons: str = ""
     trace: tuple[PromptUse, ...] = ()
 
     @property
@@ -181,19 +179,22 @@ class TrialOutcome:
     def failure(self) -> Failure | None:
         return self.result if isinstance(self.result, Failure) else None
 
+    @property
+    def reasons(self) -> str:
+        """The words of the judge or the metric on the output."""
+        return self.result.feedback if isinstance(self.result, EvaluationResult) else ""
+
 
 @dataclass
 class TrialRunner:
-    """What it takes to try a template. With a `metric` it gives the score, and `evaluator`, where
-    there is one, only reasons. Outputs are remembered and not asked for again. `deadline`: by the
-    monotonic clock; from then on nothing more is asked."""
+    """The means to try a template: `metric` or `evaluator` gives the score. Outputs are remembered
+    and not asked for again."""
 
     program: Program
     evaluator: Evaluator | None
     metric: LabelMetric | None
     concurrency: int = 64
     listener: Listener = silence
-    deadline: float | None = None
     usage: Usage = field(default_factory=Usage)
     outputs: dict[tuple[Templates, str], ProgramOutput] = field(
         default_factory=dict[tuple[Templates, str], ProgramOutput]
@@ -211,7 +212,6 @@ class TrialRunner:
 
         async def ask(piece: Callable[[], Awaitable[T]]) -> T | Failure:
             try:
-                self.check_time()
                 return await piece()
             except (CallError, BudgetError) as error:
                 return failure_of(error)
@@ -219,24 +219,15 @@ class TrialRunner:
         self.listener(StepStarted("", STAGE, {"stage": name, "pieces": len(work), **details}))
         return await gather_bounded([partial(ask, piece) for piece in work], self.concurrency)
 
-    def check_time(self) -> None:
-        """Raises BudgetError once the deadline has passed."""
-        if self.deadline is not None and time.monotonic() >= self.deadline:
-            raise BudgetError(TIME_IS_UP)
-
-    async def try_all(
-        self, pairs: Sequence[tuple[Templates, Example]], *, reasons: bool = False
-    ) -> list[TrialOutcome]:
+    async def try_all(self, pairs: Sequence[tuple[Templates, Example]]) -> list[TrialOutcome]:
         """The outcome of each pair of template and row, judged as soon as its output is there.
-        `reasons`: ask the judge for reasons even where a metric gives the score.
 
         Raises:
             BudgetError: a limit kept some from being asked; what was answered is in the journal.
             FatalModelError: no call can succeed.
         """
-        judge = self.evaluator if reasons or self.metric is None else None
-        work = [partial(self._try, judge, *pair) for pair in pairs]
-        tried = await self.ask_all("outputs", work, judged=judge)
+        work = [partial(self._try, *pair) for pair in pairs]
+        tried = await self.ask_all("outputs", work, judged=self.evaluator)
         outcomes = [
             TrialOutcome(example, None, made) if isinstance(made, Failure) else made
             for (_, example), made in zip(pairs, tried, strict=True)
@@ -244,27 +235,20 @@ class TrialRunner:
         stop_if_skipped([outcome.result for outcome in outcomes])
         return outcomes
 
-    async def _try(
-        self, judge: Evaluator | None, templates: Templates, example: Example
-    ) -> TrialOutcome:
+    async def _try(self, templates: Templates, example: Example) -> TrialOutcome:
         """An output, and its judgement."""
         output, trace = await self._generate(templates, example)
         if isinstance(output, Failure):
-            return TrialOutcome(example, None, output, trace=trace)
-        text, judged, reasons = output.response.text, None, ""
-        if judge is not None:
-            judged = await self._judge(judge, example, text)
-            reasons = "" if isinstance(judged, Failure) else judged.feedback
-            stop_if_skipped([judged])
-        result = judged
-        if self.metric is not None:
-            result = await grade_output(self.metric, text, example.label, row=example.known)
-            if isinstance(result, Failure):
-                result = OutputFailure(result.kind, result.reason)
-            elif result.feedback:
-                reasons = "\n\n".join(filter(None, (result.feedback, reasons)))
-        assert result is not None
-        return TrialOutcome(example, text, result, reasons, output.trace)
+            return TrialOutcome(example, None, output, trace)
+        text = output.response.text
+        if self.evaluator is not None:
+            result = await self._judge(self.evaluator, example, text)
+            return TrialOutcome(example, text, result, output.trace)
+        assert self.metric is not None
+        result = await grade_output(self.metric, text, example.label, row=example.known)
+        if isinstance(result, Failure):
+            result = OutputFailure(result.kind, result.reason)
+        return TrialOutcome(example, text, result, output.trace)
 
     async def _generate(
         self, templates: Templates, example: Example
@@ -296,7 +280,6 @@ class TrialRunner:
         first."""
         case = Case(self.program.show(self.program.templates, example), (text,), example.id)
         try:
-            self.check_time()
             evaluation = await judge(case)
         except InputError as error:  # the text cannot be judged
             return OutputFailure("failed", str(error))
