@@ -98,22 +98,6 @@ def test_bad_input_is_refused_in_one_line(files, cli, server, model, name):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ["evaluate"],
-        ["evaluate", *CASE, "--rounds", "two"],
-        ["evaluate", *CASE, "--no-such-option"],
-        ["nothing"],
-        ["runs", "export", "last"],
-    ],
-)
-def test_misuse_of_the_command_line_ends_with_2(cli, arguments):
-    ended = cli(*arguments)
-    assert ended.code == 2
-    assert "Traceback" not in ended.err
-
-
-@pytest.mark.parametrize(
     "command", [("evaluate", *CASE, "--model"), ("runs", "list", "--store")], ids=" ".join
 )
 def test_an_option_that_is_empty_is_refused_at_once(home, cli, command):
@@ -136,21 +120,6 @@ def test_a_variable_that_is_empty_is_not_set(home, cli, model, monkeypatch, name
     monkeypatch.setenv(name, "")
     assert cli("evaluate", *CASE).code == 0
     assert (home / "other.db").exists()
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "show",
-        "export",
-    ],
-)
-def test_a_run_without_a_name_is_refused(cli, command):
-    ended = cli("runs", command, "", *(["x.csv"] if command == "export" else []))
-    assert (ended.code, ended.err) == (
-        1,
-        "error: no run is named; see `textevolve runs list`\n",
-    )
 
 
 SETTINGS = {

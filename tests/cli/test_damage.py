@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import sqlite3
 from contextlib import closing
 
@@ -130,3 +131,133 @@ def test_no_command_that_reads_fails_without_a_line_that_says_why(store, cli, so
     for turn, place in enumerate(places(len(sound["bytes"]), 8, 1)):
         flip(store, sound, place, length=1 if turn % 2 else 24)
         check_reading(cli, READING[turn % len(READING)])
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        0.1,
+    ],
+)
+@pytest.mark.slow
+def test_a_store_that_is_cut_off_is_read_as_far_as_it_goes(store, cli, sound, share, home):
+    size = int(len(sound["bytes"]) * share)
+    for command in READING[:2] + READING[-2:]:
+        store.write_bytes(sound["bytes"][:size])
+        check_reading(cli, command)
+    store.write_bytes(sound["bytes"][:size])
+    found = check(cli, store, home / "copy.db")
+    assert sum(found["whole"].values()) == sum(
+        len(rows) for rows in rows_of(home / "copy.db").values()
+    )
+
+
+def most_lost(data, place):
+    """How many rows stand on a page: as many as its cells, or a part of one that is long."""
+    page = place // PAGE * PAGE
+    if page == 0 or data[page] == BRANCH:
+        return 0
+    return int.from_bytes(data[page + 3 : page + 5]) if data[page] in LEAVES else 1
+
+
+@pytest.mark.slow
+def test_every_row_that_is_whole_is_saved(store, home, sound, cli):
+    """What is spoilt on one page mostly costs the rows that stand there alone; of a page that a
+    whole table hangs on, the table. Nothing is made up, and no loss goes unsaid."""
+    before, data, dear = rows_of(store), sound["bytes"], 0
+    for turn, place in enumerate(places(len(data), 4, 2)[8:]):
+        length = 1 if turn % 2 else 24
+        flip(store, sound, min(place, place // PAGE * PAGE + PAGE - length), length)
+        target = home / f"copy{turn}.db"
+        found = check(cli, store, target)
+        after = rows_of(target)
+        lost = {kind: len(before[kind] - after[kind]) for kind in KINDS}
+        dear += sum(lost.values()) > most_lost(data, place)
+        made = {kind: len(after[kind] - before[kind]) for kind in KINDS}
+        # A letter of an answer may be another one; nothing else is made up or comes back.
+        assert sum(made.values()) <= 1, (place, made)
+        if any(len(after[kind]) < len(before[kind]) for kind in KINDS):
+            assert found["damaged"], (place, lost)
+        target.unlink()
+    assert dear <= 9
+
+
+def damage(path, statement, *values):
+    with closing(sqlite3.connect(path)) as raw, raw:
+        assert raw.execute(statement, values).rowcount > 0
+
+
+DAMAGES = {
+    "spec not JSON": ("UPDATE runs SET spec = x'7b22' WHERE name = 'first'", "run {id} is damaged"),
+    "case not JSON": ("UPDATE cases SET body = x'7b'", "run {id}: case 0 is damaged"),
+    "answer not packed": ("UPDATE calls SET response = x'78'", r"run {id}: the answer \d+ is dama"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_what_is_damaged_is_named_with_its_run(store, cli, kind):
+    run = next(r["id"] for r in cli("runs", "list", "--json").rows if r["name"] == "first")
+    statement, reason = DAMAGES[kind]
+    if statement.startswith(("UPDATE cases", "UPDATE calls")):
+        damage(store, "DELETE FROM records")  # else nothing but them is read to show a run
+    damage(store, statement)
+    for command in (("show", run, "--json"), ("resume", run), ("export", run, "x.csv")):
+        ended = cli("runs", *command)
+        last = ended.err.splitlines()[-1]
+        assert re.match(f"error: {reason.format(id=run)}", last), (command, ended.err)
+        assert ended.code in (1, 2)
+        if kind != "spec another":
+            assert "`textevolve config store check`" in last
+    checked = cli("config", "store", "check")
+    assert checked.code == (0 if kind == "spec another" else 3)
+    assert cli("runs", "list").code == 0
+    listed = cli("runs", "list", "--json").rows
+    assert len(listed) == 2
+    assert "second" in {one["name"] for one in listed}
+    assert cli("runs", "delete", run, "-y").code == 0
+    if statement.startswith("UPDATE runs"):
+        assert cli("config", "store", "check").code == 0
+
+
+def test_what_a_run_has_lost_is_told_and_its_command_makes_it_whole_again(store, home, cli, sound):
+    first, second = (
+        next(r["id"] for r in cli("runs", "list", "--json").rows if r["name"] == name)
+        for name in RUNS
+    )
+    whole = cli("runs", "show", first, "--json").rows
+    damage(store, "UPDATE cases SET body = x'00' WHERE run_id = ? AND [index] < 3", first)
+    damage(
+        store,
+        "UPDATE calls SET response = x'00' WHERE id IN"
+        " (SELECT id FROM calls WHERE run_id = ? ORDER BY id LIMIT 7)",
+        first,
+    )
+    damage(store, "UPDATE runs SET spec = x'00' WHERE id = ?", second)
+    (found,) = cli("config", "store", "check", "--json").rows
+    assert found["incomplete"] == sorted((first, second))
+    assert (found["unreadable"]["cases"], found["unreadable"]["calls"]) == (3 + 5, 7)
+    said = cli("config", "store", "check", "--salvage", "copy.db")
+    assert said.code == 3
+    assert "what is whole is in copy.db" in said.err
+    assert cli("runs", "list", "--json", "--store", "copy.db").rows[0]["status"] == "interrupted"
+    refused = cli("runs", "resume", first, "--store", "copy.db")
+    assert refused.code == 2
+    assert "its cases were not taken in whole; give its command again" in refused.err
+    options = ("-m", sound["model"], "--convergence", "none", "--readout", "verbalized")
+    calls = sound["server"].calls
+    ended = cli("evaluate", "cases.jsonl", *options, "--json", "--store", "copy.db")
+    assert ended.code == 0, ended.err
+    assert sound["server"].calls == calls + 7
+    assert [r["id"] for r in cli("runs", "list", "--json", "--store", "copy.db").rows] == [first]
+    assert [row["case"] for row in ended.rows] == [row["case"] for row in whole]
+
+
+def test_a_new_store_is_never_written_over_another_file(store, cli, home):
+    (home / "there.db").write_text("mine")
+    ended = cli("config", "store", "check", "--salvage", "there.db")
+    assert ended.code == 1
+    assert re.fullmatch(r"error: store .*there.db: is there already; [^\n]+\n", ended.err)
+    assert (home / "there.db").read_text() == "mine"
+    gone = cli("config", "store", "check", "--store", "nothing.db")
+    assert (gone.code, "there is no such file" in gone.err) == (1, True)
+    assert not (home / "nothing.db").exists()

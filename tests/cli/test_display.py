@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 from collections.abc import Iterable
 
@@ -11,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from textevolve.cli.display import Progress
-from textevolve.cli.runs import report_runs, run_data
-from textevolve.debate.candidate_order import draw_labels, place_candidates
+from textevolve.cli.runs import report_runs
+from textevolve.debate.candidate_order import place_candidates
 from textevolve.debate.profile import Profile, load_profile, override
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.evaluation import Case, Failure, Usage
@@ -26,7 +25,7 @@ from textevolve.events import (
 )
 from textevolve.report.terminal import print_report
 from textevolve.store.runs import RunRecord, RunTotals
-from textevolve.studies.debate_words import round_text, turn_labels
+from textevolve.studies.debate_words import round_text
 from textevolve.studies.evaluate import find_row
 from textevolve.studies.evaluation_report import Evaluations, report_evaluations
 from textevolve.studies.live_debate import LiveDebate
@@ -228,34 +227,6 @@ def test_a_wait_for_a_rate_limit_is_said_until_it_is_over() -> None:
         assert "waiting" not in progress.line()
 
 
-@pytest.mark.parametrize("order", ["balanced", "fixed", "swap"])
-@pytest.mark.parametrize(
-    "candidates",
-    [
-        1,
-        3,
-    ],
-)
-def test_labels_are_told_from_any_turn(order: str, candidates: int) -> None:
-    import random
-
-    labels = draw_labels(candidates, random.Random(7))
-    for number in range(12):
-        shown = place_candidates(number, labels, order)  # pyright: ignore
-        turn = Turn(number // 3, number % 3, "m", shown)
-        assert turn_labels(turn, 3, order) == dict(enumerate(labels))
-
-
-def test_many_results_are_cut_and_summed() -> None:
-    failed = a_result(turns=(), convergence=(), stopped="failed", failure=Failure("failed", "odd"))
-    console = a_console()
-    print_results((failed if n % 10 == 0 else a_result() for n in range(70)), console)
-    text = drawn(console)
-    assert "50 rows more" in text
-    assert "more section not shown here" in text
-    assert "70 cases: 63 scored, 7 failed" in text
-
-
 def test_batch_progress_counts_without_a_terminal() -> None:
     now = [0.0]
     console = a_console(100)
@@ -337,10 +308,3 @@ def test_runs_are_listed_safely(width: int) -> None:
     assert "interrupted" in text
     assert max(len(line) for line in text.splitlines()) <= width
     assert not {"\x1b", "\x07", "\u202e", "\ud800"} & set(text)
-
-
-def test_a_run_as_data_is_json() -> None:
-    run = json.loads(json.dumps(run_data(a_run(), TOTALS)))
-    assert (run["tokens"], run["kind"]) == (120, "evaluate")
-    used = ("calls", "failed_calls", "reused_calls")
-    assert [run[name] for name in used] == [4, 1, 2]

@@ -127,16 +127,6 @@ def test_a_question_that_gets_no_answer_is_a_reason_and_no_score(cli, server, mo
     assert "empty" in row["candidates"][0]["reason"]
 
 
-def test_seed_and_threshold_hold_for_a_judge_too(cli, fairly, model):
-    low = cli(*CASE, "--judge", "probe", "-m", model, "--threshold", 0.1, "--json")
-    high = cli(*CASE, "--judge", "probe", "-m", model, "--threshold", 0.95, "--json")
-    passed = [[c["passed"] for c in ended.rows[0]["candidates"]] for ended in (low, high)]
-    assert passed == [[True, True], [False, False]]
-    asked = fairly.calls
-    cli(*CASE, "--judge", "probe", "-m", model, "--seed", 7)
-    assert fairly.calls == 2 * asked
-
-
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -164,13 +154,3 @@ def test_the_cases_are_not_overwritten(cli, server, model, cases, home, judge):
     assert (ended.code, server.calls) == (2, 0)
     assert "is read and would be overwritten; write to another file" in ended.err
     assert (home / cases).read_text() == before
-
-
-def test_a_limit_leaves_the_rest_for_the_next_time(cli, fairly, model, cases):
-    ended = cli("evaluate", cases, "--judge", "probe", "-m", model, "--max-calls", 6)
-    assert ended.code == 3
-    assert "2 records not finished within the limits" in ended.err
-    assert "Go on with: textevolve runs resume" in ended.err
-    assert fairly.calls == 6
-    cli("evaluate", cases, "--judge", "probe", "-m", model)
-    assert fairly.calls == 9  # a text that both cases have is asked about once
