@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asking import judge_items
-from textevolve.bench.agreement import best_probabilities, summarise
+from textevolve.bench.agreement import summarise
 from textevolve.bench.credit import share_winners, top_credit
 from textevolve.bench.items import Item
-from textevolve.bench.verdicts import Verdict, gather_outcomes
+from textevolve.bench.verdicts import Verdict
 from textevolve.errors import (
     AnswerError,
     BudgetError,
@@ -57,14 +57,6 @@ def as_result(score):
 
 def by_length(case):
     return [len(text) / 100 for text in case.candidates]
-
-
-def first_place(case):
-    return [1.0, *(0.0 for _ in case.candidates[1:])]
-
-
-def last_place(case):
-    return first_place(case)[::-1]
 
 
 def pairs(*winners, **fields):
@@ -154,17 +146,6 @@ async def test_log_odds_rank_where_all_have_them():
     assert [v.scores for v in verdicts] == [(40.0, 41.0), (1.0, 1.0)]
 
 
-async def test_misuse_is_told():
-    judges = {"j": Ruled(by_length)}
-    with pytest.raises(InputError, match="two items have the id 'i0'"):
-        await judge_items([*pairs(1), *pairs(2)], judges)
-    verdict = Verdict("j", "i7", "given", (1.0, 0.0))
-    with pytest.raises(InputError, match="on the item 'i7', which is not there"):
-        summarise(pairs(1), [verdict])
-    with pytest.raises(InputError, match="nothing to summarise: 1 items, 0 verdicts"):
-        summarise(pairs(1), [])
-
-
 async def test_a_judge_that_always_agrees():
     found = await measure(pairs(*[2] * 6, *[2] * 4), length=by_length)
     (judge,) = found.judges
@@ -179,16 +160,6 @@ async def test_a_judge_that_always_agrees():
     assert judge.per_item.seconds == 6
     assert judge.per_item.cost == 1
     assert judge.usage.calls == 20
-
-
-async def test_a_judge_that_chooses_by_place():
-    found = await measure(pairs(*[1] * 7, *[2] * 3), first=first_place, last=last_place)
-    assert found.always_first == 0.7
-    for judge, first in zip(found.judges, (1, 0), strict=True):
-        assert (judge.accuracy.value, judge.single.value, judge.ties) == (0.5, 0.5, 1)
-        assert judge.position.consistency.value == 0
-        assert (judge.position.to_first, judge.position.to_last) == (10 * first, 10 - 10 * first)
-        assert (judge.position.other, judge.position.first) == (0, first)
 
 
 async def test_position_with_ties_and_a_third_text():
@@ -234,15 +205,6 @@ async def test_an_item_counts_only_with_all_its_orders():
     assert judge.accuracy.value == pytest.approx(2 / 3)
     assert judge.position.items == 3
     assert judge.failures == {"cut": 1}
-
-
-async def test_samples_are_averaged_within_an_order():
-    scores = {("given", 0): (0.9, 0.1), ("given", 1): (0.3, 0.4), ("reversed", 0): (0.2, 0.8)}
-    verdicts = [Verdict("j", "i0", o, s, sample=n) for (o, n), s in scores.items()]
-    outcome = gather_outcomes(pairs(2), verdicts)["j"]["i0"]
-    assert outcome.scores == pytest.approx((0.4, 0.525))
-    assert (outcome.winner, outcome.winners) == (1, {"given": 0, "reversed": 1})
-    assert (outcome.credit, outcome.single) == (1, 0.75)
 
 
 async def test_comparisons():
@@ -355,24 +317,3 @@ async def test_log_odds_of_pairs_are_calibrated():
     assert found.brier.value == pytest.approx(sum(expected) / 3)
     assert found.base_rate == pytest.approx(2 / 3)
     assert found.brier.interval.low < found.brier.value < found.brier.interval.high
-
-
-async def test_each_of_more_candidates_is_an_event():
-    items = [Item(f"i{n}", "which?", ("a", "b", "c"), (0.0, 1.0, 0.0)) for n in range(2)]
-    judge = Ruled(lambda case: odds([{"a": 0.0, "b": 1.0, "c": -1.0}[t] for t in case.candidates]))
-    found = (await measure(items, judge=judge)).judges[0].calibration
-    weights = [1.0, math.e, 1 / math.e]
-    said = [w / sum(weights) for w in weights]
-    assert found.items == 6
-    assert found.brier.value == pytest.approx(
-        sum((p - came) ** 2 for p, came in zip(said, (0, 1, 0), strict=True)) / 3
-    )
-
-
-@given(st.lists(st.floats(-800, 800), min_size=2, max_size=6))
-def test_probabilities_of_being_the_best_sum_to_one(log_odds):
-    found = best_probabilities(log_odds)
-    assert sum(found) == pytest.approx(1)
-    assert found[log_odds.index(max(log_odds))] == max(found)
-    if len(found) == 2 and abs(log_odds[0] - log_odds[1]) < 30:
-        assert math.log(found[0] / found[1]) == pytest.approx(log_odds[0] - log_odds[1], abs=1e-9)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import pytest
 
 from asking import make_card
-from textevolve.bench.agreement import summarise
 from textevolve.bench.card_cases import (
     FAMILIES,
     CardAnswer,
@@ -23,7 +22,6 @@ from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.report.blocks import Report
 from textevolve.report.html import write_html
 from textevolve.studies import agreement, robustness
-from textevolve.studies.agreement import AgreementSpec
 from textevolve.studies.labelled_items import ItemVerdict, as_case, item_of
 from textevolve.studies.robustness import RobustnessSpec, card_case_of
 from textevolve.studies.robustness import as_case as as_card_case
@@ -63,20 +61,6 @@ def divided(text="plain", number=3):
     return found
 
 
-def agreement_page(records):
-    spec = AgreementSpec(judge=tuple(dict.fromkeys(r.verdict.judge for r in records)))
-    return page_of(agreement.report(spec, agreement.sum_up(spec, records)))
-
-
-def test_disagreements_and_flips_can_be_read():
-    page = agreement_page(divided())
-    text = read(page)
-    assert "3 items on which a judge chooses not as people say" in text
-    assert "A as given, B reversed" in text
-    assert "no use plain" in text
-    assert "always the shorter text" in text
-
-
 def test_records_and_cases_come_back_as_they_were():
     for record in divided("\u202e\x00 é"):
         assert agreement.STUDY.decode(agreement.STUDY.encode(record)) == record
@@ -87,15 +71,6 @@ def test_records_and_cases_come_back_as_they_were():
     rows = [agreement.STUDY.row(record) for record in divided()]
     assert [row.score for row in rows[::2]] == [0.5, 0.5, 0, 0, 1, 0]
     assert len({row.key for row in rows}) == len(rows)
-
-
-def test_figures_of_records_are_those_of_their_verdicts():
-    records = divided(number=12)
-    spec = AgreementSpec(judge=("one plain", "two plain"), seed=3)
-    items = {record.item.id: record.item for record in records}
-    wanted = summarise(list(items.values()), [record.verdict for record in records], seed=3)
-    found = agreement.sum_up(spec, records).summary
-    assert repr(found) == repr(wanted)
 
 
 # Robustness

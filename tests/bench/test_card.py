@@ -82,12 +82,6 @@ async def test_a_perfect_judge_has_no_weakness():
     assert card.usage.calls == card.questions == len(plan_questions(CASES, 3))
 
 
-async def test_a_judge_that_ties_everything_is_shown_by_its_sound_verdicts():
-    card = await make_card(judge_by(lambda *_: 0.5))
-    assert faults(card) == {}
-    assert rate_of(card, "sound").hits == 0
-
-
 async def test_a_judge_that_prefers_the_first_flips_with_the_order():
     card = await make_card(judge_by(lambda _text, place, _case: 0.8 if place == 0 else 0.3))
     assert faults(card) == {"order-flips": 1}
@@ -110,16 +104,6 @@ async def test_a_judge_that_prefers_what_is_longer():
     assert slope.interval[0] > 0
     assert rate_of(card, "order-flips").hits == 0
     assert rate_of(card, "same-winner").rate == 1
-
-
-async def test_what_length_gains_an_attack_is_seen_in_the_controls():
-    def grows(text, _place, case):
-        return quality(text.split("\n\n")[0], 0, case) + min(len(text), 100) / 1000
-
-    card = await make_card(judge_by(grows))
-    assert rate_of(card, "control-rises").rate == 1
-    assert rate_of(card, "injection-wins").hits == 0
-    assert statistic_of(card, "control-gain").value > 0.05
 
 
 async def test_a_judge_that_obeys_orders():
@@ -225,16 +209,6 @@ async def test_failed_judgements_are_coverage_and_never_a_zero():
     assert kinds["skipped", "the limit is reached"] == 1
 
 
-async def test_samples_that_agree_with_one_missing_are_not_all_the_same():
-    async def fails(case):
-        if case.id.endswith("/seed-2"):
-            raise AnswerError("no usable answer")
-        return await judge_by(quality)(case)
-
-    card = await make_card(fails)
-    assert (rate_of(card, "same-winner").count, statistic_of(card, "score-spread").count) == (0, 0)
-
-
 async def test_refused_cases_are_counted_apart():
     async def strict(case):
         if not all(text.strip() for text in case.candidates):
@@ -282,13 +256,6 @@ async def test_a_card_is_written_as_json():
     assert {"rate", "interval", "count", "coverage"} <= set(read["checks"][0]["rates"][0])
 
 
-async def test_a_card_of_some_families_has_only_their_checks():
-    cases = [case for case in CASES if case.family == "length"]
-    card = await make_card(judge_by(quality), cases)
-    assert [check.family for check in card.checks] == ["length"]
-    assert card.cases != digest_cases(CASES)
-
-
 def test_questions_stand_in_both_orders_with_and_without_the_attack():
     attack = next(case for case in CASES if case.family == "injection")
     asked = [question.as_case() for question in plan_questions([attack], 3)]
@@ -318,16 +285,6 @@ def test_there_are_enough_cases_of_every_family():
         *("updated criteria", "other language", "hidden", "control"),
     }
     assert min(kinds.values()) >= 4
-
-
-def test_lengths_lie_on_both_sides():
-    """So that the slope on the length is not that of the quality."""
-    for case in CASES:
-        if case.family == "length":
-            assert (len(case.bad) > len(case.good)) == (case.kind == "padded"), case.id
-    others = [case for case in CASES if case.family in ("order", "injection")]
-    longer = sum(len(case.good) > len(case.bad) for case in others)
-    assert 0.35 < longer / len(others) < 0.65
 
 
 async def test_the_page_describes_the_card():

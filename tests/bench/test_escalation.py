@@ -1,7 +1,6 @@
 """Which first rounds may stand: the curve by hand, bounds against scipy, the guarantee by trial."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from textevolve.bench.escalation import (
     select_threshold,
     upper_bound,
 )
-from textevolve.evaluation import EvaluationResult, Usage
 
 NAN = math.nan
 
@@ -219,12 +217,3 @@ def test_the_curve_goes_from_the_second_alone_to_the_first_alone(judged):
     for point in points:
         at_once = sure >= point.threshold
         assert point.accuracy.value == pytest.approx(np.where(at_once, first, second).mean())
-
-
-@dataclass(frozen=True)
-class Scored:
-    """What a judge of two candidates says, by its log-odds."""
-
-    result: tuple[EvaluationResult, ...]
-    usage: Usage = Usage()
-    coverage: float = 1.0

@@ -17,12 +17,9 @@ from textevolve.bench.fit_summary import (
     fit_signals,
 )
 from textevolve.bench.fitting import (
-    RIDGES,
     LabelledSignals,
-    choose_ridge,
     cross_validate,
     gather_signals,
-    grade_levels,
     kind_of_labels,
     pose_problem,
 )
@@ -105,15 +102,6 @@ def test_the_order_of_candidates_and_the_unit_of_a_signal_change_nothing(seed):
     np.testing.assert_allclose(first, third, atol=1e-6)
 
 
-def test_strength_is_chosen_by_what_it_does():
-    """Signals that mean nothing are weighed lightly."""
-    every = np.ones(60, dtype=bool)
-    noise = pose_problem(simulate(1, weights=(0.0, 0.0, 0.0)), "pairs")
-    clear = pose_problem(simulate(1, weights=(4.0, 2.0, 0.0)), "pairs")
-    assert choose_ridge(noise, every, 0) == max(RIDGES)
-    assert choose_ridge(clear, every, 0) <= 1
-
-
 def problem_of(graded):
     return "ratings" if graded else "pairs"
 
@@ -132,22 +120,6 @@ def problem_of(graded):
 def test_what_labels_say_is_seen_by_them(human, kind):
     items = [Item(str(n), "?", ("a",) * len(one), one) for n, one in enumerate(human)]
     assert kind_of_labels(items) == kind
-
-
-def test_many_grades_are_put_into_bands():
-    few = grade_levels(np.array([1.0, 3.0, 3.0, 5.0]))
-    assert few.values.tolist() == [1, 3, 5]
-    assert few.good == 3
-    many = grade_levels(np.arange(200.0))
-    assert len(many.values) == 10
-    assert np.bincount(many.levels).tolist() == [20] * 10
-    assert many.values[many.good_level] >= 99.5
-    assert grade_levels(np.array([1.0, 3.0, 5.0]), good=4).good == 5
-    for wrong in (1.0, 9.0):
-        with pytest.raises(InputError, match="good must be a grade above 1"):
-            grade_levels(np.array([1.0, 3.0]), good=wrong)
-    with pytest.raises(InputError, match="all ratings are the same"):
-        grade_levels(np.ones(4))
 
 
 def test_an_item_without_a_signal_leaves_and_is_counted():

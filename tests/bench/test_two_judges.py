@@ -1,15 +1,10 @@
 """Escalation on labelled items: what follows from debates, in figures and in words."""
 
-from dataclasses import replace
-
 import pytest
 
-from textevolve.bench.items import draw_side, question_of, read_items
 from textevolve.bench.two_judges import Taken, TwiceJudged, weigh_escalation
-from textevolve.bench.verdicts import Verdict, count_samples
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, Usage
-from textevolve.studies.agreement import AgreementSpec
 from textevolve.studies.escalation import EscalationSpec, explain_selection, names_of
 
 DEBATE = names_of(EscalationSpec())
@@ -46,11 +41,6 @@ def test_a_first_round_that_errs_has_no_threshold():
     assert "too many errors: of 100" in explain_selection(found, DEBATE)
 
 
-def test_one_item_of_each_question_is_used():
-    alike = [replace(d, question="one") for d in debated([0.9] * 60, [1] * 60, [1] * 60)]
-    assert weigh_escalation(alike).selection.items == 1
-
-
 def test_what_failed_or_was_skipped_has_no_curve():
     failed, skipped = Failure("failed", "no use"), Failure("skipped", "the limits")
     made = [TwiceJudged("i0", first=Taken(failure=failed), second=Taken(failure=skipped))]
@@ -59,29 +49,3 @@ def test_what_failed_or_was_skipped_has_no_curve():
     for wanted in ({"agreement": 1}, {"confidence": 0}):
         with pytest.raises(InputError, match="must be between 0 and 1"):
             EscalationSpec(**wanted)
-
-
-def verdict(judge, tokens, item="i", order="given", failed=False):
-    failure = Failure("failed", "no use") if failed else None
-    return Verdict(judge, item, order, (1.0, 0.0), Usage(1, tokens), failure=failure)
-
-
-def test_samples_follow_from_tokens_rounded_down():
-    made = [verdict("dear", 1000), verdict("half", 499), verdict("most", 501)]
-    made += [verdict("dear", 9, "j"), verdict("dear", 0, "j", "reversed", failed=True)]
-    made += [verdict("free", 0), verdict("half", 0, "i", "reversed")]
-    found = count_samples(made, ["dear", "half", "most", "free", "silent"])
-    assert found == {"dear": 1, "half": 2, "most": 1, "free": 1, "silent": 1}
-
-
-def test_specifications_and_halves_are_checked(tmp_path):
-    for wrong in ({"samples": 2, "equal_tokens": True}, {"samples": 0}, {"orders": "one"}):
-        with pytest.raises(InputError):
-            AgreementSpec(judge="probe", **wrong)
-    path = tmp_path / "one.jsonl"
-    path.write_text('{"input": "1?", "a": "x", "b": "y", "winner": "a"}\n')
-    (side,) = {draw_side(f"half 0: {question_of(item)}") for item in read_items([str(path)])}
-    there, empty = ("tune", "report") if side else ("report", "tune")
-    assert len(read_items([str(path)], half=there)) == 1
-    with pytest.raises(InputError, match=f"no items are left in the half '{empty}'"):
-        read_items([str(path)], half=empty)

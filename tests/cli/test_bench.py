@@ -111,29 +111,6 @@ def test_judges_are_measured_drawn_and_written(home, cli, knows, model, items):
     assert again["summary"]["judges"][0]["accuracy"] == data["summary"]["judges"][0]["accuracy"]
 
 
-@pytest.mark.slow
-def test_cheaper_judges_are_asked_again_up_to_equal_tokens(home, cli, knows, model, items):
-    asked = command(items, model, "pairwise", "checklist", "probe")
-    found = figures(cli(*asked, "--equal-tokens", "--json"))
-    once = {j["name"]: j["per_item"]["tokens"] for j in found["once"]["judges"]}
-    spent = {j["name"]: j["per_item"]["tokens"] for j in found["summary"]["judges"]}
-    most = max(once.values())
-    assert found["samples"] == {name: int(most / own) for name, own in once.items()}
-    assert found["samples"]["pairwise"] > 1
-    for name, own in spent.items():
-        assert own == pytest.approx(once[name] * found["samples"][name], rel=0.1)
-    assert cli(*asked, "--equal-tokens", "-o", "e.html").code == 0
-    shown = page(home / "e.html")
-    number = found["samples"]["pairwise"]
-    assert (
-        "Spent on an item judge samples calls tokens time 1,000 items cost accuracy once"
-        f" pairwise {number} " in shown
-    )
-    short = cli(*command(items, model, "probe", "single"), "--equal-tokens", "--max-calls", 9)
-    assert short.code == 3
-    assert "not asked for yet, since verdicts are missing" in short.out
-
-
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
@@ -162,42 +139,7 @@ def test_bad_input_is_one_line_and_asks_nothing(cli, server, model, items, cases
 # Ablation
 
 
-@pytest.mark.slow
-def test_ablation_says_in_a_sentence_what_its_figures_say(cli, server, model, items):
-    found = figures(cli("bench", "ablate", items, "-m", model, "--json"))
-    payoff, judges = found["payoff"], {j["name"]: j for j in found["summary"]["judges"]}
-    debate, rival = (judges[payoff[name]] for name in ("debate", "rival"))
-    cheaper = [judges[name] for name in ("single", "jury", "debate, first round")]
-    assert rival["accuracy"]["value"] == max(j["accuracy"]["value"] for j in cheaper)
-    gap = debate["accuracy"]["value"] - rival["accuracy"]["value"]
-    assert payoff["difference"]["value"] == pytest.approx(gap)
-    ratio = debate["per_item"]["tokens"] / rival["per_item"]["tokens"]
-    assert payoff["tokens"] == pytest.approx(ratio)
-    shown = cli("bench", "ablate", items, "-m", model, "-o", "a.html")
-    assert found["sentence"] in words(shown.out)
-    assert payoff["answer"] in found["sentence"]
-    assert f"took {ratio:.1f} times the tokens" in found["sentence"]
-
-
 # Escalation
-
-
-def test_escalation_is_calibrated_or_it_is_said_why_not(cli, server, model, items):
-    asked = ("bench", "escalation", items, "-m", model)
-    found = figures(cli(*asked, "--json", "-o", "e.json"))
-    assert found["selection"]["threshold"] is None
-    assert "22 without an error are the least" in found["selection"]["reason"]
-    first, calls = (
-        [one[judge]["usage"]["calls"] for one in found["items"]] for judge in ("first", "second")
-    )
-    assert sum(calls) == server.calls == 2 * sum(first)
-    assert found["curve"][-1]["share"]["value"] == 1
-    shown = cli(*asked)
-    assert shown.code == 0
-    assert server.calls == sum(calls)
-    assert "No threshold holds 90% agreement with a confidence of 90%: too few items" in words(
-        shown.out
-    )
 
 
 # Two judges

@@ -164,26 +164,13 @@ def test_texts_without_a_verdict_are_left_out_and_counted(home, cli):
     ("large", "small", "reason"),
     [
         ('{"id": 1, "judged": 2}', "", "many.jsonl:1: 'judged' must be true, false or a number"),
-        ('{"id": 1, "judged": "maybe"}', "", "not 'maybe'"),
-        ('{"id": 1, "judged": NaN}', "", "not nan"),
         ('{"id": 1, "verdict": 1}', "", "no row has a verdict in 'judged or passed'"),
-        ('{"id": 1, "judged": 1}\n{"id": 1, "judged": 0}', "", "many.jsonl:2: '1' is there alr"),
-        ('{"id": 1, "judged": 1}\nx', "", "many.jsonl:2: not valid JSON"),
-        ("", "", "many.jsonl: no rows"),
         ('{"id": 1, "judged": 1}', '{"id": 1}', "few.jsonl: no row has 'human'"),
-        ('{"id": 1, "judged": 1}', '{"id": 2, "human": 1}', "few.jsonl:1: 'judged' is missing"),
-        ('{"id": 1, "judged": 1}', '{"id": 1, "human": 5}', "few.jsonl:1: 'human' must be"),
-        (
-            '{"id": 1, "judged": 1}',
-            '{"id": 1, "human": 1}\n{"id": 1, "human": 1}',
-            "few.jsonl:2: '1' is labelled twice",
-        ),
         (
             '{"id": 1, "candidate": 1, "passed": 1}\n{"id": 1, "candidate": 2, "passed": 1}',
             '{"id": 1, "human": 1}',
             "'1' has 2 candidates",
         ),
-        ('{"id": 1, "candidate": "x", "passed": 1}', "", "'candidate' must be a number"),
     ],
 )
 def test_a_bad_row_is_named(home, cli, large, small, reason):

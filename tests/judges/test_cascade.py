@@ -18,13 +18,11 @@ from textevolve.judge_specs import (
     judge_models,
     judges_in,
     parse_evaluator,
-    read_rubric,
     with_model,
 )
 from textevolve.judges.cascade import Cascade, certainty_of
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.loops.attempt import instructions_of
 
 PAIR = Case("Name a prime.", ("Seven.", "Nine."), "pair")
 
@@ -81,19 +79,6 @@ def test_of_one_it_grows_with_the_distance_from_the_threshold(score, threshold):
     assert certainty_of(scored(further, threshold=threshold), threshold) >= found - 1e-9
     if threshold == 0.5:
         assert found == pytest.approx(max(score, 1 - score), abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        Told(()),
-        Told((Failure("failed", "x"), EvaluationResult(1.0, True))),
-        Told((EvaluationResult(1.0, True),), coverage=0.5),
-        Told((EvaluationResult(math.nan, True),)),
-    ],
-)
-def test_what_is_not_whole_is_not_certain(made):
-    assert certainty_of(made) is None
 
 
 def test_a_judge_that_knows_its_certainty_is_believed():
@@ -165,15 +150,6 @@ async def test_where_the_second_fails_there_is_no_score(error, kind):
     assert (made.coverage, made.certainty) == (0.0, None)
 
 
-async def test_the_judge_within_a_cascade_names_itself_and_tells_what_to_change():
-    told = scored(0.4, 0.6, instructions=["Be brief."])
-    inner = Cascade(judge(scored(0.5, 0.5)), judge(told), 0.9, ("b", "c"))
-    made = await Cascade(judge(scored(0.6, 0.5)), inner, 0.9, ("a", "inner"))(PAIR)
-    assert made.result[0].metadata["decided_by"] == "c"
-    assert made.usage.calls == 3
-    assert instructions_of(made, 0) == ("Be brief.",)
-
-
 # The text
 
 
@@ -237,17 +213,6 @@ def test_what_is_known_of_a_judge_is_known_of_a_cascade(tmp_path):
     rules = tmp_path / "r.yaml"
     rules.write_text("rules: [{kind: length, max: 5}]")
     assert describe_judge(f"cascade:1:rules:{rules},probe")[f"rules:{rules}"]["rules"]
-
-
-def test_a_rubric_is_for_those_who_ask():
-    assert read_rubric(parse_evaluator("cascade:1:metric:exact,probe"), "Is it so?") == "Is it so?"
-    for text, reason in (
-        ("cascade:1:metric:exact,metric:contains", "neither judge"),
-        ("cascade:1:instruction-likelihood,probe", "takes no rubric"),
-        ("cascade:1:probe,probe+rubric=brevity+seed=2", "there twice"),
-    ):
-        with pytest.raises(InputError, match=reason):
-            read_rubric(parse_evaluator(text), "Is it so?")
 
 
 # From end to end

@@ -209,22 +209,6 @@ async def test_a_candidate_cannot_leave_its_quotation(judge, name):
         assert "[[/0123456789ab" not in text
 
 
-async def test_what_a_model_could_not_see_is_told():
-    long = Case("Name a prime.", ("Seven. " * 400, "Seven."))
-    async with (
-        ScriptedServer(wires=("systemone",)) as server,
-        OpenAIClient(server.url, "scripted", decisions="systemone") as client,
-    ):
-        model = Deciding(client, "systemone", most_characters=1000)
-        for name in ("decide", "decide+pairwise", "probe"):
-            cut, whole = (
-                await open_evaluator(parse_evaluator(name), "m", lambda _: model)(long)
-            ).result
-            assert cut.metadata["cut"] > 0
-            assert f"{cut.metadata['cut']} characters" in cut.feedback
-            assert (whole.metadata["cut"] > 0) is (name == "decide+pairwise")
-
-
 # Two beside each other
 
 
@@ -289,32 +273,6 @@ async def test_all_parts_of_a_text_are_judged_in_one_request(name, chats, score)
     assert all(one["instructions"].count("\n> ") == 1 for one in asked_of(body))
     assert made.result[0].score == pytest.approx(score)
     assert made.result[0].metadata["emulated"] is False
-
-
-async def hybrid(name, case, decides=True, script=listing):
-    """One server writes, another decides; the judgement, and what each was asked."""
-    wires = ("systemone",) if decides else ()
-    async with ScriptedServer(script) as writer, ScriptedServer(script, wires=wires) as decider:
-        async with (
-            OpenAIClient(writer.url, "writer") as writes,
-            OpenAIClient(decider.url, "d", decisions="systemone" if decides else None) as judges,
-        ):
-            models = {
-                "w": Deciding(writes, None),
-                "d": Deciding(judges, "systemone" if decides else None),
-            }
-            made = await open_evaluator(parse_evaluator(name), "w", models.__getitem__)(case)
-        return made, list(writer.requests), list(decider.requests)
-
-
-@pytest.mark.parametrize(("name", "case"), [("faithfulness", CLAIMS), ("checklist", PAIR)])
-async def test_one_model_writes_and_another_one_judges(name, case):
-    made, written, judged = await hybrid(f"{name}+decider=d", case)
-    assert len(written) == 1
-    assert len(judged) == len(case.candidates)
-    assert all("questions" in body for body in judged)
-    assert made.usage.calls == len(written) + len(judged)
-    assert made.coverage == 1
 
 
 # Arithmetic
@@ -394,17 +352,6 @@ def test_levels_stand_in_brackets_at_the_end_of_a_line():
             read_levels(wrong)
     with pytest.raises(InputError, match="a criterion twice"):
         ask_criteria(read_criteria("Clear? [a | b]\nClear? [c | d]"))
-
-
-WORDS = st.text("abc xyz?.", min_size=1, max_size=20).map(str.strip).filter(bool)
-
-
-@given(WORDS, st.lists(WORDS, min_size=2, max_size=6, unique=True))
-def test_a_line_with_levels_is_read_as_it_was_written(text, levels):
-    found = read_levels(f"{text} [{' | '.join(levels)}]")
-    assert (found.text, found.levels) == (text, tuple(levels))
-    (question,) = ask_criteria([f"{text} [{' | '.join(levels)}]"]).values()
-    assert tuple(option.description for option in question.options) == tuple(levels)
 
 
 # From the command line

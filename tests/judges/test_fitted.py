@@ -136,15 +136,6 @@ async def test_of_more_each_is_held_against_the_mean_of_the_others():
     assert np.argmax([one.score for one in made.result]) == np.argmax(utilities)
 
 
-async def test_one_alone_is_held_against_a_text_of_average_signals():
-    judge, _ = fitted({**VALUES, "average": (0.5, 0.5)})
-    (one,) = (await judge(Case("?", ("x",)))).result
-    assert logit(one.score) == pytest.approx(utility(*VALUES["x"]))
-    (middle,) = (await judge(Case("?", ("average",)))).result
-    assert middle.score == pytest.approx(0.5)
-    assert "average signals" in middle.feedback
-
-
 async def test_ratings_give_the_expected_grade_whatever_stands_beside():
     judge, _ = fitted(VALUES, GRADES)
     together = (await judge(Case("?", ("x", "y", "z")))).result
@@ -249,21 +240,6 @@ def test_what_a_fitted_judge_asks_is_known_everywhere(home):
     save_fitted(make_file((("metric:exact", 1.0),)), home / "my.judge")
     assert parse_evaluator(path).needs == ("reference",)
     assert parse_evaluator(path).reads_reference
-
-
-def test_within_others_it_is_a_judge_too(home):
-    save_fitted(make_file(), home / "my.judge")
-    path = str(home / "my.judge")
-    cascade = f"cascade:0.9:probe,{path}"
-    assert parse_evaluator(cascade).parts == ("probe", path)
-    assert judge_models(cascade, "m") == ("m", "openai/some-model")
-    assert with_model(cascade, "m") == f"cascade:0.9:probe@m,{path}"
-    (home / "rules.yaml").write_text("rules: [{kind: length, most: 9, unit: words}]")
-    assert judge_models(f"hybrid:{home}/rules.yaml:{path}", None) == ("openai/some-model",)
-    with pytest.raises(InputError, match="name its signals instead"):
-        make_file(((cascade, 1.0),))
-    save_fitted(make_file((("cascade:0.9:probe,debate", 1.0),)), path)
-    assert parse_evaluator(path).parts[0].count("@openai/some-model") == 2
 
 
 def test_which_judges_the_order_may_sway():

@@ -6,10 +6,8 @@ import csv
 import io
 import json
 import re
-import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as parquet
@@ -17,15 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.errors import InputError, SettingsError
+from textevolve.errors import InputError
 from textevolve.report.data import (
-    choose_writer,
     find_columns,
     flatten,
     plain,
     write_rows,
 )
-from textevolve.rows import read_rows
 
 from .conftest import hostile
 
@@ -43,10 +39,6 @@ def written(rows: Sequence[Mapping[str, Any]], suffix: str) -> bytes:
     target = io.BytesIO()
     assert write_rows(lambda: iter(rows), target, suffix) == len(rows)
     return target.getvalue()
-
-
-def read_csv(data: bytes) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(data.decode(), newline="")))
 
 
 def read_parquet(data: bytes) -> list[dict[str, Any]]:
@@ -124,25 +116,6 @@ def test_a_spreadsheet_takes_no_text_for_a_formula(start: str) -> None:
         [f"'{start}name", "n"],
         [f"'{start}cmd()", "-1.5"],
     ]
-
-
-@pytest.mark.parametrize(
-    "text", ["-45", "+1,234.5", "-.5e3", "-45 %", "- a", "-1+2", "'=x", "''-1"]
-)
-def test_an_exported_text_is_read_as_it_was(tmp_path: Path, text: str) -> None:
-    row = {"id": "1", "text": text, "status": "scored", "reason": "'quoted' -"}
-    (tmp_path / "own.csv").write_bytes(data := written([row], ".csv"))
-    assert [found for _, found in read_rows(str(tmp_path / "own.csv"), "row", bool)] == [row]
-    cell = read_csv(data)[0]["text"]
-    assert cell == (text if re.fullmatch(r"[-+\d.,e %]+", text) and text != "-1+2" else f"'{text}")
-
-
-def test_unknown_formats_and_a_missing_library_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=r"'\.xls': rows are written as one of \.jsonl, .*parquet"):
-        choose_writer(".xls")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(SettingsError, match=r"textevolve\[parquet\]"):
-        choose_writer(".parquet")
 
 
 @pytest.mark.parametrize(

@@ -52,17 +52,6 @@ def test_a_failure_shows_output_score_reason_judge_and_run(session, kept):
     assert [one.verdict for one in found] == ["passed", "failed"]
 
 
-def test_a_second_session_asks_nothing_and_is_a_run_of_its_own(session, server, kept):
-    session(TIDES)
-    asked = server.calls
-    ran = session(TIDES)
-    assert server.calls == asked == 6
-    ran.stdout.fnmatch_lines(["0 calls asked, 6 from the journal; 0 tokens*"])
-    (first, one), (second, other) = kept()
-    assert first.id != second.id
-    assert [x.score for x in one] == [x.score for x in other]
-
-
 def test_what_a_run_asserted_is_shown_exported_and_compared(session, cli, home, kept):
     session(TIDES)
     session(TIDES)
@@ -195,24 +184,6 @@ def test_many_texts_are_judged_at_once_and_all_before_the_test_fails(session, se
     ids = [one.case.id for one in found]
     assert ids[:2] == ["test_answers.py::test_list", "test_answers.py::test_list #2"]
     assert len(ids) == len(set(ids)) == 8 + 2 + 6 + 1
-
-
-def test_options_stand_in_the_ini_file_and_the_command_line_wins(session, pytester, kept):
-    pytester.makeini(
-        """
-        [pytest]
-        textevolve_judge = checklist
-        textevolve_min_score = 0.95
-        textevolve_store = kept/here.db
-        """
-    )
-    both = "from textevolve.testing import assert_text\ndef test(): assert_text('Q', 'A')"
-    session(both, "--textevolve-judge=probe").assert_outcomes(failed=1)
-    session(both, "--textevolve-judge=probe", "--textevolve-min-score=0.5").assert_outcomes(
-        passed=1
-    )
-    assert kept() == []
-    assert (pytester.path / "kept" / "here.db").is_file()
 
 
 @pytest.mark.parametrize(
