@@ -10,10 +10,10 @@ import pytest
 from textevolve.llm.testing import ScriptedBatches, ScriptedServer
 
 QUICK = "[batches]\nquiet = 0.05\npoll = [0.05, 0.2]\n"
-CASES = 8
+CASES = 4
 CALLS = CASES * 3 * 2
 OPTIONS = ("--convergence", "none", "--readout", "verbalized")
-KILLS = 12
+KILLS = 4
 pytestmark = [pytest.mark.slow, pytest.mark.guard]
 
 

