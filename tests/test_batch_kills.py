@@ -13,7 +13,7 @@ QUICK = "[batches]\nquiet = 0.05\npoll = [0.05, 0.2]\n"
 CASES = 4
 CALLS = CASES * 3 * 2
 OPTIONS = ("--convergence", "none", "--readout", "verbalized")
-KILLS = 4
+KILLS = 2
 pytestmark = [pytest.mark.slow, pytest.mark.guard]
 
 
