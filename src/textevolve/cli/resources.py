@@ -172,7 +172,7 @@ def delete(call: ResourceCall, *, force: Force = False, yes: Yes = False) -> Non
     """Delete the {noun} with all that belongs to it."""
     kind, name = call.kind, call.name
     call.group.get(name)
-    if "memories" in kind.holds:
+    if kind.command in ("namespaces", "collections"):
         say(ERASES)
     held = f" with {kind.holds}" if kind.holds else ""
     options.confirm(f"Delete the {kind.noun} {name}{held}?", yes)

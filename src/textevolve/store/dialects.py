@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
-from sqlalchemy import JSON, ColumnElement, LargeBinary, Table, Text, cast, func, literal
+from sqlalchemy import Table
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
@@ -80,32 +80,6 @@ def database_time(connection: Connection) -> float:
 def insert_into(connection: Connection, table: Table) -> Any:
     """An INSERT that can say what happens where a row is there already."""
     return (postgresql if is_postgres(connection) else sqlite).insert(table)
-
-
-def json_field(
-    connection: Connection, column: ColumnElement[bytes], name: str
-) -> ColumnElement[str]:
-    """A text at the top of JSON that is kept as bytes."""
-    if is_postgres(connection):
-        # It refuses the whole where a NUL stands in it, escaped.
-        plain = func.replace(_bytewise(column), "\\u0000", "\\u0020")
-        return cast(plain, JSON).op("->>", return_type=Text())(literal(name))
-    return func.json_extract(cast(column, Text), f"$.{name}")
-
-
-def contains(connection: Connection, column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
-    """Whether a text stands in a column, in texts or bytes; large and small letters of ASCII are
-    the same."""
-    if not is_postgres(connection):
-        return func.instr(func.lower(cast(column, Text)), text.lower()) > 0
-    if isinstance(column.type, LargeBinary):
-        column, text = _bytewise(column), text.encode().decode("latin-1")
-    return func.strpos(func.lower(column), func.lower(text)) > 0
-
-
-def _bytewise(column: ColumnElement[bytes]) -> ColumnElement[str]:
-    """Each byte as a character: there may be bytes that are no UTF-8."""
-    return func.convert_from(column, "LATIN1")
 
 
 _PARTS = """

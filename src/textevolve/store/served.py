@@ -11,11 +11,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import ColumnElement, func, or_, select
+from sqlalchemy import select
 from sqlalchemy.engine import Connection, Row
 
-from textevolve.store.dialects import contains, insert_into, json_field
-from textevolve.store.documents import plain_text
+from textevolve.store.dialects import insert_into
 from textevolve.store.runs import RunRecord, row_to_record
 from textevolve.store.tables import runs, served_runs
 
@@ -90,7 +89,7 @@ def list_found(
     namespaces: Sequence[str] | None,
     after: tuple[float, str] | None,
     choose: Choose,
-    limit: int,
+    limit: int | None,
 ) -> list[tuple[RunRecord, ServedRun | None]]:
     """The newest runs that are chosen, newest first, with what a server knows of them.
     `namespaces`: None: all, and those of none. `after`: the time and the id of the last one of the
@@ -119,45 +118,24 @@ def find_runs(
     connection: Connection, wanted: WantedRuns, start: int, size: int
 ) -> tuple[list[RunRecord], int]:
     """Some of the runs that are wanted, the newest first, and how many there are of them."""
-    conditions = _run_conditions(connection, wanted)
-    total = connection.execute(select(func.count()).select_from(runs).where(*conditions))
-    query = select(runs).where(*conditions).order_by(runs.c.created.desc(), runs.c.id)
-    rows = connection.execute(query.limit(size).offset(start))
-    return [row_to_record(connection, row) for row in rows], total.scalar_one()
 
+    def choose(run: RunRecord, _served: ServedRun | None) -> bool:
+        said = f"{run.id} {run.name} {run.source} {json.dumps(dict(run.spec), ensure_ascii=False)}"
+        return (
+            wanted.kind in ("", run.spec.get("kind"))
+            and wanted.status in ("", run.status)
+            and wanted.text.lower() in said.lower()
+        )
 
-def _run_conditions(connection: Connection, wanted: WantedRuns) -> list[ColumnElement[bool]]:
-    found: list[ColumnElement[bool]] = []
-    if wanted.kind:
-        found.append(json_field(connection, runs.c.spec, "kind") == plain_text(wanted.kind))
-    if wanted.text:
-        text = plain_text(wanted.text)
-        places = (runs.c.id, runs.c.name, runs.c.source, runs.c.spec)
-        found.append(or_(*(contains(connection, place, text) for place in places)))
-    if wanted.namespaces is not None:
-        theirs = served_runs.c.namespace.in_(wanted.namespaces)
-        found.append(runs.c.id.in_(select(served_runs.c.run_id).where(theirs)))
-    if wanted.status:
-        found.append(_in_state(connection, wanted.status))
-    return found
-
-
-def _in_state(connection: Connection, status: str) -> ColumnElement[bool]:
-    """A run whose process has died says that it is running, and is interrupted."""
-    if status not in ("running", "interrupted"):
-        return runs.c.status == status
-    begun = connection.execute(select(runs).where(runs.c.status == "running"))
-    held = [row.id for row in begun if row_to_record(connection, row).status == "running"]
-    if status == "running":
-        return runs.c.id.in_(held)
-    dead = (runs.c.status == "running") & runs.c.id.not_in(held)
-    return or_(runs.c.status == "interrupted", dead)
+    spaces = None if wanted.namespaces is None else sorted(wanted.namespaces)
+    chosen = [run for run, _ in list_found(connection, spaces, None, choose, None)]
+    return chosen[start : start + size], len(chosen)
 
 
 def list_kinds(connection: Connection) -> list[str]:
     """The kinds of all runs that are kept, in the order of the alphabet."""
-    kind = json_field(connection, runs.c.spec, "kind")
-    return sorted(str(one) for one in connection.execute(select(kind).distinct()).scalars() if one)
+    found = list_found(connection, None, None, lambda _run, _served: True, None)
+    return sorted({str(run.spec.get("kind")) for run, _ in found})
 
 
 def _read(row: Row[Any]) -> ServedRun:
