@@ -73,31 +73,6 @@ class OddError(Exception):
     pass
 
 
-def test_methods_of_every_kind_behave_as_before(monitor):
-    class Agent:
-        @monitor.node()
-        def own(self, state):
-            return state
-
-        @monitor.node()
-        @classmethod
-        def of_class(cls, state):
-            return cls, state
-
-        @monitor.node()
-        @staticmethod
-        def of_none(state):
-            return state
-
-    state = {"n": 1}
-    for one in (Agent(), Agent):
-        assert one.of_class(state) == (Agent, state)
-        assert one.of_none(state) == state
-    assert Agent().own(state) == state
-    assert {item.node for item in monitor.history.items} == {"own", "of_class", "of_none"}
-    assert all(item.input_state == state for item in monitor.history.items)
-
-
 def test_a_function_that_raises_raises_the_same(monitor):
     error = OddError("gone\nwrong")
 
@@ -117,17 +92,6 @@ def test_a_function_that_raises_raises_the_same(monitor):
     assert item.evaluation_results == {"sure": Failure("skipped", "the node failed")}
     feedback = monitor.last_feedback("answer")
     assert (feedback.passed, feedback.text) == (None, "answer: raised OddError: gone wrong")
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_what_ends_the_agent_passes_through(error, monitor):
-    @monitor.node(GENERATE)
-    def answer():
-        raise error
-
-    with pytest.raises(error):
-        answer()
-    assert last(monitor).error == f"raised {error.__name__}"
 
 
 async def test_a_coroutine_function_is_a_node(monitor):
