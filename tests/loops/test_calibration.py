@@ -111,8 +111,9 @@ async def search(script, plan=SMALL, data=None, server=None, **means):
         )
 
 
-async def test_what_helps_is_found_and_accepted():
-    result = await search(Scripted())
+@pytest.mark.parametrize("selection", ["fast", "ucb"])
+async def test_what_helps_is_found_and_accepted(selection):
+    result = await search(Scripted(), SMALL.model_copy(update={"selection": selection}))
     assert result.accepted
     assert HELPS in result.template
     assert result.template.startswith(SEED)
@@ -293,6 +294,15 @@ async def test_a_judge_sees_the_original_filled_and_the_output():
     assert all(re.match(r"What is \d+ and \d+ more\?", case.input) for case in judge.cases)
     assert all(HELPS not in case.input for case in judge.cases)
     assert all("say it exactly" in prompt for prompt in script.prompts)
+
+
+async def test_a_second_judge_is_asked_about_validation_alone_and_only_reports():
+    second = Judge(lambda case, text: 0.1 if text.isdigit() else 0.9)
+    result = await search(Scripted(), data=material(), second_judge=second)
+    assert result.accepted
+    assert len(second.cases) == 2 * result.gain.rows
+    assert abs(result.second.difference + 0.8) < 1e-9
+    assert "finds it worse" in describe_outcome(result)
 
 
 async def test_an_evaluator_that_raises_fails_alone():

@@ -1,13 +1,19 @@
 """Selection: the same rows for all, ties to the older."""
 
+import math
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.loops.calibration.search import (
     ArmStatistics,
     choose_beam,
+    count_pulls,
     draw_rows,
     try_fast,
+    try_ucb,
+    ucb1,
 )
 
 
@@ -32,6 +38,50 @@ async def test_fast_tries_all_on_the_same_rows_in_one_batch():
         arm: list(rows) for arm in (0, 3, 5)
     }
     assert choose_beam(tried, 2) == [5, 3]
+
+
+@given(
+    arms=st.integers(1, 12),
+    rows=st.integers(1, 10),
+    width=st.integers(1, 5),
+    pulls=st.integers(1, 60),
+    salt=st.integers(0, 1000),
+    missing=st.integers(0, 4),
+)
+async def test_bandits_visit_each_arm_and_never_a_row_twice(
+    arms, rows, width, pulls, salt, missing
+):
+    def score(arm, row):
+        drawn = hash((arm, row, salt)) % 100 / 100
+        return None if missing and (arm + row) % missing == 0 else drawn
+
+    recorder = Recorder(score)
+    tried = await try_ucb(range(arms), range(rows), recorder, width=width, pulls=pulls)
+    trials = [trial for batch in recorder.batches for trial in batch]
+    assert len(trials) == len(set(trials))
+    assert {arm for arm, _ in trials} == set(range(arms))
+    assert len(trials) == min(max(pulls, arms), arms * rows)
+    for arm in tried:  # those that are compared share their first rows
+        assert list(arm.scores) == list(range(len(arm.scores)))
+    assert all(len(batch) <= max(width, arms) for batch in recorder.batches)
+    assert all(len(batch) <= width for batch in recorder.batches[1:])
+
+
+async def test_bandits_spend_their_pulls_on_what_is_good():
+    """Far apart, the best arm is pulled most, as long as there are rows."""
+    recorder = Recorder(lambda arm, row: 0.95 if arm == 4 else 0.05)
+    tried = await try_ucb(range(8), range(100), recorder, width=1, pulls=120)
+    pulled = {s.arm: len(s.scores) for s in tried}
+    assert max(pulled, key=lambda arm: pulled[arm]) == 4
+    assert pulled[4] > 3 * max(n for arm, n in pulled.items() if arm != 4)
+
+
+def test_the_index_is_that_of_its_source():
+    assert ucb1(0.5, 4, 100) == pytest.approx(0.5 + math.sqrt(2 * math.log(100) / 4))
+
+
+def test_bandits_cost_half():
+    assert (count_pulls(24, 6), count_pulls(3, 1), count_pulls(1, 5)) == (72, 3, 3)
 
 
 def test_ties_go_to_the_older_and_gaps_are_no_zeros():

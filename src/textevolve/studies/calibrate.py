@@ -124,6 +124,9 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
         short="-j",
         group="Judging",
     )
+    second_judge: str | None = option(
+        None, "A held-out judge, which the search never sees.", group="Advanced"
+    )
     judge_model: str | None = option(None, "The model for judges that name none.", group="Advanced")
     group: str | None = option(
         None, "Rows with one value in this column stay together.", group="Advanced"
@@ -152,8 +155,11 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
             raise InputError("--answer is of a program: name it with --program")
         if self.judge is not None and self.metric is not None:
             raise InputError("--judge and --metric: one of them is too many")
-        if (judge := judge_of(self)) is not None:
-            check_absolute(judge)
+        judge, second = judge_of(self), second_judge_of(self)
+        if second is not None and second == judge:
+            raise InputError("the second judge is the first: name another, or another model")
+        for each in filter(None, (judge, second)):
+            check_absolute(each)
         if self.metric is not None and not self.metric.startswith(OWN):
             open_metric(self.metric)
             if needs_label(self.metric) and self.label is None:
@@ -170,6 +176,11 @@ def judge_of(spec: CalibrateSpec) -> str | None:
     """Return the judge that scores, where no metric does."""
     judge = spec.judge if spec.judge or spec.metric else DEFAULT_JUDGE
     return judge and with_model(judge, spec.judge_model)
+
+
+def second_judge_of(spec: CalibrateSpec) -> str | None:
+    """The judge that the search never sees."""
+    return spec.second_judge and with_model(spec.second_judge, spec.judge_model)
 
 
 def report(_spec: object, found: CalibrationResult) -> Report:
@@ -208,18 +219,30 @@ def _changes(found: CalibrationResult) -> list[Diff]:
 
 def _validation(found: CalibrationResult, gain: Gain) -> Table:
     columns = (
+        Column("by"),
         Column("rows", "count"),
         Column(f"template {found.leader}", "number", 3),
         Column("original", "number", 3),
         Column("difference", "number", 3),
         Column("p", "p_value"),
     )
-    difference = Estimate(gain.difference, gain.low, gain.high)
+    gains = {"what was optimised": gain, "second judge": found.second}
     note = (
         "On rows that the search has not seen. Interval: by sign flips. p: a one-sided exact"
         f" sign-flip test, which may be {gain.level:g} at most for the template to be taken."
     )
-    rows = [(gain.items, gain.first, gain.second, difference, gain.p)]
+    rows = [
+        (
+            by,
+            each.items,
+            each.first,
+            each.second,
+            Estimate(each.difference, each.low, each.high),
+            each.p,
+        )
+        for by, each in gains.items()
+        if each is not None
+    ]
     return Table("Validation", columns, rows, note=note)
 
 
@@ -262,7 +285,7 @@ def flatten(found: CalibrationResult) -> Iterator[Mapping[str, Any]]:
 
 
 def ask(spec: CalibrateSpec) -> Asks:
-    judges = tuple(filter(None, [judge_of(spec)]))
+    judges = tuple(filter(None, [judge_of(spec), second_judge_of(spec)]))
     models = () if spec.editor is None else (spec.editor,)
     programs = tuple(filter(None, [program_of(spec)]))
     return Asks(judges, models, True, prompts_version(), chains=programs)
@@ -344,7 +367,7 @@ async def run(
     refuse_rehearsal(program_of(spec), bench.mode)
     program = _find_program(spec, bench.objects, bench)
     material = material_of(spec, cases, program)
-    judge = judge_of(spec)
+    judge, second = judge_of(spec), second_judge_of(spec)
     if bench.mode == "live" and (few := describe_power(len(material.validation))):
         logging.getLogger("textevolve").warning(few)
     bench.listener(StepFinished("", OUTLOOK, _foresee(spec, material)))
@@ -364,6 +387,7 @@ async def run(
             compare=lambda ours, theirs: compare_scores(ours, theirs, spec.seed),
             evaluator=bench.whole_judge_of(judge) if judge else None,
             metric=None if spec.metric is None else bench.metric_of(spec.metric),
+            second_judge=bench.whole_judge_of(second) if second else None,
             concurrency=bench.concurrency,
             time_limit=bench.seconds_left,
             listener=hear,

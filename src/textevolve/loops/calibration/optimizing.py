@@ -79,7 +79,8 @@ async def search_template(
     try:
         passed = time.monotonic() - search.began
         async with within_time(None if limit is None else max(0.0, limit - passed)):
-            await decide_search(search, spending.whole_left, spending.cost("output"))
+            cost = search.judges * spending.cost("output")
+            await decide_search(search, spending.whole_left, cost)
     except BudgetError as error:
         stopped, reason = "budget", reason or str(error)
     return search.result(stopped, reason)
@@ -96,8 +97,12 @@ def set_aside(search: TemplateSearch) -> None:
     if limit is None:
         return
 
-    spending.reserve = lambda cost: cost * needed_for_decision(plan, material, limit / cost)
-    spending.least_reserved = 2 * fewest_units()
+    def reserve(output: float) -> float:
+        cost = search.judges * output
+        return cost * needed_for_decision(plan, material, limit / cost)
+
+    spending.reserve = reserve
+    spending.least_reserved = 2 * fewest_units() * search.judges
     spending.check()
 
 
@@ -184,6 +189,12 @@ async def validate(search: TemplateSearch, rows: Sequence[Example]) -> None:
         search.gain = _weigh(search, ours, theirs, blocks, number)
         if search.gain.significant or not search.gain.difference > 0:
             break
+    if search.context.second_judge is not None:
+        listed = [pair[side] for side in (0, 1) for pair in outcomes]
+        judged = await search.runner.judge_outputs(search.context.second_judge, listed)
+        scores = [_number(score) for score in judged]
+        ours, theirs = scores[: len(outcomes)], scores[len(outcomes) :]
+        search.second = _weigh(search, ours, theirs, [[one.example for one, _ in outcomes]], 1)
 
 
 def cut_looks(rows: Sequence[Example]) -> list[list[Example]]:

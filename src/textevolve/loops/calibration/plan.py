@@ -138,6 +138,12 @@ class CalibrationPlan(Frozen):
     final_minibatch: int = option(
         20, "Rows that name the best template of the last beam.", group=PROTEGI, ge=1
     )
+    selection: Literal["fast", "ucb"] = option(
+        "fast",
+        "How the beam is chosen: fast (all on the same rows), or ucb (bandits).",
+        group=PROTEGI,
+        metavar="NAME",
+    )
     patience: int = option(3, "Rounds without a new template in the beam.", group="Advanced", ge=1)
     temperature: float | None = option(
         0.0, "Sampling temperature of the outputs.", group="Advanced", ge=0, le=2
@@ -152,9 +158,10 @@ class CalibrationPlan(Frozen):
 @dataclass(frozen=True)
 class CalibrationContext:
     """The models and judges of a search. `generator` answers the prompts, `editor` writes
-    instructions and templates; `evaluator` or `metric` gives the scores. `time_limit`: in seconds.
-    `program`: what is optimised; None: the template alone, which `generator` answers. `shown`:
-    characters of all outcomes that one prompt shows the editor.
+    instructions and templates; `evaluator` or `metric` gives the scores, `second_judge` is never
+    optimised against. `time_limit`: in seconds. `program`: what is optimised; None: the template
+    alone, which `generator` answers. `shown`: characters of all outcomes that one prompt shows the
+    editor.
     """
 
     generator: Model
@@ -162,6 +169,7 @@ class CalibrationContext:
     compare: Compare
     evaluator: Evaluator | None = None
     metric: LabelMetric | None = None
+    second_judge: Evaluator | None = None
     concurrency: int = 64
     time_limit: float | None = None
     listener: Listener = silence
@@ -265,10 +273,10 @@ class CalibrationResult:
     """The search as a tree, and its outcome.
 
     `leader` is the best by the training rows. `gain` of it over the original on the validation
-    rows; None where it did not come to that. `rows`: of training and of validation. `tried` counts
-    trials of a template on a row, `failed` those that could not be scored. `seconds` of this
-    sitting. `perfect`: on how many training rows, all that were tried, the original scores 1, so
-    that nothing was searched for; else 0.
+    rows, `second` of the same outputs by the second judge; None where it did not come to that.
+    `rows`: of training and of validation. `tried` counts trials of a template on a row, `failed`
+    those that could not be scored. `seconds` of this sitting. `perfect`: on how many training
+    rows, all that were tried, the original scores 1, so that nothing was searched for; else 0.
     """
 
     nodes: tuple[Node, ...]
@@ -280,6 +288,7 @@ class CalibrationResult:
     names: tuple[str, ...]
     rows: tuple[int, int]
     gain: Gain | None
+    second: Gain | None
     tried: int
     failed: int
     usage: Usage
@@ -344,7 +353,7 @@ def describe_outcome(result: CalibrationResult) -> str:
     else:
         verdict = "The gain is not significant: the original is kept."
         verdict = f"{verdict} {describe_power(result.rows[1])}".rstrip()
-    return f"{_compared(result.leader, gain)} {verdict}{ended}"
+    return f"{_compared(result.leader, gain)} {verdict}{_second(result.second)}{ended}"
 
 
 def describe_power(rows: int) -> str:
@@ -357,6 +366,20 @@ def describe_power(rows: int) -> str:
     if rows < FEW_ROWS:
         return f"With {rows} rows held out a gain of less than 0.3 will mostly be missed."
     return ""
+
+
+def _second(gain: Gain | None) -> str:
+    if gain is None:
+        return ""
+    if gain.items == 0:
+        return " The second judge, which the search never saw, could not score both."
+    verdict = "agrees that it is better" if gain.significant else "sees no significant gain"
+    if gain.high < 0 or (math.isnan(gain.high) and gain.difference < 0):
+        verdict = "finds it worse, so the first judge may have been played"
+    return (
+        f" The second judge, which the search never saw, {verdict}"
+        f" ({gain.difference:+.3f}, {gain.ends})."
+    )
 
 
 def _compared(leader: int, gain: Gain) -> str:

@@ -21,9 +21,11 @@ from textevolve.loops.calibration.search import (
     SEED,
     TemplateSearch,
     choose_beam,
+    count_pulls,
     draw_rows,
     shuffle,
     try_fast,
+    try_ucb,
 )
 from textevolve.loops.calibration.trial_runner import TrialOutcome, stop_if_skipped
 
@@ -127,7 +129,11 @@ async def select(search: TemplateSearch, fresh: Sequence[int]) -> bool:
     arms = sorted([*search.beam, *fresh])
     rows = draw_rows(count, count, plan.seed, "select", search.rounds)
     size = min(plan.selection_minibatch, count)
-    tried = await try_fast(arms, rows[:size], search.try_rows)
+    if plan.selection == "ucb":
+        pulls = count_pulls(len(arms), size)
+        tried = await try_ucb(arms, rows, search.try_rows, width=plan.beam, pulls=pulls)
+    else:
+        tried = await try_fast(arms, rows[:size], search.try_rows)
     search.beam = choose_beam(tried, plan.beam, search.length_of) or search.beam
     search.leader = search.beam[0]
     search.place(ROUND, tried, search.beam)

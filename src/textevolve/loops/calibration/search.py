@@ -9,6 +9,7 @@ results is in `plan.py`. Rows held out from the search decide in `optimizing.py`
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -108,6 +109,58 @@ async def try_fast(
     return [ArmStatistics(arm, {row: found[arm, row] for row in rows}) for arm in arms]
 
 
+async def try_ucb(
+    arms: Sequence[int], rows: Sequence[int], try_all: TryAll, *, width: int, pulls: int
+) -> list[ArmStatistics]:
+    """Bandits: each arm once, then again and again the `width` arms of the highest UCB1 index.
+
+    Every arm goes through the rows in the same order, so those that are compared share their first
+    rows; an arm that has seen them all is done. The arms of one step are tried as one batch.
+    `pulls` bounds the trials, of which each arm has at least one. ProTeGi (arXiv 2305.03495)
+    chooses its beam by such bandits, too, one arm at a time.
+    """
+    seen: dict[int, dict[int, float | None]] = {arm: {} for arm in arms}
+    chosen, left = list(arms), max(pulls, len(arms))
+    while chosen and left > 0:
+        trials = [(arm, rows[len(seen[arm])]) for arm in chosen[:left]]
+        for (arm, row), score in zip(trials, await try_all(trials), strict=True):
+            seen[arm][row] = score
+        left -= len(trials)
+        chosen = _most_promising(seen, len(rows), width)
+    return [ArmStatistics(arm, scores) for arm, scores in seen.items()]
+
+
+def count_pulls(arms: int, rows: int) -> int:
+    """The trials that bandits get: half of what trying every arm on every row takes."""
+    return max(arms, math.ceil(arms * rows / 2))
+
+
+def ucb1(mean: float, pulled: int, total: int) -> float:
+    """mean + sqrt(2 ln(total) / pulled).
+
+    UCB1 of Auer, Cesa-Bianchi and Fischer (2002), "Finite-time analysis of the multiarmed bandit
+    problem", Machine Learning 47, figure 1, for rewards in [0, 1].
+    """
+    return mean + math.sqrt(2 * math.log(total) / pulled)
+
+
+def _most_promising(
+    seen: Mapping[int, Mapping[int, float | None]], rows: int, width: int
+) -> list[int]:
+    """The arms to pull next. One whose pulls all failed counts with the mean of all scores."""
+    tried = [ArmStatistics(arm, scores) for arm, scores in seen.items()]
+    scored = [score for s in tried for score in s.present]
+    usual = sum(scored) / len(scored) if scored else 0.5
+    total = sum(len(s.scores) for s in tried)
+
+    def index(arm: ArmStatistics) -> tuple[float, int]:
+        mean = usual if arm.mean is None else arm.mean
+        return -ucb1(mean, len(arm.scores), total), arm.arm
+
+    waiting = [s for s in tried if len(s.scores) < rows]
+    return [arm.arm for arm in sorted(waiting, key=index)[:width]]
+
+
 SEED = 0
 PERFECT = 1 - 1e-9
 ROUND: Literal["round"] = "round"
@@ -130,6 +183,7 @@ class TemplateSearch:
     beam: list[int] = field(default_factory=lambda: [SEED])
     leader: int = SEED
     gain: Gain | None = None
+    second: Gain | None = None
     rounds: int = 0
     tried: int = 0
     scored: int = 0
@@ -174,6 +228,12 @@ class TemplateSearch:
     @property
     def usage(self) -> Usage:
         return self.meter.usage + self.runner.usage
+
+    @property
+    def judges(self) -> int:
+        """How many judge each output in validation: what a second one takes is not known before it
+        is asked, so it counts as much as the first."""
+        return 1 if self.context.second_judge is None else 2
 
     def add(
         self,
@@ -322,6 +382,7 @@ class TemplateSearch:
             names=self.material.names,
             rows=(len(self.material.training), len(self.material.validation)),
             gain=self.gain,
+            second=self.second,
             tried=self.tried,
             failed=self.tried - self.scored,
             usage=self.usage,

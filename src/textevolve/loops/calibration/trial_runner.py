@@ -235,6 +235,22 @@ class TrialRunner:
         stop_if_skipped([outcome.result for outcome in outcomes])
         return outcomes
 
+    async def judge_outputs(
+        self, judge: Evaluator, outcomes: Sequence[TrialOutcome]
+    ) -> list[float | None]:
+        """The scores that another judge gives to outputs; None where there is none.
+
+        Raises:
+            BudgetError, FatalModelError: as `try_all`.
+        """
+        texts = [(one.example, one.output) for one in outcomes if one.output is not None]
+        work = [partial(self._judge, judge, example, text) for example, text in texts]
+        judged = await self.ask_all("judge", work)
+        stop_if_skipped(judged)
+        left = iter(judged)
+        results = [None if one.output is None else next(left) for one in outcomes]
+        return [r.score if isinstance(r, EvaluationResult) else None for r in results]
+
     async def _try(self, templates: Templates, example: Example) -> TrialOutcome:
         """An output, and its judgement."""
         output, trace = await self._generate(templates, example)
