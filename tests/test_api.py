@@ -17,7 +17,6 @@ from textevolve import (
     EvaluationResult,
     Failure,
     InputError,
-    Limits,
     Memory,
     Profile,
     Settings,
@@ -109,39 +108,6 @@ def test_a_batch_takes_cases_of_every_shape_and_says_which_is_whose(model):
     assert found[3].result == (Failure("failed", "the input is blank"),)
 
 
-def test_results_come_as_they_finish_unless_order_is_asked_for(model, server):
-    slow = "0?"
-    server.script = None
-    server.latency = 0.0
-
-    def delayed(body, _number):
-        from textevolve.llm.testing import Answer
-
-        text = body["messages"][1]["content"]
-        return Answer(delay=0.2) if f"\n{slow}\n" in text else None
-
-    server.script = delayed
-    options = {"model": model, "profile": SOLO}
-    loose = [r.index for r in evaluate_batch(cases(6), **options)]
-    assert loose[-1] == 0
-    assert sorted(loose) == list(range(6))
-    kept = [r.index for r in evaluate_batch(cases(6), ordered=True, seed=2, **options)]
-    assert kept == list(range(6))
-
-
-@pytest.mark.parametrize(
-    ("case", "reason"),
-    [
-        (("Why?", []), "no candidates"),
-        ((5, ["a"]), "the input is not a text but int"),
-    ],
-)
-def test_a_case_that_cannot_be_judged_is_refused(model, server, case, reason):
-    with pytest.raises(InputError, match=reason):
-        evaluate(*case, model=model)
-    assert server.calls == 0
-
-
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
@@ -183,16 +149,6 @@ def test_a_batch_that_is_left_early_leaves_nothing_behind_and_can_be_gone_on_wit
     assert server.calls == asked + 40 - totals.spent.calls
     finished, _ = newest(settings.store)
     assert (finished.id, finished.status) == (run.id, "finished")
-
-
-async def test_an_async_batch_that_is_left_early_leaves_no_task(model, server, home):
-    server.latency = 0.005
-    results = aevaluate_batch(cases(40), model=model, profile=SOLO)
-    async for _ in results:
-        break
-    await results.aclose()
-    assert len(asyncio.all_tasks()) == 1
-    assert newest(home / "store.db")[0].status == "interrupted"
 
 
 async def test_a_cancelled_evaluation_ends_cleanly(model, server, home):
@@ -295,27 +251,6 @@ def test_a_listener_hears_what_happens(model):
     assert all(e.replayed for e in again if isinstance(e, CallFinished))
 
 
-def test_limits_leave_cases_unfinished_and_say_so(model, server, home):
-    results = list(evaluate_batch(cases(5), model=model, limits=Limits(calls=7), ordered=True))
-    assert server.calls == 7
-    assert len(results) == 5
-    assert {r.stopped for r in results} == {"budget"}
-    reasons = {t.failure.reason for r in results for t in r.turns if t.failure}
-    assert reasons == {"the limit of 7 calls is reached; raise it to go on"}
-    assert newest(home / "store.db")[0].status == "interrupted"
-    with pytest.raises(InputError, match="limit of calls must be a finite number, 0 or more"):
-        Limits(calls=-1)
-
-
-async def test_many_evaluations_may_share_a_store_and_a_loop(model, server):
-    texts = [f"Question {n}?" for n in range(8)]
-    found = await asyncio.gather(
-        *(aevaluate(t, ["a", "b"], model=model, profile=SOLO) for t in texts)
-    )
-    assert [r.case.input for r in found] == texts
-    assert server.calls == 8
-
-
 async def asked(server, number):
     """Waits until the server has been asked so often."""
     while server.calls < number:  # noqa: ASYNC110  it counts in a thread of its own
@@ -365,12 +300,6 @@ async def test_a_run_that_cannot_be_waited_for_is_refused(model, server):
     await asyncio.gather(first, return_exceptions=True)
 
 
-def test_fields_of_cases_that_nothing_reads_are_logged_once(model, caplog):
-    rows = [{"input": f"{n}?", "candidates": ["a", "b"], "source": "web"} for n in range(3)]
-    assert len(list(evaluate_batch(rows, model=model, profile=SOLO))) == 3
-    assert caplog.messages == ["nothing reads these fields of the cases: source"]
-
-
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
@@ -386,26 +315,3 @@ def test_what_cannot_be_used_is_our_error_before_anything_is_asked(server, model
     with pytest.raises(InputError, match=reason):
         evaluate(**whole)
     assert server.calls == 0
-
-
-@pytest.mark.parametrize(
-    "cases",
-    [
-        None,
-    ],
-)
-def test_what_are_no_cases_is_our_error(model, cases):
-    with pytest.raises(InputError, match="cases must be a list or another iterable"):
-        list(evaluate_batch(cases, model=model))
-
-
-@pytest.mark.parametrize(
-    "limit",
-    [
-        "5",
-        float("nan"),
-    ],
-)
-def test_a_limit_is_a_finite_number(limit):
-    with pytest.raises(InputError, match="limit of calls must be a finite number, 0 or more, not"):
-        Limits(calls=limit)

@@ -11,7 +11,7 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.limiting import RateWindow, read_windows
 from textevolve.llm.model import Message, Request
 from textevolve.llm.refusals import Refusal, failure, read_refusal, retry_after
-from textevolve.llm.testing import Answer, Fault
+from textevolve.llm.testing import Answer
 from textevolve.report.wording import is_same_model
 from textevolve.settings import Price
 
@@ -37,22 +37,6 @@ CASES = "".join(json.dumps({"input": f"Say {n}.", "output": "Hm."}) + "\n" for n
 
 def falls_back(body, number):
     return Answer(model="small") if body["model"] == "dead" else None
-
-
-def test_a_variant_that_another_model_answered_is_told(cli, home, server):
-    server.script = falls_back
-    (home / "p.txt").write_text("What is {n}?")
-    (home / "rows.csv").write_text("n,sum\n1,1\n2,2\n")
-    small, dead = f"{server.url}#small", f"{server.url}#dead"
-    models = ("-m", small, "-m", dead)
-    ended = cli("compare", "-p", "p.txt", *models, "-d", "rows.csv", "--label", "sum", *METRIC)
-    told = f"{dead} was answered by small (2 calls)"
-    assert f"Not every output is its variant's own: {told}." in flat(ended.out)
-    assert told in flat(ended.err)  # the display
-    shown = cli("runs", "show", "--json")
-    first, second = json.loads(shown.out)["variants"]
-    assert first["usage"]["models"] == {}
-    assert second["usage"]["models"] == {told.removesuffix(" (2 calls)"): 2}
 
 
 METRIC = ("--metric", "exact")
@@ -181,20 +165,6 @@ async def test_an_argument_that_a_gateway_does_not_expect_is_left_out(server, ca
         assert [(await client(request)).text for _ in range(2)] == ["fine", "fine"]
     assert (server.calls, client.schema) == (3, False)
     assert caplog.text.count("the endpoint refuses a JSON schema") == 1
-
-
-def test_an_unknown_model_is_answered_with_those_that_there_are(cli, home, server):
-    server.models = ("small", "large")
-    server.script = lambda body, number: Fault.NOT_FOUND
-    ended = cli(*DEBATE, "-m", f"{server.url}#smal")
-    assert "it serves:\n  small\n  large\n" in ended.err
-    assert "it serves:\n  small\n  large\n" in cli("doctor", f"{server.url}#smal").out
-    server.script = None
-    told = cli("doctor", f"{server.url}#small").out
-    assert [" ".join(line.split()) for line in told.splitlines() if "serves" in line] == [
-        "serves small",
-        "serves large",
-    ]
 
 
 def test_headers_of_a_provider_are_sent_and_kept_secret(cli, home, server, monkeypatch):

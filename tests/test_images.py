@@ -2,7 +2,6 @@
 
 import base64
 import json
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,7 @@ from textevolve.llm.model import text_hash
 from textevolve.rows.cases import RowReading
 from textevolve.rows.columns import Columns
 from textevolve.rows.images import IMAGE_LIMIT, ImageReading, read_image, read_images
-from textevolve.studies.case_rows import read_cases, take_cases
+from textevolve.studies.case_rows import read_cases
 
 ONE, OTHER = image_url(png()), image_url(png(colour=(0, 0, 255)))
 
@@ -142,15 +141,6 @@ def test_paths_begin_where_the_rows_are(tmp_path, monkeypatch):
         list(read_cases("data/rows.csv", None, RowReading(images=ImageReading(columns=("foto",)))))
 
 
-def test_parquet_holds_the_bytes_themselves(tmp_path):
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    rows = [{"input": "q", "output": "a", "image": {"bytes": png(), "path": "gone.png"}}]
-    parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
-    reading = RowReading(images=ImageReading(columns=("image",)))
-    (case,) = read_cases(str(tmp_path / "rows.parquet"), None, reading)
-    assert case.images == (ONE,)
-
-
 def test_images_may_be_the_candidates(tmp_path):
     (tmp_path / "a.png").write_bytes(png())
     (tmp_path / "b.png").write_bytes(png(colour=(0, 0, 255)))
@@ -172,19 +162,3 @@ def test_images_may_be_the_candidates(tmp_path):
     path = write_rows(tmp_path, [{"input": "p", "output": "x", "candidate_images": ["a.png"] * 2}])
     with pytest.raises(InputError, match="has images for 2 candidates, and 1 outputs"):
         list(read_cases(str(path)))
-
-
-def test_python_gives_paths_bytes_and_urls(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("a.png").write_bytes(png())
-    given = [
-        Case("q", ("x",), images=("a.png", png(), ONE)),
-        {"input": "q", "output": "x", "images": [Path("a.png"), png()]},
-        Case("q", ("x",), candidate_images=(("a.png",),)),
-    ]
-    one, two, three = take_cases(given)
-    assert one.images == (ONE, ONE, ONE)
-    assert two.images == (ONE, ONE)
-    assert three.candidate_images == ((ONE,),)
-    with pytest.raises(InputError, match=r"case 1: images: b\.png: cannot be read \(No such file"):
-        list(take_cases([Case("q", ("x",), images=("b.png",))]))

@@ -1,6 +1,5 @@
 """A namespace in Python: awaited, waited for, in a notebook, and carried to another store."""
 
-import asyncio
 import json
 
 import pytest
@@ -12,11 +11,8 @@ from textevolve import (
     Client,
     InputError,
     MemorySpec,
-    ModelError,
     Settings,
-    SettingsError,
 )
-from textevolve.llm.testing import Answer, ScriptedServer
 
 pytestmark = pytest.mark.guard
 
@@ -58,28 +54,6 @@ def test_a_namespace_from_plain_code(settings):
             space.memories("other").get(tea.id)
 
 
-def test_the_same_awaited(settings):
-    async def work():
-        async with AsyncClient(settings=settings).namespace() as space:
-            await space.collections.create("notes")
-            notes = space.memories("notes")
-            kept = await asyncio.gather(*(notes.add(f"Fact {n}.") for n in range(5)))
-            everything = [one.id async for one in notes.stream()]
-            assert sorted(everything) == sorted(one.id for one in kept)
-            return space.name
-
-    assert asyncio.run(work()) == "default"
-
-
-def test_it_works_where_a_loop_runs(settings):
-    async def notebook():
-        with Client(settings=settings).namespace() as space:
-            space.users.create("eve")
-            return [one.spec.name for one in space.users.list()]
-
-    assert asyncio.run(notebook()) == ["eve"]
-
-
 def test_nothing_is_asked_where_nothing_is_embedded(settings, cli):
     with Client(settings=settings).namespace() as space:
         space.collections.create("notes", dimension=32)
@@ -87,14 +61,6 @@ def test_nothing_is_asked_where_nothing_is_embedded(settings, cli):
         with pytest.raises(InputError, match="already"):
             space.collections.create("notes")
     assert cli("runs", "list", "--json").rows == []
-
-
-def test_what_is_embedded_is_kept_as_a_run(settings, cli):
-    with Client(settings=settings).namespace() as space:
-        space.collections.create("notes")
-        space.memories("notes").add("Ann drinks tea.")
-    (run,) = cli("runs", "list", "--json").rows
-    assert (run["kind"], run["status"], run["source"]) == ("memory", "finished", "Python")
 
 
 async def test_every_awaited_method_is_waited_for(settings):
@@ -111,23 +77,6 @@ async def test_every_awaited_method_is_waited_for(settings):
                 for method in names:
                     own, other = getattr(type(waits), method), getattr(type(awaits), method)
                     assert own.__doc__ == other.__doc__
-
-
-def test_an_embedder_that_is_none_is_said(home, settings):
-    with Client(settings=settings).namespace() as space:
-        with pytest.raises(SettingsError, match="no provider 'nobody'"):
-            space.collections.create("notes", embedder="nobody/model")
-
-        def script(_body, _number):
-            return None
-
-        class Silent(ScriptedServer):
-            def answer(self, method, path, headers, body):
-                return Answer(body=b'{"data": [{"embedding": []}]}')
-
-        with Silent(script) as server, pytest.raises(ModelError):
-            space.collections.create("notes", embedder=f"{server.url}#none")
-        assert space.collections.list() == []
 
 
 def fill(space, settings, server):
@@ -169,20 +118,6 @@ def test_a_collection_goes_as_it_is_now(settings, home, server):
     with Client(settings=settings.model_copy(update={"store": home / "b.db"})).namespace() as space:
         space.collections.import_file("notes.jsonl")
         assert len(space.memories("notes").list(closed=True)) == len(kept)
-
-
-def test_half_a_file_changes_nothing(settings, home, server):
-    with Client(settings=settings).namespace() as space:
-        fill(space, settings, server)
-        space.namespaces.export("default", "all.jsonl")
-        lines = (home / "all.jsonl").read_text().splitlines()
-        (home / "bad.jsonl").write_text("\n".join([*lines, '{"user": {}}']))
-        with pytest.raises(InputError, match=r"bad.jsonl:\d+: "):
-            space.namespaces.import_file("bad.jsonl", name="copy")
-        (home / "twice.jsonl").write_text("\n".join([*lines, lines[-1]]))
-        with pytest.raises(InputError, match="the agent 'bot' is there already"):
-            space.namespaces.import_file("twice.jsonl", name="copy")
-        assert [one.spec.name for one in space.namespaces.list()] == ["default"]
 
 
 def test_chats_go_with_their_agent(settings, query):
@@ -263,11 +198,3 @@ def test_memories_and_collections_are_erased_from_the_journal_too(settings, quer
         assert files_hold(settings, b"cinnamon")
         space.collections.delete("notes", force=True)
         assert not files_hold(settings, b"cinnamon")
-
-
-def test_a_namespace_is_erased_with_its_memories(settings):
-    with Client(settings=settings).namespace("acme", create=True) as space:
-        space.collections.create("notes")
-        space.memories("notes").add("Ann is allergic to walnuts.")
-        space.namespaces.delete("acme")
-    assert not files_hold(settings, b"walnuts")

@@ -80,22 +80,6 @@ def test_a_killed_run_asks_only_what_is_missing_and_ends_as_if_nothing_had_been(
         assert len(server.seen) == CALLS
 
 
-@pytest.mark.slow
-def test_a_process_killed_while_it_takes_in_its_cases(home, spawn, cli):
-    process = spawn("evaluate", "-", "--model", "http://127.0.0.1:9/v1#m")
-    process.stdin.write('{"input": "a", "candidates": ["b"]}\n')
-    process.stdin.flush()
-    wait_for(lambda: (home / "store.db").exists() and len(runs_in(home / "store.db")), process)
-    process.kill()
-    process.communicate()
-    (run,) = runs_in(home / "store.db")
-    for command in ("resume", "show"):
-        refused = cli("runs", command, run)
-        assert refused.code == 2
-        assert re.fullmatch(r"error: run \S+: its cases were not taken in whole; .+\n", refused.err)
-    assert cli("runs", "delete", run, "--yes").code == 0
-
-
 def runs_in(path):
     with closing(sqlite3.connect(path)) as raw:
         try:

@@ -129,20 +129,6 @@ async def test_scores_belong_to_their_candidate_whatever_the_order():
     assert len({turn.order for turn in result.turns}) == 2
 
 
-async def test_swap_argues_and_decides_in_both_orders():
-    def first_wins(state, question):
-        label = int(question.name.split(":")[0].split()[1])
-        return [0.0, 0.2, 0.8] if shown(state)[0] == label else [0.6, 0.4, 0.0]
-
-    decider = Decider(first_wins)
-    async with ScriptedServer() as server:
-        result = await debate(server, decider, rounds=1, order="swap")
-        assert server.calls == 6
-    assert [shown(decider.state(n)) for n in range(6)] == [[1, 2], [2, 1]] * 3
-    assert np.allclose(result.tensor.values, (9 + 2) / 2)
-    assert result.turns[0].decided_by == DecidedBy(DECIDER)
-
-
 @pytest.mark.parametrize(("order", "orders"), [("fixed", 1), ("swap", 2), ("balanced", 1)])
 async def test_without_arguments_the_decision_is_blind(order, orders):
     decider = Decider(lambda _s, _q: [0.5, 0.5, 0.0])
@@ -250,10 +236,3 @@ def test_a_score_is_the_expectation_of_the_levels_points(rubric, weights):
     assert points[0] - 1e-9 <= score <= points[-1] + 1e-9
     if points == [0, 5, 10]:
         assert score == pytest.approx(10 * answer.share)
-
-
-@pytest.mark.parametrize("rubric", [{}, {5: "middling"}])
-def test_a_rubric_without_two_levels_is_asked_for_with_the_components_question(rubric):
-    component = Component(name="c", meaning="m", rubric=rubric, question="is it so?")
-    assert ask_cell("Response 2", component).kind == "predicate"
-    assert read_score(component, Answer((0.25, 0.75))) == 7.5

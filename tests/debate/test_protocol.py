@@ -15,7 +15,7 @@ from textevolve.debate.protocol import Debate
 from textevolve.debate.result import DebateResult
 from textevolve.errors import AccessError, CapabilityError, InputError
 from textevolve.evaluation import Case, EvaluationResult
-from textevolve.events import StepFinished, StepStarted
+from textevolve.events import StepFinished
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, instance, misbehave
 from textevolve.memory.cue import Memory
@@ -143,30 +143,6 @@ async def test_an_escalation_goes_on_where_the_agents_are_of_two_minds():
     assert early.scores == pytest.approx(result.round_one)
     late = early.rescore(escalate_below=1)
     assert (late.stopped, len(late.convergence)) == ("rounds", 1)
-
-
-async def test_agents_that_agree_on_a_tie_go_on_and_then_converge():
-    script = judge_by(lambda _agent, number: dict.fromkeys(CLEAR, 5) if number == 1 else CLEAR)
-    async with ScriptedServer(script) as server:
-        result = await debate(server, protocol="escalation", rounds=3, convergence=0.05)
-    assert result.convergence == (0, 0)
-    assert result.certainty == pytest.approx(1 / 3)
-    assert result.stopped == "converged"
-    assert result.best == 0
-
-
-async def test_an_escalation_over_one_candidate_asks_whether_it_passes():
-    script = judge_by(lambda agent, _round: {FIRST: 9 if agent == "Critic" else 3})
-    async with ScriptedServer(script) as server:
-        case = replace(CASE, candidates=(FIRST,))
-        stopped = {
-            threshold: (await debate(server, case, protocol="escalation", threshold=threshold))
-            for threshold in (0.2, 0.5)
-        }
-    assert (stopped[0.2].stopped, stopped[0.2].certainty) == ("certain", 1)
-    assert stopped[0.5].stopped == "rounds"
-    assert stopped[0.5].certainty < 0.9
-    assert stopped[0.5].rescore(threshold=0.2).stopped == "certain"
 
 
 async def test_a_summary_stands_in_for_the_transcript():
@@ -330,16 +306,6 @@ async def test_memories_reach_the_prompt_before_the_persona():
     assert result.turns[0].memories[0].text.startswith("Critic once erred")
 
 
-async def test_a_cases_own_parameters_win():
-    async with ScriptedServer() as server:
-        case = replace(CASE, parameters={"rounds": 1, "weights": {"accuracy": 1}})
-        result = await debate(server, case, rounds=3)
-        assert len(result.convergence) == 1
-        assert result.weights.tolist() == [0, 0, 1, 0, 0]
-        with pytest.raises(InputError, match="unknown parameter 'round'"):
-            await debate(server, replace(CASE, parameters={"round": 1}))
-
-
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
@@ -376,18 +342,6 @@ async def test_rescoring_asks_nothing_and_equals_a_run_under_those_weights():
     assert early.scores == pytest.approx(plain.round_one)
     with pytest.raises(InputError, match="only a new run"):
         plain.rescore(rounds=5)
-
-
-async def test_what_happens_is_announced_in_order():
-    events = []
-    async with ScriptedServer() as server:
-        result = await debate(server, listener=events.append, rounds=1)
-    steps = [(type(e), e.step) for e in events]
-    turn = [(StepStarted, "turn"), (StepFinished, "turn")]
-    ends = [(StepFinished, "round"), (StepFinished, "debate")]
-    assert steps == [(StepStarted, "debate"), *turn * 3, *ends]
-    assert events[-1].value == result
-    assert events[-2].value == (0, result.convergence[0], 3)
 
 
 async def test_cancelling_leaves_nothing_behind():

@@ -155,21 +155,10 @@ def test_what_stands_before_the_answer_is_not_read_for_it(before):
     assert read_weighted(made, (1,), (1,), ("accuracy",)) == ((7.0,),)
 
 
-def test_a_number_of_another_form_is_not_read_in_part():
-    made = expected_response(number("1", _1=1.0), *tokens_of("e1"))
-    with pytest.raises(AnswerError, match="no number for accuracy"):
-        read_one(made)
-
-
 def test_without_log_probabilities_the_readouts_say_so():
     for read in (read_one, read_log_odds):
         with pytest.raises(CapabilityError, match="log-probabilities"):
             read(response("x"))
-
-
-def test_a_score_that_is_not_among_the_tokens_is_no_score():
-    with pytest.raises(AnswerError, match="not found"):
-        read_one(response(tokens=tokens_of("{}")))
 
 
 @given(st.floats(0.001, 0.999))

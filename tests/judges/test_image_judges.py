@@ -8,11 +8,11 @@ import pytest
 from made_images import png
 from textevolve.debate.profile import load_profile, override
 from textevolve.debate.protocol import Debate
-from textevolve.errors import CapabilityError, InputError
+from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult
 from textevolve.images import image_url
 from textevolve.judges.context import Options
-from textevolve.judges.decide import Decide, DecideChoice
+from textevolve.judges.decide import DecideChoice
 from textevolve.judges.embedding import EmbeddingSimilarity
 from textevolve.judges.looks import LookJudge
 from textevolve.judges.metric import MetricJudge
@@ -92,13 +92,6 @@ async def decided(kind, case, wire=None, **more):
     ):
         made = await kind(Deciding(client, wire), Options(), **more)(case)
     return made, list(server.requests)
-
-
-async def test_a_decision_model_takes_no_images():
-    with pytest.raises(CapabilityError, match="this model takes no images"):
-        await decided(Decide, ASKED, wire="systemone")
-    made, _ = await decided(Decide, PLAIN, wire="systemone")
-    assert made.coverage == 1
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,12 @@
 
 from dataclasses import replace
 
-import pytest
-from sqlalchemy import delete
-
 from made_images import png
-from textevolve.errors import StoreError
 from textevolve.evaluation import Case, Usage
 from textevolve.images import image_facts, image_url
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request, Response, request_key
 from textevolve.store.documents import IMAGES, dump_case, image_keys, load_case
-from textevolve.store.tables import texts
 
 URLS = [image_url(png(colour=(n, 0, 0))) for n in range(4)]
 CASE = Case(
@@ -90,12 +85,3 @@ async def test_the_journal_shares_them_and_the_last_run_takes_them_along(store, 
     store.delete_run(again.id)
     store.delete_run(other.id)
     assert count_texts(store) == 0
-
-
-def test_a_missing_image_is_said_and_not_left_out(store, new_run):
-    run = new_run()
-    store.add_cases(run.id, [CASE])
-    key = bytes.fromhex(image_facts(URLS[1]).key)
-    store.change(lambda c: c.execute(delete(texts).where(texts.c.hash == key)))
-    with pytest.raises(StoreError, match="case 0 is damaged in the store"):
-        list(store.iterate_cases(run.id))

@@ -70,14 +70,6 @@ def test_an_answer_is_the_output_alone_and_the_reference_beside_another():
         list(take_cases(rows))
 
 
-def test_an_empty_output_of_a_table_does_not_make_the_answer_the_output(tmp_path):
-    file = tmp_path / "rows.csv"
-    file.write_text("question,output,answer\nWhy?,,gold\nHow?,so,gold\n")
-    first, second = read_cases(str(file))
-    assert (first.candidates, first.reference) == ((), "gold")
-    assert second.candidates == ("so",)
-
-
 def test_an_instruction_stands_before_its_input():
     row = {"instruction": "Translate.", "input": "Haus", "output": "house"}
     assert take_case(row).input == "Translate.\n\nHaus"
@@ -101,14 +93,6 @@ def test_columns_get_new_names_and_those_that_make_way_are_told():
     assert columns.line() == "columns: input, output; unread: output (as it was)"
     with pytest.raises(InputError, match="no row has a column 'fage'; saw frage, antwort, output"):
         list(take_cases([{**rows[0], "input": "x"}], reading=RowReading({"gold": "fage"})))
-
-
-def test_ids_that_come_twice_are_told(caplog):
-    columns = Columns()
-    rows = [{"ID": 7, "input": "a", "output": "b"}] * 2
-    assert [case.id for case in take_cases(rows, columns)] == ["7", "7"]
-    columns.tell(reference=False)
-    assert caplog.messages == ["ids that more than one case has: 7"]
 
 
 @pytest.mark.parametrize(("ending", "between"), [("csv", ";"), ("csv", ","), ("tsv", "\t")])

@@ -4,7 +4,6 @@ import json
 import math
 import sys
 import types
-from contextlib import closing
 
 import pytest
 
@@ -12,7 +11,6 @@ from flat_verbs import evaluate, evaluate_batch
 from textevolve import Case, DebateResult, EvaluationResult, Failure, InputError, SettingsError
 from textevolve.judges.judged import JudgedCase
 from textevolve.llm.testing import Answer
-from textevolve.store.sqlite import sqlite3
 from textevolve.studies.evaluate import decode, encode
 
 INPUT, GOOD, BAD = "Why are there tides?", "The moon pulls the sea.", "I like cheese."
@@ -49,19 +47,6 @@ def test_a_run_is_filtered_resumed_compared_and_deleted(cli, server, model, case
     assert len(found["cases"]) == 6
     assert cli("runs", "delete", "first", "-y").code == 0
     assert cli("runs", "show", "first").code == 1
-
-
-@pytest.mark.parametrize("judge", [(), ("-j", "probe")])
-def test_records_that_are_lost_are_made_again_without_a_call(
-    cli, server, model, cases, home, judge
-):
-    first = cli("evaluate", cases, "-m", model, *judge, "--json").rows
-    calls = server.calls
-    with closing(sqlite3.connect(home / "store.db")) as raw, raw:
-        raw.execute("DELETE FROM records")
-    again = cli("runs", "show", "--json").rows
-    assert again == first
-    assert server.calls == calls
 
 
 def test_a_file_describes_a_run_and_its_faults_are_placed(cli, server, model, home):

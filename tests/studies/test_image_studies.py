@@ -6,13 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from flat_verbs import evaluate, evaluate_batch
 from made_images import png
-from textevolve import Case, read_image
-from textevolve.errors import CapabilityError, InputError
-from textevolve.evaluation import check_case
 from textevolve.images import image_facts, image_url
-from textevolve.llm.testing import Fault, ScriptedServer, seen_images
+from textevolve.llm.testing import seen_images
 from textevolve.store import open_store
 
 RED, BLUE = png(640, 480), png(480, 640, (0, 0, 255))
@@ -80,15 +76,6 @@ def test_a_run_with_other_pictures_is_another_run(judge, rows, server):
     assert server.calls == first * 3 // 2  # that row alone is asked anew
 
 
-def test_nothing_is_asked_where_a_picture_is_missing(judge, rows, server):
-    (rows.parent / "img" / "blue.png").unlink()
-    done = judge("--judge", "probe")
-    assert done.code == 2
-    said = f"error: {rows}:3: 'picture': img/blue.png: cannot be read (No such file or directory);"
-    assert said in done.err
-    assert server.calls == 0
-
-
 def test_models_are_sent_the_picture_and_judges_see_it(cli, rows, model, server, home):
     (home / "named.txt").write_text("Say what is in {picture}. {question}")
     (home / "plain.txt").write_text("Describe the picture.")
@@ -119,38 +106,6 @@ def test_models_are_sent_the_picture_and_judges_see_it(cli, rows, model, server,
         bodies = [kept.body for kept in store.iterate_records(store.get_run("last").id)]
     assert bodies
     assert not any(b"base64" in body for body in bodies)
-
-
-def test_python_takes_paths_bytes_and_urls(home, rows, model, server):
-    red = rows.parent / "img" / "red.png"
-    judged = evaluate("What is it?", ["A box."], judge="probe", model=model, images=[red, BLUE])
-    assert (
-        judged.case.images
-        == (image_url(RED), image_url(BLUE))
-        == (
-            read_image(red),
-            read_image(BLUE),
-        )
-    )
-    drawn = evaluate("A square", [], judge="probe", model=model, candidate_images=[red, [BLUE]])
-    assert drawn.case.candidates == ("(image)", "(image)")
-    assert len(drawn.result) == 2
-    cases = [
-        Case("q", ("a",), images=(str(red),)),
-        {"input": "q", "output": "a", "images": [BLUE]},
-        {"input": "q", "output": "a", "pic": str(red)},
-    ]
-    found = list(evaluate_batch(cases, judge="probe", model=model, images=["pic"], ordered=True))
-    assert [len(one.case.images) for one in found] == [1, 0, 1]
-    with pytest.raises(InputError, match="images must be a list of images, not one of them"):
-        evaluate("q", ["a"], model=model, images=red)
-    with pytest.raises(InputError, match="is no data URL of an image"):
-        check_case(Case("q", ("a",), images=("x.png",)))
-    with (
-        ScriptedServer(lambda _body, _number: Fault.NO_IMAGES_OPENAI) as blind,
-        pytest.raises(CapabilityError, match="takes no images"),
-    ):
-        evaluate("q", ["a"], judge="probe", model=f"{blind.url}#x", images=[red])
 
 
 def test_no_judge_is_measured_on_texts_whose_pictures_it_does_not_see(cli, rows, server, model):
