@@ -159,6 +159,18 @@ async def test_an_extraction_that_fails_fails_the_dialogue(make, answer):
     assert make.store.collections["notes"].version == 0
 
 
+async def test_a_window_that_cannot_be_read_is_read_in_halves(make):
+    dialogue = say("FACT: Alex lives in Lisbon.", "Hello.", "FACT: Kim is a nurse.", "Bye.")
+
+    def script(body, _number):
+        _, _, turns = user_text(body).rpartition("understood only")
+        return "too much" if turns.count("User:") > 2 else extract(body)
+
+    made = await make(dialogue, script)
+    assert made.texts == ("Alex lives in Lisbon.", "Kim is a nurse.")
+    assert [one.point.turn for one in made.decisions] == [1, 3]
+
+
 async def test_turns_that_there_are_not_are_found_by_their_words(make):
     def script(_body, _number):
         return facts(fact("Kim is a nurse.", 77), fact("   ", 1), fact("Alex lives in Lisbon.", 0))
