@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any, cast
 
 from textevolve.agents.resources import SpecVersion
@@ -66,37 +67,22 @@ def draw_one(
     blocks: list[Block] = []
     if "persona" in data:
         blocks.append(Texts("Persona", [("", data["persona"])]))
-    if versions:
-        blocks.append(Texts("Versions", _draw_versions(versions)))
+    for earlier, later in pairwise(versions):
+        blocks += draw_difference(earlier, later)
     return Report(f"{kind.noun.capitalize()} {data['name']}", "", blocks, facts)
 
 
 def draw_difference(earlier: SpecVersion, later: SpecVersion) -> list[Block]:
-    """Draw the difference of an agent's personas, and of each other field that differs between two
-    versions."""
+    """Draw the difference of each field that two versions have."""
     title = f"From version {earlier.version} to version {later.version}"
+    title += f", {later.source}" if later.source else ""
     before, after = _flatten(earlier.spec), _flatten(later.spec)
-    blocks: list[Block] = [Diff(title, before["persona"], after["persona"])]
-    for name in sorted(before.keys() & after.keys() - {"persona"}):
-        if before[name] != after[name]:
-            heading = f"{title}: {name.replace('_', ' ')}"
-            blocks.append(Diff(heading, _write(before[name]), _write(after[name])))
-    return blocks
-
-
-def _draw_versions(versions: Sequence[SpecVersion]) -> list[tuple[str, str]]:
-    """Return a title for each version, and the fields that it changed."""
-    drawn: list[tuple[str, str]] = []
-    before: Mapping[str, Any] = {}
-    for version in versions:
-        fields = _flatten(version.spec)
-        changed = [f"{n}: {_write(v)}" for n, v in fields.items() if v != before.get(n)]
-        moment = write_time(version.created)[:16].replace("T", " ")
-        title = f"version {version.version}, {moment}"
-        title += f", {version.source}" if version.source else ""
-        drawn.append((title, "\n".join(changed)))
-        before = {**before, **fields}
-    return drawn
+    blocks: list[Block] = [
+        Diff(f"{title}: {name.replace('_', ' ')}", _write(before[name]), _write(after[name]))
+        for name in sorted(before.keys() & after.keys())
+        if before[name] != after[name]
+    ]
+    return blocks or [Diff(title, "", "")]
 
 
 def _flatten(data: Mapping[str, Any]) -> dict[str, Any]:
