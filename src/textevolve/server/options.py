@@ -39,9 +39,6 @@ class ServerOptions(Frozen):
         "Another name for one that is served, such as jev-latest=judge/probe+rules. Repeatable.",
         metavar="NAME=SERVED",
     )
-    any: bool = option(
-        False, "Serve whatever model or judge a request names. It may then read files here."
-    )
     host: str = option("127.0.0.1", "The address to listen on.", min_length=1)
     port: int = option(8400, "The port to listen on; 0 is any free one.", ge=0, le=65535)
     keys: bool = option(
@@ -103,11 +100,6 @@ def find_client_key(options: ServerOptions) -> str | None:
     Raises:
         SettingsError: the variable is empty, or others could guess what is in it.
     """
-    if options.any and not is_here(options.host):
-        raise SettingsError(
-            f"--any --host {options.host}: clients could name any address and any file here; name"
-            " what is served with --model and --judge"
-        )
     if options.key_env is None:
         return None
     key = os.environ.get(options.key_env, "").strip()

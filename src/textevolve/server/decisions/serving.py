@@ -1,7 +1,7 @@
 """What a server serves: names, the models and judges behind them, and answers within limits.
 
-Only what its operator named is served, unless it was started to serve anything: a request must not
-make this machine ask a model, or read a file, that nobody here has chosen.
+Only what its operator named is served: a request must not make this machine ask a model, or read a
+file, that nobody here has chosen.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from textevolve.errors import InputError, SettingsError, TextEvolveError
+from textevolve.errors import SettingsError, TextEvolveError
 from textevolve.evaluation import Evaluator, Failure
 from textevolve.evaluators import Judges, keep_whole
 from textevolve.judge_specs import describe_judge, judge_models, parse_evaluator, split_rules
@@ -62,7 +62,6 @@ class Serving:
 
     options: ServerOptions
     bench: Workbench
-    judges: Judges
     deciders: dict[str, Decider]
     aliases: Mapping[str, str]
     began: datetime.datetime = field(default_factory=datetime.datetime.now)
@@ -81,7 +80,7 @@ class Serving:
         with self.place(), spending() as spent:
             try:
                 async with self.in_time():
-                    decider = await self.find(name)
+                    decider = self.find(name)
                     if decider is None:
                         raise no_model(name)
                     decision = await decider(state, questions)
@@ -107,18 +106,9 @@ class Serving:
             limit_text = f"the time limit of {self.options.time_limit:g} s"
             raise ApiError(504, "timeout", f"not answered within {limit_text}") from None
 
-    async def find(self, name: str) -> Decider | None:
-        """Return the model or the judge that is served by this name; with --any it is opened."""
-        served = self.aliases.get(name, name)
-        if served in self.deciders or not self.options.any:
-            return self.deciders.get(served)
-        try:
-            if served.startswith(JUDGE):
-                return open_judge(served.removeprefix(JUDGE), self.judges)
-            spec, _ = await choose_model(self.bench.settings, served)
-            return DecidingModel(self.bench.model_of(spec))
-        except (InputError, SettingsError):
-            return None
+    def find(self, name: str) -> Decider | None:
+        """Return the model or the judge that is served by this name."""
+        return self.deciders.get(self.aliases.get(name, name))
 
     @contextmanager
     def place(self) -> Generator[None]:
@@ -214,7 +204,7 @@ async def _choose_models(
         describe_judge(judge)  # its files are read, so that their faults are told now
     judged = [name for judge in options.judge for name in judge_models(judge, None)]
     first = next(iter(models.values()), "")
-    needed = None in judged or options.any
+    needed = None in judged
     if not first and (needed or not options.judge):
         try:
             first, _ = await choose_model(settings, None)
@@ -244,7 +234,7 @@ def _lay_out(options: ServerOptions, bench: Workbench, models: Mapping[str, str]
     check_aliases(options.alias, deciders)
     first = next(iter(deciders), None)
     aliases = {**({DEFAULT_ALIAS: first} if first else {}), **options.alias}
-    return Serving(options, bench, judges, deciders, aliases)
+    return Serving(options, bench, deciders, aliases)
 
 
 def open_judge(text: str, judges: Judges) -> DecidingJudge:

@@ -47,7 +47,7 @@ async def find_answer(
         ApiError: nothing that the caller sees has this name, or the body is not for it.
     """
     name: str = body["model"]
-    decider = await server.serving.find(name)
+    decider = server.serving.find(name)
     if isinstance(decider, DecidingModel):
         spec, note = decider.model.name, await _charge(server, caller)
         return RelayedAnswer(server.relays, spec, body, note)
@@ -159,7 +159,7 @@ async def create_embeddings(request: Request, caller: RunCaller) -> Response:
     body = await read_json_body(request)
 
     async def make() -> Response:
-        decider = await server.serving.find(body["model"])
+        decider = server.serving.find(body["model"])
         if not isinstance(decider, DecidingModel):
             raise no_model(body["model"])
         async with server.serving.in_time():

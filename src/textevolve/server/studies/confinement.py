@@ -50,7 +50,7 @@ def allowed_models(
     own = {*options.model, settings.model, settings.embedder}
 
     def allowed(spec: str) -> bool:
-        if options.any or spec in own or _matches(spec, options.allow_model):
+        if spec in own or _matches(spec, options.allow_model):
             return True
         name, _, model = spec.partition("/")
         if not trusted or "://" in spec or name not in known_providers(settings):
