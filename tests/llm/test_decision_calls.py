@@ -24,7 +24,7 @@ from textevolve.llm.decisions import (
 from textevolve.llm.model import Message, Request
 from textevolve.llm.providers import resolve
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
-from textevolve.settings import Price, Settings
+from textevolve.settings import Settings
 
 STATE = "The parcel came late, and the box was torn."
 QUESTIONS = (
@@ -53,28 +53,6 @@ async def test_every_wire_carries_the_same_answers(deciding: ScriptedServer):
         assert second.answer(name).probabilities == pytest.approx(answer.probabilities)
     assert not first.emulated
     assert first.seconds > 0
-
-
-async def test_the_parts_of_a_state_are_joined_and_only_what_the_wire_has_is_sent(
-    deciding: ScriptedServer,
-):
-    async with OpenAIClient(deciding.url, "any", decisions="systemone") as client:
-        await decide(client, ("one ", "two"), QUESTIONS[:1], seed=3, sample=2)
-    assert set(deciding.requests[-1]) == {"model", "state", "questions"}
-    assert deciding.requests[-1]["state"] == "one two"
-
-
-@pytest.mark.parametrize("wire", WIRES)
-async def test_usage_is_priced_as_other_calls(deciding: ScriptedServer, wire: Wire):
-    price = Price(input=10, output=100, cached_input=1)
-    async with OpenAIClient(deciding.url, "any", decisions=wire, price=price) as client:
-        usage = (await decide(client, STATE, QUESTIONS)).usage
-    assert usage.calls == 1
-    assert usage.prompt_tokens > 0
-    assert usage.completion_tokens == 0
-    cached = usage.cached_tokens
-    assert (cached > 0) == (wire == "decisions")
-    assert usage.cost == pytest.approx(((usage.prompt_tokens - cached) * 10 + cached) / 1e6)
 
 
 async def test_an_endpoint_without_a_wire_says_what_to_set(deciding: ScriptedServer):

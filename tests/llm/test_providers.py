@@ -34,19 +34,6 @@ def test_a_provider_and_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert endpoint.key.source == "OPENROUTER_API_KEY"
 
 
-def test_local_needs_nothing() -> None:
-    endpoint = resolve("local/qwen2.5-coder-0.5b", SETTINGS)
-    assert endpoint.is_local
-    assert (endpoint.base_url, endpoint.key) == ("", None)
-    assert endpoint.price == Price(input=0, output=0)
-    assert resolve("local", SETTINGS).model
-
-
-@pytest.mark.parametrize("spec", ["ollama/qwen3:4b", "vllm/m", "llamacpp/m", "lmstudio/m"])
-def test_a_server_on_this_machine_needs_no_key(spec: str) -> None:
-    assert resolve(spec, SETTINGS).key is None
-
-
 @pytest.mark.parametrize(
     "spec",
     [

@@ -1,5 +1,4 @@
 import asyncio
-import math
 from random import Random
 from typing import Any
 
@@ -13,11 +12,9 @@ from textevolve.llm.model import Message, Request
 from textevolve.llm.testing import (
     Answer,
     ScriptedServer,
-    faults,
     instance,
     serve_in_process,
 )
-from textevolve.llm.testing.faults import TRANSIENT
 
 SCORES = {
     "type": "object",
@@ -64,29 +61,6 @@ def test_an_instance_follows_its_schema(seed: int) -> None:
     assert made["winner"] in ("A", "B")
     assert made["sure"] in (True, False)
     assert made["note"] is None or isinstance(made["note"], str)
-
-
-async def test_yes_or_no(server: ScriptedServer, client: OpenAIClient) -> None:
-    server.script = lambda _body, _n: Answer(yes=0.9)
-    response = await client(ask(max_tokens=1, top_logprobs=20))
-    top = {token.strip().lower(): 0.0 for token, _ in response.logprobs[0].top}
-    for token, logprob in response.logprobs[0].top:
-        top[token.strip().lower()] += math.exp(logprob)
-    assert response.text == "Yes"
-    assert top["yes"] / (top["yes"] + top["no"]) == pytest.approx(0.9)
-
-
-async def test_faults_come_at_their_rate_and_are_drawn_anew_for_each_try() -> None:
-    script = faults(0.2, TRANSIENT, seed=5)
-    bodies = [{"n": n} for n in range(2000)]
-    first = [script(body, 0) for body in bodies]
-    assert 300 < sum(fault is not None for fault in first) < 500
-    assert {fault for fault in first if fault} == set(TRANSIENT)
-    assert [script(body, 0) for body in bodies] != first
-    again = faults(0.2, TRANSIENT, seed=5)
-    assert [again(body, 9) for body in reversed(bodies)] == first[::-1]
-    other = faults(0.2, TRANSIENT, seed=6)
-    assert [other(body, 0) for body in bodies] != first
 
 
 async def test_capacity_and_key(server: ScriptedServer) -> None:

@@ -160,13 +160,6 @@ async def test_calls_of_tools_are_read_whole_and_streamed(server, client) -> Non
     ]
 
 
-async def test_a_call_that_is_demanded_is_made(client) -> None:
-    response = await client(ask(tools=TOOLS, tool_choice="required"))
-    (call,) = response.tool_calls
-    assert call.name == "search"
-    assert set(json.loads(call.arguments)) == {"query"}
-
-
 async def test_one_token_is_asked_for_where_a_wire_has_a_least(server, responses) -> None:
     response = await responses(ask("Is it so? Answer Yes or No", max_tokens=1, top_logprobs=5))
     assert server.requests[-1]["max_output_tokens"] == 16
@@ -203,13 +196,3 @@ def test_items_of_responses_that_are_not_known_are_passed_over() -> None:
     assert choice.message.content == "One. Two."
     assert choice.message.reasoning == "Hm."
     assert choice.finish_reason == "content_filter"
-
-
-def test_events_of_responses_that_are_not_known_add_nothing() -> None:
-    chunk = RESPONSES.read_event(b'{"type": "response.mcp_call.in_progress"}')
-    assert chunk is not None
-    assert (chunk.text, chunk.error, chunk.whole) == ("", None, None)
-    assert RESPONSES.read_event(b'{"type": "response.output_text.delta"') is None
-    error = RESPONSES.read_event(b'{"type": "error", "code": "x", "message": "It broke"}')
-    assert error is not None
-    assert error.error["message"] == "It broke"
