@@ -1,1 +1,1 @@
-"""Instruction formats: one description of each, rendering, parsing, conversion and inference."""
+"""Instruction formats: one description of each, rendering, parsing and conversion."""

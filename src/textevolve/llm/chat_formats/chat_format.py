@@ -4,7 +4,7 @@ Roles with their markers, where the system message goes, the rules of order, tri
 for the next answer. Tools are left to the models' own templates. One Jinja template
 (`chat_format.jinja`) renders every description, here and, written out by `to_jinja`, at a server.
 A format refuses what it cannot express, and drops nothing in silence. Formats with names:
-`catalogue`. Back from text: `parsing`. Read off from a template of somebody else: `detection`.
+`catalogue`. Back from text: `parsing`. Found out: `detection`.
 """
 
 from __future__ import annotations
@@ -222,7 +222,6 @@ class ChatFormat(Frozen):
     eos: str = ""
     separator: str = ""
     generation: str = ""
-    generation_after_assistant: bool = True
     ending: str = ""
     alternate: bool = False
     stop: tuple[str, ...] = ()
@@ -250,11 +249,6 @@ class ChatFormat(Frozen):
     def plain(self) -> dict[str, Any]:
         """The description as `chat_format.jinja` takes it; nothing where there is nothing."""
         return self.model_dump(exclude_none=True, exclude={"title", "differences", "more_markers"})
-
-
-def changed(format: ChatFormat, **fields: Any) -> ChatFormat:
-    """The format with other values of some fields."""
-    return ChatFormat(**{name: getattr(format, name) for name in ChatFormat.model_fields} | fields)
 
 
 def render_chat(
@@ -305,12 +299,3 @@ def _compiled() -> Callable[..., str]:
 
 def _refuse(reason: str) -> None:
     raise InputError(reason)
-
-
-def closing_of(format: ChatFormat, last: str, add_generation_prompt: bool) -> str:
-    """Return the end of a text after a message of the role `last`."""
-    if not add_generation_prompt:
-        return format.ending
-    return (
-        "" if last == "assistant" and not format.generation_after_assistant else format.generation
-    )

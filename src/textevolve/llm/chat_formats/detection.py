@@ -1,15 +1,10 @@
-"""Which format a template writes, or a rendered prompt is in: one of the known formats, or one that
-is read off.
-
-Found out by comparing texts, never by names. An unknown format is read off by probes, texts that
-nobody writes, which show the markers around them and what is trimmed; the conversations below
-choose among the descriptions that are possible.
+"""Which known format a template writes, or a rendered prompt is in: found out by comparing texts,
+never by names.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +12,6 @@ from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
 from textevolve.llm.chat_formats.chat_format import (
     ChatFormat,
-    SystemTurn,
-    Trim,
-    TurnMarkers,
-    changed,
-    find_marker,
     render_chat,
 )
 from textevolve.llm.chat_formats.parsing import parse_chat
@@ -131,162 +121,3 @@ def _ask(
     except Exception as error:  # noqa: BLE001  a stranger's template may raise anything
         return None, str(error) or type(error).__name__
     return (text, "") if isinstance(text, str) else (None, "what it renders is no text")
-
-
-def infer_format(
-    render: Render, *, name: str = "inferred", bos: str = "", eos: str = ""
-) -> ChatFormat:
-    """Return the description of the format that `render` writes: of those that the probes allow,
-    the one that writes most of the conversations as it does.
-
-    An error of `render`, of any kind, counts as refused. `bos`, `eos`: the tokens that the template
-    was given, if any.
-
-    Raises:
-        InputError: not even a message of the user is rendered so that it can be found in the text.
-    """
-    texts = [_ask(render, messages, asks)[0] for messages, asks in CONVERSATIONS]
-    best: tuple[int, ChatFormat | None] = (-1, None)
-    for fields in _read_turns(render):
-        format = ChatFormat(name=name, title="read off from a template", eos=eos, **fields)
-        format = _with_system(render, format, bos)
-        own = [_render(format, messages, asks) for messages, asks in CONVERSATIONS]
-        same = sum(a == b for a, b in zip(texts, own, strict=True))
-        best = max(best, (same, format), key=lambda pair: pair[0])
-    if best[1] is None:
-        raise InputError("the template's markers follow no rule that a format here can have")
-    format = best[1]
-    marker = find_marker(format.assistant.after, format.markers)
-    return changed(format, stop=tuple(dict.fromkeys(filter(None, (marker, eos)))))
-
-
-_PROBES = ("Zqua", "Zqaa", "Zqub", "Zqab", "Zquc")
-_KNOWN_BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<BOS_TOKEN>", "<｜begin▁of▁sentence｜>")
-_WHOLE = re.compile(r"<[^<>\s]{1,60}>|\[/?[A-Z_]+\]|\w+")
-
-
-def _around(
-    render: Render, texts: Sequence[str], prompt: bool = False, **more: str
-) -> list[str] | None:
-    """Return the texts before, between and after the messages of a conversation, if each
-    message stands in the rendered text once, in order."""
-    messages = talk(*texts, **more)
-    text = _ask(render, messages, prompt)[0]
-    parts: list[str] = []
-    for message in messages if text is not None else ():
-        before, content, text = (text or "").partition(message["content"])
-        if not content or message["content"] in text:
-            return None
-        parts.append(before)
-    return None if text is None else [*parts, text]
-
-
-def _read_turns(render: Render) -> Iterator[dict[str, Any]]:
-    """The fields of formats whose user and assistant are surrounded so; the likeliest first."""
-    alone, prompted = (_around(render, _PROBES[:1], prompt) for prompt in (False, True))
-    between, answered = _around(render, _PROBES), _around(render, _PROBES[:2])
-    if alone is None or prompted is None or between is None or answered is None:
-        reason = _ask(render, talk(*_PROBES))[1] or "texts are not rendered once each, in order"
-        raise InputError(f"the template does not render a talk of user and assistant: {reason}")
-    padded, answer = _ask(render, talk("  Zqu \n"))[0], _ask(render, talk("x", "  Zqa \n", "y"))[0]
-    trims = (_find_trim(padded or "", "Zqu"), _find_trim(answer or "", "Zqa"))
-    again = _ask(render, talk(*_PROBES[:2]), True)[0] or ""
-    shared = {
-        "alternate": _ask(render, [*talk("a"), *talk("b")])[0] is None,
-        "generation_after_assistant": not prompted[1] or again.endswith(prompted[1][-8:]),
-    }
-    for end in _cut(between[1], alone[1], prompted[1]):
-        fields = _fields_of_turns(end, alone, prompted[1], answered[2], between, trims)
-        if fields is not None:
-            yield fields | shared
-
-
-def _find_trim(text: str, probe: str) -> Trim:
-    left, right = f"  {probe}" not in text, f"{probe} \n" not in text
-    if left and right:
-        return "both"
-    return "left" if left else "right" if right else "none"
-
-
-def _count_common(*texts: str) -> int:
-    """How many characters all texts begin with."""
-    letters = zip(*texts, strict=False)
-    different = (n for n, letter in enumerate(letters) if len(set(letter)) > 1)
-    return next(different, min(map(len, texts)))
-
-
-def _cut(*texts: str) -> Iterator[str]:
-    """Common beginnings of texts that end inside no token and no word, the longest first."""
-    tokens = [token.span() for text in texts for token in _WHOLE.finditer(text)]
-    for cut in range(_count_common(*texts), -1, -1):
-        if not any(start < cut < end for start, end in tokens):
-            yield texts[0][:cut]
-
-
-def _fields_of_turns(
-    end: str,
-    alone: Sequence[str],
-    prompted: str,
-    answered: str,
-    between: Sequence[str],
-    trims: tuple[Trim, Trim],
-) -> dict[str, Any] | None:
-    """A format's fields, if the user's turn ends so; None if that contradicts itself. Between a
-    question and its answer stand the user's end, a separator and the assistant's beginning."""
-    to_answer, to_question = between[1], between[2]
-    ending = alone[1][len(end) :]
-    answer_end = answered[: len(answered) - len(ending)]
-    if not answered.endswith(ending) or not to_question.startswith(answer_end):
-        return None
-    opening, head = to_question[len(answer_end) :], alone[0]
-    shared = len(opening) - _count_common(opening[::-1], head[::-1])
-    separator, begin = opening[:shared], opening[shared:]
-    if not to_answer[len(end) :].startswith(separator):
-        return None
-    return {
-        "user": TurnMarkers(before=begin, after=end, trim=trims[0]),
-        "assistant": TurnMarkers(
-            before=to_answer[len(end) + len(separator) :], after=answer_end, trim=trims[1]
-        ),
-        "separator": separator,
-        "generation": prompted[len(end) :],
-        "ending": ending,
-        "bos": head[: len(head) - len(begin)],
-    }
-
-
-def _with_system(render: Render, format: ChatFormat, bos: str) -> ChatFormat:
-    """The format with its system message; without one where the template drops it, or writes it
-    where no format here has it. What a text without one begins with is a default text."""
-    head, user = format.bos, format.user.before
-    plain = changed(format, bos=head or bos, writes_bos=bool(head))
-    system = "Zqsys"
-    text = _ask(render, talk(*_PROBES[:3], system=system))[0] or ""
-    around = _around(render, _PROBES[:1], system=system)
-    if around is None or system not in text:
-        return plain
-    trim = _find_trim(_ask(render, talk("x", system=f"  {system} \n"))[0] or "", system)
-    is_last = text.find(system) > text.find(_PROBES[0])
-    if is_last or not user or not around[1].endswith(format.separator + user):
-        if not around[0].startswith(head + user):
-            return plain
-        placement = "last-user" if is_last else "first-user"
-        before = around[0][len(head + user) :]
-        turn = SystemTurn(before=before, after=around[1], placement=placement, trim=trim)
-        return changed(plain, system=turn)
-    default, start = None, head + user
-    if start.startswith(around[0]) and start[len(around[0]) :].endswith(around[1]):
-        default = start[len(around[0]) : len(start) - len(around[1])]
-    if default is not None or not around[0].startswith(head):
-        tokens = (token for token in (bos, *_KNOWN_BOS) if token)
-        head = next((token for token in tokens if around[0].startswith(token)), "")
-    before, after = around[0][len(head) :], around[1].removesuffix(format.separator + user)
-    turn = SystemTurn(
-        before=before,
-        after=after,
-        placement="turn" if before.strip() else "prefix",
-        default=default if before or after or format.separator else None,
-        later=_ask(render, [*talk("a", "b"), *talk("c", system=system)])[0] is not None,
-        trim=trim,
-    )
-    return changed(format, bos=head or bos, writes_bos=bool(head), system=turn)

@@ -19,7 +19,6 @@ from textevolve.llm.chat_formats.chat_format import (
     ChatFormat,
     OnMarker,
     SystemTurn,
-    closing_of,
     find_marker,
     make_message,
     render_chat,
@@ -145,8 +144,7 @@ class _Reader:
         end = re.escape(after)
         if not self.is_marked(after):
             format = self.format
-            closings = {closing_of(format, role, True) for role in ("user", "assistant")}
-            ends = [re.escape(text) + r"\Z" for text in {*closings, format.ending, ""}]
+            ends = [re.escape(text) + r"\Z" for text in {format.generation, format.ending, ""}]
             openings = (opening for opening, _, _ in self.openings if self.is_marked(opening))
             ends += [re.escape(format.separator + opening) for opening in openings]
             end += f"(?={'|'.join(ends)})"
@@ -160,7 +158,7 @@ class _Reader:
     def closing(self) -> bool | None:
         """Whether the text ends here with a prompt for an answer; None where it goes on."""
         rest = self.text[self.at :]
-        prompt = closing_of(self.format, self.last, True)
+        prompt = self.format.generation
         if rest == prompt and (prompt or self.last == "user"):
             return True
         return False if rest == self.format.ending else None
