@@ -108,19 +108,6 @@ def test_it_is_written_and_exported(kind, asked, cli, server, home, ending):
         assert TEXTS[kind] in second.decode()
 
 
-def test_it_is_compared_and_deleted(kind, asked, cli):
-    asked("--name", "one")
-    asked("--name", "two", "--seed", 7)
-    compared = cli("runs", "compare", "one", "two")
-    if kind == "profile":
-        assert "nothing to compare" in compared.err
-    else:
-        assert compared.code == 0, compared.err
-        assert "1 case" in compared.out
-    assert cli("runs", "delete", "one", "--yes").code == 0
-    assert "one" not in [row["name"] for row in cli("runs", "list", "--json").rows]
-
-
 def test_a_file_describes_the_same_run(kind, asked, cli, server, model, home):
     asked("--name", "mine")
     calls = server.calls

@@ -1,6 +1,5 @@
 """Evaluators as metrics: in plain Python, and in DSPy and GEPA where they are installed."""
 
-import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -185,25 +184,6 @@ def test_the_example_in_the_docs_runs(home, model, monkeypatch):
     assert 0 < names["score"] < 1
     assert isinstance(names["passed"], bool)
     assert "% yes" in names["told"]
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_the_example_for_dspy_runs(home, model, monkeypatch):
-    dspy = pytest.importorskip("dspy")
-    monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
-
-    def answer(shown):
-        wanted = "new_instruction" in shown
-        return json.dumps({"new_instruction": "Name it."}) if wanted else fields(answer="Seven.")
-
-    monkeypatch.setattr(dspy, "LM", lambda name: dspy_model(answer))
-    names = {}
-    try:
-        exec(DSPY, names)
-    finally:
-        dspy.configure(lm=None)
-    assert 0 < names["found"].score < 100
-    assert names["better"].signature.instructions
 
 
 @pytest.mark.parametrize("score", [float("nan")])

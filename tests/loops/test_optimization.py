@@ -107,14 +107,6 @@ async def test_it_ends_with_the_best_and_says_why(scores, options, status, best,
     assert found.output == found.attempts[best - 1].output
 
 
-async def test_attempts_written_anew_are_no_revisions_and_end_by_number_or_threshold():
-    writer = Writer()
-    found = await run([0.5, 0.1, 0.5, 0.5], writer, mode="best-of-n", max_iterations=4)
-    assert writer.asked == [(None, (), None)] * 4
-    assert (found.status, found.best.iteration) == ("max_iterations", 1)
-    assert (await run([0.5, 0.9], mode="best-of-n", max_iterations=4)).status == "accepted"
-
-
 # Whether it revises
 
 ANEW, REVISED = "written", "revised"

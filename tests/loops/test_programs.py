@@ -199,24 +199,3 @@ def test_a_program_that_breaks_off_shows_how_far_it_came(rows, means, server):
     shown = next(said for said in asked if "Write at most" in said)
     assert fenced(shown, "output of note") == "a number"
     assert "ValueError: no number" in fenced(shown, "problem")
-
-
-@pytest.mark.slow
-def test_a_functions_file_on_the_command_line(cli, home, rows, model):
-    """The function imports no part of the package, and one of its two values is scored."""
-    (home / "app.py").write_text(
-        "def answer(prompts, row):\n"
-        "    note = prompts.ask_sync('note', row)\n"
-        "    return {'note': note, 'sum': prompts.ask_sync('sum', note=note)}\n\n\n"
-        "def breaks(prompts, row):\n"
-        "    raise ValueError('no key')\n"
-    )
-    (home / "prompts.yaml").write_text(json.dumps(TEMPLATES))
-    command = ["calibrate", "prompts.yaml", "-d", "rows.jsonl", "--label", "twice", "-m", model]
-    command += ["--metric", "exact", "--budget", "200"]
-    found = cli(*command, "--program", "app.py:answer", "--answer", "sum", "-o", "best.yaml")
-    assert found.code == 0, found.err
-    assert SUM in (home / "best.yaml").read_text()
-    broken = cli(*command, "--program", "app.py:breaks")
-    assert broken.code == 3
-    assert "Nothing could be scored (chain 'breaks' raised ValueError: no key)" in broken.out

@@ -192,15 +192,6 @@ async def test_demonstrations_show_every_class():
             assert {labels[name] for name in node.demos} == {f"K{k}" for k in range(5)}
 
 
-async def test_demonstrations_stay_when_what_is_below_them_is_rewritten():
-    result, _ = await search(budget=250, seed=3)
-    made = [n for n in result.nodes if n.operator == "reflect" and n.demos and not n.fault]
-    assert made
-    for node in made:
-        assert result.nodes[node.parent].demos == node.demos
-        assert node.text.count("Examples of inputs") == 1
-
-
 @pytest.mark.parametrize(
     ("value", "label", "usable"),
     [
