@@ -338,7 +338,6 @@ def test_doctor_tells_what_an_endpoint_can_do(cli, server, model):
         "JSON schema": True,
         "log-probabilities": True,
         "decisions": True,
-        "chat template": None,
     }
     assert row["serves"] == ["scripted"]
     assert server.calls <= 7
