@@ -52,8 +52,6 @@ def open_evaluator(
     concurrency: int = 64,
     today: str | None = None,
     rubric: str = "",
-    recall: Recall = nothing,
-    fill: Callable[[Profile], Profile] = lambda profile: profile,
 ) -> Evaluator:
     """The judge that a spec names; `model` serves where neither spec nor profile names one.
 
@@ -68,9 +66,8 @@ def open_evaluator(
     asked = spec.model or model
     if spec.is_debate:
         return Debate(
-            profile=fill(read_profile(spec, rubric)),
+            profile=read_profile(spec, rubric),
             model_of=lambda agent: model_of(agent.model or asked),
-            recall=recall,
             listener=listener,
             concurrency=concurrency,
             today=today or this_day(),
@@ -123,7 +120,7 @@ class Judges:
             return self._open_fitted(spec, rubric)
         if spec.parts:
             return self._open_cascade(spec, rubric)
-        return open_evaluator(
+        opened = open_evaluator(
             spec,
             self.model,
             self.model_of,
@@ -131,9 +128,10 @@ class Judges:
             concurrency=self.concurrency,
             today=self.today,
             rubric=rubric,
-            recall=self.recall,
-            fill=self.fill,
         )
+        if isinstance(opened, Debate):
+            return replace(opened, profile=self.fill(opened.profile), recall=self.recall)
+        return opened
 
     def _open_cascade(self, spec: EvaluatorSpec, rubric: str) -> Cascade:
         read_rubric(spec, rubric)

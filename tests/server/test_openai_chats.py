@@ -282,6 +282,8 @@ def test_what_an_agent_cannot_do_is_refused(serve, ask, server, agents):
         ({"temperature": 3}, "temperature"),
         ({"metadata": {"memory": "maybe"}}, "metadata.memory"),
         ({"metadata": {"session": 4}}, "metadata.session"),
+        ({"metadata": {"memory.limit": "0"}}, "metadata"),
+        ({"metadata": {"memory.collections": "other/chats"}}, "metadata.memory.collections"),
     ):
         status, said = ask(url, {"model": "acme/guide", "messages": HELLO, **field})
         assert (status, said["error"]["param"]) == (400, param), field

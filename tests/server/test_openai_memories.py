@@ -125,6 +125,8 @@ def test_memories_are_recalled_as_asked_for(say, acme, notes):
     asked = ["Where do I live?"]
     say(asked, metadata={"memory": "recall"})
     assert "They named Oslo." in notes.prompts[-1]
+    say(asked, metadata={"memory": "recall", "memory.min_trust": "1"})
+    assert "They named Oslo." not in notes.prompts[-1]
     say(asked, metadata={"memory": "off"})
     assert "They named Oslo." not in notes.prompts[-1]
 

@@ -11,12 +11,12 @@ import datetime
 import hashlib
 import json
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from textevolve.agents.chat import (
     AgentChat,
@@ -92,6 +92,7 @@ class ChatRequest:
         keep: Store the session. A chat that is not stored begins with `history`.
         text: The message; it names a chat that is not stored.
         told: What the client tells the agent beside its persona.
+        recall: Settings of the agent's recall that differ, by name.
         schema: The JSON schema of the answer.
         tools: As `ChatParts` has it, like `tool_choice` and `exchange`.
         seed: The same request with the same seed gets the same answer again.
@@ -103,6 +104,7 @@ class ChatRequest:
     history: tuple[SessionMessage, ...] = ()
     told: str = ""
     memory: MemoryUse = "on"
+    recall: Mapping[str, Any] = field(default_factory=dict[str, Any])
     schema: str | None = None
     tools: str | None = None
     tool_choice: str | None = None
@@ -174,10 +176,11 @@ def _look_up(
         each.spec.name: each.spec.description
         for each in resources.read(kinds.list_all, kinds.USERS, namespace)
     }
+    recall = RecallSettings.model_validate({**spec.memory.model_dump(), **request.recall})
     told = f"\n\n{ALSO_TOLD}\n{request.told}" if request.told else ""
     return ChatPlan(
         request=request,
-        agent=agent,
+        agent=replace(agent, spec=spec.model_copy(update={"memory": recall})),
         model=model,
         why=why,
         collections=recalled,

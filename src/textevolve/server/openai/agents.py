@@ -14,6 +14,7 @@ from textevolve.errors import InputError
 from textevolve.llm.model import Message
 from textevolve.llm.streaming import AnswerPiece
 from textevolve.llm.wire import as_tool_calls
+from textevolve.memory.recall_settings import RecallSettings
 from textevolve.server.access import Caller
 from textevolve.server.decisions.spending import spending
 from textevolve.server.errors import INVALID, ApiError
@@ -29,7 +30,7 @@ from textevolve.server.state import ServerState
 from textevolve.store import kinds
 from textevolve.studies.chats import ChatOptions, ChatRequest, MemoryUse
 
-SESSION, MEMORY = "session", "memory"
+SESSION, MEMORY, RECALL = "session", "memory", "memory."
 """Names in the metadata of a request, and of an answer."""
 NEW = "new"
 """In place of a session's id: one is begun, and its id is told."""
@@ -108,6 +109,7 @@ def read_chat_request(name: str, asked: OwnRequest) -> ChatRequest:
         keep=session == NEW,
         told="\n\n".join(filter(str.strip, told)),
         memory=_read_use(given),
+        recall=_read_recall(given),
         schema=write_schema(asked),
         tools=_write_tools(asked) if asked.tools else None,
         tool_choice=_read_choice(asked) if asked.tools else None,
@@ -143,6 +145,20 @@ def _write_tools(asked: OwnRequest) -> str:
 def _read_choice(asked: OwnRequest) -> str | None:
     choice = asked.tool_choice
     return choice.function.name if isinstance(choice, NamedChoice) else choice
+
+
+def _read_recall(given: Mapping[str, str]) -> dict[str, str]:
+    """Settings of the recall, checked. From which collections an agent recalls is its own."""
+    named = {key.removeprefix(RECALL): v for key, v in given.items() if key.startswith(RECALL)}
+    known = RecallSettings.model_fields.keys() - {"collections"}
+    for key in named.keys() - known:
+        said = f"there is no setting memory.{key}; there are: {', '.join(sorted(known))}"
+        raise ApiError(400, INVALID, said, param=f"metadata.memory.{key}")
+    try:
+        RecallSettings.model_validate({"budget": 1000, **named})
+    except InputError as error:
+        raise ApiError(400, INVALID, f"memory: {error}", param="metadata") from None
+    return named
 
 
 def _read_use(given: Mapping[str, str]) -> MemoryUse:

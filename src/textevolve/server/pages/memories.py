@@ -45,7 +45,7 @@ router = APIRouter()
 Asker = Annotated[Caller, Depends(needs("run"))]
 
 
-class MemorySearch(BaseModel):
+class SearchForm(BaseModel):
     """Choose the memories of a collection that a page shows.
 
     Attributes:
@@ -63,7 +63,7 @@ async def show_memories(
     caller: RunReader,
     namespace: str,
     collection: str,
-    search: Annotated[MemorySearch, Query()],
+    search: Annotated[SearchForm, Query()],
 ) -> Response:
     """A time line, or what a search finds."""
     check_namespace(caller, namespace)
