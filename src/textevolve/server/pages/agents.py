@@ -1,15 +1,16 @@
-"""Agents: what each namespace has, and an agent with its versions."""
+"""Agents: what each namespace has, an agent with its versions, and chats with it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from textevolve.agents.resources import agent_collections, split_name
-from textevolve.server.access import check_namespace
+from textevolve.agents.session import SessionMessage
+from textevolve.server.access import Caller, check_namespace, needs
 from textevolve.server.pages.drawing import Page, draw
 from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import server_of
@@ -21,8 +22,11 @@ SPACES = 20
 """Namespaces on one page."""
 SESSIONS = 20
 """Of an agent, those that were gone on with last."""
+MESSAGES, CHATS = 200, 30
+"""Of a session the last messages, and of an agent the last sessions, that a chat's page shows."""
 
 router = APIRouter()
+Asker = Annotated[Caller, Depends(needs("run"))]
 
 
 async def read_rows(request: Request, query: Callable[..., T], *arguments: Any) -> T:
@@ -80,4 +84,36 @@ async def show_agent(
         facts=draw_one(kinds.AGENTS, describe(agent), ()).facts,
         collections=list(dict.fromkeys(names)),
         sessions=await asyncio.to_thread(sessions.list, agent_id=agent.id, limit=SESSIONS),
+    )
+
+
+@router.get("/chat/{namespace}/{name}")
+async def show_chat(
+    request: Request, caller: Asker, namespace: str, name: str, session: str = ""
+) -> Response:
+    """A chat with an agent: its sessions and messages. The page's script sends a message as any
+    client does, to `/v1/chat/completions`, and the page shows afterwards what was recalled and
+    learned."""
+    check_namespace(caller, namespace)
+    resources = server_of(request).resources
+    agent = await read_rows(request, kinds.get, kinds.AGENTS, namespace, name)
+    stored = resources.sessions(namespace)
+    shown, messages = None, list[SessionMessage]()
+    if session:
+        shown = await asyncio.to_thread(stored.get, session, agent_id=agent.id)
+        messages = await asyncio.to_thread(stored.messages, shown.id)
+    left_out, messages = len(messages[:-MESSAGES]), messages[-MESSAGES:]
+    ids = dict.fromkeys(id for message in messages for id in message.details.memories)
+    memories = await resources.memories(namespace).find(list(ids))
+    return draw(
+        request,
+        "chat.html",
+        agent=agent,
+        session=shown,
+        user=shown.user if shown else "",
+        users=await read_rows(request, kinds.list_all, kinds.USERS, namespace),
+        messages=messages,
+        left_out=left_out,
+        memories={memory.id: memory for memory in memories},
+        sessions=await asyncio.to_thread(stored.list, agent_id=agent.id, limit=CHATS),
     )

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
 
 from textevolve.api.memories import AsyncMemories
@@ -17,7 +17,7 @@ from textevolve.memory.memory_spec import memory_data
 from textevolve.memory.recall import Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Collection
-from textevolve.server.access import Caller, check_namespace, needs
+from textevolve.server.access import Caller, check_namespace
 from textevolve.server.decisions.spending import spending
 from textevolve.server.errors import ApiError
 from textevolve.server.namespaces import desk_of
@@ -42,7 +42,6 @@ DRAWN = frozenset(
 """Those that have a place of their own."""
 
 router = APIRouter()
-Asker = Annotated[Caller, Depends(needs("run"))]
 
 
 class SearchForm(BaseModel):

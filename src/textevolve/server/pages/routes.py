@@ -7,7 +7,6 @@ from fastapi.responses import RedirectResponse
 
 from textevolve.server.pages import (
     agents,
-    chat,
     jobs,
     labelling,
     login,
@@ -16,7 +15,7 @@ from textevolve.server.pages import (
 )
 
 router = APIRouter()
-for pages in (login, runs, agents, memories, chat, jobs, labelling):
+for pages in (login, runs, agents, memories, jobs, labelling):
     router.include_router(pages.router)
 
 
