@@ -84,7 +84,7 @@ def test_what_is_of_others_cannot_be_named(serve, send, wait):
     for fields in (
         {"kind": "nodes", "trace": run["id"], "judge": "probe"},
         {"kind": "create-memories", "data": "cases.jsonl", "collection": "mine/notes"},
-        {"kind": "integrate-memories", "sources": "mine/notes", "into": "notes"},
+        {"kind": "integrate-memories", "agent": "mine/ann"},
         {"kind": "read-corpus", "files": ["cases.jsonl"], "collection": "mine/notes"},
         {"kind": "evolve-persona", "agent": "mine/ann"},
     ):

@@ -6,13 +6,11 @@ from contextlib import closing
 import pytest
 
 from textevolve.agents.resources import AgentSpec, NamespaceSpec
-from textevolve.agents.session import HistorySummary, MessageDetails, SessionMessage
+from textevolve.agents.session import MessageDetails, SessionMessage
 from textevolve.errors import ConflictError, InputError
 from textevolve.store import Store, kinds
 
-PENDING = MessageDetails(
-    memories=("me_1",), learning="pending", summary=HistorySummary(until=2, text='say "x"')
-)
+PENDING = MessageDetails(memories=("me_1",), learning="pending")
 
 
 @pytest.fixture

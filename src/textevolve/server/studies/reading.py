@@ -187,11 +187,12 @@ def write_report(server: ServerState, seen: Seen, format: ReportFormat) -> IO[by
     """A run's report in a file of its own, from its beginning; it is gone once it is closed.
 
     Raises:
-        InputError: the kind has no such format. ApiError: there is nothing to tell yet.
+        SettingsError: a package is missing that writes the format. ApiError: there is nothing to
+            tell yet.
     """
     store, run, ending = server.store, seen.run, f".{format}"
     study = find_study(read_stored(run).kind)
-    check_format(study, ending)
+    check_format(ending)
     if not store.count_records(run.id):
         raise ApiError(409, "no_records", f"run {run.id} has no records yet")
     target = cast("IO[bytes]", tempfile.SpooledTemporaryFile(SPOOLED))  # noqa: SIM115  is sent
