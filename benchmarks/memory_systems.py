@@ -241,7 +241,7 @@ def show(system: str, found: MemoryEvaluation, took: Mapping[str, float]) -> str
 
 def settings_for(folder: Path, address: str) -> Settings:
     providers = {
-        name: Provider(base_url=f"{address}/{name}/v1", keyless=True, decisions="none")
+        name: Provider(base_url=f"{address}/{name}/v1", keyless=True)
         for name in ("system", "judge")
     }
     given = {"store": folder / "store.db", "providers": providers, "concurrency": 1}
