@@ -206,4 +206,4 @@ def test_they_stand_in_a_browser(serve, world, page, check_page):
     page.locator("#count-acme-chats", has_text="61").wait_for()
     page.goto(f"{url}/agents/acme/guide")
     page.get_by_role("button", name="Go back to it").click()
-    page.get_by_text("back to version 1").wait_for()
+    page.get_by_text("back to version 1").first.wait_for()

@@ -76,6 +76,7 @@ def test_it_is_used_by_the_keyboard_alone(serve, world, page, check_page, script
     page.keyboard.type("in Oslo.")
     page.keyboard.press("Enter")
     page.get_by_text("1 memory recalled").first.wait_for()
+    page.wait_for_load_state("load")
     assert page.get_by_text("I hear you").count() == 1
     assert page.evaluate("document.activeElement.id") == "text"
     assert "session=se_" in page.url
@@ -86,6 +87,7 @@ def test_it_is_used_by_the_keyboard_alone(serve, world, page, check_page, script
     page.locator("article:last-child .text", has_text="4 5 6").wait_for()
     page.keyboard.press("Escape")
     page.get_by_text("Stopped; what was written is kept.").wait_for()
+    page.wait_for_load_state("load")  # the script listens by then
     script.other = lambda _body, _number: Fault.NOT_FOUND
     page.get_by_label("Your message").fill("<b>bold</b>")
     page.keyboard.press("Enter")

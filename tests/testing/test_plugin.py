@@ -49,9 +49,7 @@ MANY = """
 
 
 @pytest.mark.slow
-def test_workers_of_xdist_make_one_run_and_a_crash_of_one_loses_nothing(
-    session, server, kept, report_of
-):
+def test_workers_of_xdist_make_one_run_and_a_crash_of_one_loses_nothing(session, server, kept):
     given = ("-n", "2")
     ran = session(MANY, *given, apart=True)
     ran.assert_outcomes(passed=7, failed=1)
