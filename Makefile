@@ -24,10 +24,12 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/pytest -q
 
-# With all examples of the property tests. Local models one after another: beside another one, a
-# run took 141 s that takes 49 s alone.
+# With all examples of the property tests, and a process more than there are cores, since many slow
+# tests wait. Local models one after another: beside another one, a run took 141 s that takes 49 s
+# alone.
 slow: $(READY) chromium
-	$(BIN)/pytest -q -m 'slow or hypothesis' --hypothesis-profile repeatable
+	PYTEST_XDIST_AUTO_NUM_WORKERS=$$($(PYTHON) -c 'import os; print(os.cpu_count() + 1)') \
+	    $(BIN)/pytest -q -m '(slow or hypothesis) and not alone' --hypothesis-profile repeatable
 	$(BIN)/pytest -q -n 0 -m alone
 
 # What users can see, and the figures of every kind of run, written anew; read the difference.
