@@ -10,7 +10,13 @@ from textevolve.errors import AnswerError
 from textevolve.evaluation import Usage
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Message, Request, Response
-from textevolve.llm.structured import UnusableAnswer, ask_structured, read_answer
+from textevolve.llm.structured import (
+    SHOWN_AGAIN,
+    UnusableAnswer,
+    answer_schema,
+    ask_structured,
+    read_answer,
+)
 from textevolve.llm.testing import ScriptedServer
 
 
@@ -136,3 +142,80 @@ async def test_what_is_ambiguous_is_asked_again_once_with_the_reason():
 def test_the_schema_is_followed_whatever_the_order_of_keys():
     data = {"Response 1": {"sure": False, "score": 2}, "kind": "b"}
     assert read(json.dumps(data)) == (2, "strict")
+
+
+def test_a_schema_has_no_titles_but_fields_of_that_name():
+    class Book(BaseModel):
+        title: str
+        properties: Marks
+
+    schema = json.loads(answer_schema(Book))
+    assert "title" not in schema
+    assert schema["properties"]["title"] == {"type": "string"}
+    assert schema["$defs"]["Marks"]["properties"]["score"] == {"type": "integer"}
+    assert "Response 1" in json.loads(answer_schema(Judged))["properties"]
+
+
+class Model:
+    """Gives the responses in turn, and notes what it was asked."""
+
+    name = "model"
+
+    def __init__(self, *responses):
+        self.responses, self.requests = list(responses), []
+
+    async def __call__(self, request):
+        self.requests.append(request)
+        return self.responses.pop(0)
+
+
+def response(text, reason="stop", **more):
+    return Response(text, reason, Usage(1), **more)
+
+
+async def test_a_usable_answer_is_given_with_its_response_and_its_mode():
+    model = Model(response(said()))
+    found = await ask_structured(model, Request(messages=(Message("user", ("Judge.",)),)), Judged)
+    assert (found.value.first.score, found.parse_mode) == (8, "strict")
+    assert [one.text for one in found.responses] == [said()]
+    assert model.requests[0].schema == answer_schema(Judged)
+
+
+async def test_the_second_question_shows_the_first_answer_and_what_is_wrong_with_it():
+    model = Model(response("x" * 3000), response(said()))
+    found = await ask_structured(model, Request(messages=(Message("user", ("Judge.",)),)), Judged)
+    assert found.parse_mode == "asked-again"
+    assert len(found.responses) == 2
+    _, shown, again = model.requests[1].messages
+    assert (shown.role, shown.text) == ("assistant", "x" * SHOWN_AGAIN)
+    assert "holds no closed JSON object" in again.text
+    empty = Model(response(""), response("", "length"))
+    with pytest.raises(UnusableAnswer, match="cut at the token limit"):
+        await ask_structured(empty, Request(messages=(Message("user", ("Judge.",)),)), Judged)
+    assert empty.requests[1].messages[1].text == "(nothing)"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            '{"Response 1": {"score": 8, "sure": true, "more": 1}}',
+            "Response 1 > more was not asked",
+        ),
+        ('{"Response 1": {"score": 8}}', "Response 1 > sure is missing"),
+        ('{"Response 1": {"score": "nine", "sure": true}}', "score: .*integer.* .got 'nine'"),
+        ('{"Response 1": {"score": [1], "sure": true}}', "score: .*valid integer$"),
+        ("} {", "no closed JSON object"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(text, reason):
+    with pytest.raises(AnswerError, match=reason):
+        read(text)
+
+
+def test_reasoning_that_was_cut_is_told_apart_from_an_answer_that_was():
+    with pytest.raises(AnswerError, match="cut at the token limit"):
+        read_answer(response(said(), "length"), Judged)
+    with pytest.raises(AnswerError) as told:
+        read_answer(response("", "length", reasoning="I think"), Judged)
+    assert "the answer was cut" not in str(told.value)
