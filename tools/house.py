@@ -53,7 +53,7 @@ LIMITS: Mapping[str, Limit] = {
     "statement lines": Limit(49_765, 40_000),
     "syntax nodes": Limit(369_500, 292_000),
     "lines of other files in the package": Limit(4_668, 4_000),
-    "lines of tests": Limit(54_360, 32_000),
+    "lines of tests": Limit(54_440, 32_000),
     "calls packed as f(*(a, b))": Limit(0, 0),
     f"files above {FILE_LINES} lines": Limit(0, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),
