@@ -6,9 +6,16 @@ import re
 import pytest
 
 from textevolve import Client, Limits, Settings
+from textevolve.errors import BudgetError
+from textevolve.evaluation import EvaluationResult, Usage
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.steps import ask
+from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import ScriptedServer
+from textevolve.loops.attempt import PlainEvaluation
+from textevolve.loops.composition import StepImprover
+from textevolve.loops.optimization import OptimizationPlan
+from textevolve.studies.optimize import OptimizeSpec
 
 TASK = "Tell of Larkspur."
 RULES = "rules:\n  - {kind: must, pattern: ferry}\n"
@@ -53,8 +60,6 @@ def run(home):
                 limits=options.pop("limits", None) or Limits(),
             ) as client,
         ):
-            from textevolve.studies.optimize import OptimizeSpec
-
             fields = {"judge": "rules:rules.yaml", "max_iterations": 1, "mode": "revise"}
             spec = OptimizeSpec(task=TASK, model="python:chain", **{**fields, **options})
             return client.run(spec, objects={"python:chain": chain})[0]
@@ -113,3 +118,21 @@ def test_what_names_no_step_is_refused(cli, home, model, more, reason):
     ended = cli("optimize", TASK, "-j", "probe", "--judge-model", model, *more)
     assert ended.code == 2, ended.out
     assert reason in ended.err
+
+
+async def test_a_limit_within_the_judging_of_a_joined_answer_is_no_low_score():
+    asked = []
+
+    async def judge(case):
+        asked.append(case)
+        if len(asked) == 2:
+            raise BudgetError("the limit of calls is reached")
+        return PlainEvaluation((EvaluationResult(0.1, False),), Usage(), 1.0)
+
+    with ScriptedServer(Script(learns=False)) as server:
+        client = OpenAIClient(server.url, "scripted")
+        improve = StepImprover({"draft": judge}, OptimizationPlan(max_iterations=1), splits=True)
+        with pytest.raises(BudgetError, match="limit of calls"):
+            await improve("draft", "Draft: a tale", "A boat.", client)
+        await client.aclose()
+    assert len(asked) == 2

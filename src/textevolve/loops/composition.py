@@ -7,7 +7,7 @@ A step's answer is its first attempt, so a step that passes costs its judge and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any
@@ -15,15 +15,16 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from textevolve.errors import AnswerError, BudgetError
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage
+from textevolve.evaluation import Evaluator, Usage
 from textevolve.events import Listener, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fenced
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
-from textevolve.loops.attempt import ask_judge, outcome_of
+from textevolve.loops.attempt import Generator
 from textevolve.loops.optimization import (
     ModelGenerator,
+    Optimization,
     OptimizationContext,
     OptimizationPlan,
     optimize_text,
@@ -86,35 +87,43 @@ class StepImprover:
         Raises:
             BudgetError: it is spent; what the step would have come to is not known.
         """
-        judge = self.judges.get(step)
-        if judge is None:
+        if step not in self.judges:
             return answer, Usage()
+        plan = self.plan
         generator = ModelGenerator(
             model,
-            temperature=self.plan.temperature,
-            max_tokens=self.plan.max_answer_tokens,
-            seed=self.plan.seed,
+            temperature=plan.temperature,
+            max_tokens=plan.max_answer_tokens,
+            seed=plan.seed,
         )
-        id = f"{self.case}/{step}"
-        context = OptimizationContext(_Begun(answer, generator), judge, listener=self.listener)
-        made = await optimize_text(prompt, self.plan, context, id)
-        if made.status == "budget":
-            raise BudgetError(made.reason)
-        text, used = made.output or answer, made.usage
+        made = await self._improve(step, prompt, _Begun(answer, generator), plan)
+        text = made.output or answer
         if made.status == "accepted" or not self.splits:
-            return text, used
-        self.listener(StepStarted(id, "split", {}))
+            return text, made.usage
+        self.listener(StepStarted(f"{self.case}/{step}", "split", {}))
         try:
             joined = await self._split(prompt, text, model, generator)
         except AnswerError:  # the step keeps what it has
-            return text, used
-        evaluation = await ask_judge(judge, Case(prompt, (joined,), id))
-        if not isinstance(evaluation, Failure):
-            used += evaluation.usage
-            outcome = outcome_of(evaluation)
-            if isinstance(outcome, EvaluationResult) and outcome.score > (made.score or 0.0):
-                text = joined
-        return text, used
+            return text, made.usage
+        once = plan.model_copy(update={"max_iterations": 1})
+        judged = await self._improve(step, prompt, _Begun(joined, generator), once)
+        if judged.output is not None and (judged.score or 0.0) > (made.score or 0.0):
+            text = judged.output
+        return text, made.usage + judged.usage
+
+    async def _improve(
+        self, step: str, prompt: str, generator: Generator, plan: OptimizationPlan
+    ) -> Optimization:
+        """Let the step's judge score what the generator writes, as the plan says.
+
+        Raises:
+            BudgetError: it is spent.
+        """
+        context = OptimizationContext(generator, self.judges[step], listener=self.listener)
+        made = await optimize_text(prompt, plan, context, f"{self.case}/{step}")
+        if made.status == "budget":
+            raise BudgetError(made.reason)
+        return made
 
     async def _split(
         self, prompt: str, previous: str, model: Model, generator: ModelGenerator
@@ -135,14 +144,10 @@ class StepImprover:
         )
         parts = (await ask_structured(model, request, _Parts)).value.tasks
         results = [await generator(part) for part in parts]
-        shown = _number(parts, results)
+        pairs = enumerate(zip(parts, results, strict=True), 1)
+        shown = "\n\n".join(f"{n}. {part}\n{result}" for n, (part, result) in pairs)
         text = _join_prompt().render(task=task, parts=fenced("results", shown, nonce))
         response = await model(replace(request, messages=(Message("user", (text,)),)))
         if response.finish_reason == "length":
             raise AnswerError(f"the answer was cut at {self.plan.max_answer_tokens} tokens")
         return unfence(response.text, nonce)
-
-
-def _number(tasks: Sequence[str], results: Sequence[str]) -> str:
-    pairs = zip(tasks, results, strict=True)
-    return "\n\n".join(f"{n}. {task}\n{result}" for n, (task, result) in enumerate(pairs, 1))
