@@ -416,16 +416,18 @@ def reads_decisions(text: str) -> bool:
     return spec is not None and spec.is_debate and read_profile(spec).readout == "decide"
 
 
+def _profiles_in(text: str) -> list[Profile]:
+    return [read_profile(spec) for spec in judges_in(text) if spec.is_debate]
+
+
 def collections_of(text: str) -> tuple[str, ...]:
     """The collections of memories that the debaters of a judge recall from, each once."""
-    profiles = [read_profile(spec) for spec in judges_in(text) if spec.is_debate]
-    return tuple(dict.fromkeys(name for one in profiles for name in one.collections))
+    return tuple(dict.fromkeys(name for one in _profiles_in(text) for name in one.collections))
 
 
 def agents_of(text: str) -> tuple[str, ...]:
     """The stored agents that the profile of a judge names."""
-    profiles = [read_profile(spec) for spec in judges_in(text) if spec.is_debate]
-    return tuple(name for one in profiles for name in one.stored_agents)
+    return tuple(name for one in _profiles_in(text) for name in one.stored_agents)
 
 
 def check_absolute(text: str) -> None:

@@ -57,8 +57,7 @@ def read_agent(resources: Store, name: str, namespace: str) -> PinnedAgent:
     except InputError as error:
         raise InputError(f"a profile names the stored agent '{name}': {error}") from None
     spec = agent.spec
-    named = spec.memory.collections or tuple(filter(None, (spec.memories, spec.insights)))
-    full = tuple("/".join(split_name(each, space)) for each in named)
+    full = tuple("/".join(split_name(each, space)) for each in spec.recalled)
     memory = spec.memory.model_copy(update={"collections": full}) if full else None
     return PinnedAgent(
         version=agent.spec_version, persona=spec.persona, model=spec.model, memory=memory

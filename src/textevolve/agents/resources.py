@@ -66,6 +66,16 @@ class AgentSpec(Frozen):
     insights: str | None = option(None, "The collection that keeps its insights.")
     description: str = option("", "What it is for.")
 
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The collections that chats and integration write into."""
+        return tuple(name for name in (self.memories, self.insights) if name is not None)
+
+    @property
+    def recalled(self) -> tuple[str, ...]:
+        """The collections that it recalls from: where it names none, those that it writes into."""
+        return self.memory.collections or self.written
+
 
 class UserSpec(Frozen):
     """Somebody whom agents talk with."""
@@ -149,5 +159,4 @@ def split_name(name: str, namespace: str) -> tuple[str, str]:
 
 def agent_collections(spec: AgentSpec) -> tuple[str, ...]:
     """Return the collections that an agent reads or writes, as it names them."""
-    written = (spec.memories, spec.insights)
-    return (*spec.memory.collections, *(name for name in written if name is not None))
+    return (*spec.memory.collections, *spec.written)

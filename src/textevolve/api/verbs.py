@@ -105,14 +105,8 @@ class AsyncClient(MemoryVerbs):
         where there are no texts they are the candidates.
         """
         objects = Objects()
-        debate: dict[str, Any] = {
-            "agents": agents,
-            "rounds": rounds,
-            "weights": weights,
-            "threshold": threshold,
-            "seed": seed,
-        }
-        fields = {**debate, "rubric": rubric, "model": model}
+        debate = {"rounds": rounds, "weights": weights, "threshold": threshold, "seed": seed}
+        fields = {**debate, "agents": agents, "rubric": rubric, "model": model}
         spec = _specify_evaluation(objects, judge, profile, recall, fields)
         of_each = tuple(
             read_images(one, f"image of candidate {n}", ImageReading())
@@ -159,14 +153,9 @@ class AsyncClient(MemoryVerbs):
         if cases is None:  # pyright: ignore[reportUnnecessaryComparison]
             raise InputError("cases must be a list or another iterable of them, not None")
         objects = Objects()
-        debate: dict[str, Any] = {
-            "agents": agents,
-            "rounds": rounds,
-            "weights": weights,
-            "threshold": threshold,
-            "seed": seed,
-        }
-        fields = {**debate, "rubric": rubric, "model": model, "images": images or None, "map": map}
+        debate = {"rounds": rounds, "weights": weights, "threshold": threshold, "seed": seed}
+        fields = {**debate, "agents": agents, "rubric": rubric, "model": model, "map": map}
+        fields["images"] = images or None
         spec = _specify_evaluation(objects, judge, profile, recall, fields)
         records = self._stream(spec, cases, objects.by_name, name=name, ordered=ordered)
         async with aclosing(records):

@@ -157,11 +157,10 @@ def _look_up(
     request: ChatRequest, agent: StoredAgent, resources: Store, model: str, why: str
 ) -> ChatPlan:
     spec, namespace, options = agent.spec, agent.namespace, request.options
-    written = tuple(name for name in (spec.memories, spec.insights) if name)
-    recalled = (spec.memory.collections or written) if options.memory else ()
+    recalled = spec.recalled if options.memory else ()
     collections = [
         resources.read(kinds.get, kinds.COLLECTIONS, namespace, split_name(name, namespace)[1])
-        for name in dict.fromkeys([*recalled, *written] if options.memory else [])
+        for name in dict.fromkeys([*recalled, *spec.written] if options.memory else [])
     ]
     session, user, messages = "", options.user, request.history
     if options.session is not None:

@@ -131,10 +131,10 @@ def step_judges(spec: OptimizeSpec) -> dict[str, str]:
 def ask(spec: OptimizeSpec) -> Asks:
     chains = chains_among(spec.model) if spec.generator is None else ()
     writes = spec.generator is None and not chains
-    of_steps = tuple(step_judges(spec).values())
-    judges = tuple(dict.fromkeys((*judges_of(spec), *of_steps))) if of_steps else judges_of(spec)
+    whole = judges_of(spec)
+    of_steps = dict.fromkeys(judge for judge in step_judges(spec).values() if judge not in whole)
     prompts = {**prompts_version(), **(composition_prompts() if spec.split else {})}
-    return Asks(judges, writes=writes, prompts=prompts, chains=chains)
+    return Asks((*whole, *of_steps), writes=writes, prompts=prompts, chains=chains)
 
 
 def read_cases(spec: OptimizeSpec) -> Iterator[Case]:

@@ -59,7 +59,7 @@ class FormatMatch:
 
 def match_formats(render: Render, bos_token: str | None = None) -> tuple[FormatMatch, ...]:
     """The known formats that write anything as the template does, the most alike first."""
-    texts = [_ask(render, messages, asks)[0] for messages, asks in CONVERSATIONS]
+    texts = [_ask(render, messages, asks) for messages, asks in CONVERSATIONS]
     matches: list[FormatMatch] = []
     for name, format in CHAT_FORMATS.items():
         own = [_render(format, messages, asks) for messages, asks in CONVERSATIONS]
@@ -111,13 +111,11 @@ def _without(text: str | None, bos: str | None) -> str | None:
     return text if text is None or not bos else text.removeprefix(bos)
 
 
-def _ask(
-    render: Render, messages: Sequence[Mapping[str, Any]], prompt: bool = False
-) -> tuple[str | None, str]:
-    """What a template writes; None where it refuses, and why."""
+def _ask(render: Render, messages: Sequence[Mapping[str, Any]], prompt: bool) -> str | None:
+    """Render a conversation by a template; None where the template refuses it."""
     talk = [dict(message) for message in messages]
     try:
         text: Any = render(talk, tools=None, add_generation_prompt=prompt)
-    except Exception as error:  # noqa: BLE001  a stranger's template may raise anything
-        return None, str(error) or type(error).__name__
-    return (text, "") if isinstance(text, str) else (None, "what it renders is no text")
+    except Exception:  # noqa: BLE001  a stranger's template may raise anything
+        return None
+    return text if isinstance(text, str) else None
