@@ -397,8 +397,8 @@ def judge_models(text: str, model: M) -> tuple[str | M, ...]:
 
 
 def is_swayed(text: str) -> bool:
-    """Whether the order of candidates may sway a judge. Those that do not debate see one at a time,
-    or ask about each two in both orders, but for a choice among all."""
+    """Tell whether the order of candidates may sway a judge. Judges that do not debate see one
+    candidate at a time, or ask about each pair in both orders, unless they choose among all."""
     swayed = any("choice" in spec.options or spec.is_debate for spec in judges_in(text))
     return text.startswith(OWN) or swayed
 

@@ -282,7 +282,7 @@ class JudgeContext:
 
     @property
     def decides(self) -> bool:
-        """Whether the model answers all questions about a state in one request."""
+        """True if the model answers all questions about a state in one request."""
         return wire_of(self.decider) is not None
 
     @cached_property

@@ -29,7 +29,7 @@ from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.reasoning import why_without_text
 
 WORDS = 20
-"""Of an instruction that are read back: the fewest that changed no verdict when measured."""
+"""The judge reads back so many words of an instruction. Fewer changed verdicts when measured."""
 CERTAIN = 1e-6
 """Nats that count as none: a certainty would make an infinite ratio."""
 LONGEST = 600

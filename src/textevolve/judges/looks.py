@@ -1,4 +1,4 @@
-"""What a text shows without being read: its length. No model is asked.
+"""The judge `look:length` scores a text by its number of words. No model is asked.
 
 It says nothing about quality. It is a judge so that a fit can have it among its signals, and so
 that a judge can be compared with it.

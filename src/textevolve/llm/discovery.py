@@ -171,7 +171,7 @@ async def _probe_logprobs(client: OpenAIClient, _findings: ProbeFindings) -> Fin
 
 
 async def _probe_decisions(client: OpenAIClient, findings: ProbeFindings) -> Finding:
-    """Whether the model decides by its provider's wire, or by its log-probabilities."""
+    """Try whether the model decides by its provider's wire, or by its log-probabilities."""
     wire = client.decision_wire
     if wire is not None:
         await client(decision_request("A clear day in summer.", (TRIAL,)))

@@ -3,9 +3,8 @@
 `Limited` is one gate with one queue: a call passes when there is a place for it (additive increase,
 multiplicative decrease with the 429s) and when no rate limit holds it. A rate limit of the settings
 is a token bucket; where an endpoint's headers report that too little is left, all wait for the
-reported reset. A `Pool`
-stands where a limited client stands, below the retries: each call tries every member at most once,
-and members that fail are left out for a while.
+reported reset. A `Pool` stands where a limited client stands, below the retries: each call tries
+every member at most once, and members that fail are left out for a while.
 
 Headers that are read: `x-ratelimit-{limit,remaining,reset}-KIND` (OpenAI, Groq, Cerebras, Mistral),
 the same with whose limit it is (`x-ratelimit-api_key-remaining-requests`, LiteLLM's proxy),

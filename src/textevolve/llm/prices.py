@@ -153,8 +153,8 @@ def _listed(listed: str | None, model: str, decides: bool) -> Price | None:
 
 
 def _read(found: ModelPrice, decides: bool) -> Price | None:
-    """What is paid for texts, in prompts without a surcharge for their length; None where a chat's
-    price is not whole."""
+    """Return the price of texts, without the surcharge that some models have for long prompts; None
+    where the list lacks a part of a chat's price."""
     parts: dict[str, Any] = {
         "input": found.input_mtok,
         "output": 0 if decides else found.output_mtok,

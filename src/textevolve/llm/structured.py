@@ -5,10 +5,10 @@
 3. The model is asked once more with the error named (`asked-again`).
 After that there is an `AnswerError`, never an invented value: broken JSON is not mended.
 
-What is ambiguous is asked again, too, and no step chooses: a key that stands twice in one object,
-at any level; two objects, such as a draft and a final one, unless the second repeats the first as
-it is. Thoughts between tags that an
-answer begins with (`<think>`) are no part of it, so a draft in them does no harm.
+The model is asked again, too, where an answer is ambiguous, and no step chooses: a key that stands
+twice in one object, at any level; two objects, such as a draft and a final one, unless the second
+repeats the first as it is. Thoughts between tags that an answer begins with (`<think>`) are no part
+of it, so a draft in them does no harm.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ class GuidancePlan(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class GuidanceContext:
-    """What an answer is made with: the model and the discussion; how many proposals are drawn at
-    once, and how many seconds it may take."""
+    """The model and the discussion that an answer is made with, how many proposals are drawn at
+    once, and the time limit in seconds."""
 
     model: Model
     discuss: Discuss

@@ -153,7 +153,7 @@ async def keep_points(
 
 
 async def tell_kept(ground: Ground, known: Applied) -> CreatedMemories:
-    """What the memories of a dialogue that was taken in before tell of how they came to be."""
+    """Read the decisions on a dialogue that was taken in before from the memories it gave."""
     decisions: list[PointDecision] = []
     for one in await ground.store.get(known.ids):
         origin = one.origin

@@ -32,7 +32,7 @@ from textevolve.statistics.resampling import Array, draw_weights
 T = TypeVar("T")
 
 Side = Literal["type", "question_type"]
-"""What judgements are told apart by: the memory type of a point, and the type of a question."""
+"""Judgements are grouped by the memory type of a point, and by the type of a question."""
 
 SideValue: TypeAlias = tuple[Side, str]
 """The judgements of one value of a side."""
@@ -166,7 +166,7 @@ that was kept counts too, as published), `updated` that of correct updates, `mem
 """
 
 QUESTION_METRICS: Mapping[str, Task] = {n: t for n, t in METRICS.items() if t == "question"}
-"""What there is for each question type."""
+"""The metrics that are reported for each type of question."""
 
 SIDE_METRICS: Mapping[Side, Mapping[str, Task]] = {
     "type": TYPE_METRICS,

@@ -93,8 +93,8 @@ MUST_AWAIT = "async code of a step must not wait for a model: use await, acall o
 
 
 ImproveStep: TypeAlias = Callable[[str, str, str, Model], Awaitable[tuple[str, Usage]]]
-"""From a step's name, its prompt, its answer and its model to a better answer, and what it took to
-find it beside the calls of that model."""
+"""Takes a step's name, prompt, answer and model, and returns a better answer, with the usage that
+is not counted by that model, such as a judge's."""
 
 
 @dataclass(frozen=True)
