@@ -21,10 +21,6 @@ TASK = "Tell of Larkspur."
 RULES = "rules:\n  - {kind: must, pattern: ferry}\n"
 
 
-def text_of(body):
-    return body["messages"][-1]["content"]
-
-
 class Script:
     """The first draft lacks the word that its judge wants; a revision has it if it `learns`."""
 
@@ -32,7 +28,7 @@ class Script:
         self.learns, self.prompts = learns, []
 
     def __call__(self, body, _number):
-        prompt = text_of(body)
+        prompt = body["messages"][-1]["content"]
         self.prompts.append(prompt)
         if "Split the task below" in prompt:
             return json.dumps({"tasks": ["Name the ferry.", "Name the pier."]})
@@ -121,18 +117,18 @@ def test_what_names_no_step_is_refused(cli, home, model, more, reason):
 
 
 async def test_a_limit_within_the_judging_of_a_joined_answer_is_no_low_score():
-    asked = []
+    outcomes = [PlainEvaluation((EvaluationResult(0.1, False),), Usage(), 1.0)]
 
-    async def judge(case):
-        asked.append(case)
-        if len(asked) == 2:
+    async def judge(_case):
+        if not outcomes:
             raise BudgetError("the limit of calls is reached")
-        return PlainEvaluation((EvaluationResult(0.1, False),), Usage(), 1.0)
+        return outcomes.pop()
 
-    with ScriptedServer(Script(learns=False)) as server:
-        client = OpenAIClient(server.url, "scripted")
-        improve = StepImprover({"draft": judge}, OptimizationPlan(max_iterations=1), splits=True)
+    improve = StepImprover({"draft": judge}, OptimizationPlan(max_iterations=1), splits=True)
+    async with (
+        ScriptedServer(Script(learns=False)) as server,
+        OpenAIClient(server.url, "scripted") as client,
+    ):
         with pytest.raises(BudgetError, match="limit of calls"):
             await improve("draft", "Draft: a tale", "A boat.", client)
-        await client.aclose()
-    assert len(asked) == 2
+        assert server.calls == 4  # the split, two parts, and the joined answer
