@@ -55,7 +55,7 @@ def read_agent(resources: Store, name: str, namespace: str) -> PinnedAgent:
         space, own = split_name(name, namespace)
         agent = resources.read(kinds.get, kinds.AGENTS, space, own)
     except InputError as error:
-        raise InputError(f"a profile names the stored agent '{name}': {error}") from None
+        raise InputError(f"the stored agent '{name}': {error}") from None
     spec = agent.spec
     full = tuple("/".join(split_name(each, space)) for each in spec.recalled)
     memory = spec.memory.model_copy(update={"collections": full}) if full else None

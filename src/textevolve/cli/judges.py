@@ -62,10 +62,14 @@ def list_profiles(as_json: options.Json = False) -> None:
     if as_json:
         print_json([profile.model_dump(mode="json") for profile in shipped])
         return
-    width = max(len(profile.name) for profile in shipped)
-    for profile in shipped:
-        names = ", ".join(agent.name for agent in profile.agents)
-        typer.echo(f"{profile.name:{width}}  {profile.description}\n{'':{width}}  {names}")
+    facts = (
+        (
+            profile.name,
+            f"{profile.description}\n{', '.join(agent.name for agent in profile.agents)}",
+        )
+        for profile in shipped
+    )
+    open_console().print(draw_facts(facts))
 
 
 def show_profile(

@@ -109,9 +109,9 @@ class OptimizeSpec(OptimizationPlan, MappedSpec):
         for judge in (*judges_of(self), *step_judges(self).values()):
             check_absolute(judge)
         if self.step_judge and not chains_among(self.model):
-            raise InputError("step_judge: --model names no chain, whose steps could be judged")
+            raise InputError("--step-judge: --model names no chain, whose steps could be judged")
         if self.split and not self.step_judge:
-            raise InputError("split: only steps with a judge are split: --step-judge STEP=JUDGE")
+            raise InputError("--split: only steps with a judge are split: --step-judge STEP=JUDGE")
         if self.generator is not None and not self.generator.startswith(OWN):
             load_function(self.generator, Path())
         return self
