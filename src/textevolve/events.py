@@ -38,22 +38,6 @@ class CallRetried:
 
 
 @dataclass(frozen=True, slots=True)
-class CallSlow:
-    """A call of a local model is under way for `waited` seconds; said again while it goes on.
-
-    The model has answered `answered` calls so far, in `each` seconds in the mean. `load`: threads
-    that want to run for each core of this machine, about 1 where the model has it for itself; None
-    where the system does not say.
-    """
-
-    model: str
-    waited: float
-    answered: int
-    each: float | None
-    load: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class CallHeld:
     """Calls wait, for `wait` seconds from now on, until `reason` lets them go on: a rate limit such
     as "openai's limit of tokens a minute"."""
@@ -112,7 +96,6 @@ class Aside:
 Event = (
     CallFinished
     | CallRetried
-    | CallSlow
     | CallHeld
     | BatchPolled
     | StepStarted

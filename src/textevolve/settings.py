@@ -38,10 +38,8 @@ class _Frozen(BaseModel):
 
 
 class Timeouts(_Frozen):
-    """Seconds. `total` bounds one attempt, `deadline` a call with all its attempts and waits.
-
-    With a local model, `read` bounds the time without progress, and time with progress counts for
-    neither of the others.
+    """Seconds. `total` bounds one attempt, `deadline` the sum of the waits between a call's attempts.
+    With a local model, `read` bounds the time without progress, and `total` does not count.
     """
 
     connect: float = Field(default=10.0, gt=0)

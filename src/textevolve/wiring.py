@@ -37,7 +37,7 @@ from textevolve.llm.journal import Journal
 from textevolve.llm.limiting import RateBucket
 from textevolve.llm.mapreduce import compress
 from textevolve.llm.model import Model, Request, Response
-from textevolve.llm.prices import describe_missing_price, find_price, price_of
+from textevolve.llm.prices import find_price, price_of
 from textevolve.llm.providers import FORMS, Endpoint, resolve
 from textevolve.llm.refusals import refuse_unfit
 from textevolve.llm.wrappers import Allowance, Budget, Journaled, Retrying, refuse_unpriced, within
@@ -127,7 +127,7 @@ def allow_calls(spec: str, settings: Settings, budget: Budget) -> Allowance:
     """
     price, endpoint = price_of(spec, settings), resolve(spec, settings, asks=False)
     if math.isfinite(budget.cost) and price is None and not endpoint.reports_cost:
-        raise refuse_unpriced(spec, describe_missing_price(endpoint))
+        raise refuse_unpriced(spec)
     return Allowance(spec, budget, price)
 
 

@@ -19,7 +19,6 @@ from textevolve.events import (
     CallFinished,
     CallHeld,
     CallRetried,
-    CallSlow,
     StepFinished,
     StepStarted,
 )
@@ -184,36 +183,6 @@ def test_a_retry_is_one_line() -> None:
     with Progress(note=LiveDebate(), console=console) as live:
         live(CallRetried("local/m", "429: too many\nrequests", 1, 1.5))
     assert "local/m: 429: too many requests; attempt 2 in 1.5 s" in drawn(console)
-
-
-@pytest.mark.parametrize(
-    "load",
-    [
-        4.0,
-    ],
-)
-def test_what_keeps_a_local_model_is_said(load: float | None) -> None:
-    now = [100.0]
-    console = a_console(terminal=True)
-    with Progress(note=LiveDebate(), console=console, clock=lambda: now[0]) as live:
-        live(CallSlow("local/m", 12.0, 0, None, load))
-        first = moving_part(live)
-        live(StepStarted("1", "probe", {"round": 0, "agent": "Critic", "done": 3, "total": 45}))
-        live(CallSlow("local/m", 12.0, 4, 12.0, load))
-        then = moving_part(live)
-        now[0] += 60  # nothing was said of it since
-        at_last = moving_part(live)
-    what = "the machine is busy" if load == 4.0 else "the local model takes its time"
-    assert f"{what}: the first answer is 12 s under way" in first
-    assert "Critic is scoring (3 of 45)" in then
-    assert f"{what}: 4 answers so far, 12 s each" in then
-    assert what not in at_last
-
-
-def moving_part(display: Progress) -> str:
-    console = a_console(200)
-    console.print(display._moving())  # pyright: ignore[reportPrivateUsage]
-    return drawn(console)
 
 
 def test_a_wait_for_a_rate_limit_is_said_until_it_is_over() -> None:

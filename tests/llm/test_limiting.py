@@ -7,7 +7,7 @@ import pytest
 from textevolve.errors import UnavailableError
 from textevolve.events import CallHeld, Event
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.limiting import Limited, Pacer, make_buckets
+from textevolve.llm.limiting import Limited, make_buckets
 from textevolve.llm.model import Message, Request
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, WindowLimit, misbehave
 from textevolve.llm.wrappers import Retrying
@@ -48,7 +48,7 @@ async def test_nobody_is_asked_before_the_time_that_a_refusal_named(
 async def test_a_wait_is_told(server: ScriptedServer, client: OpenAIClient) -> None:
     server.script = WindowLimit(2, 0.7)
     heard: list[Event] = []
-    model = Limited(client, 1, pacer=Pacer("openai"), listener=heard.append)
+    model = Limited(client, 1, whose="openai", listener=heard.append)
     for n in range(3):
         await model(ask(n))
     (held,) = [event for event in heard if isinstance(event, CallHeld)]
@@ -62,8 +62,7 @@ async def test_a_limit_of_the_settings_is_kept_from_the_first_call_on(
 ) -> None:
     """300 a minute: 30 at once, 4.5 a second after that."""
     heard: list[Event] = []
-    pacer = Pacer("mine", make_buckets(300, None))
-    model = Limited(client, 64, pacer=pacer, listener=heard.append)
+    model = Limited(client, 64, buckets=make_buckets(300, None), listener=heard.append)
     calls = [asyncio.create_task(model(ask(n))) for n in range(32)]
     while server.calls < 30:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
@@ -81,7 +80,7 @@ async def test_a_wait_past_all_patience_is_an_error_and_no_stall(
         "x-ratelimit-reset-requests": "5h12m0s",
     }
     server.script = lambda _body, _n: Answer(headers=headers)
-    model = Retrying(Limited(client, 4, pacer=Pacer("groq")), PATIENT, deadline=60)
+    model = Retrying(Limited(client, 4, whose="groq"), PATIENT, deadline=60)
     await model(ask(1))
     with pytest.raises(UnavailableError, match=r"groq's limit of requests lets .* in 18720 s only"):
         await model(ask(2))

@@ -20,7 +20,6 @@ from textevolve.errors import (
     TooLongError,
     UnavailableError,
 )
-from textevolve.events import silence
 from textevolve.llm import hardware, local
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.gguf import read_header
@@ -71,7 +70,7 @@ def connect(
     secret = SecretStr(key or server.api_key)
     name = f"local/{server.name}"
     return OpenAIClient(
-        server.base_url, server.name, name=name, key=secret, extra=extra, watched=silence
+        server.base_url, server.name, name=name, key=secret, extra=extra, watched=True
     )
 
 

@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 
 from textevolve.evaluation import Usage
 from textevolve.llm.limiting import (
-    Need,
-    Pacer,
+    Limited,
     RateBucket,
     RateWindow,
     make_buckets,
+    note_headers,
     read_reset,
     read_windows,
 )
+from textevolve.llm.model import Message, Request, Response
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
 
@@ -52,8 +53,8 @@ def test_resets_in_all_their_forms(text: str, seconds: float | None) -> None:
                 "X-RateLimit-Reset-Tokens": "2s",
             },
             [
-                RateWindow("requests", 500, 499, 0.12),
-                RateWindow("tokens", 30_000, 29_000, 2.0),
+                RateWindow("requests", 499, 0.12),
+                RateWindow("tokens", 29_000, 2.0),
             ],
         ),
         (
@@ -62,7 +63,7 @@ def test_resets_in_all_their_forms(text: str, seconds: float | None) -> None:
                 "anthropic-ratelimit-input-tokens-remaining": "39000",
                 "anthropic-ratelimit-input-tokens-reset": "2026-03-01T12:00:02Z",
             },
-            [RateWindow("input-tokens", 40_000, 39_000, 2.0)],
+            [RateWindow("tokens", 39_000, 2.0)],
         ),
         (
             {
@@ -70,11 +71,11 @@ def test_resets_in_all_their_forms(text: str, seconds: float | None) -> None:
                 "RateLimit-Remaining": "3",
                 "ratelimit-reset": "9",
             },
-            [RateWindow("requests", 100, 3, 9.0)],
+            [RateWindow("requests", 3, 9.0)],
         ),
         (
             {"x-tokenlimit-limit": "900", "x-tokenlimit-remaining": "8", "x-tokenlimit-reset": "1"},
-            [RateWindow("tokens", 900, 8, 1.0)],
+            [RateWindow("tokens", 8, 1.0)],
         ),
         ({"x-ratelimit-limit-requests": "5", "x-ratelimit-remaining-requests": "?"}, []),
         ({"x-ratelimit-policy": "5", "retry-after": "3", "x-other-remaining": "1"}, []),
@@ -118,35 +119,44 @@ def test_no_minute_has_more_tokens_than_its_limit_and_one_call(
         assert sum(inside) <= (limit + max(inside)) * (1 + 1e-6), first
 
 
-def test_what_a_call_did_not_use_comes_back() -> None:
-    pacer = Pacer("p", make_buckets(None, 6000))
-    need = Need(0, 200)
-    first = pacer.take(0.0, Need(600, 0))
-    assert pacer.wait(0.0, need)[0] > 0
-    pacer.settle(0.0, first, Usage(1, 100, 0, 0))
-    assert pacer.wait(0.0, need)[0] == 0
+class Answering:
+    """A model that uses 100 tokens a call."""
+
+    name = "m"
+
+    async def __call__(self, _request: Request, /) -> Response:
+        note_headers(HEADERS)
+        return Response("x", "stop", Usage(1, 90, 0, 10))
 
 
-def test_a_limit_that_is_used_up_holds_all_until_it_is_whole() -> None:
-    pacer = Pacer("openai")
-    first, second = pacer.take(0.0, Need()), pacer.take(0.0, Need())
-    used = Usage(1, 90, 0, 10)
-    pacer.note(0.0, first, [RateWindow("tokens", 6000, 201, 20.0)], used, in_flight=1)
-    assert pacer.wait(0.0, Need()) == (0.0, "")
-    pacer.note(0.0, first, [RateWindow("tokens", 6000, 199, 20.0)], used, in_flight=1)
-    assert pacer.wait(0.0, Need()) == (pytest.approx(20.05), "openai's limit of tokens")
-    pacer.note(1.0, second, [RateWindow("requests", 5, 4, 90.0)], used, in_flight=0)
-    assert pacer.wait(20.1, Need()) == (0.0, "")
+HEADERS: dict[str, str] = {}
+LONG = Request(messages=(Message("user", ("x" * 2000,)),))
 
 
-def test_a_limit_without_a_reset_is_left_to_the_endpoint() -> None:
-    pacer = Pacer("p")
-    pacer.note(0.0, pacer.take(0.0, Need()), [RateWindow("requests", 5, 0, None)], None, 0)
-    assert pacer.idle
+async def test_what_a_call_did_not_use_comes_back() -> None:
+    model = Limited(Answering(), 4, buckets=make_buckets(None, 9000))
+    assert model.held(600)[0] == 0
+    await model(LONG)  # estimated at 800 of the 900 that may be used at once
+    assert model.held(700)[0] == 0
+    assert model.held(900)[0] > 0
 
 
-def test_a_time_that_was_named_is_kept() -> None:
-    pacer = Pacer("groq")
-    pacer.hold(12.0)
-    assert pacer.wait(2.0, Need()) == (10.0, "groq, which asked to wait")
-    assert pacer.wait(12.0, Need()) == (0.0, "")
+async def test_a_limit_that_is_used_up_holds_all_until_it_is_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = Limited(Answering(), 4, whose="openai")
+    monkeypatch.setitem(HEADERS, "x-ratelimit-reset-tokens", "20s")
+    for remaining, held in (("1000", 0.0), ("101", 0.0), ("99", 20.05)):
+        monkeypatch.setitem(HEADERS, "x-ratelimit-remaining-tokens", remaining)
+        await model(LONG)
+        assert model.held()[0] == pytest.approx(held, abs=0.01)
+    assert model.held()[1] == "openai's limit of tokens"
+
+
+async def test_a_limit_without_a_reset_is_left_to_the_endpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(HEADERS, "x-ratelimit-remaining-requests", "0")
+    model = Limited(Answering(), 4)
+    await model(LONG)
+    assert model.held() == (0.0, "")

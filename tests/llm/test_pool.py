@@ -234,7 +234,7 @@ async def test_it_is_opened_with_the_limits_of_its_members(servers: Servers) -> 
         model = await open_model("pool/m", settings, stack)
         assert isinstance(model, Pool)
         assert [(one.model.most, one.weight) for one in model.members] == [(1, 1), (512, 2)]
-        assert [len(one.model.pacer.buckets) for one in model.members] == [1, 0]
+        assert [len(one.model.buckets) for one in model.members] == [1, 0]
         await asyncio.gather(*(model(ask(n)) for n in range(20)))
     assert servers[0].most_in_flight == 1
     async with AsyncExitStack() as stack:

@@ -5,7 +5,6 @@ import socket
 import pytest
 
 from textevolve.llm.prices import (
-    describe_missing_price,
     describe_price_source,
     find_price,
 )
@@ -65,8 +64,6 @@ def test_the_source_names_the_package():
 def test_what_is_not_in_the_list_has_no_price():
     found = endpoint("openai/no-such-model")
     assert (find_price(found), describe_price_source(found)) == (None, None)
-    assert describe_missing_price(found).endswith(" has none")
-    assert describe_missing_price(endpoint("https://llm.example/v1#gpt-4o")) == ""
 
 
 def test_a_provider_that_is_put_elsewhere_has_not_the_prices_of_its_name():

@@ -7,7 +7,6 @@ from itertools import count
 import pytest
 
 from textevolve.errors import UnavailableError
-from textevolve.events import CallSlow, Event
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Message, Request
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
@@ -34,13 +33,8 @@ def with_slots(server: ScriptedServer, slots: Callable[[], Answer]) -> None:
 
 
 @pytest.fixture
-def heard() -> list[Event]:
-    return []
-
-
-@pytest.fixture
-async def local(server: ScriptedServer, heard: list[Event]) -> AsyncIterator[OpenAIClient]:
-    async with OpenAIClient(server.url, "scripted", timeouts=SHORT, watched=heard.append) as opened:
+async def local(server: ScriptedServer) -> AsyncIterator[OpenAIClient]:
+    async with OpenAIClient(server.url, "scripted", timeouts=SHORT, watched=True) as opened:
         yield opened
 
 
@@ -55,7 +49,7 @@ async def test_it_may_take_as_long_as_it_gets_on(
     working: ScriptedServer, local: OpenAIClient
 ) -> None:
     working.script = lambda _body, _number: Answer(text="done", delay=LONG)
-    patient = Retrying(local, Retries(attempts=1), deadline=0.5)
+    patient = Retrying(local, Retries(attempts=1))
     response = await patient(ask())
     assert (response.text, response.attempts, working.calls) == ("done", 1, 1)
 
@@ -74,19 +68,6 @@ async def test_a_standstill_is_an_error(
         await local(ask())
     server.script = None
     assert (await local(ask())).text  # and the next call starts with its whole patience
-
-
-async def test_slow_calls_are_announced(
-    working: ScriptedServer, local: OpenAIClient, heard: list[Event]
-) -> None:
-    working.script = lambda _body, number: Answer(delay=0 if number == 1 else LONG)
-    await local(ask())
-    assert not heard
-    await local(ask())
-    slow = [event for event in heard if isinstance(event, CallSlow)]
-    assert slow
-    assert {(event.model, event.answered) for event in slow} == {(local.name, 1)}
-    assert all(event.waited > 0 and event.each is not None for event in slow)
 
 
 async def test_a_cancelled_call_is_given_up(working: ScriptedServer, local: OpenAIClient) -> None:

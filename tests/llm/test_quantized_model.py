@@ -10,7 +10,6 @@ import pytest
 from pydantic import SecretStr
 
 from textevolve.errors import FatalModelError
-from textevolve.events import silence
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.local import serve
 from textevolve.llm.model import Message, Request
@@ -36,7 +35,7 @@ def smollm() -> Path:
 async def ask(path: Path) -> tuple[str, list[float]]:
     """What it answers, and the log-probabilities of the tokens of an answer that is given."""
     with serve(path, Local(slots=1, context=512, threads=1)) as server:
-        given = {"name": path.stem, "key": SecretStr(server.api_key), "watched": silence}
+        given = {"name": path.stem, "key": SecretStr(server.api_key), "watched": True}
         async with OpenAIClient(server.base_url, "model", **given) as client:
             answer, forced = await client(ASKED), await client(FORCED)
     assert forced.text == FORCED.forced

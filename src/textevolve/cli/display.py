@@ -27,7 +27,6 @@ from textevolve.events import (
     CallFinished,
     CallHeld,
     CallRetried,
-    CallSlow,
     Event,
     RecordsExpected,
     StepFinished,
@@ -102,7 +101,7 @@ class Progress:
                 self._spent.add(event)
             case CallRetried():
                 self._take_retry(event, now)
-            case CallSlow() | CallHeld() | BatchPolled():
+            case CallHeld() | BatchPolled():
                 self._slow.note(event, now)
             case RecordsExpected():
                 self.total = event.number
@@ -232,31 +231,15 @@ class Spent:
         return f"{wording.money(self.usage.cost)}{saved}"
 
 
-BUSY = 1.5
-"""Threads that want to run for each core, above which a machine has more to do than its model."""
-SLOW_SHOWN = 15.0
-"""Seconds for which a slow call is shown after it was announced."""
-
-
-def slow_text(event: CallSlow) -> str:
-    """Say why nothing seems to happen."""
-    busy = event.load is not None and event.load > BUSY
-    what = "the machine is busy" if busy else "the local model takes its time"
-    if not event.answered:
-        return f"{what}: the first answer is {wording.duration(event.waited)} under way"
-    what += f": {wording.count(event.answered, 'answer')} so far"
-    return what if event.each is None else f"{what}, {wording.duration(event.each)} each"
-
-
 class Slowness:
-    """The reason why calls take long: a slow local model, a rate limit, or open batch jobs."""
+    """The reason why calls take long: a rate limit, or open batch jobs."""
 
     def __init__(self) -> None:
-        self._event: CallSlow | CallHeld | None = None
+        self._event: CallHeld | None = None
         self._jobs: dict[str, BatchPolled] = {}
         self._heard = self._polled = -math.inf
 
-    def note(self, event: CallSlow | CallHeld | BatchPolled, now: float) -> None:
+    def note(self, event: CallHeld | BatchPolled, now: float) -> None:
         if not isinstance(event, BatchPolled):
             self._event, self._heard = event, now
         elif event.status:
@@ -266,10 +249,8 @@ class Slowness:
 
     def text(self, now: float) -> str:
         event, passed = self._event, now - self._heard
-        if isinstance(event, CallHeld) and passed <= event.wait:
+        if event is not None and passed <= event.wait:
             return f"waiting {wording.duration(event.wait - passed)} for {event.reason}"
-        if isinstance(event, CallSlow) and passed <= SLOW_SHOWN:
-            return slow_text(event)
         if not self._jobs:
             return ""
         done = sum(job.done for job in self._jobs.values())

@@ -29,7 +29,6 @@ from textevolve.errors import (
     UnavailableError,
 )
 from textevolve.evaluation import ANSWERED_BY
-from textevolve.events import Listener
 from textevolve.llm.case_images import prompt_tokens
 from textevolve.llm.connections import CONNECTIONS, Http
 from textevolve.llm.decision_wires import DecisionCalls
@@ -84,7 +83,7 @@ class OpenAIClient:
     `name` is the spec that names the model everywhere. `extra` are fields added to each chat body,
     such as `{"cache_prompt": True}`. Without a price the cost of a call is unknown, except on
     loopback without a key, where it is 0. With `watched` the server is llama.cpp's inside this
-    process: a call may take as long as it gets on, and the listener hears if that is long.
+    process: a call may take as long as it gets on.
     `decisions`: the wire for requests with questions. `chats`: False for a model
     that only decides. `decision_price`: of decisions, where it is not that of chats. `wire`: the
     one on which text is asked for. `prompt_cache`: how it is told which beginnings of prompts come
@@ -107,7 +106,7 @@ class OpenAIClient:
         max_tokens_field: str = "max_tokens",
         extra: Mapping[str, Any] | None = None,
         largest_answer: int = LARGEST_ANSWER,
-        watched: Listener | None = None,
+        watched: bool = False,
         decisions: Wire | None = None,
         chats: bool = True,
         decision_price: Price | None = None,
@@ -125,8 +124,8 @@ class OpenAIClient:
         )
         self._reports_cost = reports_cost
         self._watch: ProgressWatch | None = None
-        if watched is not None:
-            self._watch = ProgressWatch(self.name, self._look, limits.read, watched)
+        if watched:
+            self._watch = ProgressWatch(self.name, self._look, limits.read)
         if price is None and key is None and is_loopback(self.base_url):
             price = Price(input=0, output=0)
         self._price = price
@@ -441,7 +440,7 @@ def connect(
     endpoint: Endpoint,
     timeouts: Timeouts,
     largest_answer: int = LARGEST_ANSWER,
-    watched: Listener | None = None,
+    watched: bool = False,
     price_of: Callable[[Endpoint], Price | None] = find_price,
 ) -> OpenAIClient:
     """The client of a resolved endpoint; nothing is sent yet. `watched`: see `OpenAIClient`."""

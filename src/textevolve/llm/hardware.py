@@ -90,15 +90,6 @@ def _idle_seconds() -> float | None:
     return (int(first[4]) + int(first[5])) / os.sysconf("SC_CLK_TCK")
 
 
-def load_per_core() -> float | None:
-    """Threads of all processes that want to run, for each core of the machine; the mean of the last
-    minute. None where the system does not say."""
-    try:
-        return os.getloadavg()[0] / (os.cpu_count() or 1)
-    except (AttributeError, OSError):
-        return None
-
-
 def describe_machine() -> str:
     """The processor and its cores, in words."""
     lines = _read(Path("/proc/cpuinfo")).splitlines()

@@ -5,11 +5,6 @@ multiplicative decrease with the 429s) and when no rate limit holds it. A rate l
 is a token bucket; where an endpoint's headers report that too little is left, all wait for the
 reported reset. A `Pool` stands where a limited client stands, below the retries: each call tries
 every member at most once, and members that fail are left out for a while.
-
-Headers that are read: `x-ratelimit-{limit,remaining,reset}-KIND` (OpenAI, Groq, Cerebras, Mistral),
-the same with whose limit it is (`x-ratelimit-api_key-remaining-requests`, LiteLLM's proxy),
-`anthropic-ratelimit-KIND-{limit,remaining,reset}`, and these without a kind (OpenRouter, Together
-with `x-tokenlimit-...`, drafts of the IETF).
 """
 
 from __future__ import annotations
@@ -19,27 +14,29 @@ import math
 import re
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 
 from textevolve.errors import AccessError, FatalModelError, ModelError, UnavailableError
-from textevolve.evaluation import Usage
 from textevolve.events import CallHeld, CallRetried, Listener, silence
 from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.prompt_cache import prefix_key
-from textevolve.llm.wrappers import stopped_deadline
 
 ANNOUNCED = 0.5
 """Seconds of a wait that is worth telling."""
+MARGIN = 0.05
+"""Seconds after the moment at which an endpoint says that a limit is whole again."""
+TOKENS_PER_CHARACTER, ANSWER = 0.3, 200.0
+"""A call's tokens as they are estimated before it is answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiter:
-    place: asyncio.Future[Ticket]
-    need: Need
+    place: asyncio.Future[None]
+    tokens: float
 
 
 class Limited:
@@ -47,9 +44,10 @@ class Limited:
 
     Additive increase: one more for each round of `limit` answers, while the limit is in full use,
     up to `most` (`start`, unless said). Multiplicative decrease: a 429 halves it, once for all
-    calls that had begun before. Never below 1. Calls wait for rate limits as `pacer` says, and
-    nobody is asked before the time that a 429 named. A wait of more than `patience` seconds is an
-    `UnavailableError` instead.
+    calls that had begun before. Never below 1. Calls wait for `buckets`, which may be shared with
+    others, and for limits that the endpoint reports; nobody is asked before the time that a 429
+    named. A wait of more than `patience` seconds is an `UnavailableError` instead. `whose`: the
+    endpoint's name in messages.
     """
 
     def __init__(
@@ -58,7 +56,8 @@ class Limited:
         start: int,
         *,
         most: int | None = None,
-        pacer: Pacer | None = None,
+        buckets: tuple[RateBucket, ...] = (),
+        whose: str = "",
         listener: Listener = silence,
         patience: float = 900.0,
     ) -> None:
@@ -68,8 +67,10 @@ class Limited:
         self.limit = float(start)
         self.most = start if most is None else most
         self.in_flight = 0
-        self.pacer = pacer or Pacer(model.name)
+        self.buckets, self._whose = buckets, whose or model.name
         self._listener, self._patience = listener, patience
+        self._held_until, self._reason = -math.inf, ""
+        self._last_tokens = 0
         self._waiting: deque[_Waiter] = deque()
         self._decreases = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -80,57 +81,77 @@ class Limited:
         """Calls in flight and calls that wait."""
         return self.in_flight + len(self._waiting)
 
-    def held(self) -> tuple[float, str]:
-        """For how many seconds rate limits hold the next call, and which; (0, "") for not at
-        all."""
+    def held(self, tokens: float = ANSWER) -> tuple[float, str]:
+        """For how many seconds rate limits hold a call of so many tokens, and which; (0, "") for
+        not at all."""
+        if not self.buckets and self._held_until == -math.inf:
+            return 0.0, ""
         now = asyncio.get_running_loop().time()
-        return (0.0, "") if self.pacer.idle else self.pacer.wait(now, Need(0.0, ANSWER))
+        waits = [(self._held_until - now, self._reason)]
+        waits += [(bucket.wait(now, tokens), bucket.describe()) for bucket in self.buckets]
+        longest = max(waits, key=lambda wait: wait[0])
+        return longest if longest[0] > 0 else (0.0, "")
 
     async def __call__(self, request: Request, /) -> Response:
-        pacer, loop = self.pacer, asyncio.get_running_loop()
-        if pacer.idle and not self._waiting and self.in_flight < int(self.limit):
-            self.in_flight += 1
-            ticket = pacer.take(0.0, NOTHING)
+        tokens = estimate_tokens(request) if self.buckets else 0.0
+        if self._waiting or self.in_flight >= int(self.limit) or self.held(tokens)[0]:
+            await self._enter(tokens)
         else:
-            ticket = await self._enter(NOTHING if pacer.idle else estimate_need(request))
+            self._begin(tokens)
         began = self._decreases
-        used: Usage | None = None
-        outer = hearing_ticket.set(ticket)
+        outer = hearing_limits.set(self)
         try:
             response = await self.model(request)
-            used = response.usage
+            self._settle(response.usage.tokens, tokens)
             self._increase()
         except UnavailableError as error:
             if error.status == 429:
                 self._decrease(began)
                 if error.retry_after:
-                    self.pacer.hold(loop.time() + error.retry_after)
+                    self._hold(error.retry_after, f"{self._whose}, which asked to wait")
             raise
         finally:
-            hearing_ticket.reset(outer)
-            now = loop.time()
-            if ticket.headers and (windows := read_windows(ticket.headers, time.time())):
-                pacer.note(now, ticket, windows, used, self.in_flight - 1)
-            pacer.settle(now, ticket, used)
+            hearing_limits.reset(outer)
             self.in_flight -= 1
             if self._waiting:
                 self._admit()
         return response
 
-    async def _enter(self, need: Need) -> Ticket:
-        """Waits for a place; the deadline around this call stands still meanwhile."""
-        loop = asyncio.get_running_loop()
-        place: asyncio.Future[Ticket] = loop.create_future()
-        self._waiting.append(_Waiter(place, need))
+    def note(self, headers: Mapping[str, str]) -> None:
+        """Hold all calls until a limit is whole again where the headers of an answer report too
+        little left of it for as many calls as are in flight."""
+        for window in read_windows(headers, time.time()):
+            each = self._last_tokens if window.kind == "tokens" else 1
+            if window.reset is not None and window.remaining < self.in_flight * each:
+                self._hold(window.reset + MARGIN, f"{self._whose}'s limit of {window.kind}")
+
+    def _hold(self, seconds: float, reason: str) -> None:
+        until = asyncio.get_running_loop().time() + seconds
+        if until > self._held_until:
+            self._held_until, self._reason = until, reason
+
+    def _begin(self, tokens: float) -> None:
+        self.in_flight += 1
+        for bucket in self.buckets:
+            bucket.take(asyncio.get_running_loop().time(), tokens)
+
+    def _settle(self, used: int, estimated: float) -> None:
+        """Take from the buckets of tokens what an answered call used beside its estimate."""
+        self._last_tokens = used
+        for bucket in self.buckets:
+            if bucket.kind == "tokens" and used:
+                bucket.take(asyncio.get_running_loop().time(), used - estimated)
+
+    async def _enter(self, tokens: float) -> None:
+        """Wait for a place."""
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiter(place, tokens))
         self._admit()
         try:
-            with stopped_deadline():
-                return await place
+            await place
         except asyncio.CancelledError:
             if place.done() and not place.cancelled() and place.exception() is None:
-                # The place was given in the same turn of the loop.
-                self.pacer.settle(loop.time(), place.result(), None)
-                self.in_flight -= 1
+                self.in_flight -= 1  # the place came in the same turn of the loop
             self._admit()
             raise
 
@@ -141,18 +162,17 @@ class Limited:
             if first.place.done():  # cancelled
                 self._waiting.popleft()
                 continue
-            loop = asyncio.get_running_loop()
-            wait, reason = self.pacer.wait(loop.time(), first.need)
+            wait, reason = self.held(first.tokens)
             if wait > self._patience:
                 self._waiting.popleft()
                 first.place.set_exception(self._refuse(wait, reason))
             elif wait > 0:
-                self._come_back(loop, wait, reason)
+                self._come_back(asyncio.get_running_loop(), wait, reason)
                 return
             else:
                 self._waiting.popleft()
-                self.in_flight += 1
-                first.place.set_result(self.pacer.take(loop.time(), first.need))
+                self._begin(first.tokens)
+                first.place.set_result(None)
 
     def _come_back(self, loop: asyncio.AbstractEventLoop, wait: float, reason: str) -> None:
         if self._timer is not None:
@@ -176,11 +196,24 @@ class Limited:
             self.limit = max(1.0, self.limit / 2)
 
 
-_PART = "limit|remaining|reset"
-_NAME = re.compile(
-    rf"(?:x-)?(?:rate-?|(?P<token>token))limit-(?P<whose>[a-z_]+-)??({_PART})(?:-([a-z-]+))?"
-    rf"|anthropic-ratelimit-([a-z-]+)-({_PART})"
-)
+hearing_limits: ContextVar[Limited | None] = ContextVar("hearing_limits", default=None)
+"""The limits around a call, which are told the headers of its answer."""
+
+
+def note_headers(headers: Mapping[str, str]) -> None:
+    """Tell the limits around this call what the headers of its answer were."""
+    limits = hearing_limits.get()
+    if limits is not None:
+        limits.note(headers)
+
+
+def estimate_tokens(request: Request) -> float:
+    """The tokens of a call's prompt and answer, about."""
+    characters = sum(len(part) for message in request.messages for part in message.parts)
+    answer = ANSWER if request.max_tokens is None else min(ANSWER, request.max_tokens)
+    return characters * TOKENS_PER_CHARACTER + answer
+
+
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|s|m|h|d)")
 _SPANS = {
     "ns": 1e-9,
@@ -198,30 +231,30 @@ _EPOCH, _EPOCH_MS = 1e9, 1e11
 
 @dataclass(frozen=True, slots=True)
 class RateWindow:
-    """A limit as an answer tells of it. `kind`: its name, such as `tokens` or `input-tokens`.
-    `reset`: seconds until all of it is there again. What was not told is None."""
+    """The state of a limit as an endpoint reports it. `kind`: requests or tokens. `reset`: seconds
+    until all of it is there again; None if that is not reported."""
 
     kind: str
-    limit: float | None
     remaining: float
     reset: float | None
 
 
 def read_windows(headers: Mapping[str, str], now: float) -> tuple[RateWindow, ...]:
-    """The limits that headers tell of; `now` is Unix time. What cannot be read counts as not
-    told."""
-    parts = dict[str, dict[str, str]]()
-    for name in headers:
-        if "limit" in name.lower() and (matched := _NAME.fullmatch(name.lower())):
-            plain = "tokens" if matched["token"] else "requests"
-            kind = (matched["whose"] or "") + (matched[4] or matched[5] or plain)
-            parts.setdefault(kind, {})[matched[3] or matched[6]] = headers[name].strip()
+    """Read the limits from an answer's headers; `now` is Unix time.
+
+    All endpoints name what is left and its reset alike, with or without the limit's kind and owner:
+    `x-ratelimit-remaining-requests`, `anthropic-ratelimit-input-tokens-remaining`,
+    `x-ratelimit-api_key-remaining-tokens`, `ratelimit-remaining`. Anything else is left out.
+    """
+    limits = {name.lower(): text for name, text in headers.items() if "limit" in name.lower()}
     windows: list[RateWindow] = []
-    for kind, told in parts.items():
-        remaining = _number(told.get("remaining"))
+    for name, text in limits.items():
+        remaining = _number(text) if "remaining" in name else None
         if remaining is not None:
-            reset = read_reset(told.get("reset", ""), now)
-            windows.append(RateWindow(kind, _number(told.get("limit")), remaining, reset))
+            reset = read_reset(limits.get(name.replace("remaining", "reset"), ""), now)
+            windows.append(
+                RateWindow("tokens" if "token" in name else "requests", remaining, reset)
+            )
     return tuple(windows)
 
 
@@ -250,44 +283,18 @@ def read_reset(text: str, now: float) -> float | None:
     spans = _SPAN.findall(text)
     if spans and "".join(number + unit for number, unit in spans) == text:
         return sum_spans(text)
-    try:
-        moment = datetime.fromisoformat(text)
-        return max(0.0, moment.timestamp() - now) if moment.tzinfo else None
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
-    except (ValueError, OverflowError):
-        return None
+    for read in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            moment = read(text)
+            return max(0.0, moment.timestamp() - now) if moment.tzinfo else None
+        except (ValueError, OverflowError):
+            continue
+    return None
 
 
 MINUTE = 60.0
 BURST = 0.1
 """The share of a minute's limit that may be taken at once."""
-MARGIN = 0.05
-"""Seconds after the moment at which an endpoint says that a limit is whole again."""
-TOKENS_PER_CHARACTER, ANSWER = 0.3, 200.0
-"""A call's tokens as they are estimated before it is answered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """The estimated use of one call: itself, tokens of its prompt and of its answer."""
-
-    prompt: float = 0.0
-    answer: float = 0.0
-
-    def of(self, kind: str) -> float:
-        return self.prompt + self.answer if kind == "tokens" else 1.0
-
-
-NOTHING = Need()
-
-
-def estimate_need(request: Request) -> Need:
-    characters = sum(len(part) for message in request.messages for part in message.parts)
-    answer = ANSWER if request.max_tokens is None else min(ANSWER, request.max_tokens)
-    return Need(characters * TOKENS_PER_CHARACTER, answer)
 
 
 class RateBucket:
@@ -311,12 +318,14 @@ class RateBucket:
         self._at = now if math.isinf(self._at) else max(self._at, now)
         return self._level
 
-    def wait(self, now: float, amount: float) -> float:
+    def wait(self, now: float, tokens: float) -> float:
+        """Seconds until a call of so many tokens may be made."""
+        amount = tokens if self.kind == "tokens" else 1.0
         missing = min(amount, self.capacity) - self._fill(now)
         return missing / self.rate if missing > 1e-9 else 0.0
 
-    def take(self, now: float, amount: float) -> None:
-        self._level = self._fill(now) - amount
+    def take(self, now: float, tokens: float) -> None:
+        self._level = self._fill(now) - (tokens if self.kind == "tokens" else 1.0)
 
     def describe(self) -> str:
         return f"your limit of {self.limit:g} {self.kind} a minute"
@@ -326,88 +335,6 @@ def make_buckets(requests: float | None, tokens: float | None) -> tuple[RateBuck
     """The limits a minute that there are."""
     limits = {"requests": requests, "tokens": tokens}
     return tuple(RateBucket(limit, kind) for kind, limit in limits.items() if limit is not None)
-
-
-@dataclass(slots=True)
-class Ticket:
-    """A call under way: which in order, and what it was taken to need of buckets."""
-
-    number: int
-    need: Need
-    headers: Mapping[str, str] | None = None
-
-
-@dataclass
-class Pacer:
-    """The limits of one endpoint. `whose`: its name in messages. `buckets` may be shared with
-    others."""
-
-    whose: str
-    buckets: tuple[RateBucket, ...] = ()
-    _held_until: float = -math.inf
-    _reason: str = ""
-    _number: int = 0
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is limited, as far as is known."""
-        return not self.buckets and self._held_until == -math.inf
-
-    def wait(self, now: float, need: Need) -> tuple[float, str]:
-        """Seconds until such a call may be made, and for what it has to wait."""
-        waits = [(self._held_until - now, self._reason)]
-        for limit in self.buckets:
-            waits.append((limit.wait(now, need.of(limit.kind)), limit.describe()))
-        longest = max(waits, key=lambda one: one[0])
-        return longest if longest[0] > 0 else (0.0, "")
-
-    def take(self, now: float, need: Need) -> Ticket:
-        for limit in self.buckets:
-            limit.take(now, need.of(limit.kind))
-        self._number += 1
-        return Ticket(self._number, need)
-
-    def note(
-        self,
-        now: float,
-        ticket: Ticket,
-        windows: Iterable[RateWindow],
-        used: Usage | None,
-        in_flight: int,
-    ) -> None:
-        """Hold all calls until a limit is whole again where the answer to a call reports too little
-        left of it for one more besides those that began after it and are still `in_flight`."""
-        later = min(self._number - ticket.number, in_flight)
-        for window in windows:
-            each = 1.0 if "token" not in window.kind else float(used.tokens if used else 0)
-            if window.reset is not None and window.remaining < (later + 1) * each:
-                kind = "requests" if window.kind.startswith("req") else window.kind
-                reason = f"{self.whose}'s limit of {kind.replace('-', ' ')}"
-                self.hold(now + window.reset + MARGIN, reason)
-
-    def settle(self, now: float, ticket: Ticket, used: Usage | None) -> None:
-        """The call has ended; `used`: what it took, where it was answered."""
-        if used is not None and used.tokens:
-            for bucket in self.buckets:
-                if bucket.kind == "tokens":
-                    bucket.take(now, used.tokens - ticket.need.prompt - ticket.need.answer)
-
-    def hold(self, until: float, reason: str = "") -> None:
-        """No call before that; without a reason the endpoint asked to wait."""
-        if until > self._held_until:
-            self._held_until = until
-            self._reason = reason or f"{self.whose}, which asked to wait"
-
-
-hearing_ticket: ContextVar[Ticket | None] = ContextVar("hearing_ticket", default=None)
-"""The call that is under way here, which is told the headers of its answer."""
-
-
-def note_headers(headers: Mapping[str, str]) -> None:
-    """Tells whoever limits this call what the headers of its answer were."""
-    ticket = hearing_ticket.get()
-    if ticket is not None:
-        ticket.headers = headers
 
 
 FAILURES = 3
@@ -550,14 +477,9 @@ class Pool:
         failures = [member.failed for member in self.members]
         error: ModelError = AccessError(message)
         if not all(isinstance(failure, FatalModelError) for failure in failures):
-            statuses = {getattr(failure, "status", None) for failure in tried.values()}
             addresses = [getattr(failure, "address", "") for failure in failures]
             waits = [m.pause_left(now) or m.model.held()[0] for m in self.members]
-            error = UnavailableError(
-                message,
-                status=429 if statuses == {429} else None,
-                retry_after=min(waits) or None,
-                address=", ".join(addresses) if all(addresses) else "",
-            )
+            address = ", ".join(addresses) if all(addresses) else ""
+            error = UnavailableError(message, retry_after=min(waits) or None, address=address)
         error.attempts = max(1, sum(failure.attempts for failure in tried.values()))
         return error

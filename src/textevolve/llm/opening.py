@@ -23,7 +23,7 @@ from textevolve.llm.batches.gathering import open_gatherer as open_gatherer
 from textevolve.llm.catalogue import Weights, embedder_of, require_packages
 from textevolve.llm.client import OpenAIClient, connect
 from textevolve.llm.connections import Relay
-from textevolve.llm.limiting import Limited, Member, Pacer, Pool, RateBucket, make_buckets
+from textevolve.llm.limiting import Limited, Member, Pool, RateBucket, make_buckets
 from textevolve.llm.local import serve
 from textevolve.llm.minilm import IN_FLIGHT, MiniLM
 from textevolve.llm.providers import Endpoint, Key, resolve
@@ -38,7 +38,7 @@ START, MOST = 32, 512
 
 
 async def open_client(
-    spec: str, settings: Settings, stack: AsyncExitStack, listener: Listener = silence
+    spec: str, settings: Settings, stack: AsyncExitStack
 ) -> tuple[OpenAIClient | MiniLM, int, int]:
     """A client for the endpoint that a spec names, and how many calls it may start with and reach.
 
@@ -48,7 +48,7 @@ async def open_client(
     Raises:
         CapabilityError: it is a pool, which has no endpoint of its own; see `open_model`.
     """
-    return await _open_endpoint(resolve(spec, settings), settings, stack, listener)
+    return await _open_endpoint(resolve(spec, settings), settings, stack)
 
 
 async def open_model(
@@ -80,22 +80,26 @@ async def _open_limited(
     listener: Listener,
     shared: dict[str, tuple[RateBucket, ...]],
 ) -> Limited:
-    client, start, most = await _open_endpoint(endpoint, settings, stack, listener)
+    client, start, most = await _open_endpoint(endpoint, settings, stack)
     if said.concurrency is not None:
         start, most = min(start, said.concurrency), said.concurrency
     buckets = make_buckets(said.requests_per_minute, said.tokens_per_minute)
     if not buckets:
         whole = make_buckets(endpoint.requests_per_minute, endpoint.tokens_per_minute)
         buckets = shared.setdefault(endpoint.provider, whole)
-    pacer = Pacer(endpoint.provider, buckets)
-    patience = settings.timeouts.deadline
     return Limited(
-        client, start, most=max(start, most), pacer=pacer, listener=listener, patience=patience
+        client,
+        start,
+        most=max(start, most),
+        buckets=buckets,
+        whose=endpoint.provider,
+        listener=listener,
+        patience=settings.timeouts.deadline,
     )
 
 
 async def _open_endpoint(
-    endpoint: Endpoint, settings: Settings, stack: AsyncExitStack, listener: Listener
+    endpoint: Endpoint, settings: Settings, stack: AsyncExitStack
 ) -> tuple[OpenAIClient | MiniLM, int, int]:
     if endpoint.members:
         names = ", ".join(one.spec for one in endpoint.members)
@@ -105,7 +109,7 @@ async def _open_endpoint(
         return await _open_embedder(endpoint, embedder, settings, stack)
     if endpoint.is_local:
         running, slots = await _start_server(endpoint, settings, stack)
-        client = connect(running, settings.timeouts, settings.largest_answer, watched=listener)
+        client = connect(running, settings.timeouts, settings.largest_answer, watched=True)
         start = most = slots
     else:
         client = connect(endpoint, settings.timeouts, settings.largest_answer)

@@ -106,12 +106,6 @@ def describe_price_source(endpoint: Endpoint) -> str | None:
     return None if price is None else f"prices of {_package()}"
 
 
-def describe_missing_price(endpoint: Endpoint) -> str:
-    """Why no price was found, where the list has been asked for one."""
-    lists = LISTS if endpoint.chats else DECISION_LISTS
-    return f"{_package()} has none" if _list_of(endpoint.base_url, lists) else ""
-
-
 def _package() -> str:
     return f"genai-prices {version('genai-prices')}"
 

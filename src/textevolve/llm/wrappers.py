@@ -11,9 +11,8 @@ import asyncio
 import hashlib
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from contextvars import ContextVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
@@ -29,45 +28,15 @@ from textevolve.errors import (
     UnavailableError,
 )
 from textevolve.evaluation import Usage
-from textevolve.events import CallFinished, CallRetried, CallSlow, Listener, silence
+from textevolve.events import CallFinished, CallRetried, Listener, silence
 from textevolve.llm.case_images import prompt_tokens
-from textevolve.llm.hardware import load_per_core
 from textevolve.llm.journal import Journal, JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
-from textevolve.llm.prices import cost_of, describe_missing_price, find_price
+from textevolve.llm.prices import cost_of
 from textevolve.llm.providers import Endpoint
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN
 from textevolve.llm.usage_meter import note_call
 from textevolve.settings import Price, Retries
-
-_deadline: ContextVar[asyncio.Timeout | None] = ContextVar("deadline", default=None)
-
-
-def put_off_deadline(seconds: float) -> None:
-    """The deadline around this call comes so much later: what passed is not held against it."""
-    limit = _deadline.get()
-    due = limit.when() if limit is not None and not limit.expired() else None
-    if limit is not None and due is not None:
-        limit.reschedule(due + seconds)
-
-
-@contextmanager
-def stopped_deadline() -> Generator[None]:
-    """Within the block the deadline around this call stands still."""
-    limit, loop = _deadline.get(), asyncio.get_running_loop()
-    due, began = limit.when() if limit is not None else None, loop.time()
-    if limit is None or due is None:
-        yield
-        return
-    limit.reschedule(None)
-    try:
-        yield
-    except asyncio.CancelledError:
-        raise  # a limit that ran out meanwhile would make another error of it
-    except BaseException:
-        limit.reschedule(due + loop.time() - began)
-        raise
-    limit.reschedule(due + loop.time() - began)
 
 
 def backoff(retries: Retries, attempt: int, asked: float | None, rng: Random) -> float:
@@ -86,12 +55,13 @@ UNCONNECTED = 8
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """Tries again what raised `UnavailableError`, up to `deadline` seconds for all attempts.
+    """Tries again what raised `UnavailableError`, as long as the waits between the attempts add up
+    to less than `deadline` seconds.
 
-    Time that a call waits for its place in a `Limited` inside does not count. The error that is
-    raised in the end has the number of attempts in `attempts`. It is an `AccessError`, so that the
-    run ends, where none of the first `UNCONNECTED` calls could connect. `calls` counts those that
-    the server "answered", in whatever way, and those that ended "unconnected".
+    The error that is raised in the end has the number of attempts in `attempts`. It is an
+    `AccessError`, so that the run ends, where none of the first `UNCONNECTED` calls could connect.
+    `calls` counts those that the server "answered", in whatever way, and those that ended
+    "unconnected".
     """
 
     model: Model
@@ -106,67 +76,43 @@ class Retrying:
         return self.model.name
 
     async def __call__(self, request: Request, /) -> Response:
-        attempt, made, last = 0, 0, "no attempt ended"
-        limit = asyncio.timeout(self.deadline)
-        outer = _deadline.set(limit)
-        try:
-            async with limit:
-                while True:
-                    attempt += 1
-                    try:
-                        response = await self.model(request)
-                        self.calls["answered"] += 1
-                        attempts = made + response.attempts
-                        return replace(response, attempts=attempts) if made else response
-                    except UnavailableError as error:
-                        failed = error
-                        self.calls["answered"] += error.status is not None
-                    except ModelError as error:
-                        error.attempts += made
-                        raise
-                    made, last = made + failed.attempts, str(failed)
-                    await self._wait(failed, attempt, made, limit)
-        except TimeoutError:
-            if not limit.expired():
+        attempt, made, waited = 0, 0, 0.0
+        while True:
+            attempt += 1
+            try:
+                response = await self.model(request)
+                self.calls["answered"] += 1
+                return replace(response, attempts=made + response.attempts) if made else response
+            except UnavailableError as error:
+                failed = error
+                self.calls["answered"] += error.status is not None
+            except ModelError as error:
+                error.attempts += made
                 raise
-        finally:
-            _deadline.reset(outer)
-        why = f"the deadline of {self.deadline:g} s has passed"
-        raise self._given_up(max(attempt, made), last, why)
+            made += failed.attempts  # a pool makes several
+            if attempt >= self.retries.attempts:
+                raise self._give_up(made, failed)
+            wait = backoff(self.retries, attempt, failed.retry_after, self.rng)
+            waited += wait
+            if waited >= self.deadline:
+                why = f" (the next is due in {wait:.1f} s, past the deadline)"
+                raise self._give_up(made, failed, why)
+            self.listener(CallRetried(self.name, str(failed), attempt, wait))
+            await asyncio.sleep(wait)
 
-    async def _wait(
-        self, failed: UnavailableError, attempt: int, made: int, limit: asyncio.Timeout
-    ) -> None:
-        """Waits before the next attempt, or raises where there can be none. `made`: attempts with
-        those that a pool made at several endpoints."""
-        if attempt >= self.retries.attempts:
-            raise self._given_up(made, str(failed), None, failed)
-        wait = backoff(self.retries, attempt, failed.retry_after, self.rng)
-        left = (limit.when() or 0.0) - asyncio.get_running_loop().time()
-        if wait >= left:
-            why = f"the next is due in {wait:.1f} s, past the deadline of {self.deadline:g} s"
-            raise self._given_up(made, str(failed), why, failed)
-        self.listener(CallRetried(self.name, str(failed), attempt, wait))
-        await asyncio.sleep(wait)
-
-    def _given_up(
-        self, attempt: int, last: str, why: str | None, failed: UnavailableError | None = None
-    ) -> ModelError:
-        tried = "1 attempt" if attempt == 1 else f"{attempt} attempts"
-        reason = f" ({why})" if why else ""
-        error: AccessError | UnavailableError = UnavailableError(
-            f"no answer after {tried}{reason}; the last: {last}",
-            status=failed.status if failed else None,
-            retry_after=failed.retry_after if failed else None,
-            address=failed.address if failed else "",
+    def _give_up(self, made: int, failed: UnavailableError, why: str = "") -> ModelError:
+        tried = "1 attempt" if made == 1 else f"{made} attempts"
+        message = f"no answer after {tried}{why}; the last: {failed}"
+        error: ModelError = UnavailableError(
+            message, status=failed.status, retry_after=failed.retry_after, address=failed.address
         )
-        self.calls["unconnected"] += bool(error.address)
+        self.calls["unconnected"] += bool(failed.address)
         if self.calls["unconnected"] >= UNCONNECTED and not self.calls["answered"]:
             error = AccessError(
-                f"{self.name}: cannot connect to {error.address}: the first {UNCONNECTED} calls"
+                f"{self.name}: cannot connect to {failed.address}: the first {UNCONNECTED} calls"
                 " all failed; start the server or correct its address, then resume the run"
             )
-        error.attempts = attempt
+        error.attempts = made
         return error
 
 
@@ -234,19 +180,15 @@ class Journaled:
         return response
 
 
-NO_DISCOUNT = "what its batch jobs take off is not known: set batch_discount of its provider"
-
 UNSEEN_ANSWER = 4096
 """Tokens an answer is taken to need at most while nothing bounds it and none was seen."""
 
 
-def refuse_unpriced(model: str, looked: str = "") -> SettingsError:
-    """What there is to say of a limit of cost where the cost of a model is not known; `looked`:
-    where it was looked for, too."""
-    looked = f" ({looked})" if looked else ""
+def refuse_unpriced(model: str) -> SettingsError:
+    """The error for a limit of cost where the cost of a model is not known."""
     return SettingsError(
-        f"the cost is limited, but what {model} costs is not known{looked}; give its price in the"
-        f' settings under [prices."{model}"], or limit tokens instead'
+        f"the cost is limited, but what {model} costs is not known; give its price in the settings"
+        f' under [prices."{model}"], or limit tokens instead'
     )
 
 
@@ -431,8 +373,7 @@ def within(
     """The model within a budget; it asks nothing where a limited cost is not known."""
     price = price_of(endpoint)
     if math.isfinite(budget.cost) and price is None and not endpoint.reports_cost:
-        why = describe_missing_price(endpoint) if find_price(endpoint) is None else NO_DISCOUNT
-        model = _Unpriced(model.name, why)
+        model = _Unpriced(model.name)
     return Budgeted(model, budget, price)
 
 
@@ -442,10 +383,9 @@ class _Unpriced:
     What the journal has is still found."""
 
     name: str
-    looked: str
 
     async def __call__(self, request: Request, /) -> Response:
-        raise refuse_unpriced(self.name, self.looked)
+        raise refuse_unpriced(self.name)
 
 
 class Salted:
@@ -497,31 +437,21 @@ class _Replayed:
 T = TypeVar("T")
 
 EVERY = 5.0
-"""Seconds between two looks at the server, at most; a call of less than one is not watched, and one
-of two is announced as slow."""
+"""Seconds between two looks at the server, at most; a shorter call is not watched."""
 
 
 class ProgressWatch:
     """Follows the calls of one server. `look` gives its state as bytes, `patience` is how many
     seconds it may stay the same."""
 
-    def __init__(
-        self,
-        name: str,
-        look: Callable[[], Awaitable[bytes]],
-        patience: float,
-        listener: Listener,
-    ) -> None:
+    def __init__(self, name: str, look: Callable[[], Awaitable[bytes]], patience: float) -> None:
         self._name = name
         self._look = look
         self._patience = patience
-        self._listener = listener
         self._every = min(EVERY, patience / 4)
         self._state = b""
         self._moved = 0.0
         self._in_flight = 0
-        self._answered = 0
-        self._seconds = 0.0
 
     async def follow(self, call: Coroutine[Any, Any, T]) -> T:
         """Await the call under watch.
@@ -529,12 +459,12 @@ class ProgressWatch:
         Raises:
             UnavailableError: the server makes no progress.
         """
-        began = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
         if not self._in_flight:  # idle before, which is no standstill
-            self._moved = began
+            self._moved = loop.time()
         self._in_flight += 1
         answer = asyncio.ensure_future(call)
-        watch = asyncio.ensure_future(self._watch(began))
+        watch = asyncio.ensure_future(self._watch())
         try:
             await asyncio.wait({answer, watch}, return_when=asyncio.FIRST_COMPLETED)
             return answer.result() if answer.done() else watch.result()
@@ -544,28 +474,18 @@ class ProgressWatch:
                 task.cancel()
             await asyncio.gather(answer, watch, return_exceptions=True)
             if not answer.cancelled() and answer.exception() is None:
-                self._moved = asyncio.get_running_loop().time()
-                self._answered += 1
-                self._seconds += self._moved - began
+                self._moved = loop.time()
 
-    async def _watch(self, began: float) -> Any:
-        """Ends only with an error. Time with progress does not count for the call's deadline."""
-        loop, counted = asyncio.get_running_loop(), began
+    async def _watch(self) -> Any:
+        """Ends only with an error."""
+        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._every)
             await self._note_progress()
-            if self._moved > counted:
-                put_off_deadline(self._moved - counted)
-                counted = self._moved
-            now = loop.time()
-            if now - self._moved >= self._patience:
+            if loop.time() - self._moved >= self._patience:
                 raise UnavailableError(
                     f"{self._name}: the local model has made no progress for {self._patience:g} s"
                 )
-            if now - began >= 2 * self._every:
-                each = self._seconds / self._answered if self._answered else None
-                slow = CallSlow(self._name, now - began, self._answered, each, load_per_core())
-                self._listener(slow)
 
     async def _note_progress(self) -> None:
         """Look at the server; a state that does not come in time is no progress."""
