@@ -38,7 +38,7 @@ class _Frozen(BaseModel):
 
 
 class Timeouts(_Frozen):
-    """Seconds. `total` bounds one attempt, `deadline` the sum of the waits between a call's attempts.
+    """Seconds. `total` bounds one attempt, `deadline` the waits between attempts in all.
     With a local model, `read` bounds the time without progress, and `total` does not count.
     """
 
