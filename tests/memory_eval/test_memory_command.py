@@ -151,12 +151,10 @@ def test_a_dry_run_asks_nothing(cli, data, server, model, system):
         (("data.jsonl", "-s", "conext"), "did you mean 'context'?"),
         (("data.jsonl", "-s", "none", "-o", "data.jsonl"), "data.jsonl: is read and would be"),
         (("echo.py", "-s", "none"), "echo.py: no user in it"),
-        (("synth", "x.jsonl", "--users", "0"), "users must be 1 or more"),
     ],
 )
 def test_bad_input_is_one_line(cli, data, server, model, arguments, said):
-    model = () if arguments[0] == "synth" else ("-m", model)
-    ended = cli("memory-eval", *arguments, *model)
+    ended = cli("memory-eval", *arguments, "-m", model)
     assert ended.code == 2
     assert said in ended.err
     assert "Traceback" not in ended.err

@@ -202,9 +202,7 @@ async def test_recorded_results_need_no_system(evaluate, home, server):
 def test_records_come_back_as_they_were():
     subject = Subject("accuracy", "u", 3, 2, {"memory": "x" * 30_000})
     made = [
-        clip_texts(
-            MemoryJudgement(subject, MemoryVerdict(1, "so", True), Usage(1, 2, 0, 3, None), 0.5)
-        ),
+        clip_texts(MemoryJudgement(subject, MemoryVerdict(1, "so", True), Usage(1, 2, 0, 3, None))),
         MemoryJudgement(
             Subject("update", "v", 0, 1, {}, "event", "primary", 0.5, by_rule="Omission"),
             Failure("failed", "no"),
@@ -214,7 +212,7 @@ def test_records_come_back_as_they_were():
         ),
         Scope(1, 2, {"question": "no answers are recorded"}, "20260101-abcd"),
         SessionTimes("u", 3, 2, 1.5),
-        Malformed(7, "w", "sessions: missing"),
+        Malformed(7, "sessions: missing"),
     ]
     assert [decode(encode(one)) for one in made] == made
     assert len({find_row(one).key for one in made}) == len(made) - 1  # a point has one record

@@ -61,14 +61,11 @@ def measure(cli, model, server, data, monkeypatch):
     return run
 
 
-def test_it_is_measured_and_says_what_a_session_took(measure, server, home):
+def test_it_is_measured_and_a_second_run_asks_nothing(measure, server, home):
     said = measure("--json")
     assert said.code == 0, said.err
     found = json.loads(said.out)
     assert found["whole"]
-    assert found["sessions_fed"] == 4
-    assert found["system_tokens"] > 400
-    assert {name: found["labels"][name] for name in found["labels"]}.keys() >= {"integrity"}
     (answering,) = {
         body["messages"][0]["content"]
         for body in server.requests
@@ -77,8 +74,7 @@ def test_it_is_measured_and_says_what_a_session_took(measure, server, home):
     assert PORTO in answering
     assert LISBON not in answering  # only the newest is found
     calls = server.calls
-    again = measure()
-    assert "A session took" in again.out
+    measure()
     assert server.calls == calls
     assert list((home / "memory-eval").glob("*.db"))
 

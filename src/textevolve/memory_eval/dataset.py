@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, cast
@@ -18,6 +17,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     TypeAdapter,
     ValidationError,
 )
@@ -91,14 +91,18 @@ _Recorded = Annotated[tuple[str, ...], BeforeValidator(_read_recorded)]
 _Truth = Annotated[bool, BeforeValidator(lambda value: value or False)]
 _Plain = BeforeValidator(refuse_odd_number)
 _Milliseconds = Annotated[
-    float, Field(ge=0, allow_inf_nan=False), _Plain, AfterValidator(lambda ms: ms / 1000)
+    float,
+    Field(ge=0, allow_inf_nan=False),
+    _Plain,
+    AfterValidator(lambda ms: ms / 1000),
+    PlainSerializer(lambda seconds: round(seconds * 1000, 6)),
 ]
 _SHAPE = ConfigDict(coerce_numbers_to_str=True)
 
 
 def _named(name: str) -> Any:
     """The field's name in a data set."""
-    return Field(validation_alias=name)
+    return Field(alias=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,15 +207,13 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """A line that is no user: reported and skipped. `id` is empty where none could be found."""
+    """A line that is no user: reported and skipped."""
 
     line: int
-    id: str
     reason: str
 
 
 _USER: TypeAdapter[User] = TypeAdapter(Annotated[User, BeforeValidator(_drop_nulls)])
-_ID = re.compile(rb'"uuid"\s*:\s*"?([^",}]{1,200})')
 
 
 def read_users(path: str) -> Iterator[User | Malformed]:
@@ -231,7 +233,7 @@ def read_users(path: str) -> Iterator[User | Malformed]:
                 found = _read_line(line, number)
                 if isinstance(found, User) and found.id in places:
                     reason = f"uuid: '{one_line(found.id)}' is that of line {places[found.id]}, too"
-                    found = Malformed(number, found.id, reason)
+                    found = Malformed(number, reason)
                 if isinstance(found, User):
                     places[found.id] = number
                 else:
@@ -253,75 +255,20 @@ def _read_line(line: bytes, number: int) -> User | Malformed:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in wrong["loc"])
         said = wrong["msg"].removeprefix("Value error, ")
-        reason = one_line(f"{place.lstrip('.')}: {said}" if place else said)
-    id = _ID.search(line)
-    return Malformed(number, one_line(id[1].decode("utf-8", "replace")) if id else "", reason)
+        return Malformed(number, one_line(f"{place.lstrip('.')}: {said}" if place else said))
 
 
 def hash_line(line: bytes) -> str:
     return hashlib.sha256(line).hexdigest()
 
 
+_LINE = TypeAdapter(User)
+
+
 def user_to_line(user: User) -> str:
     """Write the user as a line of a data set, without its end; reading it gives the same user."""
-    sessions = [_session_to_json(session) for session in user.sessions]
-    data = {"uuid": user.id, "persona_info": user.persona, "sessions": sessions}
-    return json.dumps(data, ensure_ascii=False)
-
-
-def _session_to_json(session: Session) -> dict[str, Any]:
-    return {
-        "start_time": session.start,
-        "end_time": session.end,
-        "dialogue": [
-            {"role": turn.role, "content": turn.content, "timestamp": turn.timestamp}
-            for turn in session.dialogue
-        ],
-        "memory_points": [_point_to_json(point) for point in session.points],
-        "questions": [_question_to_json(question) for question in session.questions],
-    } | _recorded(
-        is_generated_qa_session=session.is_generated_qa or None,
-        extracted_memories=session.extracted,
-        add_dialogue_duration_ms=_milliseconds(session.add_seconds),
-        search_duration_ms=_milliseconds(session.search_seconds),
-    )
-
-
-def _point_to_json(point: MemoryPoint) -> dict[str, Any]:
-    return {
-        "index": point.index,
-        "memory_content": point.content,
-        "memory_type": f"{point.type.capitalize()} Memory",
-        "memory_source": point.source,
-        "is_update": str(point.is_update),
-        "original_memories": list(point.originals),
-        "importance": point.importance,
-        "timestamp": point.timestamp,
-    } | _recorded(
-        memories_from_system=point.returned, search_duration_ms=_milliseconds(point.search_seconds)
-    )
-
-
-def _question_to_json(question: MemoryQuestion) -> dict[str, Any]:
-    return {
-        "question": question.question,
-        "answer": question.answer,
-        "evidence": [{"memory_content": text} for text in question.evidence],
-        "difficulty": question.difficulty,
-        "question_type": question.type,
-    } | _recorded(
-        system_response=question.recorded_answer,
-        search_duration_ms=_milliseconds(question.search_seconds),
-    )
-
-
-def _recorded(**fields: Any) -> dict[str, Any]:
-    """The fields that only some files have, where there is something in them."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1000, 6)
+    left_out = {"line", "sha256", "mended"}
+    return _LINE.dump_json(user, by_alias=True, exclude=left_out, exclude_none=True).decode()
 
 
 def write_turn(turn: DialogueTurn) -> str:

@@ -39,16 +39,14 @@ class Scope:
 @dataclass(frozen=True, slots=True)
 class SessionTimes:
     """A session that was done, with so many judgements to be made of it, and the seconds that the
-    system took and the tokens that its models used; None where they are not known. `stopped`: the
-    limit that was reached in it, as its own models have limits, too; empty where none was."""
+    system took; None where they are not known. `stopped`: the limit that was reached in it, as its
+    own models have limits, too; empty where none was."""
 
     user: str
     session: int
     judgements: int = 0
     adding: float | None = None
     searching: float | None = None
-    answering: float | None = None
-    tokens: int | None = None
     stopped: str = ""
 
 
@@ -60,8 +58,7 @@ class MemoryEvaluation:
     """What an evaluation gave: judgements are added up one by one, and their texts not kept.
 
     `skipped` says which limit kept the rest from being asked, and is empty where all was.
-    `malformed`: lines of the data that are no users. `system_tokens`: what the system's own models
-    used in the `sessions_fed`, None where it does not say. `seed`: of the bootstrap.
+    `malformed`: lines of the data that are no users. `seed`: of the bootstrap.
     """
 
     seed: int = 0
@@ -72,8 +69,6 @@ class MemoryEvaluation:
     labels: Counter[tuple[Task, Label]] = field(default_factory=Counter[tuple[Task, Label]])
     usage: Usage = field(default_factory=Usage)
     skipped: str = ""
-    system_tokens: int | None = None
-    sessions_fed: int = 0
     _failures: Counter[tuple[Task, str]] = field(default_factory=Counter[tuple[Task, str]])
     _sessions: int = 0
     _expected: int = 0
@@ -109,23 +104,14 @@ class MemoryEvaluation:
             case SessionTimes():
                 self._sessions += not record.stopped
                 self.skipped = record.stopped or self.skipped
-                if record.tokens is not None:
-                    self.system_tokens = (self.system_tokens or 0) + record.tokens
-                self.sessions_fed += record.adding is not None
                 self._expected += record.judgements
-                self.sums.add_time(
-                    record.user,
-                    adding=record.adding,
-                    searching=record.searching,
-                    answering=record.answering,
-                )
+                self.sums.add_time(record.user, adding=record.adding, searching=record.searching)
             case MemoryJudgement():
                 self._take(record)
 
     def _take(self, judgement: MemoryJudgement) -> None:
         task, outcome = judgement.subject.task, judgement.outcome
         self.sums.add(judgement)
-        self.sums.add_time(judgement.subject.user, answering=judgement.answering)
         self.usage += judgement.usage
         if isinstance(outcome, Failure):
             self.counts[outcome.kind] += 1

@@ -61,13 +61,11 @@ class MemoryVerdict:
 
 @dataclass(frozen=True, slots=True)
 class MemoryJudgement:
-    """A subject with its verdict, or with why there is none; a failure is never a label.
-    `answering`: the seconds that a model took to answer the question, where one did."""
+    """A subject with its verdict, or with why there is none; a failure is never a label."""
 
     subject: Subject
     outcome: MemoryVerdict | Failure
     usage: Usage = field(default_factory=Usage)
-    answering: float | None = None
 
     @property
     def verdict(self) -> MemoryVerdict | None:

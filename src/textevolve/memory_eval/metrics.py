@@ -134,7 +134,6 @@ def _at(values: Array, name: str) -> Array:
 MetricKind = Literal["all", "valid"]
 
 KINDS: tuple[MetricKind, ...] = ("all", "valid")
-TABLES_AT_ONCE = 20
 ONE_USER = "no interval: one user only"
 
 METRICS: Mapping[str, Task] = {
@@ -223,7 +222,6 @@ class Minutes:
 
     adding: float | None = None
     searching: float | None = None
-    answering: float | None = None
 
     @property
     def total(self) -> float | None:
@@ -348,17 +346,11 @@ def _missing_reason(name: str, task: Task, table: Array, reasons: Mapping[Task, 
 
 def draw_tables(tables: Sequence[Array], draws: int, seed: int) -> Iterator[Array | None]:
     """For each table, all of one shape, the sums (resamples, sums) of resampled users, the same
-    ones for every table; None where there is no second user. A few tables at a time, since data may
-    name any number of question types."""
-    for start in range(0, len(tables), TABLES_AT_ONCE):
-        few = tables[start : start + TABLES_AT_ONCE]
-        if len(few[0]) < 2:
-            yield from (None for _ in few)
-            continue
-        together = np.concatenate(few, axis=1)
-        weighed = draw_weights(len(together), draws, seed)
-        found = np.concatenate([weights @ together for weights in weighed])
-        yield from np.split(found, len(few), axis=1)
+    ones for every table; None where there is no second user."""
+    for table in tables:
+        weighed = draw_weights(len(table), draws, seed) if len(table) > 1 else ()
+        drawn = [weights @ table for weights in weighed]
+        yield np.concatenate(drawn) if drawn else None
 
 
 def interval_of(found: Array) -> tuple[float | None, float | None, str]:

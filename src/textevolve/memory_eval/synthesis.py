@@ -7,11 +7,9 @@ ever an interference, so that comparing strings is a perfect judge of this data.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
 
-from textevolve.errors import InputError
 from textevolve.memory_eval.dataset import (
     DialogueTurn,
     MemoryPoint,
@@ -20,8 +18,6 @@ from textevolve.memory_eval.dataset import (
     MemoryType,
     Session,
     User,
-    hash_line,
-    user_to_line,
 )
 
 UNKNOWN = "unknown"
@@ -118,20 +114,14 @@ def synthesise(users: int, sessions: int, seed: int = 0) -> Iterator[User]:
     sessions and some that nothing answers. About one session in twelve is chatter only, of the kind
     that is fed and not scored.
 
-    Raises:
-        InputError: a number is out of range.
     """
-    for name, value in (("users", users), ("sessions", sessions)):
-        if value < 1:
-            raise InputError(f"{name} must be 1 or more, not {value}")
     return (_make_user(number, sessions, seed) for number in range(1, users + 1))
 
 
 def _make_user(number: int, sessions: int, seed: int) -> User:
     life = _Life(Random(f"{seed}/{number}"))
     made = tuple(life.make_session(index) for index in range(sessions))
-    user = User(f"synth-{seed}-{number}", made, f"Name: {life.name}", number)
-    return replace(user, sha256=hash_line(user_to_line(user).encode()))
+    return User(f"synth-{seed}-{number}", made, f"Name: {life.name}")
 
 
 class _Life:

@@ -54,10 +54,6 @@ class MemorySystem(Protocol):
         """Answer from memories; only asked where the capabilities say `answers`."""
         raise AnswerError(f"{self.name}: gives no answer of its own")
 
-    def spent(self, user: str, /) -> int | None:
-        """Return the tokens that models used in the user's last `add`, None if not known."""
-        return None
-
     async def aclose(self) -> None:
         """Let go of what the system holds open."""
 

@@ -152,9 +152,7 @@ class Instance:
             return await self._system.answer(operation["question"], operation["memories"])
         self._fed = operation["session"] + 1
         turns = [DialogueTurn(*turn) for turn in operation["dialogue"]]
-        memories = list(await self._system.add(turns, user))
-        tokens = self._system.spent(user)
-        return memories if tokens is None else {"found": memories, "tokens": tokens}
+        return list(await self._system.add(turns, user))
 
 
 async def open_instance(
@@ -201,20 +199,20 @@ async def feed(
 @dataclass
 class SessionFeeding:
     """One session of a user: fed, then searched and asked for everything that is judged of it.
-    `spent`: what it took, by the fields of `SessionTimes`; without what is not known."""
+    `spent`: the seconds of adding and searching, without what was not done."""
 
     user: str
     key: str
     session: Session
     can: Capabilities
     instance: Model
-    spent: dict[str, Any] = field(default_factory=dict[str, Any])
+    spent: dict[str, float] = field(default_factory=dict[str, float])
 
     async def run(self) -> AsyncGenerator[Subject | Unanswered]:
         session, can = self.session, self.can
         added: Any = ()
         if session.dialogue:
-            added = await self._do("adding", add_session(self.key, session))
+            added = await self._do(add_session(self.key, session), "adding")
         if session.is_generated_qa:
             return
         extracted = added if can.extracts else None
@@ -240,16 +238,16 @@ class SessionFeeding:
                 continue
             if not isinstance(answer, Failure):
                 arguments = {"question": question.question, "memories": answer}
-                answer = await self._do("answering", self._write("answer", **arguments))
+                answer = await self._do(self._write("answer", **arguments))
             yield judge_answer(self.user, session, place, question, answer)
 
     async def _search(self, query: str, limit: int) -> FoundMemories:
-        return await self._do("searching", self._write("search", query=query, limit=limit))
+        return await self._do(self._write("search", query=query, limit=limit), "searching")
 
     def _write(self, verb: str, **arguments: Any) -> Request:
         return write_operation(verb, self.key, self.session.index, **arguments)
 
-    async def _do(self, time: str, request: Request) -> Any:
+    async def _do(self, request: Request, time: str = "") -> Any:
         """Return what an operation gave: memories, an answer, or why there is none."""
         try:
             response = await self.instance(request)
@@ -257,11 +255,7 @@ class SessionFeeding:
             raise
         except ModelError as error:
             return Failure("failed", str(error))
-        self.spent[time] = self.spent.get(time, 0.0) + response.seconds
-        said: Any = json.loads(response.text)
-        if isinstance(said, str):
-            return said
-        memories: Any = said
-        if not isinstance(said, list):
-            memories, self.spent["tokens"] = said["found"], said["tokens"]
-        return tuple(memories)
+        if time:
+            self.spent[time] = self.spent.get(time, 0.0) + response.seconds
+        outcome: Any = json.loads(response.text)
+        return outcome if isinstance(outcome, str) else tuple(outcome)

@@ -295,8 +295,7 @@ def find_row(record: EvaluationRecord) -> Row:
         case Scope():
             return Row("data", -1)
         case Malformed():
-            who = f" (user {record.id})" if record.id else ""
-            reason = f"skipped, not a user{who}: {record.reason}"
+            reason = f"skipped, not a user: {record.reason}"
             return Row(f"line {record.line}", -1, status="failed", reason=reason)
         case SessionTimes():
             status = "skipped" if record.stopped else "scored"
@@ -359,8 +358,6 @@ def data(spec: MemoryEvaluationSpec, found: MemoryEvaluation) -> Mapping[str, An
         "not_measured": found.scope.not_measured,
         **metrics_to_json(found.metrics),
         "usage": asdict(found.usage),
-        "system_tokens": found.system_tokens,
-        "sessions_fed": found.sessions_fed,
     }
 
 
@@ -475,8 +472,7 @@ class Stages:
             metered = UsageMeter(self.answering)
             answer = await self._answer(piece, metered)
             made = await self._judge(with_answer(piece.subject, answer))
-            usage = made.usage + metered.usage
-            made = replace(made, usage=usage, answering=metered.seconds)
+            made = replace(made, usage=made.usage + metered.usage)
         skipped = isinstance(made.outcome, Failure) and made.outcome.kind == "skipped"
         if skipped and self.bench.mode != "replay":
             self.stopped.set()

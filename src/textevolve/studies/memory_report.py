@@ -16,7 +16,6 @@ from textevolve.report.blocks import (
     Block,
     Column,
     Estimate,
-    IntervalChart,
     Note,
     Report,
     Table,
@@ -79,10 +78,8 @@ def _facts(spec: MemoryEvaluationSpec, found: MemoryEvaluation) -> dict[str, str
     """Where the figures come from and what they took."""
     minutes = found.metrics.minutes
     spent = {"adding": minutes.adding, "searching": minutes.searching}
-    spent |= {"answering": minutes.answering, "adding and searching": minutes.total}
+    spent |= {"adding and searching": minutes.total}
     took = [f"{name} {wording.duration(60 * m)}" for name, m in spent.items() if m is not None]
-    tokens, fed = found.system_tokens, found.sessions_fed
-    each = "" if tokens is None else f"{tokens / fed:,.0f} tokens of the system's models"
     users = wording.count(found.scope.users, "user")
     sessions = wording.count(found.scope.sessions, "session")
     malformed = f"; {len(found.malformed)} malformed, skipped" if found.malformed else ""
@@ -92,7 +89,6 @@ def _facts(spec: MemoryEvaluationSpec, found: MemoryEvaluation) -> dict[str, str
         "Judge": spec.judge or "",
         "Answers by": spec.answer_model or "",
         "Time": ", ".join(took),
-        "A session took": each,
         "Used": wording.spent(found.usage),
     }
     return {name: said for name, said in facts.items() if said}
@@ -103,7 +99,6 @@ def _blocks(found: MemoryEvaluation) -> Iterator[Block]:
     rows = [(TITLES[n], metrics.overall[n]) for n in METRICS if _is_known(metrics.overall[n])]
     if rows:
         yield _table("Metrics", rows, MEANING)
-        yield IntervalChart("Metrics of all", [(name, _cell(pair.all)) for name, pair in rows])
     for names, reason in _unmeasured(found).items():
         yield Note(f"Not measured: {names}: {reason}", "warning")
     for title, parts, shown in (

@@ -129,19 +129,12 @@ class Mem0System(MemorySystem):
         self._settings = settings
         self._workers: dict[str, Worker] = {}
         self._memories: dict[str, Any] = {}
-        self._tokens: dict[str, list[int | None]] = {}
 
     async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
-        self._tokens[user] = []
         memories: list[str] = []
         for start in range(0, len(dialogue), TURNS):
             memories += await self._use(user, self._add, dialogue[start : start + TURNS])
         return memories
-
-    def spent(self, user: str) -> int | None:
-        """Return the chat model's tokens of the user's last `add`, without embeddings."""
-        known = [number for number in self._tokens[user] if number is not None]
-        return sum(known) if known and len(known) == len(self._tokens[user]) else None
 
     async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:
         return await self._use(user, self._search, query, limit)
@@ -175,13 +168,7 @@ class Mem0System(MemorySystem):
         Raises:
             AnswerError: a part of what was to be kept is lost.
         """
-
-        def note(_llm: Any, response: Any, _sent: Any) -> None:
-            self._tokens[user].append(getattr(response.usage, "total_tokens", None))
-
         memory, losses, roles = self._open(key), _Losses(), ("user", "assistant", "system")
-        if hasattr(memory.llm.config, "response_callback"):
-            memory.llm.config.response_callback = note
         messages = [
             {"role": turn.role if turn.role in roles else "user", "content": turn.content}
             for turn in turns

@@ -6,12 +6,11 @@ Where memories are kept is handed in, since no store is known here.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.llm.model import Model
-from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.creation import create_memories
 from textevolve.memory.extraction import CreationSettings
 from textevolve.memory.index import Embed, MemoryStore
@@ -68,25 +67,16 @@ class TextEvolveSystem(MemorySystem):
     embed: Embed
     model: Model
     close: Callable[[], None]
-    _tokens: dict[str, int] = field(default_factory=dict[str, int])
 
     capabilities = CAPABILITIES
 
     async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
         store, collection = await self.open_memories(user)
-        meter = UsageMeter(self.model)
         source = ChangeSource("", user)
-        try:
-            created = await create_memories(
-                store, self.embed, meter, collection, dialogue, self.plan, source
-            )
-        finally:
-            self._tokens[user] = meter.usage.tokens
+        created = await create_memories(
+            store, self.embed, self.model, collection, dialogue, self.plan, source
+        )
         return created.texts
-
-    def spent(self, user: str) -> int:
-        """Return the chat model's tokens of the user's last `add`, without embeddings."""
-        return self._tokens.get(user, 0)
 
     async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:
         """Return the texts of the most relevant memories, with the default weights of recall."""
