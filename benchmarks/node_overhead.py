@@ -37,7 +37,7 @@ from textevolve.node_eval import (
     EvaluationResult,
     History,
     Instruction,
-    LengthEvaluator,
+    LatencyEvaluator,
     Monitor,
     NodeEvaluator,
     ThresholdEvaluator,
@@ -80,7 +80,7 @@ def build(nodes: int) -> Any:
 def evaluators() -> list[NodeEvaluator]:
     return [
         ThresholdEvaluator("quality", "quality", 0.8),
-        LengthEvaluator("length", "text", most=100),
+        LatencyEvaluator("latency", 60),
         Says("says"),
     ]
 

@@ -18,19 +18,21 @@ from langgraph.graph import END, START, StateGraph
 
 from textevolve import EvaluationResult, TextEvolveError
 from textevolve.llm.model import Message, Request
+from textevolve.loops.rules import parse_rules
 from textevolve.node_eval import (
     GENERATE,
     REFLECT,
     History,
-    LengthEvaluator,
     Monitor,
     NodeEvaluator,
+    RulesEvaluator,
 )
 from textevolve.settings import read_settings
 from textevolve.wiring import choose_model, open_models
 
 TASK = "Explain to a child of six why there are tides. Answer in plain prose."
 ATTEMPTS = 4
+SHORT = parse_rules("rules:\n  - {kind: length, max: 40}")
 Ask = Callable[..., Awaitable[str]]
 
 
@@ -97,7 +99,7 @@ async def run(model: str | None) -> None:
             return answer.text.strip()
 
         evaluators = [
-            LengthEvaluator("length", "draft", most=40, target_instructions=[GENERATE]),
+            RulesEvaluator("length", SHORT, "draft", target_instructions=[GENERATE]),
             NamesTheMoon("moon", [GENERATE]),
         ]
         async with Monitor(evaluators) as monitor:

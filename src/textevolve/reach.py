@@ -1,4 +1,4 @@
-"""What a text may make this process reach: files, code, addresses, models, namespaces, runs.
+"""What a text may make this process reach: files, code, addresses, models, namespaces.
 
 On the command line and in Python a specification may name whatever its user can reach, so nothing
 is asked here. A server confines what its clients send: within `confine` files are those that came
@@ -38,7 +38,6 @@ class Reach:
     code: Callable[[str], bool] = nothing_named
     addresses: Callable[[str], bool] = nothing_named
     namespaces: Callable[[str], bool] = nothing_named
-    runs: Callable[[str], bool] = nothing_named
 
 
 _reach: ContextVar[Reach | None] = ContextVar("reach", default=None)
@@ -76,7 +75,7 @@ def add_files(folder: Path) -> None:
     def whatever(_name: str) -> bool:
         return True
 
-    _reach.set(Reach(folder, *(whatever,) * 6))
+    _reach.set(Reach(folder, *(whatever,) * 5))
 
 
 @contextmanager
@@ -240,13 +239,3 @@ def allow_namespace(name: str) -> None:
     reach = _reach.get()
     if reach is not None and not reach.namespaces(name):
         raise InputError(f"no namespace '{name}'")
-
-
-def check_earlier(which: str) -> None:
-    """
-    Raises:
-        InputError: it is not seen, or no whole id; as where there is none.
-    """
-    reach = _reach.get()
-    if reach is not None and not reach.runs(which):
-        raise InputError(f"no run '{which}'; name one by its whole id")

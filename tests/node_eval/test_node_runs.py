@@ -9,7 +9,7 @@ from flat_verbs import judge
 from textevolve import Case, EvaluationResult, Failure, InputError, keep_history
 from textevolve.engine import sync
 from textevolve.llm.testing import Answer
-from textevolve.node_eval import GENERATE, JudgeEvaluator, LengthEvaluator, Monitor
+from textevolve.node_eval import GENERATE, ConsistencyEvaluator, JudgeEvaluator, Monitor
 from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.settings import Settings
@@ -51,8 +51,8 @@ def watch(*evaluators):
     return monitor
 
 
-def test_what_a_monitor_watched_comes_back_from_the_store(store, cli):
-    monitor = watch(LengthEvaluator("length", "text", least=2))
+def test_what_a_monitor_watched_comes_back_from_the_store(store, cli, home):
+    monitor = watch(ConsistencyEvaluator("alike", "text"))
     run = keep_history(monitor.history, name="greeting")
     kept = store.get_run(run)
     assert kept.status == "finished"
@@ -60,12 +60,14 @@ def test_what_a_monitor_watched_comes_back_from_the_store(store, cli):
     assert [node.item for node in nodes] == list(monitor.history.items)
     assert [node.episode for node in nodes] == ["1"] * 3
     assert [decode(encode(node)) for node in nodes] == nodes
-    ended = cli("nodes", "show", "greeting")
+    ended = cli("runs", "show", "greeting")
     assert ended.code == 0, ended.err
-    for said in ("greet  GENERATE", "length  1.00, passed", "failed: ", "no more"):
+    for said in ("greet  GENERATE", "alike  0.50, passed", "failed: ", "no more"):
         assert said in ended.out
-    assert "hunter2" not in cli("nodes", "show", run, "--json").out
-    assert len(cli("nodes", "export", run).rows) == 3
+    exported = cli("runs", "export", run, "nodes.jsonl")
+    assert exported.code == 0, exported.err
+    lines = (home / "nodes.jsonl").read_text().splitlines()
+    assert (len(lines), "hunter2" in "".join(lines)) == (3, False)
 
 
 def test_the_same_history_is_one_run_and_an_empty_one_is_none(store):

@@ -1,4 +1,4 @@
-"""Spans and the logs that belong to them: in one file or two, in any order, a trace at a time."""
+"""Spans and the logs that belong to them: in any order, a trace at a time."""
 
 import json
 
@@ -45,12 +45,8 @@ def test_logs_are_joined_to_their_spans_wherever_they_stand(write, lines):
     assert reading.faults == []
 
 
-def test_spans_and_logs_may_be_two_files_or_an_array(write):
-    reading = Reading()
-    spans, beside = write(SPANS), write(LOGS, name="logs.jsonl")
-    assert texts(read_episodes(spans, reading, logs=[beside])) == [("a", "Q", "A"), ("b", "R", "B")]
+def test_spans_and_logs_may_be_an_array(write):
     assert texts(read_episodes(write([SPANS, LOGS]))) == [("a", "Q", "A"), ("b", "R", "B")]
-    assert reading.faults == []
 
 
 def test_older_logs_name_their_event_in_an_attribute_and_may_have_json_as_body(write):

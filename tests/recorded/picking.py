@@ -175,17 +175,9 @@ def _result(found: Mapping[str, Any]) -> Any:
 
 
 def pick_tallies(ended: Ended) -> Any:
-    """`nodes show`: the table has a row of numbers for each evaluator."""
+    """`runs show`: the table has a row of numbers for each evaluator."""
     rows = re.findall(r"^ *(\S+(?: \S+)*?) {2,}([\d.]+(?: +\d+)+) *$", ended.out, re.MULTILINE)
     return {name: numbers.split() for name, numbers in rows}
-
-
-def pick_rewards(ended: Ended) -> Any:
-    """`nodes export`: a line a node."""
-    return [
-        {**take(row, "episode", "step", "node", "rewards"), "total": row.get("total")}
-        for row in ended.rows
-    ]
 
 
 def pick_calibration(ended: Ended) -> Any:

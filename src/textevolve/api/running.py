@@ -59,7 +59,7 @@ async def run_study(
     with rare_collections():
         async with open_store(settings.store) as store:
             if cases is None:
-                cases = driver.read_cases(study, spec, settings.store, settings)
+                cases = driver.read_cases(study, spec, settings)
             run = driver.register_run(store, study, stored, cases, launch)
             async with aclosing(driver.perform(store, run, settings, launch)) as records:
                 async for record in records:

@@ -112,21 +112,15 @@ MEASURE = {
         {
             "evaluate": _command(
                 "study:nodes",
-                "Judge every node of a trace, or of an earlier run.",
+                "Judge every node of a trace.",
                 "nodes evaluate trace.jsonl --judge probe+rules",
-                "nodes evaluate last --length 20:400 --latency 5",
+                "nodes evaluate spans.json --latency 5 --tokens 2000",
             ),
             "show": _command(
                 "nodes:show",
-                "Show the nodes of a trace or of a run as a tree.",
+                "Show the nodes of a trace as a tree.",
                 "nodes show trace.jsonl",
-                "nodes show last --states",
-            ),
-            "export": _command(
-                "nodes:export",
-                "Write rewards for training, or a page.",
-                "nodes export last -o rewards.jsonl",
-                "nodes export trace.jsonl -o trace.html",
+                "nodes show spans.json --states",
             ),
         },
     ),

@@ -208,7 +208,7 @@ async def _begin_run(desk: JobDesk, claim: JobClaim) -> RunRecord:
         stored = stored.model_copy(update={"described": described})
 
     def register() -> RunRecord:
-        cases = driver.read_cases(study, own, settings.store, settings)
+        cases = driver.read_cases(study, own, settings)
         launch = spec.launch(claim.job.namespace)
         run = driver.register_run(desk.store, study, stored, cases, launch)
         desk.resources.write(stored_jobs.note_job_run, claim, run.id)

@@ -10,7 +10,6 @@ from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.checks import (
     ConsistencyEvaluator,
     LatencyEvaluator,
-    LengthEvaluator,
     RulesEvaluator,
     TokenEvaluator,
 )
@@ -110,7 +109,6 @@ __all__ = [
     "Instruction",
     "JudgeEvaluator",
     "LatencyEvaluator",
-    "LengthEvaluator",
     "Memory",
     "Metacognitive",
     "Monitor",

@@ -1,5 +1,5 @@
-"""Evaluators of nodes that ask no model: rules, length, consistency with earlier nodes, time
-and tokens.
+"""Evaluators of nodes that ask no model: rules, consistency with earlier nodes, time and
+tokens.
 
 They judge what the agent made: a field that is not there, or was not kept whole, is an error, and
 the node has no score. What reads a field is in `state_fields.py`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator
 from typing import Any, Literal, cast
 
 from textevolve.errors import InputError
@@ -18,10 +18,8 @@ from textevolve.node_eval.evaluators import (
     NodeEvaluator,
     NodeOutcome,
     Targets,
-    is_state,
 )
 from textevolve.node_eval.history import History, HistoryItem, strip_number
-from textevolve.node_eval.snapshots import CutText
 from textevolve.node_eval.state_fields import (
     FieldError,
     Keys,
@@ -67,53 +65,6 @@ class RulesEvaluator(NodeEvaluator):
     async def _ask(self, case: Case) -> NodeOutcome:
         (outcome,) = (await self.rules(case)).result
         return outcome
-
-
-class LengthEvaluator(NodeEvaluator):
-    """passed = the field has from `least` to `most` words or characters, both included; the score
-    falls with the ratio of length and limit."""
-
-    def __init__(
-        self,
-        name: str,
-        key: str | None = None,
-        *,
-        least: int = 0,
-        most: int | None = None,
-        unit: Literal["words", "characters"] = "words",
-        target_instructions: Targets = None,
-    ) -> None:
-        super().__init__(name, target_instructions)
-        check_keys(name, key)
-        if unit not in ("words", "characters"):
-            raise InputError(f"evaluator '{name}': the unit must be words or characters")
-        if most is None and not least:
-            raise InputError(f"evaluator '{name}': give 'least', 'most' or both")
-        if least < 0 or (most is not None and most < max(least, 1)):
-            raise InputError(f"evaluator '{name}': 'least' {least} and 'most' {most} do not fit")
-        self.key, self.least, self.most, self.unit = key, least, most, unit
-
-    def evaluate(self, history: History) -> NodeOutcome:
-        state = history.entries[-1][-1].output_state
-        size = self._measure(state)
-        metadata = {"key": self.key, "length": size, "unit": self.unit}
-        if size < self.least:
-            said = f"{size:,} {self.unit}, at least {self.least:,} are wanted"
-            return EvaluationResult(size / self.least, False, said, metadata)
-        if self.most is not None and size > self.most:
-            said = f"{size:,} {self.unit}, at most {self.most:,} are wanted"
-            return EvaluationResult(self.most / size, False, said, metadata)
-        return EvaluationResult(1.0, True, f"{size:,} {self.unit}", metadata)
-
-    def _measure(self, state: Any) -> int:
-        """A text that was cut still tells how many characters it had."""
-        value = state
-        if self.key is not None and is_state(state):
-            value = cast("Mapping[str, Any]", state).get(self.key)
-        if isinstance(value, CutText) and self.unit == "characters":
-            return value.full_length
-        text = as_text(read_value(state, self.key, "output"))
-        return len(text) if self.unit == "characters" else len(split_words(text))
 
 
 class ConsistencyEvaluator(NodeEvaluator):

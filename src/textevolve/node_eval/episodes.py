@@ -56,10 +56,6 @@ class Reading:
     others: int = 0
     faults: list[str] = field(default_factory=list[str])
 
-    def clear(self) -> None:
-        self.nodes = self.n_faults = self.others = 0
-        self.faults.clear()
-
     def report(self, fault: str) -> None:
         self.n_faults += 1
         if len(self.faults) < FAULTS_KEPT:

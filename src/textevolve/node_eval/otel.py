@@ -64,16 +64,14 @@ def read_spans(
     source: str,
     reading: Reading,
     instructions: EpisodeInstructions,
-    logs: Sequence[str] = (),
 ) -> Iterator[Episode]:
-    """An episode for each trace, in the order in which they began. `logs`: further files, with the
-    logs that belong to the spans.
+    """An episode for each trace, in the order in which they began.
 
     Raises:
         InputError: they hold no spans, or none that is a step of an agent.
     """
     whole = False
-    for trace, spans in read_traces(lines, source, logs, reading):
+    for trace, spans in read_traces(lines, source, reading):
         whole = True
         nodes = {id: span for id, span in spans.items() if _is_node(span, instructions)}
         reading.nodes += len(nodes)

@@ -1,14 +1,14 @@
 """Read OTLP's JSON: spans and logs as an exporter or a collector writes them, trace by trace.
 
 One document, or one on each line; names in the form of JSON or of the protocol's files. Some
-instrumentations write messages to logs, not to spans: both may be in one file, in any order,
-or in several. `otel.py` makes nodes of the spans.
+instrumentations write messages to logs, not to spans: both may be in one file, in any order.
+`otel.py` makes nodes of the spans.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -20,7 +20,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from textevolve.errors import InputError
 from textevolve.node_eval.episodes import Reading
-from textevolve.rows import read_lines
 
 Lines = Iterable[tuple[str, str]]
 """Lines of a file, each with its place for messages."""
@@ -123,19 +122,18 @@ def is_otlp(data: object) -> bool:
 
 
 def read_traces(
-    lines: Lines, source: str, logs: Sequence[str], reading: Reading
+    lines: Lines, source: str, reading: Reading
 ) -> Iterator[tuple[str, dict[str, Span]]]:
     """Read the spans of each trace by their ids, in the order in which the traces began; logs are
-    among their events. `lines` are those of `source`; `logs` are further files. Spans of a trace
-    may be spread over a whole file, so all are held.
+    among their events. Spans of a trace may be spread over a whole file, so all are
+    held.
 
     Raises:
         InputError: a file cannot be read, is empty, or no JSON.
     """
     spans: dict[str, dict[str, Span]] = {}
     messages: dict[tuple[str, str], list[Log]] = {}
-    files = [(lines, source), *((read_lines(path), path) for path in logs)]
-    for where, document in (one for file in files for one in _read_documents(*file, reading)):
+    for where, document in _read_documents(lines, source, reading):
         for place, record in _read_records(where, document, reading):
             if isinstance(record, Span):
                 # An exporter that is not sure whether a batch arrived sends it again.

@@ -40,13 +40,11 @@ def read_episodes(
     path: str | Path,
     reading: Reading | None = None,
     instructions: EpisodeInstructions | None = None,
-    logs: Sequence[str | Path] = (),
 ) -> Iterator[Episode]:
     """The runs in a trace, one by one: our own JSON lines, or OpenTelemetry spans as OTLP JSON.
 
     A line or span that cannot be used is reported to `reading`, and the rest is read. `-` is
-    standard input. `instructions` say what nodes of these names do, whatever the file says. `logs`:
-    files of OTLP logs, where what was said stands apart from the spans.
+    standard input. `instructions` say what nodes of these names do, whatever the file says.
 
     Raises:
         InputError: the file cannot be read, or nothing in it can be used.
@@ -58,10 +56,7 @@ def read_episodes(
         raise InputError(f"{source}: no nodes: it is empty")
     lines = itertools.chain([first], lines)
     if _looks_like_spans(first[1]):
-        beside = [str(one) for one in logs]
-        episodes = read_spans(lines, source, found, instructions or {}, beside)
-    elif logs:
-        raise InputError(f"{source}: is no OTLP; logs belong to OpenTelemetry's spans alone")
+        episodes = read_spans(lines, source, found, instructions or {})
     else:
         episodes = _read_own(lines, found, instructions or {})
     yield from episodes

@@ -282,7 +282,7 @@ def _read_here(study: AnyStudy, spec: StudySpec, *, reads_cases: bool) -> None:
         if chain.lower().endswith(ENDINGS):
             load_chain(chain)
     elsewhere = any(name.startswith(PREFIX) for name in files_read(spec))
-    if reads_cases and not elsewhere and spec.earlier_run is None:
+    if reads_cases and not elsewhere:
         for _ in study.cases(spec):
             pass
 

@@ -173,6 +173,6 @@ async def _read_spec(
     with server.runner.confine(served_of(job)):
         study, own = await asyncio.to_thread(read_study, cast("dict[str, Any]", fields["study"]))
         await driver.specify(study, own, settings, asks_models=False)
-        cases = driver.read_cases(study, own, server.store.location, settings)
+        cases = driver.read_cases(study, own, settings)
         await asyncio.to_thread(lambda: next(iter(cases), None))
     return spec.model_copy(update={"study": write_job_study(study, own)})

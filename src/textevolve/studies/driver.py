@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from textevolve.debate.context import memory_prompts
 from textevolve.engine import sync
 from textevolve.errors import InputError, MismatchError
-from textevolve.evaluation import Case, Usage, refer_to_images, with_images
+from textevolve.evaluation import Case, Usage, refer_to_images
 from textevolve.events import CallFinished, Event, Listener, silence
 from textevolve.judge_specs import agents_of, collections_of, describe_judge, judge_models
 from textevolve.llm.batches.ledger import refuse_unbatched
@@ -31,8 +31,7 @@ from textevolve.llm.catalogue import find_missing_package
 from textevolve.llm.prices import sources_of_prices
 from textevolve.llm.wrappers import Salted, replay_models
 from textevolve.memory_snapshots import pin_agents, pin_collections
-from textevolve.reach import check_earlier
-from textevolve.settings import Settings, StoreLocation, today
+from textevolve.settings import Settings, today
 from textevolve.studies.chained import (
     asks_default,
     describe_chains,
@@ -46,7 +45,6 @@ from textevolve.studies.labelling import read_from_labels
 from textevolve.studies.stored import (
     RecordKeeper,
     StoredSpec,
-    read_records,
     read_spec,
     read_stored,
     refuse_differences,
@@ -185,37 +183,15 @@ def _read_asked(asks: Asks, described: Mapping[str, Any]) -> dict[str, Any]:
     return {"judges": judges, "prompts": {**asks.prompts, **recalling}}
 
 
-def read_cases(
-    study: Study[S, R, T], spec: S, store: StoreLocation, settings: Settings
-) -> Iterable[Case]:
-    """The cases that a specification names, lazily: those in its files, the labels of a labelling
-    task, or the records of an earlier run, which is looked for in `store`.
+def read_cases(study: Study[S, R, T], spec: S, settings: Settings) -> Iterable[Case]:
+    """Read the cases that a specification names, lazily: those in its files, or the labels of a
+    labelling task.
 
     Raises:
         InputError: the specification names nothing that can be read.
     """
-    which = spec.earlier_run
-    if which is not None:
-        return _read_again(study, which, store, settings)
     labelled = read_from_labels(study, spec, settings)
     return study.cases(spec) if labelled is None else labelled
-
-
-def _read_again(
-    study: Study[S, R, T], which: str, path: StoreLocation, settings: Settings
-) -> Iterator[Case]:
-    from textevolve.store.repository import open_store
-
-    assert study.again is not None
-    check_earlier(which)
-    with open_store(path) as store:
-        run = store.get_run(which)
-        if (kind := read_stored(run).kind) != study.kind:
-            raise InputError(f"run {run.id}: is of the kind {kind}, and not of {study.kind}")
-        sync.run(restore_records(store, run, settings))
-        for record in read_records(store, run)():
-            if (case := study.again(record)) is not None:
-                yield with_images(case, store.find_image)
 
 
 def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:

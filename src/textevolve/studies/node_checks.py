@@ -5,7 +5,6 @@ A state that has a `text` is judged by it, any other as a whole, unless fields a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, cast
@@ -17,7 +16,6 @@ from textevolve.evaluation import Evaluator, Failure
 from textevolve.node_eval.checks import (
     ConsistencyEvaluator,
     LatencyEvaluator,
-    LengthEvaluator,
     RulesEvaluator,
     TokenEvaluator,
 )
@@ -40,11 +38,6 @@ class NodeChecks(Frozen):
         (),
         "A number in the output, or among the attributes, that must be reached, as KEY=NUMBER."
         " Repeatable.",
-        group="Judging",
-    )
-    length: str | None = option(
-        None,
-        "How many characters the output may have, as MIN:MAX; either may be left out.",
         group="Judging",
     )
     latency: float | None = option(None, "How many seconds a node may take.", group="Judging", gt=0)
@@ -92,24 +85,6 @@ def read_pair(option: str, text: str) -> tuple[str, float]:
         return name, read_number(value if equals and name else "")
     except ValueError:
         raise InputError(f"{option}: '{text}' is not of the form NAME=NUMBER") from None
-
-
-def read_weights(option: str, given: Sequence[str]) -> dict[str, float]:
-    """Names with their numbers; a name that stands twice is refused."""
-    found: dict[str, float] = {}
-    for name, number in (read_pair(option, text) for text in given):
-        if name in found:
-            raise InputError(f"{option}: '{name}' is there twice; give each name one number")
-        found[name] = number
-    return found
-
-
-def _read_length(text: str) -> tuple[int | None, int | None]:
-    found = re.fullmatch("([0-9]{1,18})?:([0-9]{1,18})?", text)
-    if found and text != ":":
-        low, high = (None if part is None else int(part) for part in found.groups())
-        return low, high
-    raise InputError(f"length: '{text}' is not of the form MIN:MAX, such as 20:2000, :2000 or 20:")
 
 
 Make = Callable[[str | None, str | None], NodeEvaluator]
@@ -172,15 +147,10 @@ def open_checks(spec: NodeChecks) -> list[NodeEvaluator]:
     Raises:
         InputError: a text or a number cannot be used.
     """
-    made: dict[str, Make] = {}
-    if spec.length is not None:
-        least, most = _read_length(spec.length)
-        made["length"] = lambda _, o: LengthEvaluator(
-            "length", o, least=least or 0, most=most, unit="characters"
-        )
+    checks: list[NodeEvaluator] = []
     if spec.consistency:
-        made["consistency"] = lambda _, o: ConsistencyEvaluator("consistency", o)
-    checks: list[NodeEvaluator] = [TextFirst(name, make, spec) for name, make in made.items()]
+        compare = partial(ConsistencyEvaluator, "consistency")
+        checks.append(TextFirst("consistency", lambda _, o: compare(o), spec))
     targets = targets_of(spec)
     for text in spec.threshold:
         key, least_number = read_pair("threshold", text)

@@ -19,7 +19,6 @@ from textevolve.node_eval.node_lines import (
     encode_line,
     parse_node,
 )
-from textevolve.node_eval.rewards import score_of
 from textevolve.node_eval.traces import HEADER
 from textevolve.studies.study import Row
 
@@ -109,7 +108,7 @@ def flatten(record: Record) -> Iterator[Mapping[str, Any]]:
         "number": record.number,
         "case": record.id,
         "score": find_row(record).score,
-        "rewards": {name: score_of(record.item, name) for name in results},
+        "rewards": {name: result.get("score") for name, result in results.items()},
         **({"unasked": record.unasked} if record.unasked else {}),
         "results": results,
     }

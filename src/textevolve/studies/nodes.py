@@ -6,11 +6,9 @@ A node is a case, and a record with what was said of it; how it is judged is in
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import model_validator
@@ -30,7 +28,6 @@ from textevolve.node_eval.node_lines import (
     NodeLine,
 )
 from textevolve.node_eval.traces import gather_episode, read_episodes
-from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.spec import Several, option
@@ -59,7 +56,6 @@ from textevolve.studies.node_report import NodesResult
 from textevolve.studies.study import Asks, Study, StudySpec
 from textevolve.wiring import Workbench
 
-TRACES = (".jsonl", ".ndjson", ".json")
 READ = "trace read"
 """The step that ends with what was met while the trace was read."""
 
@@ -75,8 +71,7 @@ class NodesSpec(NodeChecks, StudySpec):
 
     trace: str = option(
         "",
-        "A trace: JSON lines of nodes, or OpenTelemetry spans as OTLP JSON; - is standard input. Or"
-        " an earlier run of this kind, whose nodes are judged further.",
+        "A trace: JSON lines of nodes, or OpenTelemetry spans as OTLP JSON; - is standard input.",
         argument=True,
         identity=False,
         reads=True,
@@ -97,28 +92,6 @@ class NodesSpec(NodeChecks, StudySpec):
         group="Data",
         identity=False,
     )
-    logs: Several = option(
-        (),
-        "A file of OTLP logs, where messages stand apart from the spans. Repeatable.",
-        group="Data",
-        identity=False,
-        reads=True,
-    )
-
-    @property
-    def earlier_run(self) -> str | None:
-        """The run that is named in place of a trace.
-
-        Raises:
-            InputError: something is named, too, that belongs to traces alone.
-        """
-        if not self.trace or is_trace(self.trace):
-            return None
-        if self.instruction:
-            raise InputError("instruction: a run keeps the types that its nodes were judged with")
-        if self.logs:
-            raise InputError("logs: a run keeps the messages that its nodes were judged with")
-        return self.trace
 
     @model_validator(mode="after")
     def _usable(self) -> NodesSpec:
@@ -143,26 +116,20 @@ def types_of(spec: NodesSpec) -> dict[str, Instruction]:
     return types
 
 
-def is_trace(source: str) -> bool:
-    """Whether a name is that of a file, and not of a run."""
-    path = Path(source)
-    return source == "-" or os.sep in source or path.suffix.lower() in TRACES or is_file(path)
-
-
 def read_cases(spec: NodesSpec) -> Iterator[Case]:
     """A case for each node of a trace.
 
     Raises:
         InputError: there is no trace.
     """
-    if not spec.trace:
-        raise InputError("name a trace, or a run of nodes")
     reading = Reading()
     return node_cases(read_trace(spec, reading), reading)
 
 
 def read_trace(spec: NodesSpec, reading: Reading) -> Iterator[Episode]:
-    return read_episodes(spec.trace, reading, types_of(spec), spec.logs)
+    if not spec.trace:
+        raise InputError("name a trace")
+    return read_episodes(spec.trace, reading, types_of(spec))
 
 
 def node_cases(episodes: Iterable[Episode], reading: Reading | None = None) -> Iterator[Case]:
@@ -267,9 +234,7 @@ def _find_unasked(item: HistoryItem, judges: Sequence[str]) -> str:
 
 
 def recorded(spec: NodesSpec, reading: Reading) -> Iterator[Record]:
-    """The records of a trace as it stands, nothing judged, nothing kept; `reading` tells of the
-    last time that it was read."""
-    reading.clear()
+    """The records of a trace as it stands, nothing judged, nothing kept."""
     number = 0
     for number, node in enumerate(place_nodes(refuse_doubles(read_trace(spec, reading))), 1):
         yield as_record(node, number)
@@ -298,7 +263,7 @@ def report(
     states: bool = False,
 ) -> Report:
     """With a tree of at `most` so many nodes; `states`: with their inputs and outputs."""
-    facts = {"Trace": ", ".join((spec.trace, *spec.logs)), "Judges": ", ".join(spec.judge)}
+    facts = {"Trace": spec.trace, "Judges": ", ".join(spec.judge)}
     told = {name: said for name, said in facts.items() if said}
     return node_report.report(found, told, most=most, states=states)
 
@@ -324,5 +289,4 @@ STUDY = Study(
     flat=flatten,
     note=note,
     streams=True,
-    again=as_case,
 )

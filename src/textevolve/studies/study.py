@@ -49,11 +49,6 @@ class StudySpec(Frozen):
         """Whether its files are of labelled items: candidates for an input, and people's choice."""
         return False
 
-    @property
-    def earlier_run(self) -> str | None:
-        """The run of the same kind that it names in place of a file."""
-        return None
-
     def salt(self, described: Mapping[str, Any]) -> str:
         """A text with which the same is asked anew. `described`: by `Study.describe`."""
         return ""
@@ -195,8 +190,7 @@ class DescribeWorld(Protocol[S_contra]):
 class Study(Generic[S, R, T]):
     """One kind of study.
 
-    `cases`: read lazily from what the specification names. `again`: a record of an earlier run as a
-    case, None where it is none. `row`: how a record is found.
+    `cases`: read lazily from what the specification names. `row`: how a record is found.
     `encode` and `decode`: JSON of a record, and back. `summarise`: what was found, from records
     alone, which may come from the store. `report`: what a person is shown of that; `data`: the same
     for programs, as JSON-ready figures. `flat`: the rows that a record has in a table. `note`: a
@@ -238,7 +232,6 @@ class Study(Generic[S, R, T]):
     complete: Callable[[S, Settings], S] = lambda spec, _settings: spec
     line: Callable[[R], str] | None = None
     rescore: Callable[[R, Mapping[str, Any]], R] | None = None
-    again: Callable[[R], Case | None] | None = None
     describe: DescribeWorld[S] | None = None
     variants: Callable[[S, str], Sequence[str]] = lambda _spec, _model: ()
     aggregates: bool = True

@@ -127,7 +127,7 @@ def _read_cases(server: ServerState, asked: AskedStudy) -> Iterable[Case]:
     """Those that were sent, or those that the specification names."""
     if asked.part.cases is not None:
         return map(_read_case, asked.part.cases)
-    return driver.read_cases(asked.study, asked.spec, server.store.location, asked.settings)
+    return driver.read_cases(asked.study, asked.spec, asked.settings)
 
 
 def _read_case(sent: CasePart) -> Case:

@@ -27,10 +27,6 @@ def reach_of(served: ServedRun, options: ServerOptions, settings: Settings, stor
     def sees(namespace: str) -> bool:
         return seen is None or namespace in seen
 
-    def sees_run(which: str) -> bool:
-        known = store.list_chosen(seen, None, lambda run, _served: run.id == which, 1)
-        return bool(known)
-
     return Reach(
         folder=files_folder(store.location) / sent if sent else None,
         own=lambda name: name == settings.profile,
@@ -38,7 +34,6 @@ def reach_of(served: ServedRun, options: ServerOptions, settings: Settings, stor
         code=lambda name: name in options.allow_code,
         addresses=lambda address: _matches(address, options.allow_address),
         namespaces=sees,
-        runs=sees_run,
     )
 
 
