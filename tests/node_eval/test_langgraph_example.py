@@ -26,5 +26,5 @@ def test_feedback_makes_the_next_draft_better(home, server, model, monkeypatch, 
     _, second = server.requests
     *_, draft, told = [message["content"] for message in second["messages"]]
     assert draft == LONG.strip()
-    assert "60 words, at most 40 are wanted" in told
+    assert "at most 40 words (now 60)" in told
     assert "Say what the moon does." in told

@@ -70,12 +70,12 @@ def test_a_run_is_exported_in_every_format(evaluate, cli, home):
 def test_a_file_describes_an_evaluation(cli, trace, home):
     (home / "rules.yaml").write_text("rules: [{kind: keywords, all: [moon]}]\n")
     (home / "study.yaml").write_text(
-        "kind: nodes\ntrace: trace.jsonl\nrules: rules.yaml\nonly: []\nlength: '10:'\n"
+        "kind: nodes\ntrace: trace.jsonl\nrules: rules.yaml\nonly: []\nlatency: 10\n"
         "threshold: confidence=0.5\n"
     )
     ended = cli("run", "study.yaml", "--json")
     assert ended.code == 0, ended.err
-    assert list(ended.rows[0]["results"]) == ["rules", "length", "confidence"]
+    assert list(ended.rows[0]["results"]) == ["rules", "confidence", "latency"]
     assert cli("runs", "show", "last").code == 0
 
 

@@ -253,7 +253,7 @@ def run_study(
         return run_there(server, study, spec, take_launch(wanted), wanted)
     objects: dict[str, object] = {}
     launch = take_launch(wanted, source, objects)
-    cases = driver.read_cases(study, spec, settings.store, settings)
+    cases = driver.read_cases(study, spec, settings)
     asks = not wanted.dry_run
     stored = sync.run(driver.specify(study, spec, settings, objects, asks_models=asks))
     if wanted.dry_run:

@@ -120,7 +120,7 @@ def _tree(found: NodesResult, most: int, states: bool) -> Iterator[Block]:
         yield Tree("Episodes", roots)
     if left := found.statistics.nodes - min(most, len(found.shown)):
         said = wording.count(left, "more node")
-        yield Note(f"{said}; see them with: textevolve nodes show --limit", "dim")
+        yield Note(f"{said}: see nodes show TRACE --limit, or runs export RUN FILE", "dim")
 
 
 def _grow(node: JudgedNode, states: bool) -> Branch:
