@@ -7,7 +7,7 @@ import pytest
 
 from flat_verbs import chat as open_chat
 from textevolve.agents.chat import ChatAnswer
-from textevolve.errors import ConflictError, InputError
+from textevolve.errors import InputError
 from textevolve.llm.streaming import AnswerPiece
 
 
@@ -24,11 +24,6 @@ def test_a_chat_in_plain_code(settings, resources, guide) -> None:
     with open_chat("acme/guide", user="ann", session=chat.session, settings=settings) as again:
         assert again.say("Is it Oslo?").memories[0].text == "Ann lives in Oslo."
         assert len(again.messages) == 6
-        (forgotten,) = again.recalled.memories
-        again.forget(forgotten)
-        assert forgotten not in again.say("Oslo?").memories
-        with pytest.raises(ConflictError):
-            again.forget(forgotten)
 
 
 def test_leaving_early_stops_the_answer(settings, resources, guide, stalled) -> None:

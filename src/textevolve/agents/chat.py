@@ -236,7 +236,6 @@ class ChatParts:
         exchange: Calls of tools and their results since the last message.
         recall: Returns what is remembered; None for an agent without memories.
         use: Notes which memories were shown.
-        forget: Closes a memory.
         learner: Makes memories of turns; None if nothing is to be learned.
     """
 
@@ -249,7 +248,6 @@ class ChatParts:
     exchange: tuple[Message, ...] = ()
     recall: RecallFor | None = None
     use: Callable[[Sequence[str], float], Awaitable[None]] | None = None
-    forget: Callable[[Memory], Awaitable[None]] | None = None
     learner: Learner | None = None
 
 
@@ -287,7 +285,7 @@ class AgentChat:
         if not self.session:
             self.session = await self.parts.keeper.begin(title_of(text))
 
-    def say(self, text: str) -> AsyncGenerator[ChatEvent]:
+    async def say(self, text: str) -> AsyncGenerator[ChatEvent]:
         """Say something, and be answered. The message is stored before the model is asked; the last
         one once more, if it has no answer, is not stored again. If the events are not read to their
         end, what was written so far is stored as interrupted.
@@ -295,17 +293,21 @@ class AgentChat:
         Raises:
             InputError: the text is blank, or an answer is being written.
             ConflictError: somebody else has gone on with the session.
-            ModelError, BudgetError: no answer came; the message stays, and `answer` asks again.
+            ModelError, BudgetError: no answer came; the message stays, and saying it again asks
+                again.
         """
-        return self._take_turn(text)
-
-    def answer(self) -> AsyncGenerator[ChatEvent]:
-        """Answer what has no answer yet. As `say`.
-
-        Raises:
-            InputError: there is nothing to be answered.
-        """
-        return self._take_turn(None)
+        if self._busy:
+            raise InputError("an answer is being written; wait for it, or stop it")
+        self._busy = True
+        try:
+            await self.begin(text)
+            if not (self.unanswered and self.messages[-1].text == text):
+                await self._keep("user", text, MessageDetails())
+            async with aclosing(self._answer()) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._busy = False
 
     def stop(self) -> None:
         """End the turn that is under way, if there is one; its events come to their end."""
@@ -327,27 +329,6 @@ class AgentChat:
         """Wait until memories are made of all turns."""
         if self.learning:
             await asyncio.wait(self.learning)
-
-    async def _take_turn(self, text: str | None) -> AsyncGenerator[ChatEvent]:
-        if self._busy:
-            raise InputError("an answer is being written; wait for it, or stop it")
-        self._busy = True
-        try:
-            await self._take_message(text)
-            async with aclosing(self._answer()) as events:
-                async for event in events:
-                    yield event
-        finally:
-            self._busy = False
-
-    async def _take_message(self, text: str | None) -> None:
-        if text is None:
-            if not self.unanswered:
-                raise InputError("there is no message without an answer")
-            return
-        await self.begin(text)
-        if not (self.unanswered and self.messages[-1].text == text):
-            await self._keep("user", text, MessageDetails())
 
     async def _answer(self) -> AsyncGenerator[ChatEvent]:
         """The model is asked in a task of its own, which `stop` cancels."""

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from textevolve.agents.chat import AgentChat, ChatAnswer, ChatEvent, Learned
 from textevolve.agents.session import SessionMessage
 from textevolve.engine.sync import KeptOpen, StaysOpen
-from textevolve.memory.recall import Memory, Recalled
+from textevolve.memory.recall import Recalled
 
 OpenRun: TypeAlias = Callable[[], AbstractAsyncContextManager[AgentChat]]
 """Opens a chat, whose calls are stored as a run."""
@@ -59,27 +59,10 @@ class OpenChat(StaysOpen):
         """The events of a turn as they come; who leaves early stops the answer."""
         return self.kept.iterate(lambda chat: chat.say(text))
 
-    def answer(self) -> Generator[ChatEvent]:
-        """The events of an answer to a message that has none yet."""
-        return self.kept.iterate(AgentChat.answer)
-
     def stop(self) -> None:
         """End the answer that is being written; also from a signal's handler."""
         if self.kept.current is not None:
             self.kept.call_soon(self.kept.current.stop)
-
-    def forget(self, memory: Memory) -> None:
-        """Close a memory that was recalled.
-
-        Raises:
-            InputError: it is not there. ConflictError: it is closed already.
-        """
-
-        async def close(chat: AgentChat) -> None:
-            assert chat.parts.forget is not None
-            await chat.parts.forget(memory)
-
-        self.kept.wait(close)
 
     @property
     def unlearned(self) -> int:

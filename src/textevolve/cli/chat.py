@@ -34,8 +34,6 @@ from textevolve.studies.chats import ChatOptions, ChatPlan, ChatRequest, open_ch
 from textevolve.wiring import Limits
 
 HELP = """/memories    what was recalled for the last message, and why
-/forget N    forget the memory with this number, or with this id
-/retry       answer the last message, where it has no answer
 /help        this
 /quit        end; as the end of input does
 Ctrl-C ends the answer that is being written; at the prompt it ends the chat."""
@@ -186,16 +184,12 @@ class Talk:
         if messages:
             say(f"session {plan.session}; the last message: {shorten(messages[-1].text, 200)}")
         if messages and messages[-1].role == "user":
-            say("it has no answer yet; /retry asks for one")
+            say("it has no answer yet; say it again to get one")
 
     def _obey(self, line: str) -> None:
-        name, _, rest = line.partition(" ")
+        name = line.partition(" ")[0]
         if name == "/memories":
             self._show_memories(self.chat.recalled.memories)
-        elif name == "/forget":
-            self._forget(rest.strip())
-        elif name == "/retry":
-            self.answer(self.chat.answer())
         elif name.startswith("/"):
             say(HELP if name == "/help" else f"there is no {name}; there are:\n{HELP}")
         elif line:
@@ -207,14 +201,6 @@ class Talk:
         for number, memory in enumerate(memories, 1):
             print(f"{number}. {visible(memory.text)}")
             print(f"   {memory.source}; score {memory.score or 0:.2f}; {memory.id}")
-
-    def _forget(self, which: str) -> None:
-        for number, memory in enumerate(self.chat.recalled.memories, 1):
-            if memory.id and which in (str(number), memory.id):
-                self.chat.forget(memory)
-                say(f"forgotten: {shorten(memory.text, 60)}")
-                return
-        raise InputError(f"no memory '{which}' was recalled for the last message; see /memories")
 
     def _report_learned(self) -> None:
         for learned in self.chat.learned():

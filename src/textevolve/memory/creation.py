@@ -73,12 +73,12 @@ async def create_memories(
     settings: CreationSettings,
     source: ChangeSource,
     *,
-    write: bool = True,
+    first: int = 0,
 ) -> CreatedMemories:
     """Make memories of a dialogue, and keep them in a collection.
 
     `source`: its `label` becomes the source of the memories; its `key`, where it has one, takes the
-    place of the hash of the dialogue. `write`: False decides, and keeps nothing.
+    place of the hash of the dialogue. `first`: so many turns are only read to understand the rest.
 
     Raises:
         InputError: there is no such collection. ConflictError: others changed the same memories
@@ -89,8 +89,8 @@ async def create_memories(
     start = await find_start(ground, dialogue, source)
     if start.known is not None:
         return await tell_kept(ground, start.known)
-    points = await extract_points(model, dialogue, settings, start.first)
-    return await keep_points(ground, points, start, source, write=write)
+    points = await extract_points(model, dialogue, settings, max(first, start.first))
+    return await keep_points(ground, points, start, source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,14 +29,13 @@ from textevolve.agents.session import FinishedTurn, SessionKeeper, SessionMessag
 from textevolve.errors import AnswerError, InputError
 from textevolve.events import Listener, silence
 from textevolve.llm.mapreduce import SMALLEST_BUDGET, compress
-from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.model import Message, Request
 from textevolve.llm.providers import CONTEXT, context_of
-from textevolve.memory.creation import Start, create_memories, keep_points
-from textevolve.memory.extraction import CreationSettings, extract_points
-from textevolve.memory.recall import Cue, Memory, Recalled, recall_memories
+from textevolve.memory.creation import create_memories
+from textevolve.memory.extraction import CreationSettings
+from textevolve.memory.recall import Cue, Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.reconciliation import Ground
-from textevolve.memory.record import ChangeSource, DialogueTurn, Forget
+from textevolve.memory.record import ChangeSource, DialogueTurn
 from textevolve.settings import Settings, today
 from textevolve.spec import Frozen, option
 from textevolve.store import Store, kinds
@@ -256,10 +255,6 @@ class Chats:
                 self._learners[key] = learner
                 pending = await asyncio.to_thread(sessions.pending_turns, agent.id)
 
-        async def forget(memory: Memory) -> None:
-            place = memory.source.partition(":")[0].partition("/")[2] or collection or ""
-            await store.apply(place, [Forget(memory.id)])
-
         keeper: SessionKeeper = StoredKeeper(sessions, plan)
         if not (request.keep or plan.session):
             keeper = _UnkeptKeeper(self._unkept, request, learns=learner is not None)
@@ -280,7 +275,6 @@ class Chats:
             exchange=request.exchange,
             recall=partial(_recall, bench, plan) if plan.collections else None,
             use=store.use,
-            forget=forget,
             learner=learner,
         )
         chat = AgentChat(parts, plan.session, plan.messages)
@@ -294,52 +288,42 @@ class Chats:
     async def _learn(self, plan: ChatPlan, collection: str, turn: FinishedTurn) -> tuple[str, ...]:
         """Make memories of a turn. They come from its session up to there: what was learned of it
         before is not read again, and helps to understand."""
-        model = self._bench.model_of(plan.model)
-        name = split_name(collection, plan.agent.namespace)[1]
         unkept = self._unkept.pop(turn.session, None)
         if unkept is not None:
-            return await self._learn_unkept(plan, model, name, unkept, turn)
+            return await self._create(plan, collection, turn, *unkept.dialogue(turn))
         sessions = self._sessions(plan)
         messages = await asyncio.to_thread(sessions.messages, turn.session)
         mark = partial(sessions.set_learning, turn.session, turn.position)
+        dialogue, source = as_dialogue(messages, turn.position), f"chat {turn.session}"
         try:
-            created = await create_memories(
-                self._bench.resources.memories(plan.agent.namespace),
-                self._bench.embed,
-                model,
-                name,
-                as_dialogue(messages, turn.position),
-                CreationSettings(about=turn.user),
-                ChangeSource("", f"chat {turn.session}"),
-            )
+            ids = await self._create(plan, collection, turn, dialogue, ChangeSource("", source))
         except AnswerError:  # the journal would give the same answer for ever
             await asyncio.to_thread(mark, "failed")
             raise
         await asyncio.to_thread(mark, "done")
-        return () if created.applied is None or created.applied.repeated else created.applied.ids
+        return ids
 
-    async def _learn_unkept(
+    async def _create(
         self,
         plan: ChatPlan,
-        model: Model,
         collection: str,
-        unkept: _UnkeptKeeper,
         turn: FinishedTurn,
+        dialogue: Sequence[DialogueTurn],
+        source: ChangeSource,
     ) -> tuple[str, ...]:
-        """Only the last exchange is learned: those before it were learned when they were new, or
-        were not to be. A conversation up to a message is learned once, whatever answers it got."""
-        store = self._bench.resources.memories(plan.agent.namespace)
-        held = await store.collection(collection)
-        ground = Ground(store, self._bench.embed, model, held, CreationSettings(about=turn.user))
-        dialogue = unkept.dialogue(turn)
-        said = json.dumps([turn.user, [(one.role, one.content) for one in dialogue[:-1]]])
-        key = f"exchange {hashlib.sha256(said.encode()).hexdigest()}"
-        if await store.applied(held.name, key) is not None:
-            return ()
-        start = Start(key, len(dialogue) - 2)
-        points = await extract_points(model, dialogue, ground.settings, start.first)
-        created = await keep_points(ground, points, start, ChangeSource(key, "chat"))
-        return created.applied.ids if created.applied else ()
+        """Return the ids of new memories. Of a conversation that nobody stores only the last
+        exchange is read: those before it were learned when they were new, or were not to be."""
+        created = await create_memories(
+            self._bench.resources.memories(plan.agent.namespace),
+            self._bench.embed,
+            self._bench.model_of(plan.model),
+            split_name(collection, plan.agent.namespace)[1],
+            dialogue,
+            CreationSettings(about=turn.user),
+            source,
+            first=len(dialogue) - 2 if source.key else 0,
+        )
+        return () if created.applied is None or created.applied.repeated else created.applied.ids
 
     async def aclose(self) -> None:
         await asyncio.gather(*(learner.aclose() for learner in self._learners.values()))
@@ -419,9 +403,13 @@ class _UnkeptKeeper(SessionKeeper):
         if message.role == "assistant" and self._learns:
             self._unkept[session] = self
 
-    def dialogue(self, turn: FinishedTurn) -> list[DialogueTurn]:
+    def dialogue(self, turn: FinishedTurn) -> tuple[list[DialogueTurn], ChangeSource]:
+        """Return the conversation with its last exchange, which is learned once, whatever answers
+        it got."""
         when = datetime.datetime.fromtimestamp(turn.created, datetime.UTC)
         now = when.isoformat(timespec="seconds")
         before = [DialogueTurn(one.role, one.text) for one in self._request.history]
         last = [DialogueTurn("user", turn.said, now), DialogueTurn("assistant", turn.answer, now)]
-        return [*before, *last]
+        said = [(one.role, one.content) for one in [*before, last[0]]]
+        key = hashlib.sha256(json.dumps([turn.user, said]).encode()).hexdigest()
+        return [*before, *last], ChangeSource(f"exchange {key}", "chat")
