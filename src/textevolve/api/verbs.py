@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from textevolve.metrics.shapes import LabelMetric
     from textevolve.node_eval.history import History
     from textevolve.rows.cases import CaseLike
-    from textevolve.studies.compare_quants import QuantComparison
     from textevolve.studies.compare_report import Comparison
     from textevolve.studies.fit import FittedSignals
     from textevolve.studies.guide import GuidedAnswer
@@ -488,32 +487,34 @@ class AsyncClient(MemoryVerbs):
         self,
         original: str | Path,
         quants: Iterable[str | Path],
+        data: Rows,
+        prompts: Mapping[str, Any] | Sequence[Any] | None = None,
         *,
-        text: str | None = None,
-        chunks: int | None = None,
-        words: int | None = None,
-        repeats: int | None = None,
-        tokens: int | None = None,
+        metric: str | LabelMetric | Iterable[str | LabelMetric] = (),
+        judge: AnyJudge | Iterable[AnyJudge] = (),
+        label: str | None = None,
         seed: int | None = None,
         name: str = "",
-    ) -> QuantComparison:
-        """Compare quantised models with their original: perplexity, speed and size.
+    ) -> Comparison:
+        """Compare quantised models with their original on rows, as `compare` does: `.variants`,
+        `.differences`. Without `prompts` they are asked the column `input`.
 
-        quants = client.compare_quants("m-f16.gguf", ["m-q8_0.gguf"], text="text.md")
-        quants.models[1].times, quants.models[1].writing_times
+            client.compare_quants("m-f16.gguf", ["m-q8_0.gguf"], "rows.csv", metric="exact")
         """
+        objects = Objects()
+        file, rows = split_rows(data)
         spec = specify(
             "compare-quants",
             original=str(original),
             quants=tuple(str(quant) for quant in quants),
-            text=text,
-            chunks=chunks,
-            words=words,
-            repeats=repeats,
-            tokens=tokens,
+            data=file,
+            prompts=prompts,
+            metric=_name_all(metric, objects),
+            judge=_name_all(judge, objects),
+            label=label,
             seed=seed,
         )
-        return await self._run(spec, name=name)
+        return await self._run(spec, cases=rows, objects=objects.by_name, name=name)
 
     async def run_chain(
         self,

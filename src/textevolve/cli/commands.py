@@ -599,9 +599,9 @@ WORK = {
             ),
             "compare-quants": _command(
                 "study:compare-quants",
-                "Measure what quantisation costs.",
-                "models compare-quants model-f16.gguf model-q4_0.gguf",
-                "models compare-quants f16.gguf q8.gguf q4.gguf --text book.txt",
+                "Compare quantised models on your rows: scores, size and speed.",
+                "models compare-quants f16.gguf q4.gguf -d rows.csv --judge probe",
+                "models compare-quants f16.gguf q4.gguf -d rows.csv --metric exact --label answer",
             ),
             "templates": _group(
                 "Show, convert and check instruction formats and chat templates.",

@@ -41,10 +41,6 @@ class Hub(_Entry):
     revision: _Word = "main"
     path: _Word | None = None
 
-    @property
-    def label(self) -> str:
-        return "Hugging Face"
-
     def __str__(self) -> str:
         return f"Hugging Face ({self.hub})"
 
@@ -60,10 +56,6 @@ class Wheels(_Entry):
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.wheels.format(number=n) for n in range(1, self.count + 1))
-
-    @property
-    def label(self) -> str:
-        return "wheel" if self.count == 1 else f"{self.count} wheels"
 
     def __str__(self) -> str:
         if self.count == 1:

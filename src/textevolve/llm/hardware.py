@@ -4,7 +4,6 @@ how much else it has to do."""
 from __future__ import annotations
 
 import os
-import platform
 import time
 from pathlib import Path
 
@@ -88,11 +87,3 @@ def _idle_seconds() -> float | None:
     if len(first) < 6 or first[0] != "cpu" or not all(word.isdigit() for word in first[4:6]):
         return None
     return (int(first[4]) + int(first[5])) / os.sysconf("SC_CLK_TCK")
-
-
-def describe_machine() -> str:
-    """The processor and its cores, in words."""
-    lines = _read(Path("/proc/cpuinfo")).splitlines()
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    processor = next(named, "") or platform.processor() or platform.machine()
-    return f"{processor}, {physical_cores()} cores, {platform.system()}"
