@@ -601,7 +601,7 @@ WORK = {
                 "study:compare-quants",
                 "Compare quantised models on your rows: scores, size and speed.",
                 "models compare-quants f16.gguf q4.gguf -d rows.csv --judge probe",
-                "models compare-quants f16.gguf q4.gguf -d rows.csv --metric exact --label answer",
+                "models compare-quants f16.gguf q4.gguf -d rows.csv --judge rules",
             ),
             "templates": _group(
                 "Show, convert and check instruction formats and chat templates.",

@@ -23,7 +23,7 @@ from textevolve.settings import Settings
 from textevolve.spec import Several, option
 from textevolve.studies import compare
 from textevolve.studies.compare_report import Comparison
-from textevolve.studies.compare_spec import CompareSpec, NamedPrompt
+from textevolve.studies.compare_spec import CompareSpec
 
 
 class CompareQuantsSpec(CompareSpec):
@@ -42,18 +42,16 @@ class CompareQuantsSpec(CompareSpec):
     quants: Several = option(
         description="The models to compare with it.", argument=True, min_length=1
     )
-    prompts: tuple[NamedPrompt, ...] = option(
-        (NamedPrompt(name="input", text="{input}"),),
-        "A file with a prompt template, in which {names} are columns.",
-        flag="--prompt",
-        short="-p",
-        text="named-file",
-        group="Variants",
-    )
     models: Several = option((), "The original and the quants.", hidden=True)
     outputs: Several = option((), "Always empty.", hidden=True)
     baseline: str | None = option(None, "The original.", hidden=True)
     sizes: Mapping[str, int] = option({}, "The bytes of each file.", hidden=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ask_input(cls, fields: Any) -> Any:
+        plain = ({"name": "input", "text": "{input}"},)
+        return {**fields, "prompts": fields.get("prompts") or plain}
 
     @model_validator(mode="after")
     def _names_once(self) -> CompareQuantsSpec:
