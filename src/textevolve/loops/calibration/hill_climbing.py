@@ -26,7 +26,6 @@ from textevolve.loops.calibration.rewriting import (
     MOST_SHOWN,
     Rewritten,
     can_show,
-    choose_part,
     fit_outcomes,
     front,
     rewrite,
@@ -54,7 +53,7 @@ class Proposal:
     was written. `demos`: the ids of the rows that stand in it."""
 
     new: Rewritten | Failure
-    part: str | None = PROMPT
+    part: str = PROMPT
     shown: tuple[int, ...] = ()
     demos: tuple[str, ...] = ()
 
@@ -63,13 +62,14 @@ async def reflect(search: TemplateSearch, parent: int, width: int) -> list[Propo
     """Rewrite by other failures of the parent each time, as many as fit in one prompt; in one call
     where there is one template, in two where there are several."""
     work: list[Callable[[], Awaitable[Rewritten]]] = []
-    shown: list[tuple[str | None, tuple[int, ...]]] = []
+    names = search.nodes[parent].templates.names
+    shown: list[tuple[str, tuple[int, ...]]] = []
     for k in range(width):
         rows = search.faults(parent)
         shuffle(rows, search.plan.seed, "reflect", search.rounds, k)
         known = [search.outcomes[parent, row] for row in rows[:MOST_SHOWN]]
         outcomes = fit_outcomes(known, search.context.shown)
-        part = choose_part(search.nodes[parent].templates.names, search.rounds + k - 1 + parent)
+        part = names[(search.rounds + k - 1) % len(names)]
         shown.append((part, tuple(rows[: len(outcomes)])))
         sample = search.rounds * 1000 + k
         work.append(partial(_reflect_once, search, parent, outcomes, part, sample))
@@ -83,11 +83,11 @@ async def _reflect_once(
     search: TemplateSearch,
     parent: int,
     outcomes: Sequence[TrialOutcome],
-    part: str | None,
+    part: str,
     sample: int,
 ) -> Rewritten:
     templates, editor = search.nodes[parent].templates, search.editor
-    if part is None or len(templates.names) > 1 or not editor.rules[part].names:
+    if len(templates.names) > 1 or not editor.rules[part].names:
         instructions = await write_instructions(editor, templates, outcomes, part)
         return await rewrite(editor, templates, instructions, part, sample)
     ahead = front(demos_of(search, parent))

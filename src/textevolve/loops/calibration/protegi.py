@@ -14,7 +14,7 @@ from functools import partial
 from textevolve.evaluation import Failure
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.examples import Example
-from textevolve.loops.calibration.rewriting import choose_part, rewrite, write_instructions
+from textevolve.loops.calibration.rewriting import rewrite, write_instructions
 from textevolve.loops.calibration.search import (
     FINALS,
     ROUND,
@@ -85,7 +85,7 @@ async def expand(
     any instructions, and the new nodes."""
     plan, number, editor = search.plan, search.rounds, search.editor
     templates = {parent: search.nodes[parent].templates for parent in seen}
-    parts = {n: choose_part(own.names, number - 1 + n) for n, own in templates.items()}
+    parts = {n: own.names[(number - 1 + n) % len(own.names)] for n, own in templates.items()}
     written = await search.rewrite_all(
         "instructions",
         [partial(write_instructions, editor, templates[n], seen[n], parts[n]) for n in seen],

@@ -42,7 +42,6 @@ _VARIABLES = {
     "calibrate_again": ("fault",),
     "calibrate_reflection": ("placeholders", "template", "examples", "most"),
     "calibrate_program": ("about", "templates", "part", "examples", "most"),
-    "calibrate_together": ("templates", "instructions"),
 }
 ANSWER_SHOWN = 1500
 """Characters of an unusable answer that its writer is shown again."""
@@ -66,7 +65,6 @@ EXTRA_TOKENS = 600
 SAMPLING = 0.8
 INSTRUCTION_LENGTH = 600
 APPENDED = "Rules:"
-MANY_TEMPLATES = 3
 OWN_WORDS = "stand for text that is filled in"
 """What prompts say of placeholders. Small models repeat it in the templates that they write."""
 EXAMPLE = (
@@ -87,15 +85,12 @@ def prompt(name: str) -> Template:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A new template, or why there is none. `repaired`: it took a second call. `note`: what else is
-    to be known of how it was made. `others`: in place of `text`, several templates of a program
-    that were rewritten together, by their names."""
+    """A new template, or why there is none. `note`: what else is to be known of how it was made."""
 
     text: str | None
     instructions: tuple[str, ...]
     fault: str = ""
     note: str = ""
-    others: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +143,6 @@ class _Reflection(_Strict):
     template: str
 
 
-class _Named(_Strict):
-    name: str
-    template: str
-
-
-class _Several(_Strict):
-    templates: list[_Named]
-
-
 class _Instructions(_Strict):
     instructions: list[str]
 
@@ -195,20 +181,11 @@ def _answer_type(most: int) -> type[_Instructions]:
     return create_model("_Instructions", __base__=_Instructions, instructions=(listed, ...))
 
 
-def choose_part(names: Sequence[str], turn: int) -> str | None:
-    """The template of a program to rewrite in a turn: several of them in one proposal (None), for
-    which the editor says by the traces where failures come from, and each alone; of many templates
-    every other proposal is about several."""
-    if len(names) > MANY_TEMPLATES:
-        return names[turn // 2 % len(names)] if turn % 2 else None
-    return names[0] if len(names) == 1 else (None, *names)[turn % (len(names) + 1)]
-
-
 async def write_instructions(
-    editor: Editor, templates: Templates, outcomes: Sequence[TrialOutcome], part: str | None
+    editor: Editor, templates: Templates, outcomes: Sequence[TrialOutcome], part: str
 ) -> tuple[str, ...]:
-    """Instructions for the template `part`, or for several (None), by the outcomes that have a
-    score, the worst of them first.
+    """Write instructions for the template `part` by the outcomes that have a score, the worst of
+    them first.
 
     Raises:
         AnswerError: no outcome has a score, or no usable answer came. ModelError, BudgetError: as
@@ -216,7 +193,7 @@ async def write_instructions(
     """
     scored = fit_outcomes(worst_first(outcomes), editor.shown)
     nonce, examples = _fence_outcomes(scored, editor, [text for _, text in templates.parts])
-    if part is not None and len(templates.names) == 1 and editor.rules[part].names:
+    if len(templates.names) == 1 and editor.rules[part].names:
         asked = prompt("calibrate_instructions").render(
             placeholders=editor.rules[part].placeholders,
             template=fenced("template", templates[part], nonce),
@@ -226,8 +203,15 @@ async def write_instructions(
     else:
         asked = prompt("calibrate_program").render(
             about="",
-            templates=_list_templates(editor, templates, nonce),
-            part=part or "",
+            templates=[
+                {
+                    "name": name,
+                    "placeholders": editor.rules[name].placeholders,
+                    "text": fenced(f"template {name}", text, nonce),
+                }
+                for name, text in templates.parts
+            ],
+            part=part,
             examples=examples,
             most=editor.most,
         )
@@ -239,17 +223,6 @@ async def write_instructions(
     )
     answer = await ask_structured(editor.model, request, _answer_type(editor.most))
     return tuple(dict.fromkeys(answer.value.instructions))
-
-
-def _list_templates(editor: Editor, templates: Templates, nonce: str) -> list[dict[str, str]]:
-    return [
-        {
-            "name": name,
-            "placeholders": editor.rules[name].placeholders,
-            "text": fenced(f"template {name}", text, nonce),
-        }
-        for name, text in templates.parts
-    ]
 
 
 def worst_first(outcomes: Sequence[TrialOutcome]) -> list[TrialOutcome]:
@@ -349,17 +322,14 @@ async def rewrite(
     editor: Editor,
     templates: Templates,
     instructions: tuple[str, ...],
-    part: str | None,
+    part: str,
     sample: int,
 ) -> Rewritten:
-    """A template with the instructions applied, or several of them (`part` None). Where that fails,
-    the instructions stand below its text.
+    """Apply the instructions to the template `part`. Where that fails, they stand below its text.
 
     Raises:
         ModelError, BudgetError: as the model raises them.
     """
-    if part is None:
-        return await _rewrite_several(editor, templates, instructions, sample)
     text, rules = templates[part], editor.rules[part]
     made = await write_successor(editor.model, text, instructions, rules, sample)
     return made if made.text else append_instructions(text, made, rules)
@@ -420,60 +390,6 @@ async def write_reflection(
     return append_instructions(template, made, rules)
 
 
-async def _rewrite_several(
-    editor: Editor, templates: Templates, instructions: tuple[str, ...], sample: int
-) -> Rewritten:
-    """The templates that the instructions are about, in one answer. If one still has a fault when
-    asked for again, those without a fault are taken, if there are any."""
-    nonce = draw_nonce((*(text for _, text in templates.parts), *instructions), editor.seed)
-    asked = prompt("calibrate_together").render(
-        templates=_list_templates(editor, templates, nonce),
-        instructions=fenced("instructions", _number(instructions), nonce),
-    )
-    tokens = sum(editor.rules[name].max_tokens for name in templates.names)
-    messages = (Message("user", (asked,)),)
-    request = _rewriting_request(messages, _Several, editor.seed, sample, tokens)
-
-    def read(response: Response) -> Rewritten:
-        answer, _ = read_answer(response, _Several)
-        texts, faults = dict[str, str](), list[str]()
-        for item in answer.templates:
-            if item.name not in templates.names:
-                faults.append(f"there is no template {item.name!r:.60}")
-                continue
-            text = read_template(item.template, nonce, templates[item.name])
-            if text == templates[item.name].strip():
-                continue
-            if fault := template_fault(text, templates[item.name], editor.rules[item.name]):
-                faults.append(f"template {item.name}: {fault}")
-            else:
-                texts[item.name] = text
-        if not texts and not faults:
-            faults.append("all templates are the same as before")
-        return Rewritten(None, instructions, "; ".join(faults), others=tuple(texts.items()))
-
-    made = replace(await _ask_rewrite(editor.model, request, read), instructions=instructions)
-    if not made.others:
-        return _append_to_named(editor, templates, made)
-    note = f"left as it was: {made.fault}" if made.fault else ""
-    return replace(made, fault="", note=note)
-
-
-def _append_to_named(editor: Editor, templates: Templates, failed: Rewritten) -> Rewritten:
-    """The instructions below the texts of those templates that they begin with the names of."""
-    texts, note = dict[str, str](), ""
-    lines = [line.partition(":") for line in failed.instructions]
-    for name, text in templates.parts:
-        own = tuple(after.strip() for before, _, after in lines if before.strip(" `'\"*") == name)
-        named = replace(failed, instructions=own)
-        appended = append_instructions(text, named, editor.rules[name]) if own else failed
-        if appended.text:
-            texts[name], note = appended.text, appended.note
-    if not texts:
-        return failed
-    return Rewritten(None, failed.instructions, note=note, others=tuple(texts.items()))
-
-
 def _rewriting_request(
     messages: tuple[Message, ...], answer: type[BaseModel], seed: int, sample: int, tokens: int
 ) -> Request:
@@ -491,8 +407,8 @@ async def _ask_rewrite(
     model: Model, request: Request, read: Callable[[Response], Rewritten]
 ) -> Rewritten:
     """A rewrite as `read` finds it in the answer. One with a fault, such as a placeholder that is
-    lost or invented, is asked for once again with the fault named; then the instructions and the
-    `others` of the first count where the second has none."""
+    lost or invented, is asked for once again with the fault named; then the instructions of the
+    first count where the second has none."""
 
     def read_or_fault(response: Response) -> Rewritten:
         try:
@@ -509,11 +425,7 @@ async def _ask_rewrite(
     shown = Message("assistant", (excerpt(answer.text, ANSWER_SHOWN) or "(nothing)",))
     again = replace(request, messages=(*request.messages, shown, asked))
     second = read_or_fault(await model(again))
-    return replace(
-        second,
-        instructions=second.instructions or first.instructions,
-        others=second.others or first.others,
-    )
+    return replace(second, instructions=second.instructions or first.instructions)
 
 
 def _number(instructions: Sequence[str]) -> str:

@@ -239,20 +239,18 @@ class TemplateSearch:
         self,
         parent: int,
         new: Rewritten | Failure,
-        part: str | None = PROMPT,
+        part: str = PROMPT,
         *,
         instructions: tuple[str, ...] = (),
         operator: str = "",
         demos: tuple[str, ...] = (),
     ) -> int | None:
         """Keep what was made of the template `part` of a node as a node; gives its number if it can
-        compete. `part` None: of several of its templates, which are `new.others`. `instructions`:
-        those that were applied, where `new` does not say."""
+        compete. `instructions`: those that were applied, where `new` does not say."""
         if isinstance(new, Failure):
             new = Rewritten(None, instructions, new.reason)
         templates, fault = self.nodes[parent].templates, new.fault
-        for name, text in new.others if part is None else ((part, new.text or ""),):
-            templates = templates.with_text(name, text)
+        templates = templates.with_text(part, new.text or "")
         for node in self.nodes:
             if not fault and not node.fault and node.templates.alike(templates):
                 fault = f"the same text as template {node.number}"
