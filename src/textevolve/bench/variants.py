@@ -1,4 +1,4 @@
-"""Variants on the same rows: means, pass rates, wins, paired differences, and what to say of them.
+"""Variants on the same rows: means, pass rates, paired differences, and what to say of them.
 
 A variant is what is compared: a prompt with a model, or outputs that were there before. What it
 gave, and who scored that, is the business of `studies.compare`. A row is what is independent:
@@ -11,21 +11,14 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from textevolve.statistics.clusters import clip_interval, cluster_mean, cluster_share
 from textevolve.statistics.comparisons import ALPHA, PairedDifference, compare_pairs
-from textevolve.statistics.intervals import TIE, Statistic
+from textevolve.statistics.intervals import Statistic
 
 LEVEL = 0.95
 
 RowScores: TypeAlias = Mapping[str, Sequence[float]]
 """The scores of a variant's outputs, by row; rows without a score are left out."""
-
-VariantOutcomes: TypeAlias = NDArray[np.float64]
-"""(rows, variants, variants): which share of a row's comparisons the first of two variants won, a
-tie being half; NaN where they were not compared."""
 
 
 def mean_score(scores: RowScores) -> Statistic:
@@ -57,34 +50,6 @@ def compare_variants(
                 [fmean(base[row]) for row in shared],
             )
     return dict(zip(pairs, compare_pairs(list(pairs.values()), seed=seed), strict=True))
-
-
-def outcomes_of(scores: Sequence[RowScores]) -> VariantOutcomes:
-    """Each row's outcomes from scores: an output beats another of the same row that has less; of
-    several outputs all pairs count, and a row weighs the same however many there are."""
-    rows = list(dict.fromkeys(row for own in scores for row in own))
-    found = np.full((len(rows), len(scores), len(scores)), np.nan)
-    for n, row in enumerate(rows):
-        given = [np.asarray(own.get(row, ()), dtype=np.float64) for own in scores]
-        for a in range(len(scores)):
-            for b in range(a):
-                if given[a].size and given[b].size:
-                    gap = given[a][:, None] - given[b][None, :]
-                    won = float(((gap > TIE) + 0.5 * (np.abs(gap) <= TIE)).mean())
-                    found[n, a, b], found[n, b, a] = won, 1.0 - won
-    return found
-
-
-def win_rates(outcomes: VariantOutcomes) -> list[Statistic]:
-    """For each variant the share of its comparisons with the others that it won, row by row."""
-    found: list[Statistic] = []
-    for a in range(outcomes.shape[1]):
-        own = outcomes[:, a, :]
-        met = ~np.isnan(own)
-        counted = met.any(axis=1)
-        shares = np.where(met, own, 0.0)[counted].sum(axis=1) / met[counted].sum(axis=1)
-        found.append(clip_interval(cluster_mean(shares, level=LEVEL)))
-    return found
 
 
 def say_differences(differences: Mapping[str, PairedDifference], baseline: str) -> str:

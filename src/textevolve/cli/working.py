@@ -28,7 +28,6 @@ from textevolve.studies import driver
 from textevolve.studies.baseline import check_run, find_baseline
 from textevolve.studies.gates import UNGATED, Gated
 from textevolve.studies.kinds import find_study
-from textevolve.studies.rehearsal import describe_batches
 from textevolve.studies.reporting import make_data, make_report
 from textevolve.studies.stored import StoredSpec, read_records, read_spec, read_stored
 from textevolve.studies.study import AnyStudy, Row
@@ -61,8 +60,6 @@ def execute(
     quiet = wanted.as_json or "-" in (wanted.output or ())
     if not quiet:
         say(_announce(run, stored))
-    if settings.batch and store.has_journal and run.status != "finished":
-        say(describe_jobs(run, stored, settings))
     unscored, rows = Unscored(), dict[str, Row]()
     closed: BrokenPipeError | None = None
     try:
@@ -166,14 +163,6 @@ def _hand_over(
     elif not wanted.as_json and "-" not in (wanted.output or ()):
         shown = replace(gated, outcomes=())  # they are the last lines that are printed
         print_report(make_report(study, store, run, records, shown), open_console())
-
-
-def describe_jobs(run: RunRecord, stored: StoredSpec, settings: Settings) -> str:
-    """Describe the batch jobs of a study before it begins."""
-    study = find_study(stored.kind)
-    models = driver.models_asked(study.asks(read_spec(study, stored)), stored)
-    said = ". ".join(describe_batches(settings, models).values())
-    return f"run {run.id}: {said}. Ctrl-C leaves what is submitted running"
 
 
 def say_open_jobs(store: Store, run: RunRecord) -> str:

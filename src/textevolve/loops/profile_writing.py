@@ -79,7 +79,7 @@ class ProfilePlan(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class WrittenProfile:
-    """`text`: the profile as YAML, with reasons as comments."""
+    """`text`: the profile as YAML."""
 
     text: str
     draft: Draft
@@ -110,7 +110,7 @@ async def write_profile(
 
     def find_fault(draft: Draft) -> Draft:
         try:
-            check(render_profile(draft, model.name, subject))
+            check(render_profile(draft))
         except InputError as error:
             raise ValueError(str(error)) from None
         return draft
@@ -124,7 +124,7 @@ async def write_profile(
     )
     listener(StepStarted("", "draft"))
     answer = await ask_structured(meter, ask_draft(subject, plan), expected)
-    text = render_profile(answer.value, model.name, subject)
+    text = render_profile(answer.value)
     return WrittenProfile(text, answer.value, meter.usage, meter.seconds)
 
 
@@ -147,40 +147,21 @@ def ask_draft(subject: str, plan: ProfilePlan) -> Request:
     )
 
 
-def render_profile(draft: Draft, model: str, subject: str) -> str:
-    """The draft as a profile's YAML; roles and reasons stand in it as comments."""
-    lines = [_comment(f"Written by {model} to judge: {subject}", 200)]
-    lines += [_comment("Read it before you trust it: personas and weights decide the scores.")]
-    lines.append(_yaml({"name": draft.name, "description": draft.description}))
-    lines.append("\nagents:")
-    for agent in draft.agents:
-        lines.append("  " + _comment(f"role: {agent.role}"))
-        lines.append(_indent(_yaml([{"name": agent.name, "persona": agent.persona}])))
-    lines.append("\ncomponents:")
-    for part in draft.components:
-        made = {
-            "name": part.name,
-            "meaning": part.meaning,
-            "rubric": {0: part.low, 5: part.middle, 10: part.high},
-            "question": part.question,
-        }
-        lines.append(_indent(_yaml([made])))
-    lines.append("\nweights:")
-    for part in draft.components:
-        lines.append("  " + _comment(part.reason))
-        lines.append(_indent(_yaml({part.name: part.weight})))
-    return "\n".join(lines) + "\n"
-
-
-def _yaml(data: Any) -> str:
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=92).rstrip("\n")
-
-
-def _indent(text: str) -> str:
-    return "\n".join(f"  {line}" if line else line for line in text.split("\n"))
-
-
-def _comment(text: str, length: int = 400) -> str:
-    """One line of comment; what YAML cannot hold, or what would end the line, becomes a space."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return "# " + (line if len(line) <= length else line[: length - 1] + "…")
+def render_profile(draft: Draft) -> str:
+    """Write the draft as a profile's YAML."""
+    whole = {
+        "name": draft.name,
+        "description": draft.description,
+        "agents": [{"name": agent.name, "persona": agent.persona} for agent in draft.agents],
+        "components": [
+            {
+                "name": part.name,
+                "meaning": part.meaning,
+                "rubric": {0: part.low, 5: part.middle, 10: part.high},
+                "question": part.question,
+            }
+            for part in draft.components
+        ],
+        "weights": {part.name: part.weight for part in draft.components},
+    }
+    return yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=92)

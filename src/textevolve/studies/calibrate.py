@@ -42,7 +42,7 @@ from textevolve.loops.calibration.plan import (
 )
 from textevolve.loops.calibration.rewriting import characters_shown
 from textevolve.loops.calibration.search import ROUND
-from textevolve.loops.calibration.trial_runner import STAGE, plain_prompt
+from textevolve.loops.calibration.trial_runner import STAGE
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -452,28 +452,13 @@ def note(event: Event) -> str | None:
 
 
 def _note_round(found: CalibrationResult) -> str:
-    """What a round made, and which templates it kept."""
-    made = [node for node in found.nodes if node.round == found.rounds and node.parent is not None]
-    dropped = sum(bool(node.fault) for node in made)
-    kept = ", ".join(
-        f"{n} ({wording.number(found.nodes[n].score, 3)})" if n else "the original"
-        for n in found.beam
-    )
-    said = f", {dropped} of them dropped" if dropped else ""
-    number = wording.count(len(made), "new template")
-    return f"round {found.rounds}: {number}{said}; in the beam: {kept}"
+    """Describe a round by the template that leads."""
+    best = wording.number(found.nodes[found.leader].score, 3)
+    name = f"template {found.leader}" if found.leader else "the original"
+    return f"round {found.rounds}: of {len(found.nodes)} templates {name} leads ({best})"
 
 
-encode, _decode = json_codec(CalibrationResult)
-
-
-def decode(record: bytes) -> CalibrationResult:
-    """Also of a run from when every program was a single template."""
-    found = json.loads(record)
-    for node in found["nodes"]:
-        if "text" in node:
-            node["templates"] = asdict(plain_prompt(node.pop("text")))
-    return _decode(json.dumps(found).encode())
+encode, decode = json_codec(CalibrationResult)
 
 
 STUDY = Study(

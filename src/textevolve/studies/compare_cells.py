@@ -37,7 +37,6 @@ from textevolve.loops.placeholders import check_spelling
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.shapes import LabelMetric
 from textevolve.rows import Placed, Renaming, read_rows
-from textevolve.rows.columns import Columns
 from textevolve.rows.images import ImageReading, read_images
 from textevolve.studies.case_rows import image_reading
 from textevolve.studies.chained import ask_chain, chain_response, chains_among, open_chain_named
@@ -312,7 +311,7 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         raise InputError(f"{spec.data or 'data'}: has no rows")
     columns = list(dict.fromkeys(str(n) for _, row in placed for n in row if str(n).strip()))
     _check_needs(spec, columns)
-    own, taken = _check_columns(spec, columns), _take_columns(spec, columns)
+    own = _check_columns(spec, columns)
     if spec.samples > 1 and spec.temperature == 0 and spec.prompts:
         told = "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
         logging.getLogger("textevolve").warning(told)
@@ -326,14 +325,11 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         values = json.dumps({name: _text(shown.get(name)) for name in own}, ensure_ascii=False)
         given = tuple(_text(row.get(column)) for column in spec.outputs)
         id = str(row.get("id", number))
-        taken.note_unread(row, taken.taken)
-        taken.note_id(id)
         seen[id] = seen.get(id, 0) + 1
         id = id if seen[id] == 1 else f"{id} ({seen[id]})"  # so that none takes another's place
         reference = None if label is None else _text(label)
         context = None if spec.context is None else _text(row.get(spec.context)) or None
         yield Case(values, given, id, reference=reference, context=context, images=images)
-    taken.tell(reference=True)
 
 
 def _name_images(spec: CompareSpec, row: Mapping[str, Any]) -> dict[str, str]:
@@ -343,20 +339,6 @@ def _name_images(spec: CompareSpec, row: Mapping[str, Any]) -> dict[str, str]:
         first, number = number + 1, number + len(row.get(name, ()))
         named[name] = " ".join(f"(image {n})" for n in range(first, number + 1))
     return named
-
-
-def _take_columns(spec: CompareSpec, columns: Sequence[str]) -> Columns:
-    """What each column is read as; those of a prompt are what its placeholders name."""
-    found, shown = Columns(), input_column(spec, columns)
-    roles = [("id", "id")]
-    roles += [(n, "prompt") for prompt in spec.prompts for n in prompt.placeholders(columns)]
-    roles += [(shown, "input"), (spec.context or "", "context"), (spec.label or "", "label")]
-    roles += [(column, "output") for column in spec.outputs]
-    roles += [(column, "images") for column in spec.images]
-    for name, role in roles:
-        if name in columns:
-            found.taken[name] = role
-    return found
 
 
 def input_column(spec: CompareSpec, columns: Collection[str]) -> str:

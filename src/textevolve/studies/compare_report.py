@@ -18,10 +18,8 @@ from textevolve.bench.variants import (
     RowScores,
     compare_variants,
     mean_score,
-    outcomes_of,
     pass_rate,
     say_differences,
-    win_rates,
 )
 from textevolve.evaluation import Usage
 from textevolve.images import image_reference
@@ -55,8 +53,8 @@ LISTED = 5
 
 @dataclass(frozen=True, slots=True)
 class VariantSummary:
-    """What is known of one variant: `mean` score and `pass_rate` of its `scored` outputs, and its
-    `win_rate` against the others, with 95 % intervals clustered by row. `scorers`: the mean of each
+    """What is known of one variant: `mean` score and `pass_rate` of its `scored` outputs,
+    with 95 % intervals clustered by row. `scorers`: the mean of each
     metric and judge; `missing`: how many outputs each has no score of. `usage`: of the outputs,
     without judging; `seconds`: the median of the model's time."""
 
@@ -66,7 +64,6 @@ class VariantSummary:
     cut: int
     mean: Statistic
     pass_rate: Statistic
-    win_rate: Statistic
     scorers: Mapping[str, Statistic]
     missing: Mapping[str, int]
     usage: Usage
@@ -135,7 +132,7 @@ class _Tally:
             self.scores.setdefault(output.row, []).append(output.score)
             self.passes.setdefault(output.row, []).append(bool(output.passed))
 
-    def summarise(self, variant: str, scorers: tuple[str, ...], win: Statistic) -> VariantSummary:
+    def summarise(self, variant: str, scorers: tuple[str, ...]) -> VariantSummary:
         counts = {n: sum(map(len, self.grades.get(n, {}).values())) for n in scorers}
         return VariantSummary(
             variant=variant,
@@ -144,7 +141,6 @@ class _Tally:
             cut=self.cut,
             mean=mean_score(self.scores),
             pass_rate=pass_rate(self.passes),
-            win_rate=win,
             scorers={name: mean_score(self.grades.get(name, {})) for name in scorers},
             missing={name: self.outputs - count for name, count in counts.items()},
             usage=self.usage,
@@ -172,17 +168,13 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
             failures += [output] * (len(failures) < LISTED)
         elif output.score is not None and output.score < 1:
             keep_greatest(worst, (-output.score, -output.position, output), LISTED)
-    found = outcomes_of([one.scores for one in tallies.values()])
     baseline = baseline_of(spec, named or [Variant(name) for name in tallies])
     first = baseline.name if baseline else ""
     return Comparison(
         baseline=first,
         decides=decides(spec),
         rows=len(rows),
-        variants=tuple(
-            tally.summarise(name, tuple(scorers), win)
-            for (name, tally), win in zip(tallies.items(), win_rates(found), strict=True)
-        ),
+        variants=tuple(t.summarise(name, tuple(scorers)) for name, t in tallies.items()),
         differences=compare_variants(_scores(tallies), first, seed=spec.seed),
         worst=tuple(output for _, _, output in sorted(worst, key=lambda one: one[:2])[::-1]),
         failures=tuple(failures),
@@ -229,23 +221,16 @@ def _blocks(found: Comparison) -> Iterator[Block]:
 
 
 def _variants(found: Comparison) -> Table:
-    several = len(found.variants) > 1
-    columns = [
+    columns = (
         Column("variant"),
         Column("mean score", "number", 3),
         Column("passed", "percent", 1),
-        *([Column("wins", "percent", 1)] if several else []),
         Column("scored", "count"),
-    ]
-    rows: list[list[Cell]] = []
-    for one in found.variants:
-        wins: list[Cell] = [estimate(one.win_rate)] if several else []
-        rows.append([one.variant, estimate(one.mean), estimate(one.pass_rate), *wins, one.scored])
+    )
+    rows = [(v.variant, estimate(v.mean), estimate(v.pass_rate), v.scored) for v in found.variants]
     means = [one.mean.value for one in found.variants if one.scored]
     best = {n for n, v in enumerate(found.variants) if v.scored and v.mean.value == max(means)}
     note = "95 % intervals, clustered by row."
-    if several:
-        note += " Wins: the share of comparisons with other variants on the same row, a tie half."
     marked = best if len(best) < len(found.variants) else ()
     return Table("Variants", columns, rows, frozenset(marked), note)
 
@@ -427,7 +412,7 @@ def data(_spec: CompareSpec, found: Comparison) -> Mapping[str, Any]:
     }
 
 
-_FIGURES = ("mean", "pass_rate", "win_rate")
+_FIGURES = ("mean", "pass_rate")
 
 
 def _draw(found: Comparison) -> str:

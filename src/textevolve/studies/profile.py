@@ -62,8 +62,7 @@ class ProfileSpec(ProfilePlan, StudySpec):
 
 @dataclass(frozen=True, slots=True)
 class GeneratedProfile:
-    """A profile that a model wrote, or why there is none. `text`: the same as YAML, in which the
-    reasons for the weights stand as comments."""
+    """A profile that a model wrote, or why there is none. `text`: the same as YAML."""
 
     model: str
     written: WrittenProfile | None

@@ -16,7 +16,7 @@ from typing import Any, cast
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Usage
 from textevolve.events import Event, StepFinished
-from textevolve.llm.batches.ledger import batch_price, is_free, takes_batches
+from textevolve.llm.batches.ledger import batch_price, takes_batches
 from textevolve.llm.case_images import image_tokens
 from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.decisions import dump_answers, load_questions
@@ -34,7 +34,6 @@ from textevolve.llm.testing.answers import (
 )
 from textevolve.llm.wire import CHAT, as_response, chat_body, dump_vector
 from textevolve.llm.wrappers import Journaled
-from textevolve.report.wording import count
 from textevolve.settings import Price, Settings
 from textevolve.studies.driver import models_asked
 from textevolve.studies.stored import StoredSpec, read_spec
@@ -85,7 +84,7 @@ async def forecast(
     models = models_asked(study.asks(spec), stored)
     parts: dict[str, str] = {}
     if settings.batch:
-        settings, parts = _at_batch_prices(settings, models), describe_batches(settings, models)
+        settings = _at_batch_prices(settings, models)
     step = 1 if spec.whole else max(1, -(-len(cases) // MOST_CASES))
     chosen = cases[::step]
     share = len(cases) / len(chosen) if chosen else 1.0
@@ -121,21 +120,6 @@ def _at_batch_prices(settings: Settings, models: Sequence[str]) -> Settings:
     cut = {end.spec: batch_price(end) for end in ends if takes_batches(end)}
     known = {name: price for name, price in cut.items() if price is not None}
     return settings.model_copy(update={"prices": {**settings.prices, **known}})
-
-
-def describe_batches(settings: Settings, models: Sequence[str]) -> dict[str, str]:
-    """How long batch jobs take, and at what price."""
-    prices: list[str] = []
-    for name in models:
-        end = resolve(name, settings, asks=False)
-        if not takes_batches(end):
-            prices.append(f"{name}: takes no batch jobs, asked at once at full price")
-        elif not is_free(end):
-            off = end.batch_discount
-            prices.append(f"{name}: {'discount unknown' if off is None else f'{off:.0%} off'}")
-    said = "in waves, one for each call that a case makes after another, each of up to"
-    parts = {"batch jobs": f"{said} {count(settings.batches.window, 'hour')}"}
-    return parts | ({"their price": "; ".join(prices)} if prices else {})
 
 
 async def rehearse(

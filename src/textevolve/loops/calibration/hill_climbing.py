@@ -3,8 +3,7 @@ best.
 
 A new template is first tried on a few rows, some that its parent failed on and some that it did
 not, and goes on to all rows in play only if it does better there. Parents' scores are known, so
-all comparisons are in pairs, and no row is asked for twice. Which operator makes the next templates
-is drawn by what each has gained for a call so far (Thompson sampling).
+all comparisons are in pairs, and no row is asked for twice. Operators take turns.
 """
 
 from __future__ import annotations
@@ -225,8 +224,6 @@ EQUAL = 1e-9
 ABLATION_SHARE = 0.1
 """The share of the outputs that is kept for the ablation, in removals that are tried on all
 rows in play: none of a small budget."""
-FORGETTING = 0.85
-"""What an operator's earlier rounds count for when it has another."""
 
 
 @dataclass
@@ -236,8 +233,7 @@ class Climb:
     `rows` on which templates race, `gate`: those they are tried on first, `width`: templates that
     are made at once. `held`: outputs for the ablation. `equals`: by operators a longer template
     that is as good as the leader, from which they go on: two changes may help where each alone
-    does not. Where nothing scores, an operator goes on only from what it made itself. `recent`:
-    wins, gain and calls of each operator, of which older ones count less.
+    does not. Where nothing scores, an operator goes on only from what it made itself.
     """
 
     search: TemplateSearch
@@ -248,9 +244,6 @@ class Climb:
     equals: dict[str, int] = field(default_factory=dict[str, int])
     idle: int = 0
     held: int = 0
-    recent: dict[str, tuple[float, float, float]] = field(
-        default_factory=dict[str, tuple[float, float, float]]
-    )
 
     @property
     def room(self) -> int:
@@ -296,7 +289,7 @@ async def go_on(climb: Climb) -> StopReason:
     while climb.idle < patience:
         if not await find_faults(climb):
             return end_without_faults(climb)
-        operator = choose_operator(climb)
+        operator = climb.operators[search.rounds % len(climb.operators)]
         width = affordable_width(climb, operator)
         if width == 0 and reserve_least(climb):
             continue
@@ -344,22 +337,6 @@ def end_without_faults(climb: Climb) -> StopReason:
     return "converged"
 
 
-def choose_operator(climb: Climb) -> str:
-    """The one with the highest gain for a call, drawn from what may be believed of each: as often
-    as it won with so many calls (a Gamma distribution), times what a win brought. What is long ago
-    counts less, since gains become rarer. One that was not tried yet comes first."""
-    rng = seeded(climb.search.plan.seed, "operator", climb.search.rounds)
-
-    def draw(operator: str) -> float:
-        if operator not in climb.recent:
-            return math.inf
-        wins, gain, calls = climb.recent[operator]
-        rate = rng.gammavariate(0.2 + wins, 1 / (climb.rows + calls))
-        return rate * (0.1 + gain) / (1 + wins)
-
-    return max(climb.operators, key=draw)
-
-
 def affordable_width(climb: Climb, operator: str) -> int:
     """How many templates can be made and tried; 0 if not even one. A rewrite may take two calls."""
     spending = climb.search.spending
@@ -372,19 +349,15 @@ async def take_step(climb: Climb, operator: str, parent: int, width: int) -> Non
     """New templates of one operator, which pass the gate or not, and race; the best may lead."""
     search, old, equals = climb.search, climb.search.leader, dict(climb.equals)
     search.rounds += 1
-    before, shown = search.usage.calls, dict[int, tuple[int, ...]]()
+    shown = dict[int, tuple[int, ...]]()
     proposals = await OPERATORS[operator](search, parent, width)
     for one in proposals:
         node = search.add(parent, one.new, one.part, operator=operator, demos=one.demos)
         if node is not None:
             shown[node] = one.shown
     passed = await pass_gate(climb, parent, shown)
-    gain = await race(climb, passed, operator)
+    await race(climb, passed, operator)
     won = search.leader != old
-    earned = won, gain, search.usage.calls - before
-    earlier = climb.recent.get(operator, (0.0, 0.0, 0.0))
-    wins, gains, calls = (FORGETTING * a + b for a, b in zip(earlier, earned, strict=True))
-    climb.recent[operator] = wins, gains, calls
     moved = won or climb.equals != equals
     climb.idle = 0 if moved else climb.idle + max(1, len(proposals))
     known = [search.statistics(node) for node in (old, *shown)]
@@ -422,9 +395,9 @@ def gate_rows(climb: Climb, parent: int, node: int, shown: Sequence[int]) -> lis
     return ordered[: 2 * size]
 
 
-async def race(climb: Climb, passed: Sequence[int], operator: str) -> float:
+async def race(climb: Climb, passed: Sequence[int], operator: str) -> None:
     """The best of those that passed leads if it is better on the rows in play, or as good and
-    shorter. Gives its gain."""
+    shorter."""
     search = climb.search
     trials = search.unknown((node, row) for node in passed for row in search.in_play(node))
     await search.ask(trials[: climb.room])
@@ -444,7 +417,6 @@ async def race(climb: Climb, passed: Sequence[int], operator: str) -> float:
         missing = search.unknown((best, row) for row in search.in_play(best))
         await search.ask(missing[: climb.room])
         reserve_less(search)
-    return means[best]
 
 
 def reserve_least(climb: Climb) -> bool:

@@ -16,9 +16,7 @@ from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.examples import Example
 from textevolve.loops.calibration.rewriting import rewrite, write_instructions
 from textevolve.loops.calibration.search import (
-    FINALS,
     ROUND,
-    SEED,
     TemplateSearch,
     choose_beam,
     count_pulls,
@@ -37,8 +35,6 @@ async def climb(search: TemplateSearch) -> StopReason:
     for number in range(1, search.plan.depth + 1):
         search.rounds = number
         seen = await explore(search)
-        if number == 1 and await is_perfect(search, seen[SEED]):
-            return "accepted"
         instructed, fresh = await expand(search, seen)
         entered = await select(search, fresh) if fresh else False
         search.show()
@@ -46,20 +42,6 @@ async def climb(search: TemplateSearch) -> StopReason:
         if idle >= search.plan.patience:
             return "converged"
     return "max_iterations" if search.scored else "failed"
-
-
-async def is_perfect(search: TemplateSearch, explored: Sequence[TrialOutcome]) -> bool:
-    """Whether the original leaves nothing to be gained on the rows on which the last templates
-    would compete. A judge is not asked: its 1 is no proof."""
-    plan, training = search.plan, search.material.training
-    if search.context.metric is None or any(outcome.score != 1 for outcome in explored):
-        return False
-    rows = draw_rows(len(training), plan.final_minibatch, plan.seed, FINALS)
-    outcomes = await search.try_nodes([(SEED, training[row]) for row in rows])
-    if any(outcome.score != 1 for outcome in outcomes):
-        return False
-    search.perfect = len({outcome.example.id for outcome in (*explored, *outcomes)})
-    return True
 
 
 async def explore(search: TemplateSearch) -> dict[int, list[TrialOutcome]]:
