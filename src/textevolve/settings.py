@@ -146,18 +146,13 @@ class PoolSettings(_Frozen):
 class Batches(_Frozen):
     """How calls are gathered into batch jobs. `requests` and `megabytes`: the most that one job
     holds; `in_flight`: pieces of work that wait at once. `quiet`: seconds without a new call after
-    which a wave is complete; `gather`: the most seconds that a wave is gathered. `window`: hours
-    within which the provider answers or gives up. `poll`: seconds between two looks at a job, at
-    first and at most. `attempts`: of a call, in jobs, before it counts as failed."""
+    which a wave is complete. `poll`: seconds between two looks at a job, at first and at most."""
 
     requests: int = Field(default=50_000, ge=1)
     megabytes: float = Field(default=90.0, gt=0)
     in_flight: int = Field(default=10_000, ge=1, le=100_000)
     quiet: float = Field(default=2.0, gt=0)
-    gather: float = Field(default=600.0, gt=0)
-    window: int = Field(default=24, ge=1, le=168)
     poll: tuple[float, float] = (10.0, 120.0)
-    attempts: int = Field(default=3, ge=1)
 
 
 class Local(_Frozen):

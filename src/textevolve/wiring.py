@@ -25,7 +25,6 @@ from textevolve.llm.batches.ledger import (
     BatchedModel,
     BatchLedger,
     BatchMeans,
-    ConfirmingJournal,
     batch_price,
     takes_batches,
 )
@@ -315,7 +314,6 @@ async def open_models(
     async with AsyncExitStack() as stack:
         means = None
         if batches is not None:
-            journal = ConfirmingJournal(journal)
             means = BatchMeans(settings, batches, journal, stack, listener, deadline)
 
         def bound(model: Model, price_of: Callable[[Endpoint], Price | None]) -> Model:

@@ -7,7 +7,7 @@ import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, cast
 
 import typer
@@ -21,8 +21,8 @@ from textevolve.cli.study import LIMIT_OPTIONS, RunOptions, shape_command, take_
 from textevolve.cli.working import execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
-from textevolve.llm.batches.gathering import cancel_job, forget_job
-from textevolve.llm.batches.ledger import BatchMeans, ConfirmingJournal, KeptBatch
+from textevolve.llm.batches.gathering import cancel_job
+from textevolve.llm.batches.ledger import BatchMeans, KeptBatch
 from textevolve.reach import add_files
 from textevolve.remote.runs import remote_server
 from textevolve.report import wording
@@ -395,7 +395,9 @@ def cancel_batch(
 async def _end(
     store: Store, run: RunRecord, job: KeptBatch, settings: Settings, *, forget: bool
 ) -> str:
+    ledger = store.batches(run.id)
+    if forget:
+        await ledger.keep(replace(job, state="void"))
+        return "is forgotten"
     async with AsyncExitStack() as stack:
-        journal = ConfirmingJournal(store.journal(run.id))
-        means = BatchMeans(settings, store.batches(run.id), journal, stack)
-        return await (forget_job(job, means) if forget else cancel_job(job, means))
+        return await cancel_job(job, BatchMeans(settings, ledger, store.journal(run.id), stack))

@@ -330,7 +330,7 @@ class StoreLedger:
 def keep_batch(connection: Connection, run_id: str, batch: KeptBatch) -> None:
     values = {name: getattr(batch, name) for name in ("mark", "model", "created", "state", "file")}
     values |= {"run_id": run_id, "updated": time.time(), "remote_id": batch.id}
-    values |= {"detail": batch.detail, "keys": b"".join(map(bytes.fromhex, batch.keys))}
+    values |= {"detail": "", "keys": b"".join(map(bytes.fromhex, batch.keys))}
     row = insert_into(connection, batches).values(values)
     connection.execute(row.on_conflict_do_update(index_elements=["mark"], set_=values))
 

@@ -3,7 +3,7 @@
 A call comes back when its line in the results has come. Calls that depend on it are asked then, so
 a study goes on in waves, each of them a job. A job is submitted so that it is never lost, found
 again, and polled; open jobs of earlier processes are taken up with the first call. A job is over
-when every outcome in it is durable in the journal, or is known never to come.
+when every answer in it is in the journal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from yarl import URL
 
 from textevolve.errors import (
     AccessError,
-    AnswerError,
     BudgetError,
     CapabilityError,
     ModelError,
@@ -34,6 +33,7 @@ from textevolve.errors import (
 )
 from textevolve.events import BatchPolled, CallRetried
 from textevolve.llm.batches.ledger import (
+    WINDOW,
     BatchMeans,
     JobState,
     KeptBatch,
@@ -41,23 +41,36 @@ from textevolve.llm.batches.ledger import (
     batch_price,
 )
 from textevolve.llm.client import OpenAIClient, connect
-from textevolve.llm.connections import Http
 from textevolve.llm.model import Request, Response, request_key
 from textevolve.llm.providers import resolve
 from textevolve.llm.refusals import one_line, read_refusal
 from textevolve.llm.wire import encode
 
-LONGEST_LINE = 64 * 2**20
-"""Bytes of one line of results."""
 QUIET = 300.0
 """Seconds without a byte after which results count as broken off."""
 SLOWEST = 50_000.0
 """Bytes a second, below which an upload counts as stuck."""
+GATHER = 600.0
+"""The most seconds for which a wave is gathered."""
+ATTEMPTS = 3
+"""Jobs that a call may be in, before it counts as failed."""
+CLOSING = 10.0
+"""Seconds for which jobs that are answered are closed at the end."""
+TRIES = 12
+"""Of what is done before a job is submitted: about a quarter of an hour."""
 ENDED = ("completed", "failed", "expired", "cancelled")
 """With other words (validating, in_progress, finalizing, ...) a job is still running."""
+
+T = TypeVar("T")
+log = logging.getLogger("textevolve")
 _ID = re.compile(r"[\w.:-]{1,200}")
 _UNASKED = re.compile(r"batch_(expired|cancell?ed)")
 _STATUS = re.compile(r"\b[45]\d\d\b")
+_FULL = re.compile(r"enqueued|token_limit_exceeded|queue (is )?full", re.IGNORECASE)
+
+
+class QueueFullError(Exception):
+    """The endpoint takes no more now, or not so much at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,103 +100,6 @@ class RemoteBatch:
     @property
     def is_running(self) -> bool:
         return self.status not in ENDED
-
-
-class BatchService:
-    """Each call raises what a call of a model raises: `UnavailableError` is worth another try."""
-
-    def __init__(self, name: str, base_url: str, http: Http) -> None:
-        self.name = name
-        self._base_url, self._http = base_url, http
-
-    async def upload(self, file: str, lines: bytes | bytearray) -> str:
-        """The name that the endpoint gives to the file."""
-        boundary = secrets.token_hex(16)
-        body = _multipart(boundary, file, lines)
-        headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
-        answer: Any = None
-        try:
-            async with asyncio.timeout(300.0 + len(body) / SLOWEST):
-                answer = await self._exchange("POST", "/files", body, headers, unbounded=True)
-        except TimeoutError:
-            pass  # raised below, so that no error of ours refers to one of the transport
-        if not (name := _name(_mapping(answer).get("id"))):
-            raise UnavailableError(f"{self.name}: the file was not taken in time, or has no name")
-        return name
-
-    async def create(self, file: str, mark: str, path: str, hours: int) -> RemoteBatch:
-        """Create a job over a file whose lines ask a path, and may take so many hours."""
-        window = f"{hours // 24}d" if hours > 24 and hours % 24 == 0 else f"{hours}h"
-        body = {
-            "endpoint": f"/v1{path}",
-            "input_file_id": file,
-            "completion_window": window,
-            "metadata": {"textevolve": mark},
-        }
-        headers = {"Idempotency-Key": mark}
-        return self._job(await self._exchange("POST", "/batches", encode(body), headers))
-
-    async def get(self, id: str) -> RemoteBatch:
-        return self._job(await self._exchange("GET", f"/batches/{id}"))
-
-    async def cancel(self, id: str) -> None:
-        await self._exchange("POST", f"/batches/{id}/cancel", b"{}")
-
-    async def delete_file(self, file: str) -> None:
-        await self._exchange("DELETE", f"/files/{file}")
-
-    async def find(self, mark: str, file: str) -> RemoteBatch | None:
-        """The job that has this mark, or was made of this file, among the latest hundred."""
-        listed = _mapping(await self._exchange("GET", "/batches?limit=100")).get("data")
-        for job in map(read_remote, _sequence(listed)):
-            if job is not None and (job.mark == mark or job.input == file):
-                return job
-        return None
-
-    async def lines(self, file: str) -> AsyncGenerator[AnsweredLine | None]:
-        """The results in a file as they come; None for a line that cannot be read."""
-        url = URL(f"{self._base_url}/files/{file}/content")
-        answer = await self._http.begin("GET", url, quiet=QUIET)
-        if answer.status != 200:
-            raise self._http.failure(answer.status, read_refusal(await answer.whole()))
-        rest = bytearray()
-        async with aclosing(answer.parts()) as parts:
-            async for part in parts:
-                rest += part
-                *whole, tail = rest.split(b"\n") if b"\n" in part else (rest,)
-                rest = bytearray(tail)
-                if len(rest) > LONGEST_LINE:
-                    raise AnswerError(f"{self.name}: a line of {file} has no end")
-                for line in whole:
-                    if line.strip():
-                        yield read_line(self._http.without_key(bytes(line)))
-        if rest.strip():
-            yield read_line(self._http.without_key(bytes(rest)))
-
-    def _job(self, answer: Any) -> RemoteBatch:
-        if (job := read_remote(answer)) is None:
-            raise UnavailableError(f"{self.name}: the endpoint says nothing of a batch job")
-        return job
-
-    async def _exchange(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        *,
-        unbounded: bool = False,
-    ) -> Any:
-        url = URL(self._base_url + path)
-        status, answered, raw = await self._http.exchange(method, url, body, headers, unbounded)
-        if not 200 <= status < 300:
-            if status in (404, 405, 501) and method == "POST":
-                raise AccessError(
-                    f"{self.name}: the endpoint takes no batch jobs ({status} for {url.path}); run"
-                    " it without --batch"
-                )
-            raise self._http.failure(status, read_refusal(raw), answered)
-        return self._http.read_json(url.path, raw) if raw else None
 
 
 def write_asked(key: str, path: str, body: Mapping[str, Any]) -> bytes:
@@ -243,7 +159,7 @@ def read_remote(value: Any) -> RemoteBatch | None:
         outputs=tuple(filter(None, outputs)),
         done=_count(counts.get("completed")) + _count(counts.get("failed")),
         total=_count(counts.get("total")),
-        errors="; ".join(f"{one.get('code')} {one.get('message')}" for one in errors),
+        errors="; ".join(f"{error.get('code')} {error.get('message')}" for error in errors),
     )
 
 
@@ -264,33 +180,14 @@ def _count(value: object) -> int:
     return value if isinstance(value, int) and 0 <= value < 2**53 else 0
 
 
-QUIET_LOOKS = 4
-"""Within the quiet time, so that a busy machine is not taken for one at rest."""
-CLOSING = 10.0
-"""Seconds for which jobs that are answered are closed at the end."""
-MOST_FULL = 100
-"""Times in a row that the endpoint takes nothing, until calls fail."""
-TRIES = 12
-"""Of what is done before a job is submitted: about a quarter of an hour."""
-
-T = TypeVar("T")
-log = logging.getLogger("textevolve")
-_FULL = re.compile(r"enqueued|token_limit_exceeded|queue (is )?full", re.IGNORECASE)
-
-
-class QueueFullError(Exception):
-    """The endpoint takes no more now, or not so much at once."""
-
-
 @dataclass(eq=False)
 class WaitingCall:
-    """A call until it is answered. `jobs`: those it was in without an answer; `reason`: why."""
+    """A call until it is answered. `jobs`: those it was in without an answer."""
 
     key: str
     request: Request
     answer: asyncio.Future[Response]
     jobs: int = 0
-    reason: str = "its line was missing"
 
     def fail(self, error: Exception) -> None:
         if not self.answer.done():
@@ -299,15 +196,15 @@ class WaitingCall:
 
 @dataclass(eq=False)
 class Job:
-    """A batch job. `left`: the keys whose outcome is not durable yet; `done` is set once there are
-    none. `resumed`: an earlier process submitted it. `failure`: why nothing more is to be learnt of
-    it now."""
+    """A batch job. `lines`: its answers by their keys, until they are in the journal. `outputs`:
+    its files of results. `resumed`: an earlier process submitted it. `failure`: why nothing more is
+    to be learnt of it now."""
 
     kept: KeptBatch
-    left: set[str]
     resumed: bool = False
     failure: Exception | None = None
-    done: asyncio.Event = field(default_factory=asyncio.Event)
+    lines: dict[str, AnsweredLine] = field(default_factory=dict[str, AnsweredLine])
+    outputs: tuple[str, ...] = ()
 
 
 class Submissions:
@@ -315,7 +212,7 @@ class Submissions:
 
     def __init__(self, client: OpenAIClient, means: BatchMeans) -> None:
         self.name, self.options = client.name, means.settings.batches
-        self.service = BatchService(client.name, client.base_url, client.http)
+        self._base_url, self._http = client.base_url, client.http
         self.ledger, self.listener = means.ledger, means.listener
 
     async def note(self, job: Job, **changes: Any) -> None:
@@ -329,27 +226,45 @@ class Submissions:
             QueueFullError: it is to be submitted later, or in parts. ModelError: it cannot be.
         """
         await self.note(job)
-        name = f"textevolve-{job.kept.mark}.jsonl"
         try:
-            file = await self.persist(lambda: self.service.upload(name, lines), TRIES)
+            file = await self.persist(partial(self._upload, job.kept.mark, lines), TRIES)
             await self.note(job, file=file)
-            remote = await self.persist(partial(self._create, job, path), TRIES)
-        except (AccessError, RejectedError) as error:  # a plain no: it is not there
+            remote = await self.persist(partial(self._create, job.kept, path), TRIES)
+        except (AccessError, RejectedError, QueueFullError):  # a plain no: it is not there
             await self.close(job, "void")
-            raise error
+            raise
         await self.note(job, id=remote.id, state="submitted")
 
-    async def _create(self, job: Job, path: str) -> RemoteBatch:
+    async def _upload(self, mark: str, lines: bytes | bytearray) -> str:
+        """The name that the endpoint gives to the file."""
+        boundary = secrets.token_hex(16)
+        body = _multipart(boundary, f"textevolve-{mark}.jsonl", lines)
+        headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+        answer: Any = None
+        with suppress(TimeoutError):  # raised below: no error of ours refers to the transport's
+            async with asyncio.timeout(300.0 + len(body) / SLOWEST):
+                answer = await self._exchange("POST", "/files", body, headers, unbounded=True)
+        if not (name := _name(_mapping(answer).get("id"))):
+            raise UnavailableError(f"{self.name}: the file was not taken in time, or has no name")
+        return name
+
+    async def _create(self, kept: KeptBatch, path: str) -> RemoteBatch:
         """The job that was made; where that is not known, it is looked for before the next try."""
-        kept, window = job.kept, self.options.window
+        body = {
+            "endpoint": f"/v1{path}",
+            "input_file_id": kept.file,
+            "completion_window": f"{WINDOW}h",
+            "metadata": {"textevolve": kept.mark},
+        }
+        headers = {"Idempotency-Key": kept.mark}
         try:
-            return await self.service.create(kept.file, kept.mark, path, window)
+            return await self._job("POST", "/batches", encode(body), headers)
         except (UnavailableError, RejectedError) as error:
             failed = error
         if _FULL.search(str(failed)):
             raise QueueFullError(str(failed))
         if isinstance(failed, UnavailableError) and failed.status != 429:
-            remote = await self._look_for(job)
+            remote = await self._look_for(kept)
             if remote is not None:
                 return remote
         raise failed
@@ -357,24 +272,27 @@ class Submissions:
     async def find_again(self, job: Job) -> bool:
         """Tell whether a job of an earlier process is at the endpoint."""
         if not job.kept.id:
-            remote = await self._look_for(job)
+            remote = await self.persist(partial(self._look_for, job.kept), TRIES)
             if remote is None:
                 return False
             await self.note(job, id=remote.id, state="submitted")
         return True
 
-    async def _look_for(self, job: Job) -> RemoteBatch | None:
-        """The job at the endpoint whose submission was begun; None where it did not get there."""
-        kept = job.kept
+    async def _look_for(self, kept: KeptBatch) -> RemoteBatch | None:
+        """The job that has this mark, or was made of this file, among the latest hundred."""
         if not kept.file:
             return None
-        return await self.persist(lambda: self.service.find(kept.mark, kept.file), TRIES)
+        listed = _mapping(await self._exchange("GET", "/batches?limit=100")).get("data")
+        for job in map(read_remote, _sequence(listed)):
+            if job is not None and (job.mark == kept.mark or job.input == kept.file):
+                return job
+        return None
 
     async def poll(self, job: Job) -> RemoteBatch:
         """The job once it has come to an end; ModelError if it cannot be seen."""
         wait, most = self.options.poll
         while True:
-            remote = await self.persist(lambda: self._look(job), None)
+            remote = await self.persist(partial(self._look, job), None)
             status = remote.status if remote.is_running else ""
             total = remote.total or len(job.kept.keys)
             self.listener(BatchPolled(self.name, job.kept.id, status, remote.done, total, wait))
@@ -385,7 +303,7 @@ class Submissions:
 
     async def _look(self, job: Job) -> RemoteBatch:
         try:
-            return await self.service.get(job.kept.id)
+            return await self._job("GET", f"/batches/{job.kept.id}")
         except (AccessError, RejectedError) as error:
             reason = str(error)
         raise AccessError(
@@ -398,20 +316,68 @@ class Submissions:
         if not await self.find_again(job):
             await self.close(job, "void")
             return "was never submitted"
-        remote = await self.persist(lambda: self._look(job), TRIES)
+        remote = await self.persist(partial(self._look, job), TRIES)
         if not remote.is_running:
             return f"is over ({remote.status}); its answers are collected when the run goes on"
-        await self.persist(lambda: self.service.cancel(job.kept.id), TRIES)
+        path = f"/batches/{job.kept.id}/cancel"
+        await self.persist(partial(self._exchange, "POST", path, b"{}"), TRIES)
         await self.note(job, state="cancelled")
         return "is cancelled; what it has answered is collected when the run goes on"
 
-    async def close(self, job: Job, state: JobState, remote: RemoteBatch | None = None) -> None:
+    async def close(self, job: Job, state: JobState) -> None:
         """Note that nothing more is to come of a job, and delete its files at the endpoint."""
-        await self.note(job, state=state, detail="" if remote is None else remote.status)
-        outputs = () if remote is None else remote.outputs
-        for file in filter(None, (job.kept.file, *outputs)):
+        await self.note(job, state=state)
+        for file in filter(None, (job.kept.file, *job.outputs)):
             with suppress(ModelError):  # what is left over there is deleted by the endpoint in time
-                await self.service.delete_file(file)
+                await self._exchange("DELETE", f"/files/{file}")
+
+    async def lines(self, file: str) -> AsyncGenerator[AnsweredLine]:
+        """The results in a file as they come; a line that cannot be read is left out."""
+        url = URL(f"{self._base_url}/files/{file}/content")
+        answer = await self._http.begin("GET", url, quiet=QUIET)
+        if answer.status != 200:
+            raise self._http.failure(answer.status, read_refusal(await answer.whole()))
+        rest = bytearray()
+        async with aclosing(answer.parts()) as parts:
+            async for part in parts:
+                rest += part
+                if b"\n" not in part:
+                    continue
+                *whole, tail = rest.split(b"\n")
+                rest = bytearray(tail)
+                for line in whole:
+                    if (read := read_line(self._http.without_key(bytes(line)))) is not None:
+                        yield read
+        if (read := read_line(self._http.without_key(bytes(rest)))) is not None:
+            yield read
+
+    async def _job(
+        self, method: str, path: str, body: bytes | None = None, headers: Any = None
+    ) -> RemoteBatch:
+        job = read_remote(await self._exchange(method, path, body, headers))
+        if job is None:
+            raise UnavailableError(f"{self.name}: the endpoint says nothing of a batch job")
+        return job
+
+    async def _exchange(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        unbounded: bool = False,
+    ) -> Any:
+        url = URL(self._base_url + path)
+        status, answered, raw = await self._http.exchange(method, url, body, headers, unbounded)
+        if 200 <= status < 300:
+            return self._http.read_json(url.path, raw) if raw else None
+        if status in (404, 405, 501) and method == "POST":
+            raise AccessError(
+                f"{self.name}: the endpoint takes no batch jobs ({status} for {url.path}); run"
+                " it without --batch"
+            )
+        raise self._http.failure(status, read_refusal(raw), answered)
 
     async def persist(self, action: Callable[[], Awaitable[T]], tries: int | None) -> T:
         """Repeat an action while it is worth another try; `tries` None: for ever."""
@@ -437,8 +403,7 @@ class Gatherer:
     `NotBatchedError`.
 
     `_calls` wait, by their keys, of which `_pending` are in no job yet; `_jobs` are by the keys
-    whose outcome in them is not kept; `_held` are lines that came before anybody asked for them, or
-    whose answers are not kept yet.
+    that they hold, until they are closed.
     """
 
     def __init__(self, client: OpenAIClient, means: BatchMeans) -> None:
@@ -449,10 +414,9 @@ class Gatherer:
         self._calls: dict[str, WaitingCall] = {}
         self._pending: dict[str, WaitingCall] = {}
         self._jobs: dict[str, Job] = {}
-        self._held: dict[str, AnsweredLine] = {}
-        self._most = self._options.requests
-        self._full, self._not_before, self._arrived = 0, 0.0, 0
-        self._tasks: dict[asyncio.Task[None], Job] = {}
+        self._collected: list[Job] = []
+        self._most, self._arrived = self._options.requests, 0
+        self._tasks: set[asyncio.Task[None]] = set()
         self._gathering: asyncio.Task[None] | None = None
         self._loading: asyncio.Future[None] | None = None
 
@@ -470,9 +434,9 @@ class Gatherer:
         call = self._calls[key] = WaitingCall(key, request, answer)
         try:
             if job is None:
-                self._enqueue([call])
-            elif (line := self._held.get(key)) is not None and self._give(call, line):
-                self._ask_again([call])
+                self._enqueue(call)
+            elif key in job.lines:
+                self._give(call, job)
             async with asyncio.timeout_at(self._deadline):
                 return await answer
         except TimeoutError:
@@ -483,18 +447,10 @@ class Gatherer:
             self._calls.pop(key, None)
             self._pending.pop(key, None)
 
-    def confirm(self, key: str) -> None:
-        """Forget a key: its outcome is durable, or will not come from its job."""
-        self._held.pop(key, None)
-        if (job := self._jobs.pop(key, None)) is not None:
-            job.left.discard(key)
-            if not job.left:
-                job.done.set()
-
     async def aclose(self) -> None:
-        closing = [task for task, job in self._tasks.items() if job.done.is_set()]
-        if closing:
-            await asyncio.wait(closing, timeout=CLOSING)
+        with suppress(TimeoutError, ModelError):
+            async with asyncio.timeout(CLOSING):
+                await self._close_collected()
         left = [*self._tasks, *filter(None, (self._gathering, self._loading))]
         for task in left:
             task.cancel()
@@ -503,33 +459,33 @@ class Gatherer:
     async def _take_up(self) -> None:
         """Take up the jobs that are open."""
         for kept in await self._submissions.ledger.find_open(self.name):
-            self._begin(Job(kept, set(kept.keys), resumed=True))
+            self._begin(Job(kept, resumed=True))
 
     def _begin(self, job: Job, path: str = "", lines: bytearray | None = None) -> None:
         self._jobs.update(dict.fromkeys(job.kept.keys, job))
         task = asyncio.create_task(self._work(job, path, lines))
-        self._tasks[task] = job
-        task.add_done_callback(self._tasks.pop)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    def _enqueue(self, calls: Iterable[WaitingCall]) -> None:
-        """Put calls into the next job; without jobs they are asked at once."""
-        for call in calls:
-            if not self._gathers:
-                call.fail(NotBatchedError())
-                continue
-            self._pending[call.key] = call
-            self._arrived += 1
-            if self._gathering is None or self._gathering.done():
-                self._gathering = asyncio.create_task(self._gather())
+    def _enqueue(self, call: WaitingCall) -> None:
+        """Put a call into the next job; without jobs it is asked at once."""
+        if not self._gathers:
+            call.fail(NotBatchedError())
+            return
+        self._pending[call.key] = call
+        self._arrived += 1
+        if self._gathering is None or self._gathering.done():
+            self._gathering = asyncio.create_task(self._gather())
 
     async def _gather(self) -> None:
         try:
             while self._pending:
                 await self._wait_for_all()
+                await self._close_collected()
                 path, lines, keys = self._take()
                 if keys:  # else those who asked have gone
                     kept = KeptBatch(secrets.token_hex(16), self.name, time.time(), tuple(keys))
-                    self._begin(Job(kept, set(keys)), path, lines)
+                    self._begin(Job(kept), path, lines)
                 await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001  it belongs to those who wait
             for call in list(self._pending.values()):
@@ -537,15 +493,11 @@ class Gatherer:
 
     async def _wait_for_all(self) -> None:
         """Until no call has come for a while, there are enough, or it takes too long."""
-        loop, options = asyncio.get_running_loop(), self._options
-        due, looks, seen = loop.time() + options.gather, 0, -1
-        while True:
-            enough = len(self._pending) >= self._most or looks >= QUIET_LOOKS or loop.time() > due
-            if enough and loop.time() >= self._not_before:
-                return
-            await asyncio.sleep(options.quiet / QUIET_LOOKS)
-            looks = looks + 1 if seen == self._arrived else 0
+        loop, seen = asyncio.get_running_loop(), -1
+        due = loop.time() + GATHER
+        while len(self._pending) < self._most and seen != self._arrived and loop.time() < due:
             seen = self._arrived
+            await asyncio.sleep(self._options.quiet)
 
     def _take(self) -> tuple[str, bytearray, list[str]]:
         """The path that the calls of one job ask, its file, and their keys."""
@@ -562,147 +514,121 @@ class Gatherer:
         return path, lines, keys
 
     async def _work(self, job: Job, path: str, lines: bytearray | None) -> None:
-        """A job from its submission, or from where an earlier process left it, to its end."""
-        subs = self._submissions
+        """A job from its submission, or from where an earlier process left it, to its answers."""
+        submissions = self._submissions
         try:
             if lines is not None:
-                await subs.submit(job, path, lines)
+                await submissions.submit(job, path, lines)
                 lines.clear()  # it would be held until the job ends
-                self._full = 0
-            elif not await subs.find_again(job):
-                await self._forget(job)
+            elif not await submissions.find_again(job):
+                self._release(job, job.kept.keys)
+                await submissions.close(job, "void")
                 return
-            remote = await subs.poll(job)
-            self._ask_again(await self._collect(job, remote))
-            await job.done.wait()
-            is_void = remote.status == "failed" and not remote.outputs
-            await subs.close(job, "void" if is_void else "collected", remote)
+            await self._collect(job, await submissions.poll(job))
         except QueueFullError as error:
-            self._wait_for_room(job, error)
-            await self._forget(job)
+            self._most = max(1, min(self._most, len(job.kept.keys)) // 2)
+            wait = submissions.options.poll[1]
+            submissions.listener(CallRetried(self.name, str(error), 1, wait))
+            await asyncio.sleep(wait)
+            self._release(job, job.kept.keys)
         except Exception as error:  # noqa: BLE001  it belongs to those who wait
-            self._fail_job(job, error)
+            self._fail(job, error)
 
-    async def _forget(self, job: Job) -> None:
-        """Nothing was asked in this job: its calls are gathered anew."""
-        self._enqueue(self._withdraw(job, job.kept.keys))
-        with suppress(ModelError):
+    async def _collect(self, job: Job, remote: RemoteBatch) -> None:
+        """Hand out what a job answered; the calls without an answer go into the next job.
+
+        Raises:
+            QueueFullError: it was never begun, and is to be submitted later.
+            CapabilityError: it is refused as a whole.
+        """
+        kept, job.outputs = job.kept, remote.outputs
+        if remote.status == "failed" and not remote.outputs:
+            reason = one_line(remote.errors, self._client.http.secrets) or "no reason given"
             await self._submissions.close(job, "void")
+            if _FULL.search(reason):
+                raise QueueFullError(reason)
+            hint = "mend that, or run it without --batch"
+            raise CapabilityError(
+                f"{kept.model}: the endpoint refuses the batch job ({reason}); {hint}"
+            )
+        for file in remote.outputs:
+            try:
+                await self._submissions.persist(partial(self._read_file, job, file), None)
+            except (AccessError, RejectedError) as error:
+                log.warning("batch job %s: results in %s are gone: %s", kept.id, file, error)
+        self._collected.append(job)
+        missing = [key for key in kept.keys if key not in job.lines]
+        if remote.status == "cancelled" and not job.resumed:
+            reason = f"batch job {kept.id} was cancelled at the provider; go on to ask the rest"
+            for call in filter(None, map(self._calls.get, missing)):
+                call.fail(BudgetError(reason))
+        self._release(job, missing, f"batch job {kept.id} ended without it ({remote.status})")
+        for key in list(job.lines):
+            if (call := self._calls.get(key)) is not None:
+                self._give(call, job)
 
-    def _wait_for_room(self, job: Job, full: QueueFullError) -> None:
-        """Later, and in parts: the endpoint has too much already."""
-        self._full += 1
-        first, most = self._options.poll
-        self._most = max(1, min(self._most, len(job.kept.keys)) // 2)
-        wait = min(10 * most, first * 2.0 ** min(self._full, 20))
-        self._not_before = asyncio.get_running_loop().time() + wait
-        self._submissions.listener(CallRetried(self.name, str(full), self._full, wait))
-        if self._full >= MOST_FULL:
-            self._fail_job(job, UnavailableError(f"{self.name}: no batch job is taken: {full}"))
+    async def _read_file(self, job: Job, file: str) -> None:
+        """Take each line of results; of several for one key the first."""
+        async with aclosing(self._submissions.lines(file)) as lines:
+            async for line in lines:
+                if line.status and self._jobs.get(line.key) is job:
+                    job.lines.setdefault(line.key, line)
 
-    def _ask_again(self, calls: Iterable[WaitingCall]) -> None:
-        """In the next job, but not for ever."""
-        for call in calls:
-            call.jobs += 1
-            if call.jobs < self._options.attempts:
-                self._enqueue([call])
+    def _give(self, call: WaitingCall, job: Job) -> None:
+        """Answer a call with its line, or put it into the next job."""
+        line, seconds = job.lines[call.key], time.time() - job.kept.created
+        reason = "the endpoint refuses a part of the request, which is left out from now on"
+        try:
+            response = self._client.read_batched(line.status, line.body, call.request, seconds)
+            if response is not None:
+                if not call.answer.done():
+                    call.answer.set_result(response)
+                return
+        except UnavailableError as error:
+            reason = str(error)
+        except ModelError as error:
+            call.fail(error)
+        self._release(job, [call.key], reason)
+
+    def _release(self, job: Job, keys: Iterable[str], reason: str = "") -> None:
+        """Put calls that a job does not answer into the next one, but not for ever. Without a
+        reason they were not asked."""
+        for key in keys:
+            if self._jobs.get(key) is not job:
                 continue
-            jobs = "1 batch job" if call.jobs == 1 else f"{call.jobs} batch jobs"
-            reason = f"{self.name}: no answer after {jobs}; the last: {call.reason}"
-            call.fail(UnavailableError(reason))
+            del self._jobs[key]
+            job.lines.pop(key, None)
+            call = self._calls.get(key)
+            if call is None or call.answer.done():
+                continue
+            call.jobs += bool(reason)
+            if call.jobs < ATTEMPTS:
+                self._enqueue(call)
+            else:
+                said = f"{self.name}: no answer after {call.jobs} batch jobs; the last: {reason}"
+                call.fail(UnavailableError(said))
 
-    def _withdraw(self, job: Job, keys: Iterable[str]) -> list[WaitingCall]:
-        """The calls among these keys of a job that wait; the job will not answer them."""
-        own = [key for key in keys if self._jobs.get(key) is job]
-        waiting = [self._calls[key] for key in own if key in self._calls]
-        for key in own:
-            self.confirm(key)
-        if not job.left:
-            job.done.set()
-        return waiting
-
-    def _fail_job(self, job: Job, error: Exception) -> None:
+    def _fail(self, job: Job, error: Exception) -> None:
         """Nothing can be learnt of a job now: whoever asks for its answers is told why."""
         job.failure = error
         for key in job.kept.keys:
             if self._jobs.get(key) is job and (call := self._calls.get(key)) is not None:
                 call.fail(error)
 
-    def _give(self, call: WaitingCall, line: AnsweredLine) -> bool:
-        """Answer a call; whether it has to be asked again."""
-        call.reason = "the endpoint refuses a part of the request, which is left out from now on"
-        try:
-            seconds = time.time() - self._jobs[call.key].kept.created
-            response = self._client.read_batched(line.status, line.body, call.request, seconds)
-            if response is not None:
-                if not call.answer.done():
-                    call.answer.set_result(response)
-                return False
-        except UnavailableError as error:
-            call.reason = str(error)
-        except ModelError as error:
-            call.fail(error)
-            return False
-        self.confirm(call.key)
-        return True
-
-    async def _collect(self, job: Job, remote: RemoteBatch) -> list[WaitingCall]:
-        """Hand out what a job answered; the calls that are to be asked again.
-
-        Raises:
-            QueueFullError: it was never begun, and is to be submitted later.
-        """
-        kept = job.kept
-        if remote.status == "failed" and not remote.outputs:
-            reason = one_line(remote.errors, self._client.http.secrets) or "no reason given"
-            if _FULL.search(reason):
-                raise QueueFullError(reason)
-            hint = "mend that, or run it without --batch"
-            message = f"{kept.model}: the endpoint refuses the batch job ({reason}); {hint}"
-            self._refuse(job, CapabilityError(message), kept.keys)
-            return []
-        answered, again = set[str](), list[WaitingCall]()
-        for file in remote.outputs:
-            try:
-                await self._submissions.persist(
-                    partial(self._read_file, job, file, answered, again), None
-                )
-            except (AccessError, RejectedError) as error:
-                log.warning("batch job %s: results in %s are gone: %s", kept.id, file, error)
-        if job.resumed:  # an earlier process may have kept some answers
-            for key in [key for key in job.left if key not in self._calls]:
-                if await self._journal.find(key) is not None:
-                    self.confirm(key)
-        missing = [key for key in kept.keys if key not in answered]
-        if remote.status == "cancelled" and not job.resumed:
-            reason = f"batch job {kept.id} was cancelled at the provider; go on to ask the rest"
-            self._refuse(job, BudgetError(reason), missing)
-            return again
-        waiting = self._withdraw(job, missing)
-        for call in waiting:
-            call.reason = f"batch job {kept.id} ended without it ({remote.status})"
-        return again + waiting
-
-    async def _read_file(
-        self, job: Job, file: str, answered: set[str], again: list[WaitingCall]
-    ) -> None:
-        """Take each line of results; those that were read before, or of no call of this job, are
-        left."""
-        async with aclosing(self._submissions.service.lines(file)) as lines:
-            async for line in lines:
-                if line is None or not line.status or line.key in answered:
-                    continue
-                if self._jobs.get(line.key) is job:
-                    answered.add(line.key)
-                    self._held[line.key] = line
-                    call = self._calls.get(line.key)
-                    if call is not None and self._give(call, line):
-                        again.append(call)
-
-    def _refuse(self, job: Job, error: Exception, keys: Iterable[str]) -> None:
-        """Fail calls that a job will not answer, and that are not asked again."""
-        for call in self._withdraw(job, keys):
-            call.fail(error)
+    async def _close_collected(self) -> None:
+        """Close the jobs whose answers are all in the journal; the others stay open, and are read
+        again by whoever goes on with the run."""
+        for job in list(self._collected):
+            answered = [key for key, line in job.lines.items() if line.status == 200]
+            for key in answered:
+                if await self._journal.find(key) is None:
+                    break
+            else:
+                self._collected.remove(job)
+                for key in job.kept.keys:
+                    if self._jobs.get(key) is job:
+                        del self._jobs[key]
+                await self._submissions.close(job, "collected")
 
 
 async def open_gatherer(spec: str, means: BatchMeans) -> Gatherer:
@@ -711,7 +637,6 @@ async def open_gatherer(spec: str, means: BatchMeans) -> Gatherer:
         SettingsError: the endpoint cannot be had.
     """
     gatherer = Gatherer(await _connect(spec, means), means)
-    means.journal.gatherers[spec] = gatherer.confirm
     means.stack.push_async_callback(gatherer.aclose)
     return gatherer
 
@@ -719,13 +644,7 @@ async def open_gatherer(spec: str, means: BatchMeans) -> Gatherer:
 async def cancel_job(kept: KeptBatch, means: BatchMeans) -> str:
     """End a job at its endpoint, and say what became of it."""
     submissions = Submissions(await _connect(kept.model, means), means)
-    return await submissions.cancel(Job(kept, set(kept.keys), resumed=True))
-
-
-async def forget_job(kept: KeptBatch, means: BatchMeans) -> str:
-    """Give up what a job may answer, so that it is asked anew."""
-    await means.ledger.keep(replace(kept, state="void", detail="forgotten"))
-    return "is forgotten"
+    return await submissions.cancel(Job(kept, resumed=True))
 
 
 async def _connect(spec: str, means: BatchMeans) -> OpenAIClient:

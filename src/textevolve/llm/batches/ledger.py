@@ -8,14 +8,14 @@ is in `gathering` and `service`, loaded with the first call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from textevolve.errors import SettingsError
 from textevolve.events import Listener, silence
-from textevolve.llm.journal import Journal, JournalEntry
+from textevolve.llm.journal import Journal
 from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.prices import find_price
 from textevolve.llm.providers import Endpoint, resolve
@@ -25,6 +25,8 @@ JobState: TypeAlias = Literal["prepared", "submitted", "cancelled", "collected",
 """`prepared`: it may or may not be at the endpoint. `cancelled`: by the user; what it answered is
 still to be had. `collected`: all its answers are kept. `void`: nothing was asked in it."""
 
+WINDOW = 24
+"""Hours within which the provider answers or gives up."""
 OPEN_STATES: tuple[JobState, ...] = ("prepared", "submitted", "cancelled")
 
 
@@ -32,7 +34,7 @@ OPEN_STATES: tuple[JobState, ...] = ("prepared", "submitted", "cancelled")
 class KeptBatch:
     """A batch job as it is kept. `mark`: a name of our own, which the endpoint is told. `keys`:
     the journal's keys of its requests. `file`: the uploaded file, `id`: the job, both as the
-    endpoint names them. `created` is Unix time. `detail`: what there is to say of its state."""
+    endpoint names them. `created` is Unix time."""
 
     mark: str
     model: str
@@ -41,7 +43,6 @@ class KeptBatch:
     state: JobState = "prepared"
     file: str = ""
     id: str = ""
-    detail: str = ""
 
 
 class NotBatchedError(Exception):
@@ -58,23 +59,6 @@ class BatchLedger(Protocol):
     async def find_open(self, model: str) -> list[KeptBatch]:
         """The jobs of a model whose answers are not all kept, oldest first."""
         ...
-
-
-class ConfirmingJournal:
-    """A journal that tells the open gatherers of each outcome once it is durable. `gatherers`: what
-    hears of the keys of a model, by its name."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self.gatherers: dict[str, Callable[[str], None]] = {}
-
-    async def find(self, key: str) -> Response | None:
-        return await self._journal.find(key)
-
-    async def append(self, entry: JournalEntry) -> None:
-        await self._journal.append(entry)
-        if (confirm := self.gatherers.get(entry.model)) is not None:
-            confirm(entry.key)
 
 
 def takes_batches(endpoint: Endpoint) -> bool:
@@ -104,12 +88,10 @@ def batch_price(endpoint: Endpoint) -> Price | None:
     price, discount = find_price(endpoint), endpoint.batch_discount
     if price is None or is_free(endpoint):
         return price
-    return None if discount is None else _cut(price, 1.0 - discount)
-
-
-def _cut(price: Price, share: float) -> Price:
-    parts = {"input": price.input, "output": price.output, "cached_input": price.cached_input}
-    return Price(**{n: share * part for n, part in parts.items() if part is not None})
+    if discount is None:
+        return None
+    parts = {name: (1.0 - discount) * part for name, part in price if part is not None}
+    return Price(**{name: parts[name] for name in parts if name != "cache_write"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +122,7 @@ class BatchMeans:
 
     settings: Settings
     ledger: BatchLedger
-    journal: ConfirmingJournal
+    journal: Journal
     stack: AsyncExitStack
     listener: Listener = silence
     deadline: float | None = None
