@@ -33,7 +33,6 @@ from textevolve.errors import (
 )
 from textevolve.events import BatchPolled, CallRetried
 from textevolve.llm.batches.ledger import (
-    WINDOW,
     BatchMeans,
     JobState,
     KeptBatch,
@@ -253,7 +252,7 @@ class Submissions:
         body = {
             "endpoint": f"/v1{path}",
             "input_file_id": kept.file,
-            "completion_window": f"{WINDOW}h",
+            "completion_window": "24h",
             "metadata": {"textevolve": kept.mark},
         }
         headers = {"Idempotency-Key": kept.mark}

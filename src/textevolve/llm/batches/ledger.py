@@ -25,8 +25,6 @@ JobState: TypeAlias = Literal["prepared", "submitted", "cancelled", "collected",
 """`prepared`: it may or may not be at the endpoint. `cancelled`: by the user; what it answered is
 still to be had. `collected`: all its answers are kept. `void`: nothing was asked in it."""
 
-WINDOW = 24
-"""Hours within which the provider answers or gives up."""
 OPEN_STATES: tuple[JobState, ...] = ("prepared", "submitted", "cancelled")
 
 
@@ -77,16 +75,10 @@ def refuse_unbatched(asked: Sequence[str], settings: Settings) -> None:
         raise SettingsError(f"no model takes batch jobs ({names}); run it without --batch")
 
 
-def is_free(endpoint: Endpoint) -> bool:
-    """Whether calls are known to cost nothing, in batch jobs or not."""
-    price = find_price(endpoint)
-    return price is not None and not (price.input or price.output or price.cached_input)
-
-
 def batch_price(endpoint: Endpoint) -> Price | None:
     """Return the price of calls in batch jobs; None if it is not known."""
     price, discount = find_price(endpoint), endpoint.batch_discount
-    if price is None or is_free(endpoint):
+    if price is None or not (price.input or price.output or price.cached_input):
         return price
     if discount is None:
         return None
