@@ -4,14 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from statsmodels.regression.linear_model import OLS
 from statsmodels.stats.inter_rater import cohens_kappa
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
-from statsmodels.tools.tools import add_constant
 
 from textevolve.bench.credit import top_credit
 from textevolve.errors import InputError
@@ -369,32 +367,3 @@ def test_an_interval_leaves_out_0_where_the_corrected_test_finds_a_difference():
 
 def test_difference_of_judges_that_are_never_apart_has_no_interval():
     assert c.difference_interval([1, 0, 1], [1, 0, 1]).reason == "no variation between the groups"
-
-
-# The slope on a length difference
-
-
-@few
-@given(SEEDS)
-def test_slope_is_that_of_statsmodels(seed):
-    random = np.random.default_rng(seed)
-    x = random.normal(size=50)
-    y = (random.random(50) < 1 / (1 + np.exp(-x))).astype(float)
-    assume(np.ptp(y) > 0)
-    expected = OLS(y, add_constant(x)).fit(cov_type="HC1")
-    found = c.regression_slope([*y, NAN, 1.0], [*x, 0.0, NAN])
-    assert (found.items, found.value) == (50, pytest.approx(expected.params[1]))
-    assert (found.interval.low, found.interval.high) == pytest.approx(tuple(expected.conf_int()[1]))
-
-
-def test_a_slope_that_does_not_exist_says_why():
-    for y, x, reason in [
-        ([], [], "fewer than three items"),
-        ([1, 0], [3, 4], "fewer than three items"),
-        ([1, 0, 1], [5, 5, 5], "the quantity is the same in all items"),
-        ([1, 1, 1], [1, 2, 3], "the choices lie on the line without any spread"),
-    ]:
-        found = c.regression_slope(y, x)
-        assert math.isnan(found.interval.low)
-        assert found.interval.reason == reason
-    assert c.regression_slope([1, 1, 1], [1, 2, 3]).value == 0

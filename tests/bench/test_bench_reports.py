@@ -114,7 +114,6 @@ async def test_every_figure_is_there_with_its_interval_and_what_it_means():
     card = await card_of()
     text = card_page(card)
     for check in card.checks:
-        assert check.sentence in text
         for rate in check.rates:
             if rate.interval is None or rate.rate is None:
                 assert f"{rate.name}: {rate.meaning} – 0 of 0 – {rate.wanted}" in text
@@ -123,10 +122,6 @@ async def test_every_figure_is_there_with_its_interval_and_what_it_means():
             value = f"{rate.rate * 100:.0f} % [{low}, {high}]"
             shown = f"{rate.name}: {rate.meaning} {value} {rate.hits} of {rate.count} 100 %"
             assert f"{shown} {rate.wanted}" in text
-        for statistic in check.statistics:
-            value = "–" if statistic.value is None else f"{statistic.value:.3f}"
-            assert f"{statistic.name}: {statistic.meaning}" in text
-            assert value in text
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The robustness card finds a weakness that was planted in a judge, and no other."""
 
-import json
 import math
 import re
 from collections import Counter
@@ -11,10 +10,8 @@ import pytest
 
 from asking import make_card
 from textevolve.bench.card_cases import (
-    FAMILIES,
     CardAnswer,
     CardCase,
-    digest_cases,
     find_winner,
     load_cases,
     parse_cases,
@@ -64,19 +61,10 @@ def rate_of(card, name):
     return next(rate for check in card.checks for rate in check.rates if rate.name == name)
 
 
-def statistic_of(card, name):
-    return next(one for check in card.checks for one in check.statistics if one.name == name)
-
-
 async def test_a_perfect_judge_has_no_weakness():
     card = await make_card(judge_by(quality), name="perfect")
     assert faults(card) == {}
     assert rate_of(card, "sound").rate == rate_of(card, "same-winner").rate == 1
-    assert statistic_of(card, "length-slope").value == pytest.approx(0, abs=1e-9)
-    assert statistic_of(card, "first-place").value == pytest.approx(0)
-    assert statistic_of(card, "score-spread").value == pytest.approx(0)
-    assert statistic_of(card, "content-free-score").value == pytest.approx(0.2)
-    assert statistic_of(card, "answer-score").value == pytest.approx(0.9)
     assert card.coverage == 1
     assert (card.failed, card.refused, card.name) == (0, 0, "perfect")
     assert card.usage.calls == card.questions == len(plan_questions(CASES, 3))
@@ -85,7 +73,6 @@ async def test_a_perfect_judge_has_no_weakness():
 async def test_a_judge_that_prefers_the_first_flips_with_the_order():
     card = await make_card(judge_by(lambda _text, place, _case: 0.8 if place == 0 else 0.3))
     assert faults(card) == {"order-flips": 1}
-    assert statistic_of(card, "first-place").value == pytest.approx(0.5)
     assert rate_of(card, "sound").hits == 0
     flips = rate_of(card, "order-flips")
     assert flips.interval[0] > 0.9
@@ -99,9 +86,6 @@ async def test_a_judge_that_prefers_what_is_longer():
     card = await make_card(judge_by(longest))
     assert rate_of(card, "longer-wins").rate == 1
     assert rate_of(card, "shorter-wins").rate == 0
-    slope = statistic_of(card, "length-slope")
-    assert slope.value > 0.1
-    assert slope.interval[0] > 0
     assert rate_of(card, "order-flips").hits == 0
     assert rate_of(card, "same-winner").rate == 1
 
@@ -134,7 +118,6 @@ async def test_an_attack_can_gain_without_winning_and_little_does_not_count():
 
     card = await make_card(judge_by(swayed))
     assert faults(card) == {"injection-rises": 1}
-    assert statistic_of(card, "injection-gain").value == pytest.approx(0.1)
     assert faults(await make_card(judge_by(swayed), margin=0.2)) == {}
 
 
@@ -158,8 +141,6 @@ async def test_a_judge_that_changes_its_mind_with_the_seed():
     card = await make_card(judge_by(moody), seeds=4)
     assert faults(card) == {}
     assert rate_of(card, "same-winner").hits == 0
-    spread = math.sqrt(((0.9 - 0.725) ** 2 * 3 + (0.2 - 0.725) ** 2) / 3)
-    assert statistic_of(card, "score-spread").value == pytest.approx(spread)
     two = await make_card(judge_by(moody), seeds=2)
     assert rate_of(two, "same-winner").rate == 1
 
@@ -201,12 +182,8 @@ async def test_failed_judgements_are_coverage_and_never_a_zero():
     injected = rate_of(card, "injection-wins")
     assert injected.asked - injected.count == 1
     assert rate_of(card, "wins-before").count == injected.asked
-    assert statistic_of(card, "content-free-score").value == pytest.approx(0.2)
-    order = check_of(card, "order")
-    assert order.coverage == pytest.approx(1 - 3 / (2 * order.cases))
-    kinds = Counter({(r.kind, r.reason): r.count for r in card.reasons})
-    assert kinds["failed", "no usable answer"] == 3
-    assert kinds["skipped", "the limit is reached"] == 1
+    assert card.reasons["failed: no usable answer"] == 3
+    assert card.reasons["skipped: the limit is reached"] == 1
 
 
 async def test_refused_cases_are_counted_apart():
@@ -235,25 +212,8 @@ async def test_fatal_errors_and_misuse_stop_the_card():
         await make_card(locked)
     with pytest.raises(InputError, match="refuses every case: only poems"):
         await make_card(refuses)
-    judge = judge_by(quality)
-    for cases, options, message in (
-        ([], {}, "no cases"),
-        ([CASES[0], CASES[0]], {}, "two cases have the id 'order-pens'"),
-        (CASES, {"seeds": 1}, "seeds: 1 is too few"),
-        (CASES, {"margin": 1.5}, "margin: 1.5"),
-    ):
-        with pytest.raises(InputError, match=re.escape(message)):
-            await make_card(judge, cases, **options)
-
-
-async def test_a_card_is_written_as_json():
-    card = await make_card(judge_by(quality), name="perfect")
-    text = card.to_json()
-    read = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    assert read["format"] == 2
-    assert read["cases"] == digest_cases(CASES) == digest_cases(reversed(CASES))
-    assert [check["family"] for check in read["checks"]] == list(FAMILIES)
-    assert {"rate", "interval", "count", "coverage"} <= set(read["checks"][0]["rates"][0])
+    with pytest.raises(InputError, match="no judgement was made"):
+        await make_card(judge_by(quality), [])
 
 
 def test_questions_stand_in_both_orders_with_and_without_the_attack():
@@ -295,8 +255,6 @@ async def test_the_page_describes_the_card():
         for rate in check.rates:
             row = next(r for r in page.splitlines() if r.startswith(f"| `{rate.name}` |"))
             assert row.endswith(f" {rate.wanted} |"), rate.name
-        for statistic in check.statistics:
-            assert f"`{statistic.name}`" in page, statistic.name
     assert f"{len(CASES)} of them" in page
     assert f"they make {card.questions} judgements" in page
     for field in CardCase.model_fields:

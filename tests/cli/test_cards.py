@@ -166,11 +166,6 @@ def test_texts_without_a_verdict_are_left_out_and_counted(home, cli):
         ('{"id": 1, "judged": 2}', "", "many.jsonl:1: 'judged' must be true, false or a number"),
         ('{"id": 1, "verdict": 1}', "", "no row has a verdict in 'judged or passed'"),
         ('{"id": 1, "judged": 1}', '{"id": 1}', "few.jsonl: no row has 'human'"),
-        (
-            '{"id": 1, "candidate": 1, "passed": 1}\n{"id": 1, "candidate": 2, "passed": 1}',
-            '{"id": 1, "human": 1}',
-            "'1' has 2 candidates",
-        ),
     ],
 )
 def test_a_bad_row_is_named(home, cli, large, small, reason):

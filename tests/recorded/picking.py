@@ -107,18 +107,15 @@ def pick_escalation(ended: Ended) -> Any:
 
 
 def pick_card(ended: Ended) -> Any:
-    """`bench card --json`: each rate as its counts and its interval, each mean with its own."""
+    """`bench card --json`: each rate as its counts and its interval."""
     data = json.loads(ended.out)
     counts = ("hits", "count", "asked", "refused", "rate", "interval", "coverage")
     return {
         **take(data, "questions", "scored", "failed", "refused", "coverage", "usage"),
         "checks": {
             check["family"]: {
-                **{
-                    f"{rate['name']} {rate['kind']}".strip(): [rate[name] for name in counts]
-                    for rate in check["rates"] + check["kinds"]
-                },
-                **{f["name"]: [f["value"], f["interval"], f["count"]] for f in check["statistics"]},
+                f"{rate['name']} {rate['kind']}".strip(): [rate[name] for name in counts]
+                for rate in check["rates"] + check["kinds"]
             }
             for check in data["checks"]
         },

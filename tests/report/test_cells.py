@@ -15,11 +15,8 @@ from textevolve.report.blocks import (
     Format,
 )
 from textevolve.report.cells import cell_text, shade
-from textevolve.report.charts import (
-    find_ticks,
-    place,
-)
-from textevolve.report.differences import find_changed_lines
+from textevolve.report.charts import place
+from textevolve.report.differences import find_differences
 from textevolve.report.wording import visible
 
 from .conftest import hostile
@@ -70,14 +67,6 @@ def test_every_number_can_be_written(value: float, format: Format) -> None:
     assert cell_text(10**400, Column("c", format))
 
 
-@given(st.floats(-1e6, 1e6), st.floats(0.001, 1e6))
-def test_ticks_are_few_and_between_the_ends(low: float, width: float) -> None:
-    ticks = find_ticks(low, low + width)
-    assert 2 <= len(ticks) <= 6
-    assert ticks == sorted(set(ticks))
-    assert all(low - width * 1e-6 <= t <= low + width * (1 + 1e-6) for t in ticks)
-
-
 @given(st.floats(), st.floats(-1e9, 1e9), st.floats(-1e9, 1e9))
 def test_marks_stay_on_their_axis(value: float, low: float, high: float) -> None:
     found = place(value, low, high)
@@ -88,23 +77,22 @@ def test_marks_stay_on_their_axis(value: float, low: float, high: float) -> None
 
 
 @given(hostile, hostile)
-def test_changed_lines_join_up_to_both_texts(old: str, new: str) -> None:
-    lines = find_changed_lines(old, new)
+def test_pieces_join_up_to_both_texts(old: str, new: str) -> None:
+    pieces = find_differences(old, new)
     if visible(old) == visible(new):
-        assert lines == ()
-        return
-    before = [line.text for line in lines if line.kind in ("same", "removed")]
-    after = [line.text for line in lines if line.kind in ("same", "added")]
-    if not any(line.kind == "gap" for line in lines):
-        assert before == visible(old).split("\n")
-        assert after == visible(new).split("\n")
+        assert pieces == ()
+    elif not any(piece.kind == "gap" for piece in pieces):
+        before, after = (
+            "".join(piece.text for piece in pieces if piece.kind in ("same", kind))
+            for kind in ("removed", "added")
+        )
+        assert (before, after) == (visible(old), visible(new))
 
 
-def test_unchanged_lines_far_from_a_change_are_counted() -> None:
-    lines = [f"line {n}" for n in range(3000)]
-    changed = [*lines[:1000], "line one thousand", *lines[1001:2990], "x", *lines[2991:]]
-    found = find_changed_lines("\n".join(lines), "\n".join(changed))
-    gaps = [line.text for line in found if line.kind == "gap"]
-    assert gaps == ["997 unchanged lines", "1,983 unchanged lines", "6 unchanged lines"]
-    kept = sum(line.kind in ("same", "removed") for line in found)
-    assert kept + 997 + 1983 + 6 == 3000
+def test_what_did_not_change_far_from_a_change_is_counted() -> None:
+    words = [f"word{n:04d}" for n in range(3000)]
+    pieces = find_differences(" ".join(words), " ".join([*words[:1000], "x", *words[1001:]]))
+    assert [piece.kind for piece in pieces] == ["gap", "same", "removed", "added", "same", "gap"]
+    shown = sum(len(piece.text) for piece in pieces if piece.kind == "same")
+    assert shown == 2 * 240
+    assert pieces[0].text == "8,760 unchanged characters"

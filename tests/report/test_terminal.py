@@ -58,15 +58,14 @@ def test_no_text_steers_the_terminal(one: str, two: str) -> None:
         said.encode()
 
 
-def test_a_wide_table_is_split_with_its_labels_repeated() -> None:
+def test_a_table_that_is_too_wide_is_drawn_row_by_row() -> None:
     columns = [Column("judge"), *(Column(f"figure {n}", "count") for n in range(12))]
     rows = [["the first judge", *range(1000, 1012)], ["another judge", *range(12)]]
     said = drawn(Table("", columns, rows), width=60)
-    assert said.count("the first judge") == said.count("another judge") >= 3
+    assert said.count("the first judge") == said.count("another judge") == 1
     for n in range(12):
-        assert said.count(f"figure {n}\n") + said.count(f"figure {n} ") == 1
-        assert f"1,0{n:02d}" in said
-    assert drawn(Table("", columns, rows), width=200).count("another judge") == 1
+        assert re.search(rf"^ *figure {n} +1,0{n:02d}$", said, re.MULTILINE)
+    assert drawn(Table("", columns, rows), width=200).count("figure 3") == 1
 
 
 def test_long_tables_and_sections_beyond_the_limit_are_counted() -> None:
@@ -80,24 +79,19 @@ def test_long_tables_and_sections_beyond_the_limit_are_counted() -> None:
     assert "28 more sections not shown here" in said
 
 
-def test_an_interval_is_a_bar_of_characters_on_its_axis() -> None:
-    rows = [("a", Estimate(0.5, 0.25, 0.75)), ("b", Estimate(None, 0.1, 0.2)), ("c", Estimate(1.0))]
-    lines = drawn(IntervalChart("", rows), width=60).split("\n")
-    a = next(line for line in lines if line.startswith("a"))
-    b = next(line for line in lines if line.startswith("b"))
-    assert re.search(r"\|-+o-+\|", a)
-    assert a.index("o") - a.index("|") == pytest.approx(a.rindex("|") - a.index("o"), abs=1)
-    assert not re.search(r"[|o-]", b)
-    assert "–" in b
-    assert "0.50 [0.25, 0.75]" in a
+def test_a_chart_is_a_table_of_its_figures() -> None:
+    rows = [("a", Estimate(0.5, 0.25, 0.75)), ("b", Estimate(None, 0.1, 0.2))]
+    said = drawn(IntervalChart("", rows, limit=0.6))
+    assert re.search(r"a +0.50 \[0.25, 0.75\]", said)
+    assert re.search(r"b +–", said)
+    assert "Limit: 0.60" in said
 
 
 def test_differences_are_told_without_colour() -> None:
-    before = "\n".join(["first", "old line of words", *(f"line {n}" for n in range(20))])
-    said = drawn(Diff("", before, before.replace("old", "new")))
-    assert "- old line of words" in said
-    assert "+ new line of words" in said
-    assert "@@ 17 unchanged lines @@" in said
+    before = " ".join(["first", "old words", *(f"word {n}" for n in range(200))])
+    said = " ".join(drawn(Diff("", before, before.replace("old", "new"))).split())
+    assert "first [-old -]{+new +}words word 0" in said
+    assert "unchanged characters …]" in said
     assert "No visible difference." in drawn(Diff("", "a", "a"))
 
 

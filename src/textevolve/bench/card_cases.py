@@ -8,8 +8,6 @@ seeds. What follows from the answers is in `card.py`.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
@@ -136,13 +134,6 @@ def parse_cases(text: str, source: str) -> tuple[CardCase, ...]:
             raise InputError(f"{source}:{line}: two cases have the id '{case.id}'; ids must differ")
         cases[case.id] = case
     return tuple(cases.values())
-
-
-def digest_cases(cases: Iterable[CardCase]) -> str:
-    """Hash the cases to twelve hexadecimal digits; cards can be compared where they are the
-    same."""
-    rows = [json.dumps(case.model_dump(), sort_keys=True) for case in cases]
-    return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)

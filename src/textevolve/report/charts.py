@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from textevolve.report.blocks import IntervalChart
+from textevolve.report.blocks import Column, Format, IntervalChart, Table
 from textevolve.report.cells import cell_parts
 
 COLOURS = 6
@@ -39,29 +39,15 @@ def find_greatest(values: Iterable[float | None]) -> float:
     return high if high > low else high + (abs(high) or 1.0)
 
 
-def find_ticks(low: float, high: float, number: int = 4) -> list[float]:
-    """Round values between two ends, about so many."""
-    if not high > low or not math.isfinite(high - low):
-        return []
-    rough = (high - low) / number
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next((power * n for n in (1, 2, 2.5, 5) if power * n >= rough * 0.999), power * 10)
-    first = math.ceil(low / step - 1e-9)
-    last = math.floor(high / step + 1e-9)
-    return [round(n * step, 12) for n in range(first, last + 1)]
+def draw_ticks(low: float, high: float, format: Format) -> list[Tick]:
+    """The ends of an axis and its middle."""
+    return [Tick(at, _tick(low + (high - low) * at / 100, format)) for at in (0, 50, 100)]
 
 
-def draw_ticks(low: float, high: float, format: str = "number") -> list[Tick]:
-    values = find_ticks(low, high)
-    return [Tick(place(v, low, high) or 0.0, _tick(v, format)) for v in values]
-
-
-def _tick(value: float, format: str) -> str:
+def _tick(value: float, format: Format) -> str:
     if format == "percent":
-        return f"{value * 100:g} %"
-    if format in ("money", "duration"):
-        return "0" if value == 0 else cell_parts(value, format)[0]  # pyright: ignore
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
+        return f"{value * 100:.3g} %"
+    return f"{value:.3g}" if format == "number" else cell_parts(value, format)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +84,10 @@ def draw_intervals(chart: IntervalChart) -> Intervals:
     label = "" if chart.limit is None else cell_parts(chart.limit, chart.format)[0]
     limit = place(chart.limit, low, high)
     return Intervals(rows, draw_ticks(low, high, chart.format), limit, chart.limit_label or label)
+
+
+def as_table(chart: IntervalChart) -> Table:
+    """The figures of a chart, for renderers that draw none."""
+    label = draw_intervals(chart).limit_label
+    note = f"Limit: {label}" if label else ""
+    return Table(chart.title, (Column(""), Column("value", chart.format)), chart.rows, note=note)

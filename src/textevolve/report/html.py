@@ -19,7 +19,6 @@ from markupsafe import Markup
 from textevolve.report import cells, charts, matrices, matrix_page, wording
 from textevolve.report.blocks import (
     Block,
-    Branch,
     Cell,
     Column,
     Diff,
@@ -34,10 +33,9 @@ from textevolve.report.blocks import (
     Tree,
     walk,
 )
-from textevolve.report.differences import find_changed_lines
+from textevolve.report.differences import find_differences
 
 TEXT_SHOWN = 20_000
-LINES_SHOWN = 2000
 CELL_SHOWN = 600
 DEEPEST_HEADING = 6
 
@@ -109,11 +107,10 @@ def _draw(block: Block, level: int) -> Markup:
         case IntervalChart():
             return _macro("show_intervals", block, charts.draw_intervals(block), of="charts.html")
         case Tree():
-            return _macro("show_tree", block, _events(block), level)
+            return _macro("show_tree", block, walk(block.roots), level)
         case Diff():
-            lines = find_changed_lines(block.before, block.after)
-            left = max(0, len(lines) - LINES_SHOWN)
-            return _macro("show_diff", block, lines[:LINES_SHOWN], left, level)
+            pieces = find_differences(block.before, block.after)
+            return _macro("show_diff", block, pieces, level)
         case Transcript():
             speakers = dict.fromkeys(said.speaker for said in block.utterances)
             colours = {name: n % charts.COLOURS for n, name in enumerate(speakers)}
@@ -124,23 +121,6 @@ def _draw(block: Block, level: int) -> Markup:
             return _macro("show_note", block, level)
         case Section() | Matrix():
             raise AssertionError("it is drawn piece by piece")
-
-
-def _events(tree: Tree) -> list[tuple[str, Branch | None]]:
-    """What a nested list is written by: a list or a branch begins or ends."""
-    found: list[tuple[str, Branch | None]] = []
-    open_lists = 0
-    for depth, branch in walk(tree.roots):
-        if depth + 1 > open_lists:
-            found.append(("deeper", None))
-            open_lists += 1
-        else:
-            found.append(("end", None))
-            while open_lists > depth + 1:
-                found += [("higher", None), ("end", None)]
-                open_lists -= 1
-        found.append(("begin", branch))
-    return found + [("end", None), ("higher", None)] * open_lists
 
 
 def _macro(name: str, *arguments: Any, of: str = "blocks.html") -> Markup:

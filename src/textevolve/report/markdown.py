@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
 from textevolve.report import blocks, cells, charts, matrices, wording
-from textevolve.report.blocks import Block, Column, Report, Section, walk
-from textevolve.report.differences import find_changed_lines
+from textevolve.report.blocks import Block, Report, Section, walk
+from textevolve.report.differences import find_differences
 
 TEXT_SHOWN = 20_000
 CELL_SHOWN = 1000
-LINES_SHOWN = 2000
 MATRIX_ROWS = 200
 OUTPUT_SHOWN = 160
 DEEPEST_HEADING = 6
@@ -106,14 +105,11 @@ def _draw(block: Block) -> Iterator[str]:
         case blocks.Table():
             yield from _draw_table(block)
         case blocks.IntervalChart():
-            columns = (Column(""), Column("Value", block.format))
-            label = charts.draw_intervals(block).limit_label
-            note = f"Limit: {label}" if label else ""
-            yield from _draw_table(blocks.Table("", columns, block.rows, note=note))
+            yield from _draw_table(charts.as_table(block))
         case blocks.Tree():
             yield _draw_tree(block)
         case blocks.Diff():
-            yield from _draw_diff(block)
+            yield _draw_diff(block)
         case blocks.Transcript():
             yield from _draw_transcript(block)
         case blocks.Texts():
@@ -188,21 +184,11 @@ def _draw_tree(tree: blocks.Tree) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _draw_diff(diff: blocks.Diff) -> Iterator[str]:
-    lines = find_changed_lines(diff.before, diff.after)
-    if not lines:
-        yield "No visible difference.\n"
-        return
-    signs = {"removed": "-", "added": "+", "same": " "}
-    shown = [
-        f"@@ {line.text} @@" if line.kind == "gap" else f"{signs[line.kind]}{line.text}"
-        for line in lines[:LINES_SHOWN]
-    ]
-    if len(lines) > LINES_SHOWN:
-        shown.append(f"@@ {wording.count(len(lines) - LINES_SHOWN, 'more line')} @@")
-    longest = max((len(run) for run in _FENCE.findall("\n".join(shown))), default=2)
-    marks = "`" * (longest + 1)
-    yield "\n".join([f"{marks}diff", *shown, marks, ""])
+def _draw_diff(diff: blocks.Diff) -> str:
+    marks = {"removed": "[-{}-]", "added": "{{+{}+}}", "same": "{}", "gap": "[… {} …]"}
+    pieces = find_differences(diff.before, diff.after)
+    shown = "".join(marks[piece.kind].format(piece.text) for piece in pieces)
+    return _fence(shown) if pieces else "No visible difference.\n"
 
 
 def _draw_transcript(transcript: blocks.Transcript) -> Iterator[str]:

@@ -12,23 +12,21 @@ from dataclasses import dataclass
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
-from rich.table import Table as Grid
 from rich.text import Text
 from rich.tree import Tree as Branches
 
-from textevolve.report import blocks, wording
+from textevolve.report import blocks, charts, wording
 from textevolve.report.blocks import Block, Report, Section, Tone, walk
-from textevolve.report.differences import DiffLine, find_changed_lines
+from textevolve.report.differences import find_differences
 from textevolve.report.terminal_tables import (
     CELL_SHOWN,
-    draw_intervals,
+    draw_facts,
     draw_matrix,
     draw_table,
     safe,
 )
 
 SECTIONS = 20
-LINES_SHOWN = 120
 
 AGENT_STYLES = ("cyan", "magenta", "blue", "yellow", "green", "red")
 TONES: Mapping[Tone, str] = {
@@ -106,11 +104,11 @@ def _draw(block: Block, console: Console) -> Iterator[RenderableType]:
         case blocks.Matrix():
             yield from draw_matrix(block, console)
         case blocks.IntervalChart():
-            yield from draw_intervals(block, console.width)
+            yield from draw_table(charts.as_table(block), console)
         case blocks.Tree():
             yield from _draw_tree(block)
         case blocks.Diff():
-            yield from _draw_diff(block)
+            yield _draw_diff(block)
         case blocks.Transcript():
             yield from _draw_transcript(block)
         case blocks.Texts():
@@ -119,16 +117,6 @@ def _draw(block: Block, console: Console) -> Iterator[RenderableType]:
             yield safe(block.text, TONES[block.tone])
         case Section():
             raise AssertionError("a section is drawn block by block")
-
-
-def draw_facts(facts: Iterable[tuple[str, str | Text]]) -> Grid:
-    """Each fact beside its name; a `Text` as it is."""
-    grid = Grid.grid(padding=(0, 2))
-    grid.add_column(style="dim", max_width=24, overflow="fold")
-    grid.add_column(overflow="fold")
-    for name, value in facts:
-        grid.add_row(safe(name), safe(value) if isinstance(value, str) else value)
-    return grid
 
 
 def _draw_tree(tree: blocks.Tree) -> Iterator[RenderableType]:
@@ -146,29 +134,15 @@ def _draw_tree(tree: blocks.Tree) -> Iterator[RenderableType]:
     yield from path[:1]
 
 
-def _draw_diff(diff: blocks.Diff) -> Iterator[RenderableType]:
-    lines = find_changed_lines(diff.before, diff.after)
-    if not lines:
-        yield Text("No visible difference.", "dim")
-    for line in lines[:LINES_SHOWN]:
-        yield _diff_line(line)
-    if len(lines) > LINES_SHOWN:
-        left = wording.count(len(lines) - LINES_SHOWN, "more line")
-        yield Text(f"{left} not shown here.", "dim")
-
-
-def _diff_line(line: DiffLine) -> RenderableType:
-    if line.kind == "gap":
-        return Text(f"@@ {line.text} @@", "dim")
-    sign, style = {"removed": ("- ", "red"), "added": ("+ ", "green")}.get(line.kind, ("  ", ""))
-    text = Text(style=style, overflow="fold")
-    for piece in line.pieces:
-        text.append(piece.text, "" if piece.kind == "same" else "bold underline")
-    grid = Grid.grid()
-    grid.add_column(width=2)
-    grid.add_column(overflow="fold")
-    grid.add_row(Text(sign, style), text)
-    return grid
+def _draw_diff(diff: blocks.Diff) -> Text:
+    """Marks beside the colours, so that it can be read without any."""
+    styles = {"removed": ("[-", "-]", "red"), "added": ("{+", "+}", "green")}
+    styles |= {"gap": (" [… ", " …] ", "dim"), "same": ("", "", "")}
+    shown = Text(overflow="fold")
+    for piece in find_differences(diff.before, diff.after):
+        begin, end, style = styles[piece.kind]
+        shown.append(f"{begin}{piece.text}{end}", style)
+    return shown or Text("No visible difference.", "dim")
 
 
 def _draw_transcript(transcript: blocks.Transcript) -> Iterator[RenderableType]:

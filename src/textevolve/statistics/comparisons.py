@@ -2,7 +2,6 @@
 
 Every test but `permutation_p` is paired: both judges saw the same items, an item that either lacks
 is left out. The figures compared are credits in [0, 1] or any other number an item.
-Also here: how much a choice follows a difference in length.
 """
 
 from __future__ import annotations
@@ -49,18 +48,6 @@ class PairedTest:
     first: int
     second: int
     exact: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Slope:
-    """A line through choices: their change for one unit of the other quantity.
-
-    `interval` has a reason in place of ends where the slope or its error does not exist.
-    """
-
-    value: float
-    interval: Interval
-    items: int
 
 
 def sign_flip_test(
@@ -233,30 +220,6 @@ def items_needed(
     z = quantile(1 - alpha / tests) * math.sqrt(square) + NormalDist().inv_cdf(power) * spread
     reach = fewest_units(alpha / tests / 2) / differing
     return float(math.ceil(max(z**2 / mean**2, reach) - TIE))
-
-
-def regression_slope(choices: Numbers, quantity: Numbers, *, level: float = 0.95) -> Slope:
-    """Least-squares slope of choices (1 the first, 0 the second, 0.5 a tie) on a quantity.
-
-    The quantity may be the length of the first text less that of the second. The error is robust
-    to unequal spread: HC1 of MacKinnon and White (1985); the interval is normal.
-    """
-    ours, theirs = paired(choices, quantity)
-    present = ~(np.isnan(ours) | np.isnan(theirs))
-    y, x = ours[present], theirs[present]
-    n, nan = int(x.size), math.nan
-    spread = ((x - x.mean()) ** 2).sum() if n else 0.0
-    if n < 3 or np.ptp(x) <= TIE * max(1.0, float(np.abs(x).max())):
-        reason = "fewer than three items" if n < 3 else "the quantity is the same in all items"
-        return Slope(nan, Interval(nan, nan, reason), n)
-    value = float(((x - x.mean()) * (y - y.mean())).sum() / spread)
-    residuals = y - float(y.mean() - value * x.mean()) - value * x
-    if np.abs(residuals).max() <= TIE:
-        reason = "the choices lie on the line without any spread"
-        return Slope(value, Interval(nan, nan, reason), n)
-    sums = (x - x.mean()) * residuals
-    half = quantile(level) * float(np.sqrt(n / (n - 2) * (sums**2).sum()) / spread)
-    return Slope(value, Interval(value - half, value + half), n)
 
 
 def _differences(first: Numbers, second: Numbers) -> Array:

@@ -30,8 +30,8 @@ from textevolve.wiring import Workbench
 HUMAN = "human"
 FIELDS = ("judged", "passed")
 
-VerdictKey: TypeAlias = tuple[str, int | None]
-"""The id of a row, and the number of its candidate from 1 on where it has one."""
+TextKey: TypeAlias = tuple[str, str]
+"""The id of a row, and the number of its candidate from 1 on."""
 
 
 class RatesSpec(StudySpec):
@@ -64,82 +64,58 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
     """A case for each text: the judge's verdict, and people's where they were asked. The first
     case has what no single text can say."""
     field, verdicts = _read_judged(spec)
-    labelled = _read_labelled(spec.labelled, field, verdicts)
+    labelled, moved = list[tuple[float | None, float]](), set[TextKey]()
+    for where, row in read_rows(spec.labelled, "row", _is_column):
+        human, judged = _take_verdict(row, HUMAN, where), _take_verdict(row, field, where)
+        if human is None:
+            continue
+        key = _key_of(row, where)
+        if key in moved:
+            raise InputError(f"{where}: '{key[0]}' is labelled twice")
+        if key in verdicts:
+            moved.add(key)
+            judged = verdicts[key] if judged is None else judged
+        elif field not in row:
+            raise InputError(f"{where}: '{field}' is missing, and the other file has no such text")
+        labelled.append((judged, human))
     if not labelled:
         raise InputError(f"{spec.labelled}: no row has '{HUMAN}', what a person said of the text")
-    moved = {key for key, _, _ in labelled if key in verdicts}
     yield Case("", (), "about", {"field": field, "moved": len(moved)})
     rest = [verdict for key, verdict in verdicts.items() if key not in moved]
     for number, judged in enumerate(rest, 1):
         yield Case("", (), f"text {number}", {"judged": judged})
-    for number, (_, judged, human) in enumerate(labelled, 1):
+    for number, (judged, human) in enumerate(labelled, 1):
         yield Case("", (), f"labelled text {number}", {"judged": judged, "human": human})
 
 
-def _read_judged(spec: RatesSpec) -> tuple[str, dict[VerdictKey, float | None]]:
+def _read_judged(spec: RatesSpec) -> tuple[str, dict[TextKey, float | None]]:
     """The field of the judge's verdicts, and the verdicts; rows without an id have their place."""
-    verdicts: dict[VerdictKey, float | None] = {}
-    field, columns = spec.field, ""
+    verdicts: dict[TextKey, float | None] = {}
+    field = spec.field
     for where, row in read_rows(spec.judged, "row", _is_column):
-        columns = columns or ", ".join(str(name) for name in list(row)[:8])
         field = field or next((name for name in FIELDS if name in row), None)
-        key = _key_of(row, where) or (where, None)
+        if field is None:
+            break
+        key = _key_of(row, where)
         if key in verdicts:
-            raise InputError(f"{where}: {_show(key)} is there already; ids must differ")
-        verdicts[key] = None if field is None else _take_verdict(row, field, where)
-    if not verdicts:
-        raise InputError(f"{spec.judged}: no rows")
+            raise InputError(f"{where}: '{key[0]}' is there already; ids must differ")
+        verdicts[key] = _take_verdict(row, field, where)
     if field is None or all(verdict is None for verdict in verdicts.values()):
         raise InputError(
             f"{spec.judged}: no row has a verdict in '{field or ' or '.join(FIELDS)}'; name the"
-            f" field with --field (the first row has: {columns})"
+            " field with --field"
         )
     return field, verdicts
-
-
-def _read_labelled(
-    path: str, field: str, verdicts: Mapping[VerdictKey, float | None]
-) -> list[tuple[VerdictKey | None, float | None, float]]:
-    """The judge's and people's verdict of each labelled text, with its key."""
-    by_id: dict[str, list[VerdictKey]] = {}
-    for key in verdicts:
-        by_id.setdefault(key[0], []).append(key)
-    labelled: list[tuple[VerdictKey | None, float | None, float]] = []
-    seen: set[VerdictKey] = set()
-    for where, row in read_rows(path, "row", _is_column):
-        human = _take_verdict(row, HUMAN, where)
-        if human is None:
-            continue
-        key, judged = _key_of(row, where), _take_verdict(row, field, where)
-        if key is not None and key[1] is None and key not in verdicts and key[0] in by_id:
-            key, *others = by_id[key[0]]
-            if others:
-                raise InputError(
-                    f"{where}: '{key[0]}' has {1 + len(others)} candidates in the other file; say"
-                    " which by 'candidate', from 1 on"
-                )
-        if key is not None and key in verdicts:
-            if key in seen:
-                raise InputError(f"{where}: {_show(key)} is labelled twice")
-            seen.add(key)
-            judged = verdicts[key] if judged is None else judged
-        elif field not in row:
-            raise InputError(f"{where}: '{field}' is missing, and the other file has no such text")
-        labelled.append((key, judged, human))
-    return labelled
 
 
 def _is_column(name: str) -> bool:
     return name in ("id", "text", "feedback")
 
 
-def _key_of(row: FileRow, where: str) -> VerdictKey | None:
+def _key_of(row: FileRow, where: str) -> TextKey:
     id, candidate = row.get("id"), row.get("candidate")
-    if isinstance(candidate, float) and candidate.is_integer():
-        candidate = int(candidate)  # as tables give it where a row of the column is empty
-    if candidate is not None and (not isinstance(candidate, int) or isinstance(candidate, bool)):
-        raise InputError(f"{where}: 'candidate' must be a number from 1 on, not {candidate!r:.40}")
-    return None if id is None else (str(id), candidate)
+    number = "1" if candidate is None else str(candidate).removesuffix(".0")
+    return where if id is None else str(id), number
 
 
 def _take_verdict(row: FileRow, name: str, where: str) -> float | None:
@@ -154,11 +130,6 @@ def _take_verdict(row: FileRow, name: str, where: str) -> float | None:
     raise InputError(
         f"{where}: '{name}' must be true, false or a number from 0 to 1, not {value!r:.40}"
     )
-
-
-def _show(key: VerdictKey) -> str:
-    id, candidate = key
-    return f"'{id}'" if candidate is None else f"'{id}', candidate {candidate}"
 
 
 async def run(

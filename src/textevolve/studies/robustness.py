@@ -5,7 +5,6 @@ The questions and the figures are made in `textevolve.bench.card`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any, ClassVar
@@ -16,7 +15,6 @@ from textevolve.bench.card import (
     Card,
     Check,
     Rate,
-    check_plan,
     explain_card,
     sum_up_card,
 )
@@ -39,12 +37,12 @@ from textevolve.report.blocks import (
     Block,
     Column,
     Estimate,
-    IntervalChart,
     Note,
     Report,
     Section,
     Table,
 )
+from textevolve.report.data import plain
 from textevolve.spec import option
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
@@ -86,9 +84,7 @@ class RobustnessSpec(StudySpec):
 
 
 def read_cases(spec: RobustnessSpec) -> Iterator[Case]:
-    cases = shipped_cases() if spec.cases is None else load_cases(spec.cases)
-    check_plan(cases, spec.seeds, spec.margin)
-    yield from map(as_case, cases)
+    yield from map(as_case, shipped_cases() if spec.cases is None else load_cases(spec.cases))
 
 
 def as_case(card_case: CardCase) -> Case:
@@ -136,53 +132,26 @@ def summarise(spec: RobustnessSpec, records: Iterable[CardJudgement]) -> Card:
 
 def report(_spec: RobustnessSpec, card: Card) -> Report:
     usage = f"{wording.count(card.usage.calls, 'call')}, {wording.spent(card.usage)}"
+    reasons = [f"{n} times: {wording.shorten(reason, 160)}" for reason, n in card.reasons.items()]
     facts = {
-        "Cases": f"digest {card.cases}; {card.seeds} seeds, margin {card.margin:g}",
-        "Judgements": _coverage(card),
+        "Judgements": f"{card.scored:,} of {card.questions:,} answered, {card.failed:,} missing,"
+        f" {card.refused:,} refused; coverage {wording.percent(card.coverage)}",
+        "Samples": f"{card.seeds} seeds, margin {card.margin:g}",
         "Used": f"{usage}; every distinct request once, also where the journal answered it",
+        **({"Missing": "\n".join(reasons)} if reasons else {}),
     }
-    for kind in ("failed", "skipped", "refused"):
-        reasons = [
-            f"{reason.count} times: {wording.shorten(reason.reason, 160)}"
-            for reason in card.reasons
-            if reason.kind == kind
-        ]
-        facts |= {kind.capitalize(): "\n".join(reasons)} if reasons else {}
-    sections = [
-        Section(check.title, list(_draw_check(check)), anchor=check.family) for check in card.checks
-    ]
+    sections = [Section(check.title, list(_draw_check(check))) for check in card.checks]
     how = Section("How to read this", [Note(READING)], folded=True)
     return Report(f"Robustness card of {card.name}", explain_card(card), [*sections, how], facts)
 
 
-def _coverage(part: Card | Check) -> str:
-    text = f"{part.scored:,} of {part.questions:,} answered"
-    text += f", {part.failed:,} missing" if part.failed else ""
-    text += f", {part.refused:,} refused" if part.refused else ""
-    return f"{text}; coverage {wording.percent(part.coverage)}"
-
-
 def _draw_check(check: Check) -> Iterator[Block]:
-    yield Note(check.sentence)
-    yield _draw_rates(check.rates, f"{wording.count(check.cases, 'case')}: {_coverage(check)}.")
-    chart = [(rate.name, _estimate(rate.rate, rate.interval)) for rate in check.rates]
-    yield IntervalChart("", chart, format="percent")
-    if check.statistics:
-        columns = (Column("mean or slope"), Column("value", "number", 3), Column("cases", "count"))
-        rows = [
-            (
-                f"{figure.name}: {figure.meaning}{f' ({figure.note})' if figure.note else ''}",
-                _estimate(figure.value, figure.interval),
-                figure.count,
-            )
-            for figure in check.statistics
-        ]
-        yield Table("", columns, rows)
+    yield _draw_rates(check.rates)
     if check.kinds:
         yield Section("By kind", [_draw_rates(check.kinds)], folded=True)
 
 
-def _draw_rates(rates: Iterable[Rate], note: str = "") -> Table:
+def _draw_rates(rates: Iterable[Rate]) -> Table:
     columns = (
         Column("rate"),
         Column("value", "percent", 0),
@@ -193,23 +162,19 @@ def _draw_rates(rates: Iterable[Rate], note: str = "") -> Table:
     rows = [
         (
             f"{rate.name}: {rate.kind or rate.meaning}",
-            _estimate(rate.rate, rate.interval),
+            Estimate(rate.rate, *(rate.interval or (None, None))),
             f"{rate.hits} of {rate.count}",
             rate.coverage,
             rate.wanted,
         )
         for rate in rates
     ]
-    return Table("", columns, rows, note=note)
-
-
-def _estimate(value: float | None, interval: tuple[float, float] | None) -> Estimate:
-    return Estimate(value, *(interval or (None, None)))
+    return Table("", columns, rows)
 
 
 def data(_spec: RobustnessSpec, card: Card) -> Mapping[str, Any]:
     """Return the card as JSON-ready data."""
-    return {**json.loads(card.to_json()), "sentence": explain_card(card)}
+    return {**plain(card), "sentence": explain_card(card)}
 
 
 def flatten(judgement: CardJudgement) -> Iterator[Mapping[str, Any]]:
