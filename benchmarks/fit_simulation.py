@@ -28,7 +28,7 @@ from textevolve.bench.fit_summary import Fit, fit_signals
 from textevolve.bench.fitting import LabelledSignals
 from textevolve.bench.items import Item
 from textevolve.statistics.intervals import Interval
-from textevolve.statistics.regression import level_chances, logistic
+from textevolve.statistics.regression import logistic
 from textevolve.statistics.resampling import Array
 
 NAMES = ("probe", "pairwise", "instruction-likelihood", "look:length")
@@ -134,14 +134,12 @@ def precision_of(fit: Fit, utilities: Array, people: Array) -> float:
     threshold = fit.selection.threshold
     if threshold is None:
         return math.nan
-    if fit.grades is None:
+    if fit.good is None:
         gap = utilities[:, 0] - utilities[:, 1]
         right, scores = (gap > 0) == (people[:, 0] > people[:, 1]), logistic(np.abs(gap))
     else:
-        values = np.array(fit.grades.values)
-        expected = level_chances(utilities.ravel(), np.array(fit.grades.cuts)) @ values
-        scores = (expected - values[0]) / (values[-1] - values[0])
-        right = people.ravel() >= fit.grades.good
+        scores = logistic(utilities.ravel() + fit.intercept)
+        right = people.ravel() >= fit.good
     decided = scores >= threshold
     return float(right[decided].mean()) if decided.any() else 1.0
 

@@ -15,7 +15,5 @@ async def make_card(judge, cases=None, *, seeds=SEEDS, margin=MARGIN, concurrenc
 
 
 async def judge_items(items, judges, *, samples=1, **options):
-    counts = dict.fromkeys(judges, samples) if isinstance(samples, int) else samples
-    ranges = {name: range(number) for name, number in counts.items()}
-    async with aclosing(stream_verdicts(items, judges, samples=ranges, **options)) as verdicts:
+    async with aclosing(stream_verdicts(items, judges, samples=samples, **options)) as verdicts:
         return [verdict async for verdict in verdicts]

@@ -20,19 +20,17 @@ from textevolve.judges.context import Judgement
 from textevolve.judges.fitted import FittedJudge
 from textevolve.judges.fitted_file import (
     FittedFile,
-    FittedGrades,
     FittedSignal,
     load_fitted,
     parse_fitted,
     save_fitted,
 )
 from textevolve.judges.looks import LookJudge
-from textevolve.statistics.regression import level_chances
 
-GRADES = FittedGrades(values=(1.0, 2.0, 4.0), cuts=(-1.0, 0.5), good=4.0)
+RATINGS = {"fitted_to": "ratings", "good": 4.0, "intercept": -0.5}
 
 
-def make_file(signals=(("probe", 1.2), ("look:length", -0.5)), grades=None, **more):
+def make_file(signals=(("probe", 1.2), ("look:length", -0.5)), **more):
     parts = [
         FittedSignal(
             judge=name,
@@ -45,11 +43,10 @@ def make_file(signals=(("probe", 1.2), ("look:length", -0.5)), grades=None, **mo
     ]
     figure = {"value": 0.8, "low": 0.7, "high": 0.9}
     given = {
-        "fitted_to": "pairs" if grades is None else "ratings",
+        "fitted_to": "pairs",
         "date": "2026-01-15",
         "signals": parts,
         "ridge": 3.0,
-        "grades": grades,
         "threshold": {
             "value": 0.7,
             "precision": 0.9,
@@ -92,9 +89,9 @@ class Says:
         return Judgement(case, tuple(made), Usage(calls=1), seconds=1.0)
 
 
-def fitted(values, grades=None, ordered=(), orders="both", **more):
+def fitted(values, ordered=(), **more):
     """With the signals a and b, of which `values` holds what they say of each text."""
-    file = make_file((("a", 1.2), ("b", -0.5)), grades, orders=orders, **more)
+    file = make_file((("a", 1.2), ("b", -0.5)), **more)
     judges = {
         name: Says({text: pair[n] for text, pair in values.items()})
         for n, name in enumerate(("a", "b"))
@@ -136,17 +133,14 @@ async def test_of_more_each_is_held_against_the_mean_of_the_others():
     assert np.argmax([one.score for one in made.result]) == np.argmax(utilities)
 
 
-async def test_ratings_give_the_expected_grade_whatever_stands_beside():
-    judge, _ = fitted(VALUES, GRADES)
+async def test_ratings_give_the_probability_of_being_good_whatever_stands_beside():
+    judge, _ = fitted(VALUES, **RATINGS)
     together = (await judge(Case("?", ("x", "y", "z")))).result
     for place, text in enumerate("xyz"):
         (alone,) = (await judge(Case("?", (text,)))).result
         assert alone == together[place]
-        u = utility(*VALUES[text])
-        chances = level_chances(np.array([u]), np.array(GRADES.cuts))[0]
-        assert alone.score == pytest.approx((chances @ np.array(GRADES.values) - 1) / 3)
-        # The log-odds are those of being good.
-        assert alone.metadata["log_odds"] == pytest.approx(logit(chances[2]))
+        assert logit(alone.score) == pytest.approx(utility(*VALUES[text]) - 0.5)
+        assert alone.metadata["log_odds"] == pytest.approx(logit(alone.score))
 
 
 async def test_a_signal_that_the_order_sways_is_asked_in_both():
@@ -197,12 +191,11 @@ async def test_the_threshold_is_the_files_unless_the_case_has_one():
 
 
 def test_the_file_is_read_as_it_was_written(tmp_path):
-    for grades in (None, GRADES):
-        file = make_file(grades=grades, warnings=("Use probe: alone.",))
+    for labels in ({}, RATINGS):
+        file = make_file(**labels, warnings=("Use probe: alone.",))
         path = tmp_path / "my.judge"
         save_fitted(file, path)
         assert load_fitted(str(path)) == file
-        assert ("grades" in path.read_text()) == (grades is not None)
 
 
 WRONG = [
@@ -211,8 +204,7 @@ WRONG = [
     (make_file().text.replace("scale: 2.0", "scale: 0.0", 1), "signals.0.scale must be more"),
     (make_file().text.replace("judge: probe", "judge: look:length"), "there twice"),
     (make_file().text.replace("judge: probe", "judge: other.judge"), "name its signals instead"),
-    (make_file(grades=GRADES).text.replace("good: 4.0", "good: 9.0"), "good must be"),
-    (make_file(grades=GRADES).text.replace("- 0.5", "- -2.0"), "must rise"),
+    (make_file(**RATINGS).text.replace("good: 4.0", "good: null"), "good belongs to"),
 ]
 
 

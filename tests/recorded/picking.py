@@ -77,10 +77,10 @@ def pick_payoff(ended: Ended) -> Any:
     """`bench ablate --json`: whether the debate pays, and each judge's accuracy and kappa."""
     data = json.loads(ended.out)
     names = ("name", "accuracy", "kappa", "per_item")
-    judges = {part: [take(j, *names) for j in data[part]["judges"]] for part in ("summary", "once")}
+    judges = [take(judge, *names) for judge in data["summary"]["judges"]]
     payoff = dict(data["payoff"])
     payoff["worth"] = payoff.pop("minimum_effect")
-    return without({**take(data, "samples"), "payoff": payoff, **judges})
+    return without({**take(data, "samples"), "payoff": payoff, "summary": judges})
 
 
 def pick_escalation(ended: Ended) -> Any:

@@ -69,7 +69,6 @@ def make_blocks(text: str = "plain", *more: str) -> list[Block]:
         Table(other, [Column("none")], []),
         make_matrix(text, other),
         IntervalChart(text, [(text, Estimate(0.5, 0.4, 0.6)), (other, Estimate(None))]),
-        IntervalChart(text, [(text, Estimate(3))], high=None, limit=1.0, limit_label=text),
         Tree(text, [Branch(text, other, "good", [Branch(other), Branch("", text, "bad")])]),
         Diff(text, f"one\n{text}\nthree", f"one\n{other}\nthree"),
         Transcript(

@@ -69,7 +69,7 @@ def test_every_number_can_be_written(value: float, format: Format) -> None:
 
 @given(st.floats(), st.floats(-1e9, 1e9), st.floats(-1e9, 1e9))
 def test_marks_stay_on_their_axis(value: float, low: float, high: float) -> None:
-    found = place(value, low, high)
+    found = place(value)
     assert (found is None) == (not math.isfinite(value))
     assert found is None or 0 <= found <= 100
     found = shade(value, low, high)

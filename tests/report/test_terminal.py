@@ -81,10 +81,9 @@ def test_long_tables_and_sections_beyond_the_limit_are_counted() -> None:
 
 def test_a_chart_is_a_table_of_its_figures() -> None:
     rows = [("a", Estimate(0.5, 0.25, 0.75)), ("b", Estimate(None, 0.1, 0.2))]
-    said = drawn(IntervalChart("", rows, limit=0.6))
+    said = drawn(IntervalChart("", rows))
     assert re.search(r"a +0.50 \[0.25, 0.75\]", said)
     assert re.search(r"b +–", said)
-    assert "Limit: 0.60" in said
 
 
 def test_differences_are_told_without_colour() -> None:

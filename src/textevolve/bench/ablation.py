@@ -82,11 +82,10 @@ def weigh_debate(
     debate: str,
     rivals: Sequence[str],
     *,
-    once: AgreementSummary | None = None,
     minimum_effect: float = MINIMUM_EFFECT,
 ) -> Payoff | None:
     """Whether the debate does better than the best of `rivals`; of equals the first is taken. None
-    where no item has what it takes to tell. `once`: the figures of single samples, for the tokens.
+    where no item has what it takes to tell.
     """
     if not 0 < minimum_effect < 1:
         raise InputError(f"the minimum effect lies between 0 and 1, not at {minimum_effect}")
@@ -109,8 +108,7 @@ def weigh_debate(
     elif high < minimum_effect:
         answer = "does not pay"
     size = max(abs(seen.difference.value), minimum_effect)
-    single = once or summary
-    spent = [single.judge(name).per_item.tokens for name in (debate, rival)]
+    spent = [summary.judge(name).per_item.tokens for name in (debate, rival)]
     return Payoff(
         answer=answer,
         debate=debate,
@@ -138,7 +136,7 @@ def _bound_difference(difference: Array, questions: int) -> tuple[float, float]:
     return gained.low - lost.high, gained.high - lost.low
 
 
-def say_payoff(payoff: Payoff, names: Mapping[str, str], *, equal_tokens: bool = False) -> str:
+def say_payoff(payoff: Payoff, names: Mapping[str, str]) -> str:
     """The answer in one plain sentence; `names`: what judges are called in it."""
     gap, ends = payoff.difference.value, payoff.difference.interval
     figures = f"(difference {_points(gap)}, {_points(ends.low)} to {_points(ends.high)}"
@@ -153,9 +151,8 @@ def say_payoff(payoff: Payoff, names: Mapping[str, str], *, equal_tokens: bool =
         said += f"; a difference of {100 * size:.0f} points takes"
         said += f" about {payoff.items_needed:,.0f} items to be found"
     if not math.isnan(payoff.tokens):
-        each = "one verdict of the debate" if equal_tokens else "the debate"
-        said += f", and {each} took {payoff.tokens:.1f} times the tokens"
-    where = f"On these {payoff.items:,} items{', at equal tokens,' if equal_tokens else ''}"
+        said += f", and the debate took {payoff.tokens:.1f} times the tokens"
+    where = f"On these {payoff.items:,} items"
     judge, rival = (names.get(name, name) for name in (payoff.debate, payoff.rival))
     ours, theirs = (f"{100 * figure.value:.0f} %" for figure in payoff.accuracy)
     return f"{where} {judge} was right in {ours} and {rival} in {theirs}: {said}."

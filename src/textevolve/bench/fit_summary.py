@@ -27,7 +27,7 @@ from textevolve.bench.fitting import (
     validate_columns,
 )
 from textevolve.errors import InputError
-from textevolve.judges.fitted_file import FittedFile, FittedGrades, FittedSignal, FittedThreshold
+from textevolve.judges.fitted_file import FittedFile, FittedSignal, FittedThreshold
 from textevolve.judges.looks import LOOK
 from textevolve.statistics.calibration import Calibration, measure_calibration
 from textevolve.statistics.comparisons import difference_interval
@@ -76,7 +76,8 @@ class Fit:
     loss_of_nothing: float
     calibration: Calibration
     selection: ThresholdSelection
-    grades: FittedGrades | None
+    good: float | None
+    intercept: float
     warnings: tuple[str, ...]
 
 
@@ -107,6 +108,7 @@ def fit_signals(
     ridge = choose_ridge(problem, everything, seed)
     whole = _rounded(problem.fit(everything, range(len(data.names)), ridge))
     nothing = validate_columns(problem, validation.folds, validation.ridges, ())
+    size = float(problem.rows.counts.sum())
     signals = tuple(
         FittedSignalFigures(
             name=name,
@@ -137,11 +139,12 @@ def fit_signals(
         best=best,
         difference=difference,
         blind=blind,
-        loss=validation.loss / problem.size,
-        loss_of_nothing=nothing.loss / problem.size,
+        loss=validation.loss / size,
+        loss_of_nothing=nothing.loss / size,
         calibration=_calibrate(problem, validation, seed),
         selection=_select(problem, validation, credits, (precision, confidence), seed),
-        grades=_grades_of(problem, whole),
+        good=problem.good,
+        intercept=whole.intercept,
         warnings=tuple(_warn(data.names, agreement, best, difference, blind)),
     )
 
@@ -163,9 +166,13 @@ def _rounded(fit: Combination) -> Combination:
     """With as many digits as the file holds, so that it judges as it was measured."""
 
     def cut(numbers: Array) -> Array:
-        return np.array([float(f"{number:.{DIGITS}g}") for number in numbers])
+        return np.array([_round(number) for number in numbers])
 
-    return Combination(cut(fit.means), cut(fit.scales), cut(fit.weights), cut(fit.cuts), fit.levels)
+    return Combination(cut(fit.means), cut(fit.scales), cut(fit.weights), _round(fit.intercept))
+
+
+def _round(number: float) -> float:
+    return float(f"{number:.{DIGITS}g}")
 
 
 def _credit_alone(problem: Problem, validation: CrossValidation, place: int) -> Array:
@@ -189,18 +196,11 @@ def _blind(data: LabelledSignals) -> dict[str, Array]:
 def _calibrate(problem: Problem, validation: CrossValidation, seed: int) -> Calibration:
     """Of pairs that the first is the better one, without people's ties; of ratings that a text is
     good."""
-    groups = np.array(problem.data.groups, dtype=object)[problem.row_owner]
-    if problem.grades is not None:
-        good = problem.grades.good_level
-        chances = validation.chances[:, good:].sum(axis=1).clip(0, 1)
-        events = (problem.grades.levels >= good).astype(np.float64)
-        return measure_calibration(chances, events, groups.tolist(), seed=seed)
-    assert problem.pairs is not None
-    pairs, utilities = problem.pairs, validation.utilities
-    decided = pairs.shares != 0.5
-    odds = utilities[pairs.first[decided]] - utilities[pairs.second[decided]]
-    events = pairs.shares[decided]
-    return measure_calibration(logistic(odds), events, groups[decided].tolist(), seed=seed)
+    rows = problem.rows
+    decided = rows.shares != 0.5
+    odds = rows.take(validation.utilities)[decided]
+    groups = np.array(problem.data.groups, dtype=object)[rows.owner[decided]]
+    return measure_calibration(logistic(odds), rows.shares[decided], groups.tolist(), seed=seed)
 
 
 def _select(
@@ -211,14 +211,12 @@ def _select(
     seed: int,
 ) -> ThresholdSelection:
     """The lowest score from which the judge is right as often as its promise says."""
-    data, grades = problem.data, problem.grades
+    data = problem.data
     groups: Sequence[str] = data.groups
-    if grades is None:
+    if problem.good is None:
         scores = data.top_scores(validation.utilities)
     else:
-        values = grades.values
-        scores = (validation.chances @ values - values[0]) / (values[-1] - values[0])
-        credits = (grades.levels >= grades.good_level).astype(np.float64)
+        scores, credits = logistic(validation.utilities), problem.rows.shares
         groups = [data.groups[int(item)] for item in data.owner]
     return select_threshold(
         scores,
@@ -226,17 +224,9 @@ def _select(
         groups,
         agreement=promise[0],
         confidence=promise[1],
-        thresholds=CERTAINTIES if grades is None else SCORES,
+        thresholds=CERTAINTIES if problem.good is None else SCORES,
         seed=seed,
     )
-
-
-def _grades_of(problem: Problem, whole: Combination) -> FittedGrades | None:
-    if problem.grades is None:
-        return None
-    values = tuple(float(f"{value:.{DIGITS}g}") for value in problem.grades.values)
-    good = values[problem.grades.good_level]
-    return FittedGrades(values=values, cuts=tuple(whole.cuts.tolist()), good=good)
 
 
 def _warn(
@@ -272,8 +262,8 @@ def describe_guarantee(fit: Fit) -> str:
     selection = fit.selection
     if selection.threshold is not None:
         what, right = "choices", "agree with people"
-        if fit.grades is not None:
-            what, right = "texts", f"have a grade of {fit.grades.good:g} or more"
+        if fit.good is not None:
+            what, right = "texts", f"have a grade of {fit.good:g} or more"
         return (
             f"With a confidence of {selection.confidence:.0%}, at least {selection.agreement:.0%}"
             f" of new {what} like the labelled ones {right} where the score is"
@@ -309,7 +299,8 @@ def file_of(
             for signal in fit.signals
         ),
         ridge=fit.ridge,
-        grades=fit.grades,
+        good=fit.good,
+        intercept=fit.intercept,
         threshold=FittedThreshold(
             value=0.5 if selection.threshold is None else selection.threshold,
             precision=selection.agreement,

@@ -1,9 +1,10 @@
 """Labelled items with the values of each signal, weighted so that they agree with people, and
 cross-validated by question. Which judges are asked is decided above.
 
-Pairs: a logistic regression on differences; ratings: an ordinal one. Both standardise within the
-training part of each fold, and choose the strength of their ridge by folds within that part, so
-that the figures of a fold were learnt without it; they are in `fit_summary.py`.
+Pairs: a logistic regression on differences; ratings: one on whether a text is good. Both
+standardise within the training part of each fold, and choose the strength of their ridge by folds
+within that part, so that the figures of a fold were learnt without it; they are in
+`fit_summary.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import Literal, TypeAlias
@@ -27,8 +28,6 @@ from textevolve.errors import InputError
 from textevolve.statistics.intervals import TIE, group_numbers
 from textevolve.statistics.regression import (
     fit_logistic,
-    fit_ordinal,
-    level_chances,
     log_logistic,
     logistic,
 )
@@ -36,10 +35,6 @@ from textevolve.statistics.resampling import Array
 
 Numbering: TypeAlias = NDArray[np.intp]
 Labels: TypeAlias = Literal["pairs", "ratings"]
-
-MOST_GRADES = 12
-"""Different grades up to which each is a level of its own."""
-BANDS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,19 +144,25 @@ def _is_comparison(human: Sequence[float]) -> bool:
 
 
 @dataclass(frozen=True)
-class PairRows:
-    """Each two candidates of an item: `first` minus `second` are the rows of a regression.
+class LabelRows:
+    """The rows of a regression, of texts by their numbers: of pairs each two candidates of an item,
+    `first` minus `second`; of ratings each text alone, where `second` is None.
 
-    `shares`: 1 where people prefer the first, 0.5 for a tie. `counts`: each item counts as one."""
+    `shares`: 1 where people prefer the first, or find it good, 0.5 for a tie. `counts`: each item
+    of pairs counts as one. `owner`: each row's item."""
 
     first: Numbering
-    second: Numbering
+    second: Numbering | None
     shares: Array
     counts: Array
     owner: Numbering
 
+    def take(self, values: Array) -> Array:
+        """The rows of the texts' values: differences, or the values themselves."""
+        return values[self.first] - (0.0 if self.second is None else values[self.second])
 
-def pair_rows(data: LabelledSignals) -> PairRows:
+
+def pair_rows(data: LabelledSignals) -> LabelRows:
     rows = [
         (int(start) + a, int(start) + b, len(item.candidates), n)
         for n, (start, item) in enumerate(zip(data.starts, data.items, strict=True))
@@ -170,148 +171,87 @@ def pair_rows(data: LabelledSignals) -> PairRows:
     first, second, sizes, owner = np.array(rows, dtype=np.intp).reshape(-1, 4).T
     gap = data.human[first] - data.human[second]
     shares = np.where(np.abs(gap) <= TIE, 0.5, (gap > 0).astype(np.float64))
-    return PairRows(first, second, shares, 2 / (sizes * (sizes - 1)), owner)
+    return LabelRows(first, second, shares, 2 / (sizes * (sizes - 1)), owner)
 
 
-@dataclass(frozen=True)
-class GradeLevels:
-    """The grades of all texts as levels from 0 on, with the grade that each stands for. `good`: the
-    lowest grade that counts as good."""
-
-    levels: Numbering
-    values: Array
-    good: float
-
-    @property
-    def good_level(self) -> int:
-        return int(np.searchsorted(self.values, self.good - TIE))
-
-
-def grade_levels(human: Array, good: float | None = None) -> GradeLevels:
-    """Read grades; too many of them are put into bands of about the same number of texts, each
-    of which stands for its mean. Good is, unless it is given, the upper half of the scale.
+def rating_rows(data: LabelledSignals, good: float | None = None) -> tuple[LabelRows, float]:
+    """The rows of ratings, and the grade from which a text is good: unless it is given, that of the
+    upper half of the scale.
 
     Raises:
-        InputError: all grades are the same, or none, or every one, is good.
+        InputError: all texts are good, or none is.
     """
-    grades, levels = np.unique(human, return_inverse=True)
-    if len(grades) > MOST_GRADES:
-        edges = np.unique(np.quantile(human, np.linspace(0, 1, BANDS + 1)[1:-1]))
-        bands = np.searchsorted(edges, human, side="right")
-        _, levels = np.unique(bands, return_inverse=True)
-        grades = np.bincount(levels, weights=human) / np.bincount(levels)
-    if len(grades) < 2:
-        raise InputError("all ratings are the same, so nothing can be learnt from them")
-    wanted = (grades[0] + grades[-1]) / 2 if good is None else good
-    above = grades[grades >= wanted - TIE]
+    grades = np.unique(data.human)
+    least = (grades[0] + grades[-1]) / 2 if good is None else good
+    above = grades[grades >= least - TIE]
     if not len(above) or len(above) == len(grades):
         raise InputError(
-            f"good must be a grade above {grades[0]:g} and up to {grades[-1]:g}, not {wanted:g}"
+            f"good must be a grade above {grades[0]:g} and up to {grades[-1]:g}, not {least:g}"
         )
-    return GradeLevels(levels.astype(np.intp), grades, float(above[0]))
+    shares = (data.human >= above[0] - TIE).astype(np.float64)
+    every = np.arange(len(data.owner))
+    return LabelRows(every, None, shares, np.ones(len(every)), data.owner), float(above[0])
 
 
 RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """Strengths among which is chosen: ridge / 2 * |weights|^2 beside a sum over items."""
 
 FOLDS, INNER_FOLDS = 10, 5
-LEAST_CHANCE = 1e-12
+UNPENALISED = 1e-6
+"""The ridge of the intercept."""
 
 Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Combination:
-    """Signals weighted: utility = ((values - means) / scales) @ weights. `cuts` between the levels
-    that `levels` names, for ratings; none for pairs."""
+    """Signals weighted: utility = ((values - means) / scales) @ weights + intercept. Of pairs the
+    intercept is 0."""
 
     means: Array
     scales: Array
     weights: Array
-    cuts: Array = field(default_factory=lambda: np.zeros(0))
-    levels: Numbering = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    intercept: float = 0.0
 
     def utilities(self, values: Array) -> Array:
-        return ((values - self.means) / self.scales) @ self.weights
-
-    def chances(self, utilities: Array, levels: int) -> Array:
-        """P(level) of each text (n, levels); a level that no training text had has none."""
-        found = np.zeros((len(utilities), levels))
-        found[:, self.levels] = level_chances(utilities, self.cuts)
-        return found
+        return ((values - self.means) / self.scales) @ self.weights + self.intercept
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be fitted: the signals, and rows of either kind; the other is None."""
+    """What is to be fitted: the signals, and the rows of the labels. `good`: of ratings, the grade
+    from which a text is good; None of pairs."""
 
     data: LabelledSignals
-    pairs: PairRows | None = None
-    grades: GradeLevels | None = None
-
-    @cached_property
-    def row_owner(self) -> Numbering:
-        """Of each row of the regression its item."""
-        return self.data.owner if self.pairs is None else self.pairs.owner
-
-    @property
-    def size(self) -> int:
-        """What the log-loss is a sum over: items of pairs, texts of ratings."""
-        return len(self.data.items) if self.grades is None else len(self.data.owner)
+    rows: LabelRows
+    good: float | None = None
 
     def fit(self, items: Mask, columns: Sequence[int], ridge: float) -> Combination:
         """Fitted to some of the items with some of the signals; the others weigh nothing."""
         size, chosen = self.data.values.shape[1], list(columns)
-        texts = self.data.values[items[self.data.owner]][:, chosen]
         means, scales, weights = np.zeros(size), np.ones(size), np.zeros(size)
-        if not chosen:
-            return self._fit_nothing(items, means, scales, weights)
-        means[chosen] = texts.mean(axis=0)
-        rows = items[self.row_owner]
-        if self.pairs is not None:
-            found = (
-                self.data.values[self.pairs.first[rows]] - self.data.values[self.pairs.second[rows]]
-            )
-            found, counts = found[:, chosen], self.pairs.counts[rows]
-            scale = np.sqrt((counts @ found**2) / counts.sum())
-            scales[chosen] = np.where(scale > TIE, scale, 1.0)
-            shares = self.pairs.shares[rows]
-            weights[chosen] = fit_logistic(found / scales[chosen], shares, counts, ridge)
-            return Combination(means, scales, weights)
-        assert self.grades is not None
-        scale = texts.std(axis=0)
+        means[chosen] = self.data.values[items[self.data.owner]][:, chosen].mean(axis=0)
+        kept = items[self.rows.owner]
+        design, counts = self.rows.take(self.data.values)[kept][:, chosen], self.rows.counts[kept]
+        ridges = np.full(len(chosen), ridge)
+        if self.good is not None:
+            design = design - means[chosen]
+        scale = np.sqrt((counts @ design**2) / counts.sum())
         scales[chosen] = np.where(scale > TIE, scale, 1.0)
-        levels, places = np.unique(self.grades.levels[rows], return_inverse=True)
-        if len(levels) < 2:  # a fold of one grade teaches nothing
-            return Combination(means, scales, weights, np.zeros(0), levels)
-        standard = (texts - means[chosen]) / scales[chosen]
-        weights[chosen], cuts = fit_ordinal(standard, places, ridge)
-        return Combination(means, scales, weights, cuts, levels)
+        design = design / scales[chosen]
+        if self.good is not None:
+            design = np.column_stack([design, np.ones(len(design))])
+            ridges = np.append(ridges, UNPENALISED)
+        fitted = fit_logistic(design, self.rows.shares[kept], counts, ridges)
+        weights[chosen] = fitted[: len(chosen)]
+        return Combination(means, scales, weights, float(fitted[len(chosen) :].sum()))
 
-    def _fit_nothing(self, items: Mask, means: Array, scales: Array, weights: Array) -> Combination:
-        """What is known without any signal: for ratings how frequent each grade is."""
-        if self.grades is None:
-            return Combination(means, scales, weights)
-        levels, places = np.unique(self.grades.levels[items[self.row_owner]], return_inverse=True)
-        below = np.cumsum(np.bincount(places))[:-1] / len(places)
-        return Combination(means, scales, weights, np.log(below / (1 - below)), levels)
-
-    def losses(self, found: Combination, items: Mask) -> Array:
-        """The log-loss of each row of some of the items; a grade that no training text had counts
-        as the nearest that one had."""
-        rows, values = items[self.row_owner], self.data.values
-        if self.pairs is not None:
-            utility = found.utilities(values)
-            odds = utility[self.pairs.first[rows]] - utility[self.pairs.second[rows]]
-            shares = self.pairs.shares[rows]
-            loss = shares * log_logistic(odds) + (1 - shares) * log_logistic(-odds)
-            return -self.pairs.counts[rows] * loss
-        assert self.grades is not None
-        chances = found.chances(found.utilities(values[rows]), len(self.grades.values))
-        known = self.grades.values[found.levels]
-        apart = np.abs(known[None, :] - self.grades.values[self.grades.levels[rows]][:, None])
-        said = chances[np.arange(len(chances)), found.levels[apart.argmin(axis=1)]]
-        return -np.log(np.maximum(said, LEAST_CHANCE))
+    def losses(self, fit: Combination, items: Mask) -> Array:
+        """The log-loss of each row of some of the items."""
+        kept = items[self.rows.owner]
+        odds, shares = self.rows.take(fit.utilities(self.data.values))[kept], self.rows.shares[kept]
+        loss = shares * log_logistic(odds) + (1 - shares) * log_logistic(-odds)
+        return -self.rows.counts[kept] * loss
 
 
 def pose_problem(data: LabelledSignals, labels: str, good: float | None = None) -> Problem:
@@ -320,8 +260,8 @@ def pose_problem(data: LabelledSignals, labels: str, good: float | None = None) 
         InputError: all ratings are the same, or `good` is none of them.
     """
     if labels == "pairs":
-        return Problem(data, pairs=pair_rows(data))
-    return Problem(data, grades=grade_levels(data.human, good))
+        return Problem(data, pair_rows(data))
+    return Problem(data, *rating_rows(data, good))
 
 
 def draw_folds(groups: Numbering, folds: int, seed: int) -> Numbering:
@@ -353,13 +293,11 @@ def choose_ridge(problem: Problem, items: Mask, seed: int) -> float:
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """What was said of each item by a fit that had not seen its question: utilities (texts,) and,
-    for ratings, `chances` of the levels (texts, levels). `loss`: the sum of the log-losses;
-    `ridges`: the strength in each fold."""
+    """What was said of each item by a fit that had not seen its question: utilities (texts,).
+    `loss`: the sum of the log-losses; `ridges`: the strength in each fold."""
 
     folds: Numbering
     utilities: Array
-    chances: Array
     loss: float
     ridges: tuple[float, ...]
 
@@ -377,13 +315,10 @@ def validate_columns(
 ) -> CrossValidation:
     """The same folds and strengths with some of the signals."""
     data = problem.data
-    levels = 0 if problem.grades is None else len(problem.grades.values)
-    utilities, chances, loss = np.zeros(len(data.owner)), np.zeros((len(data.owner), levels)), 0.0
+    utilities, loss = np.zeros(len(data.owner)), 0.0
     for (learnt, held), ridge in zip(split_folds(folds), ridges, strict=True):
-        found = problem.fit(learnt, columns, ridge)
+        fit = problem.fit(learnt, columns, ridge)
         texts = held[data.owner]
-        utilities[texts] = found.utilities(data.values[texts])
-        if levels:
-            chances[texts] = found.chances(utilities[texts], levels)
-        loss += float(problem.losses(found, held).sum())
-    return CrossValidation(folds, utilities, chances, loss, tuple(ridges))
+        utilities[texts] = fit.utilities(data.values[texts])
+        loss += float(problem.losses(fit, held).sum())
+    return CrossValidation(folds, utilities, loss, tuple(ridges))

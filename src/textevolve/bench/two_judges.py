@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from textevolve.bench.ablation import first_round
 from textevolve.bench.credit import top_credit
@@ -85,8 +85,7 @@ class TwiceJudged:
 @dataclass(frozen=True, slots=True)
 class Escalated:
     """`chosen`: what the selected threshold gives, by the same items that it was selected on; None
-    where there is no threshold. `each`: the means of an item's `SPENT` for the first judge alone
-    and for the second alone."""
+    where there is no threshold."""
 
     items: tuple[TwiceJudged, ...]
     first: Statistic
@@ -96,7 +95,6 @@ class Escalated:
     selection: ThresholdSelection
     chosen: Point | None
     usage: Usage
-    each: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
 
 
 async def debate_item(judge: Evaluator, question: ItemQuestion, position: int) -> TwiceJudged:
@@ -188,7 +186,6 @@ def weigh_escalation(
         selection=selection,
         chosen=chosen[0] if chosen else None,
         usage=sum((one.usage for one in items), Usage()),
-        each={n: (mean_present(s.first), mean_present(s.second)) for n, s in spent.items()},
     )
 
 

@@ -14,7 +14,6 @@ from collections.abc import (
     Callable,
     Iterable,
     Mapping,
-    MutableMapping,
     Sequence,
 )
 from contextlib import aclosing
@@ -43,9 +42,6 @@ ORDERS: tuple[TextOrder, ...] = get_args(TextOrder)
 
 IN_FLIGHT = 32
 SAMPLE_SEEDS = 1000  # where the seeds of further samples begin: far from those that people choose
-
-CountedCalls = MutableMapping[str, DistinctCalls]
-"""For each judge, the requests that were counted; one is made for each that has none."""
 
 View = tuple[str, Callable[[Evaluation], Evaluation]]
 """A judge's name, and what is made of each of its evaluations, as if another judge had said it."""
@@ -106,28 +102,26 @@ async def stream_verdicts(
     *,
     orders: Literal["both", "given"] = "both",
     concurrency: int = IN_FLIGHT,
-    samples: Mapping[str, range] | None = None,
-    spent: CountedCalls | None = None,
+    samples: int = 1,
     views: Mapping[str, View] | None = None,
 ) -> AsyncGenerator[Verdict]:
     """Each judge's verdicts on each item as given and reversed; what fails, fails alone.
 
     Item by item, so that a budget that runs out leaves all judges with the same items. `samples`:
-    which samples of each judge are asked for, one unless it is named; from the second sample on a
-    seed stands in the case's parameters. `spent`: the requests of an earlier stream, which are not
-    counted again. `views`: further judges by name, whose verdicts are read off another's
+    how often each judge is asked; from the second sample on a seed stands in the case's parameters.
+    `views`: further judges by name, whose verdicts are read off another's
     evaluations without asking again.
 
     Raises:
         InputError: two items have the same id.
         FatalModelError: no call can succeed.
     """
-    counted = defaultdict[str, DistinctCalls](DistinctCalls) if spent is None else spent
+    counted = defaultdict[str, DistinctCalls](DistinctCalls)
     questions = (
         ItemQuestion(item, order, name, sample)
         for item in index_items(items).values()
         for name in judges
-        for sample in (samples or {}).get(name, range(1))
+        for sample in range(samples)
         for order in (ORDERS if orders == "both" else ORDERS[:1])
     )
 
@@ -185,22 +179,6 @@ async def _ask(
         verdict = Verdict(name, item.id, order, scores, seen.usage, seconds, failure, sample, odds)
         verdicts.append(verdict)
     return verdicts
-
-
-def count_samples(verdicts: Sequence[Verdict], judges: Sequence[str]) -> dict[str, int]:
-    """How many samples of each judge cost at most the tokens of one of the dearest, at least 1.
-
-    By the mean tokens on an item of which no verdict failed; a judge whose tokens are not known is
-    asked once.
-    """
-    spent: dict[str, float] = {}
-    for name in judges:
-        own = [verdict for verdict in verdicts if verdict.judge == name]
-        failed = {verdict.item for verdict in own if verdict.failure}
-        whole = [verdict for verdict in own if verdict.item not in failed]
-        spent[name] = sum(v.usage.tokens for v in whole) / count_asked(whole)
-    most = max(spent.values(), default=0.0)
-    return {name: max(1, int(most / own)) if own else 1 for name, own in spent.items()}
 
 
 def count_asked(verdicts: Iterable[Verdict]) -> int:

@@ -85,7 +85,7 @@ MEASURE = {
                 "study:ablation",
                 "Find out whether a debate pays on your own items.",
                 "bench ablate labels.csv -p general",
-                "bench ablate labels.csv --limit 50 --equal-tokens",
+                "bench ablate labels.csv --limit 50 -o ablation.html",
             ),
             "escalation": _command(
                 "study:escalation",

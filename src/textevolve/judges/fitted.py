@@ -24,11 +24,10 @@ from textevolve.evaluation import (
     choose_candidates,
 )
 from textevolve.judges.context import Judgement, Options
-from textevolve.judges.fitted_file import FittedFile, FittedGrades, FittedSignal
+from textevolve.judges.fitted_file import FittedFile, FittedSignal
 from textevolve.judges.judged import has_log_odds, ranks_of
 from textevolve.judges.looks import LOOK
 from textevolve.llm.choice_logprobs import probability
-from textevolve.statistics.regression import level_chances
 from textevolve.statistics.resampling import Array
 
 SignalValues: TypeAlias = Sequence[float | Failure]
@@ -42,7 +41,7 @@ class FittedJudge:
     Fitted to pairs: a candidate's score is logistic(its utility - the mean of the others'), with
     two candidates the probability of being the better one; alone, logistic(its utility), that of
     being better than a text of average signals among the labelled ones. Fitted to ratings: the
-    expected grade, from 0 for the worst to 1 for the best, whatever stands beside it.
+    probability of being good, whatever stands beside it.
 
     `judges`: by the texts of the signals. `ordered`: those of them that the order of candidates may
     sway, which are asked in both orders where they were so for the fit.
@@ -142,8 +141,9 @@ class FittedJudge:
                 results.append(one)
                 continue
             column, parts = one
-            if self.file.grades is not None:
-                score, odds, text = _grade(float(parts.sum()), self.file.grades)
+            if self.file.good is not None:
+                odds = float(parts.sum()) + self.file.intercept
+                text = f"probability of a grade of {self.file.good:g} or more"
             elif len(known) == 1 < len(weighed):
                 reason = "no other candidate has a score to compare with"
                 results.append(Failure("failed", reason))
@@ -151,20 +151,20 @@ class FittedJudge:
             else:
                 others = [other for other in known if other is not parts]
                 parts = parts - np.mean(others, axis=0) if others else parts
-                score, odds = probability(float(parts.sum())), float(parts.sum())
+                odds = float(parts.sum())
                 text = f"against {'the others' if others else 'a text of average signals'}"
-            results.append(self._result(score, odds, text, column, parts, threshold))
+            results.append(self._result(odds, text, column, parts, threshold))
         return results
 
     def _result(
         self,
-        score: float,
         odds: float,
         text: str,
         values: Array,
         added: Array,
         threshold: float,
     ) -> EvaluationResult:
+        score = probability(odds)
         names = [signal.judge for signal in self.signals]
         order = sorted(range(len(names)), key=lambda n: -abs(added[n]))
         parts = ", ".join(f"{names[n]} {added[n]:+.2f}{_is_look(names[n])}" for n in order)
@@ -175,16 +175,6 @@ class FittedJudge:
         feedback = f"{text}; in log-odds: {parts}"
         metadata = {"log_odds": odds, "signals": signals}
         return EvaluationResult(score, score >= threshold, feedback, metadata)
-
-
-def _grade(utility: float, grades: FittedGrades) -> tuple[float, float, str]:
-    """The expected grade as a score in [0, 1], the log-odds of being good, and it in words."""
-    values, cuts = np.array(grades.values), np.array(grades.cuts)
-    expected = float(level_chances(np.array([utility]), cuts)[0] @ values)
-    score = min(1.0, max(0.0, (expected - values[0]) / (values[-1] - values[0])))
-    cut = cuts[int(np.argmax(values[1:] >= grades.good))]
-    text = f"expected grade {expected:.2f} of {values[0]:g} to {values[-1]:g}"
-    return float(score), utility - float(cut), text
 
 
 def _about(name: str, failure: Failure) -> Failure:

@@ -22,7 +22,7 @@ OTHERS = ("python", "rules", "hybrid", "cascade")
 """How judges' texts begin that may end like a fitted one's."""
 HEAD = """\
 # A judge that was fitted to labels. Use it like any other: --judge FILE.judge
-# utility = sum over the signals of weight * (value - mean) / scale
+# utility = intercept + sum over the signals of weight * (value - mean) / scale
 """
 
 
@@ -48,24 +48,6 @@ class FittedSignal(_Part):
     alone: dict[str, float | None] = Field(default_factory=dict)
 
 
-class FittedGrades(_Part):
-    """Of ratings: the grades from the worst, the cuts of the utility between them, and the grade
-    from which a text counts as good."""
-
-    values: Annotated[tuple[float, ...], Field(min_length=2)]
-    cuts: tuple[float, ...]
-    good: float
-
-    @model_validator(mode="after")
-    def _ordered(self) -> FittedGrades:
-        rising = all(list(n) == sorted(set(n)) for n in (self.values, self.cuts))
-        if len(self.cuts) != len(self.values) - 1 or not rising:
-            raise ValueError("values must rise, and so must the cuts, of which there is one less")
-        if not self.values[0] < self.good <= self.values[-1]:
-            raise ValueError("good must be a grade above the worst")
-        return self
-
-
 class FittedThreshold(_Part):
     """The score from which a text passes, and its promise. `precision` and `confidence` are those
     that were required; `holds` says whether any threshold holds them: else `value` is 0.5."""
@@ -78,10 +60,10 @@ class FittedThreshold(_Part):
 
 
 class FittedFile(Frozen):
-    """A fitted judge. `fitted_to`: pairs (who is better) or ratings (how good). `orders`: how its
-    signals were asked, and are. `ridge`: the strength of the penalty. For people to read: `labels`,
-    the number and the hash of those that it was fitted to; `cross_validated`, figures of items that
-    it was not fitted to."""
+    """A fitted judge. `fitted_to`: pairs (who is better) or ratings (how good), of which `good` is
+    the grade from which a text is good. `orders`: how its signals were asked, and are. `ridge`: the
+    strength of the penalty. For people to read: `labels`, the number and the hash of those that it
+    was fitted to; `cross_validated`, figures of items that it was not fitted to."""
 
     format: Literal[1] = 1
     fitted_to: Literal["pairs", "ratings"]
@@ -89,7 +71,8 @@ class FittedFile(Frozen):
     orders: Literal["both", "given"] = "both"
     signals: Annotated[tuple[FittedSignal, ...], Field(min_length=1)]
     ridge: float
-    grades: FittedGrades | None = None
+    good: float | None = None
+    intercept: float = 0.0
     threshold: FittedThreshold
     labels: dict[str, int | str]
     cross_validated: dict[str, Any]
@@ -97,8 +80,8 @@ class FittedFile(Frozen):
 
     @model_validator(mode="after")
     def _consistent(self) -> FittedFile:
-        if (self.grades is None) != (self.fitted_to == "pairs"):
-            raise ValueError("grades belong to a judge fitted to ratings, and to no other")
+        if (self.good is None) != (self.fitted_to == "pairs"):
+            raise ValueError("good belongs to a judge fitted to ratings, and to no other")
         names = [signal.judge for signal in self.signals]
         if len(set(names)) < len(names):
             raise ValueError("a signal is there twice")
@@ -109,7 +92,7 @@ class FittedFile(Frozen):
     @property
     def text(self) -> str:
         """The file as YAML."""
-        data = self.model_dump(mode="json", exclude=None if self.grades else {"grades"})
+        data = self.model_dump(mode="json")
         return HEAD + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
 
 

@@ -60,16 +60,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class IntervalChart:
-    """A dot with its interval for each label, on an axis from `low` to `high` (None: the greatest
-    value). `limit` is a dashed line, with its label."""
+    """A dot with its interval for each label, on an axis from 0 to 1."""
 
     title: str
     rows: Sequence[tuple[str, Estimate]]
-    low: float = 0.0
-    high: float | None = 1.0
     format: Format = "number"
-    limit: float | None = None
-    limit_label: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from textevolve.studies.labelled_items import (
     ItemVerdict,
     OneProfileSpec,
     OrdersSpec,
-    Questioning,
     ask_judges,
     decode,
     encode,
@@ -72,8 +71,7 @@ def judges_of(spec: AblationSpec) -> tuple[str, ...]:
 
 def run(spec: AblationSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ItemVerdict]:
     views = {FIRST_ROUND: (name_judge(spec, "debate"), first_round)}
-    how = Questioning(spec.orders, 1, spec.equal_tokens, views)
-    return ask_judges(cases, judges_of(spec), how, bench)
+    return ask_judges(cases, judges_of(spec), bench, orders=spec.orders, views=views)
 
 
 def summarise(spec: AblationSpec, records: Iterable[ItemVerdict]) -> Ablation:
@@ -88,7 +86,6 @@ def summarise(spec: AblationSpec, records: Iterable[ItemVerdict]) -> Ablation:
             gather_outcomes(measured.items, measured.verdicts),
             debate,
             [jury, single, FIRST_ROUND],
-            once=measured.once,
             minimum_effect=spec.minimum_effect,
         )
     if payoff is None:
@@ -100,14 +97,14 @@ def summarise(spec: AblationSpec, records: Iterable[ItemVerdict]) -> Ablation:
         single: "a single judge",
         FIRST_ROUND: "its own first round",
     }
-    said = say_payoff(payoff, names, equal_tokens=measured.once is not None)
+    said = say_payoff(payoff, names)
     return Ablation(measured, payoff, said)
 
 
 def report(spec: AblationSpec, found: Ablation) -> Report:
     part = found.measured
-    blocks = draw_agreement(part.items, part.verdicts, part.samples, part.summary, part.once)
-    facts = summary_facts(part.summary, said_to_equal=spec.equal_tokens, once=part.once)
+    blocks = draw_agreement(part.items, part.verdicts, part.samples, part.summary)
+    facts = summary_facts(part.summary)
     return Report("Does the debate pay?", found.sentence, blocks, facts)
 
 

@@ -9,12 +9,9 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pydantic import model_validator
-
 from textevolve.bench.agreement import AgreementSummary, summarise
 from textevolve.bench.items import Item
-from textevolve.bench.verdicts import Verdict, count_samples
-from textevolve.errors import InputError
+from textevolve.bench.verdicts import Verdict
 from textevolve.evaluation import Case
 from textevolve.report.blocks import Report
 from textevolve.report.data import plain
@@ -23,13 +20,11 @@ from textevolve.studies.agreement_report import draw_agreement, summary_facts, s
 from textevolve.studies.labelled_items import (
     ItemVerdict,
     OrdersSpec,
-    Questioning,
     ask_judges,
     decode,
     encode,
     find_row,
     flatten,
-    is_skipped,
     read_cases,
 )
 from textevolve.studies.study import Asks, Study
@@ -53,24 +48,15 @@ class AgreementSpec(OrdersSpec):
     )
     samples: int = option(1, "How often each judge is asked the same.", group="Judging", ge=1)
 
-    @model_validator(mode="after")
-    def _usable(self) -> AgreementSpec:
-        if self.equal_tokens and self.samples != 1:
-            raise InputError("give samples or equal tokens, not both: the latter finds the number")
-        return self
-
 
 @dataclass(frozen=True, slots=True)
 class MeasuredJudges:
-    """What came of asking. `samples`: how many each judge gave. `once`: the figures of the first
-    sample, where further ones were asked to equal tokens; None where they were not, which is also
-    so while verdicts of the first pass are missing because a limit was reached."""
+    """The verdicts with their figures. `samples`: how many each judge gave."""
 
     items: tuple[Item, ...]
     verdicts: tuple[Verdict, ...]
     samples: Mapping[str, int]
     summary: AgreementSummary
-    once: AgreementSummary | None = None
 
 
 def ask(spec: AgreementSpec) -> Asks:
@@ -80,8 +66,7 @@ def ask(spec: AgreementSpec) -> Asks:
 def run(
     spec: AgreementSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[ItemVerdict]:
-    how = Questioning(spec.orders, spec.samples, spec.equal_tokens)
-    return ask_judges(cases, spec.judge, how, bench)
+    return ask_judges(cases, spec.judge, bench, orders=spec.orders, samples=spec.samples)
 
 
 def sum_up(spec: AgreementSpec, records: Iterable[ItemVerdict]) -> MeasuredJudges:
@@ -91,7 +76,7 @@ def sum_up(spec: AgreementSpec, records: Iterable[ItemVerdict]) -> MeasuredJudge
 def measure_judges(
     records: Iterable[ItemVerdict], judges: tuple[str, ...], spec: OrdersSpec, samples: int = 1
 ) -> MeasuredJudges:
-    """The figures of all verdicts; those of the first samples, too, once further ones were asked.
+    """The figures of all verdicts.
 
     Raises:
         InputError: there is no record.
@@ -101,22 +86,14 @@ def measure_judges(
     for record in records:
         items.setdefault(record.item.id, record.item)
         verdicts.append(record.verdict)
-    known, all_items = tuple(verdicts), tuple(items.values())
-    counts = dict.fromkeys([v.judge for v in known], 1) | dict.fromkeys(judges, samples)
-    summary = summarise(all_items, known, seed=spec.seed)
-    first = [v for v in known if v.sample == 0]
-    if not spec.equal_tokens or any(map(is_skipped, first)):
-        return MeasuredJudges(all_items, known, counts, summary)
-    planned = count_samples(first, judges)
-    if len(first) == len(known) and set(planned.values()) > {1}:  # stopped before the second pass
-        return MeasuredJudges(all_items, known, counts, summary)
-    once = summarise(all_items, first, seed=spec.seed)
-    return MeasuredJudges(all_items, known, counts | planned, summary, once)
+    counts = dict.fromkeys([v.judge for v in verdicts], 1) | dict.fromkeys(judges, samples)
+    summary = summarise(tuple(items.values()), verdicts, seed=spec.seed)
+    return MeasuredJudges(tuple(items.values()), tuple(verdicts), counts, summary)
 
 
 def report(spec: AgreementSpec, found: MeasuredJudges) -> Report:
-    blocks = draw_agreement(found.items, found.verdicts, found.samples, found.summary, found.once)
-    facts = summary_facts(found.summary, said_to_equal=spec.equal_tokens, once=found.once)
+    blocks = draw_agreement(found.items, found.verdicts, found.samples, found.summary)
+    facts = summary_facts(found.summary)
     return Report("Judges beside people", summary_sentence(found.summary), blocks, facts)
 
 
@@ -131,7 +108,6 @@ def measured_data(spec: OrdersSpec, found: MeasuredJudges) -> dict[str, Any]:
         "orders": spec.orders,
         "samples": dict(found.samples),
         "summary": plain(found.summary),
-        "once": plain(found.once),
     }
 
 

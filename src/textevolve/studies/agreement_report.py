@@ -64,9 +64,7 @@ def blind_answers(summary: AgreementSummary) -> list[tuple[str, float]]:
     ]
 
 
-def summary_facts(
-    summary: AgreementSummary, *, said_to_equal: bool, once: AgreementSummary | None
-) -> dict[str, str]:
+def summary_facts(summary: AgreementSummary) -> dict[str, str]:
     """What there is to say about the items, and about what is missing."""
     items = f"{wording.count(summary.items, 'item')} on {wording.count(summary.groups, 'question')}"
     facts = {"Items": items}
@@ -77,8 +75,6 @@ def summary_facts(
         ]
         if reasons:
             facts[f"Missing, {judge.name}"] = "\n".join(reasons)
-    if said_to_equal and once is None:
-        facts["Equal tokens"] = "not asked for yet, since verdicts are missing"
     return facts
 
 
@@ -87,16 +83,14 @@ def draw_agreement(
     verdicts: Sequence[Verdict],
     samples: Mapping[str, int],
     summary: AgreementSummary,
-    once: AgreementSummary | None,
 ) -> Iterator[Block]:
-    """Everything that was found; `once`: the figures of the first samples, beside those of all."""
     yield _draw_accuracy(summary)
     chart = [(j.name, accuracy_of(j)) for j in summary.judges]
     yield IntervalChart("Accuracy, with its 95 % interval", chart, format="percent")
     yield from _draw_calibration(items, summary)
     if any(judge.position for judge in summary.judges):
         yield _draw_position(summary)
-    yield _draw_spent(summary, samples, once)
+    yield _draw_spent(summary, samples)
     if summary.comparisons:
         yield _draw_comparisons(summary)
     yield from _draw_disagreements(items, verdicts)
@@ -157,37 +151,30 @@ def _draw_position(summary: AgreementSummary) -> Table:
     return Table("Position bias: what the order of the texts does", columns, rows, note=note)
 
 
-def _draw_spent(
-    summary: AgreementSummary, samples: Mapping[str, int], once: AgreementSummary | None
-) -> Table:
-    columns = [
+def _draw_spent(summary: AgreementSummary, samples: Mapping[str, int]) -> Table:
+    columns = (
         Column("judge"),
         Column("samples", "count"),
         Column("calls", "number", 1),
         Column("tokens", "count", 0),
         Column("time", "duration"),
         Column("1,000 items cost", "money"),
-    ]
-    rows: list[list[Cell]] = [
-        [
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
             judge.name,
             samples.get(judge.name, 1),
             judge.per_item.calls,
             round(judge.per_item.tokens),
             judge.per_item.seconds,
             None if judge.per_item.cost is None else 1000 * judge.per_item.cost,
-        ]
+        )
         for judge in summary.judges
     ]
     note = (
         "All orders and samples together, every distinct request of a judge once; the time is that"
         " of the models."
     )
-    if once is not None:
-        columns.append(Column("accuracy once", "percent", 1))
-        for row, judge in zip(rows, summary.judges, strict=True):
-            row.append(finite(once.judge(judge.name).accuracy.value))
-        note += " Accuracy once: with one sample, before the others were asked."
     return Table("Spent on an item", columns, rows, note=note)
 
 

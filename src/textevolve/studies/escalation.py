@@ -37,9 +37,11 @@ from textevolve.evaluation import Case, Usage
 from textevolve.events import RecordsExpected
 from textevolve.judge_specs import judges_in
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Cell, Column, Format, Report, Table
+from textevolve.report.blocks import Column, Report, Table
+from textevolve.report.cells import cell_text
 from textevolve.report.data import plain
 from textevolve.spec import option
+from textevolve.statistics.intervals import Statistic
 from textevolve.studies.cells import estimate, finite
 from textevolve.studies.labelled_items import (
     OneProfileSpec,
@@ -52,8 +54,6 @@ from textevolve.studies.study import Asks, Row, Study, json_codec
 from textevolve.wiring import Workbench
 
 REASONS = 3
-FORMATS: dict[str, Format] = {"calls": "number", "tokens": "number", "cost": "money"}
-DIGITS = {"calls": 1, "tokens": 0, "cost": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +78,20 @@ DEBATE = Names("the first round", "the whole debate", judges=False)
 def report_escalation(found: Escalated, names: Names) -> Report:
     facts = {
         "Items": f"{len(found.items):,}; {found.selection.items:,} of use, one a question",
-        "First judge": names.first,
-        "Second judge": names.second,
+        "First judge": f"{names.first}, right in {_share(found.first)}",
+        "Second judge": f"{names.second}, right in {_share(found.second)}",
         "Used": f"{wording.count(found.usage.calls, 'call')}, {wording.spent(found.usage)}",
     }
     reasons = dict.fromkeys(one.failure.reason for one in found.items if one.failure)
     if reasons:
         facts["Missing"] = "\n".join(wording.shorten(r, 160) for r in list(reasons)[:REASONS])
     title = f"Where {names.first} may stand"
-    return Report(title, explain_selection(found, names), list(_draw(found, names)), facts)
+    blocks = [_draw_curve(found.curve, names)] if found.curve else []
+    return Report(title, explain_selection(found, names), blocks, facts)
+
+
+def _share(figure: Statistic) -> str:
+    return cell_text(estimate(figure), Column("", "percent"))
 
 
 def explain_selection(found: Escalated, names: Names) -> str:
@@ -126,39 +131,6 @@ def _last(made: ThresholdSelection) -> str:
         f"Of {step.items} judgements so sure {step.errors} were wrong, so at most"
         f" {step.bound:.1%} are."
     )
-
-
-def _draw(found: Escalated, names: Names) -> Iterator[Block]:
-    if not found.curve:
-        return
-    yield _draw_alone(found, names)
-    yield _draw_curve(found.curve, names)
-
-
-def _draw_alone(found: Escalated, names: Names) -> Table:
-    """What either judge would do alone, and what the threshold makes of both."""
-    known = [n for n in SPENT if n in found.each and all(map(math.isfinite, found.each[n]))]
-    first, second = ([found.each[name][n] for name in known] for n in (0, 1))
-    rows: list[tuple[Cell, ...]] = [
-        (names.first, estimate(found.first), estimate(found.difference), *first),
-        (names.second, estimate(found.second), None, *second),
-    ]
-    if (point := found.chosen) is not None:
-        took = [getattr(point, n).value * mean for n, mean in zip(known, second, strict=True)]
-        figures = estimate(point.accuracy), estimate(point.difference)
-        rows.append((f"both, below {point.threshold:.6g}", *figures, *took))
-    columns = (
-        Column("judge"),
-        Column("right", "percent", 0),
-        Column("gain", "percent", 0),
-        *(Column(name, FORMATS[name], DIGITS[name]) for name in known),
-    )
-    note = (
-        f"Right: with its 95 % interval. Gain: over asking {names.second} about all, in points of"
-        " 100. Calls, tokens and cost: the mean of a judgement, what the journal answers counted as"
-        " asked."
-    )
-    return Table("Each alone, and both", columns, rows, note=note)
 
 
 def _draw_curve(curve: Sequence[Point], names: Names) -> Table:

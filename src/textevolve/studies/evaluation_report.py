@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.result import DebateResult
@@ -28,12 +27,10 @@ from textevolve.report.blocks import (
 )
 from textevolve.studies.aggregates import Aggregates, say_mean
 from textevolve.studies.judged_report import (
-    COMPACT,
     Judged,
     count_decided,
     count_marks,
     facts_of,
-    make_row,
     say_decided,
     say_verdict,
     show_case,
@@ -41,8 +38,8 @@ from textevolve.studies.judged_report import (
 )
 from textevolve.studies.study import Row
 
-IN_FULL = 500
-LISTED = 5000
+IN_FULL = 1000
+"""Of how many cases the texts and all that was said are shown."""
 
 LEGEND = {
     "s_norm": "Mean of all agents' scores over rounds and components, each component times its"
@@ -64,7 +61,7 @@ LEGEND = {
 class Evaluations:
     """What is known of all cases together. `scores`: of the best candidate of each scored case;
     `decided`: how many of them each judge of a cascade decided; `chosen`: the first cases, which
-    are shown whole; `listed`: the next ones, with the beginning of their texts."""
+    are shown."""
 
     total: int = 0
     scores: Aggregates = field(default_factory=Aggregates)
@@ -77,7 +74,6 @@ class Evaluations:
     candidates: int = 0
     decided: Counter[str] = field(default_factory=Counter[str])
     chosen: list[Judged] = field(default_factory=list[Judged])
-    listed: list[MatrixRow] = field(default_factory=list[MatrixRow])
 
     def add(self, judged: Judged, row: Row) -> None:
         self.total += 1
@@ -93,8 +89,6 @@ class Evaluations:
             self.turned += _is_turned(judged)
         if self.total <= IN_FULL:
             self.chosen.append(judged)
-        elif self.total <= LISTED:
-            self.listed.append(make_row(judged, COMPACT))
 
 
 def _is_turned(result: DebateResult) -> bool:
@@ -139,18 +133,14 @@ def _show_many(found: Evaluations) -> Iterator[Block]:
     if found.debates:
         yield _debates(found)
     if found.total > len(found.chosen):
-        yield Note(
-            f"Shown in full: the first {wording.count(len(found.chosen), 'case')} of"
-            f" {found.total:,}; listed: {len(found.chosen) + len(found.listed):,}, with at most"
-            f" {COMPACT:,} characters of each text. The figures cover all.",
-            "dim",
-        )
+        shown = wording.count(len(found.chosen), "case")
+        yield Note(f"Shown: the first {shown} of {found.total:,}; the figures cover all.", "dim")
     names = [wording.letter(j) for j in range(max(1, found.candidates))]
     yield Matrix("Cases", names, _rows(found, len(names)))
 
 
 def _rows(found: Evaluations, columns: int) -> Iterator[MatrixRow]:
-    for row in chain(map(whole_row, found.chosen), found.listed):
+    for row in map(whole_row, found.chosen):
         missing = (None,) * (columns - len(row.entries))
         yield replace(row, entries=(*row.entries, *missing))
 

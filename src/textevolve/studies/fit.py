@@ -47,7 +47,6 @@ from textevolve.studies.labelled_items import (
     ItemVerdict,
     LabelledItemsSpec,
     Orders,
-    Questioning,
     ask_judges,
     item_of,
 )
@@ -237,7 +236,7 @@ async def run(
     names = names_of(spec)
     model = bench.default_model
     models = {name: model if with_model(name, model) != name else None for name in names}
-    async with aclosing(ask_judges(cases, names, Questioning(spec.orders), bench)) as verdicts:
+    async with aclosing(ask_judges(cases, names, bench, orders=spec.orders)) as verdicts:
         async for verdict in verdicts:
             yield SignalVerdict(verdict, models[verdict.verdict.judge], bench.today)
 

@@ -6,19 +6,17 @@ Labels travel with the cases, so that a run can be gone on with, and summed up, 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from textevolve.bench.credit import top_credit
 from textevolve.bench.items import Item, read_items
-from textevolve.bench.verdicts import Verdict, View, count_samples, stream_verdicts
+from textevolve.bench.verdicts import Verdict, View, stream_verdicts
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.events import RecordsExpected
-from textevolve.llm.usage_meter import DistinctCalls
 from textevolve.spec import Several, option
 from textevolve.studies.case_rows import MappedSpec
 from textevolve.studies.study import Row, json_codec
@@ -85,11 +83,6 @@ class OrdersSpec(LabelledItemsSpec):
         "Ask about each item in both orders of its texts, or only as given.",
         group="Judging",
     )
-    equal_tokens: bool = option(
-        False,
-        "Ask cheaper judges again until each has used the tokens of the dearest.",
-        group="Judging",
-    )
     seed: int = option(0, "Seed of the bootstrap.", group="Statistics", ge=0)
 
 
@@ -149,58 +142,33 @@ class ItemVerdict:
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Questioning:
-    """How judges are asked. `samples`: how often each; with `equal_tokens` once at first, and then
-    as often as the dearest's tokens allow. `views`: see `stream_verdicts`."""
-
-    orders: Orders = "both"
-    samples: int = 1
-    equal_tokens: bool = False
-    views: Mapping[str, View] = field(default_factory=dict[str, View])
-
-    def count(self, samples: Mapping[str, int]) -> int:
-        """How many verdicts an item gets; a view has the first sample alone."""
-        views = [of for of, _ in self.views.values()]
-        return (sum(samples.values()) + len(views)) * (2 if self.orders == "both" else 1)
-
-
 async def ask_judges(
-    cases: Iterable[Case], judges: Sequence[str], how: Questioning, bench: Workbench
+    cases: Iterable[Case],
+    judges: Sequence[str],
+    bench: Workbench,
+    *,
+    orders: Orders = "both",
+    samples: int = 1,
+    views: Mapping[str, View] | None = None,
 ) -> AsyncGenerator[ItemVerdict]:
-    """Every judge's verdicts on every item, and then the further samples to equal tokens, which are
-    not begun where a limit kept something of the first from being asked."""
+    """Every judge's verdicts on every item; `views` as of `stream_verdicts`."""
     items = {case.id: item_of(case) for case in cases}
     opened = {judge: bench.whole_judge_of(judge) for judge in judges}
-    samples = dict.fromkeys(judges, how.samples)
-    first: list[Verdict] = []
-    spent = defaultdict[str, DistinctCalls](DistinctCalls)
+    each = (len(judges) * samples + len(views or ())) * (2 if orders == "both" else 1)
+    bench.listener(RecordsExpected(each * len(items)))
+    verdicts = stream_verdicts(
+        items.values(),
+        opened,
+        orders=orders,
+        concurrency=bench.concurrency,
+        samples=samples,
+        views=views,
+    )
     position = 0
-    for skip in (0, 1) if how.equal_tokens else (0,):
-        if skip:
-            if any(is_skipped(verdict) for verdict in first):
-                return
-            samples = count_samples(first, judges)
-        bench.listener(RecordsExpected(how.count(samples) * len(items)))
-        verdicts = stream_verdicts(
-            items.values(),
-            opened,
-            orders=how.orders,
-            concurrency=bench.concurrency,
-            samples={judge: range(skip, number) for judge, number in samples.items()},
-            spent=spent,
-            # Of further samples a view would have more than the judge it is a part of got for it.
-            views={} if skip else how.views,
-        )
-        async with aclosing(verdicts):
-            async for verdict in verdicts:
-                first += [] if skip else [verdict]
-                yield ItemVerdict(position, items[verdict.item], verdict)
-                position += 1
-
-
-def is_skipped(verdict: Verdict) -> bool:
-    return verdict.failure is not None and verdict.failure.kind == "skipped"
+    async with aclosing(verdicts):
+        async for verdict in verdicts:
+            yield ItemVerdict(position, items[verdict.item], verdict)
+            position += 1
 
 
 def find_row(found: ItemVerdict) -> Row:
