@@ -162,5 +162,5 @@ def test_disagreements_are_a_matrix_the_worst_first():
 
 
 def disagreements(items, verdicts):
-    blocks = agreement_report.draw_agreement(items, verdicts, {}, summarise(items, verdicts), None)
+    blocks = agreement_report.draw_agreement(items, verdicts, {}, summarise(items, verdicts))
     return [block for block in blocks if isinstance(block, Matrix)]
