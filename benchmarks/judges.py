@@ -122,8 +122,8 @@ def show(
     print(f" {'calls':>6} {'tokens':>7} {'read':>6} {'s':>6}")
     for judge in summary.judges:
         cells = [
-            f"{100 * p.accuracy.value:5.1f} ({100 * p.wilson.low:3.0f} to"
-            f" {100 * p.wilson.high:3.0f})"
+            f"{100 * p.accuracy.value:5.1f} ({100 * p.accuracy.interval.low:3.0f} to"
+            f" {100 * p.accuracy.interval.high:3.0f})"
             for p in (part.judge(judge.name) for part in subsets.values())
         ]
         found = judge.calibration

@@ -103,7 +103,7 @@ def test_profiles_and_judges_name_them_too(cli, server, model, agents, home):
         client.guide("When does the ferry leave?", debate={"agents": AGENTS, "rounds": 1})
     assert all(FACT in text for text in prompts_of(server, "ada"))
     shown = cli("judges", "profiles", "show", "team.yaml")
-    assert "the stored agent acme/ada" in shown.out
+    assert "stored: acme/ada" in shown.out
 
 
 def test_a_judge_of_another_study_keeps_them_too(cli, server, model, agents, home):

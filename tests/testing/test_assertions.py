@@ -88,20 +88,6 @@ def test_what_cannot_be_judged_is_an_error_and_never_a_zero(
     ]
 
 
-def test_without_network_the_journal_alone_answers(session, server, kept, cli):
-    session(TIDES, "-k", "good")
-    ran = session(TIDES, "--textevolve-no-network")
-    ran.assert_outcomes(passed=1, failed=1)
-    ran.stdout.fnmatch_lines(["E*could not be judged: the journal has no answer to this*"])
-    assert server.calls == 3
-    _, (run, found) = kept()
-    assert (run.status, found[1].result.kind) == ("interrupted", "skipped")
-    resumed = cli("runs", "resume", run.id)
-    assert (resumed.code, server.calls) == (0, 6)
-    _, (run, found) = kept()
-    assert (run.status, [one.verdict for one in found]) == ("finished", ["passed", "failed"])
-
-
 def test_costs_end_where_they_may_not_go_on(session, home, model, server, kept, pytester):
     prices = f'[prices."{model}"]\ninput = 1e6\noutput = 1e6\n'
     (pytester.path / "textevolve.toml").write_text(prices)

@@ -54,17 +54,12 @@ from textevolve.statistics.intervals import (
 class Position:
     """What the order does, over the `items` that have a winner in both orders.
 
-    `consistency`: share with the same winner in both, its interval by Wilson. Of the others,
-    `to_first` had whatever stood first win both times, `to_last` whatever stood last, `other` is
-    the rest (a tie in one order, a third text). `first`: share of all presentations, ties half,
-    won by the text in the first place; 0.5 is fair to a pair.
+    `consistency`: share with the same winner in both, its interval by Wilson. `first`: share of all
+    presentations, ties half, won by the text in the first place; 0.5 is fair to a pair.
     """
 
     items: int
     consistency: Statistic
-    to_first: int
-    to_last: int
-    other: int
     first: float
 
 
@@ -84,8 +79,7 @@ class JudgeSummary:
     """`covered` of `items` have a whole verdict in every order asked; accuracy is over these.
 
     `accuracy`: of the choice by both orders' mean score, ties half, with its interval drawn by
-    group; `wilson` takes the items as independent. `single`: the same for one presentation alone,
-    averaged. `kappa` is on the winners' places, a tie being shared among its places.
+    group. `kappa` is on the winners' places, a tie being shared among its places.
     `ties`: share of choices that are none. `position` is None where only one order was asked.
     `failures`: reasons of missing verdicts and how many there
     are of each, the most frequent first.
@@ -96,8 +90,6 @@ class JudgeSummary:
     covered: int
     coverage: float
     accuracy: Statistic
-    wilson: Interval
-    single: Statistic
     kappa: Statistic
     ties: float
     position: Position | None
@@ -275,8 +267,6 @@ class _Measure:
             covered=len(covered),
             coverage=len(covered) / len(self.items),
             accuracy=mean_figure(credits, self.groups, seed=self.seed),
-            wilson=_wilson(credits),
-            single=mean_figure([o.single for o in self.outcomes], self.groups, seed=self.seed),
             kappa=self.agreement(kappa_of),
             ties=mean_present([float(o.winner == TIED) for o in covered]),
             position=self.position() if len({v.order for v in self.verdicts}) == 2 else None,
@@ -303,7 +293,6 @@ class _Measure:
         return Statistic(float(measure(tables.sum(axis=0))), interval)
 
     def position(self) -> Position:
-        flips = Counter[str]()
         first: list[float] = []
         same: list[float] = []
         for item, outcome in zip(self.items, self.outcomes, strict=True):
@@ -314,14 +303,10 @@ class _Measure:
             ]
             first += [0.5 if p == TIED else float(p == 0) for p in places]
             if len(places) == 2:
-                same.append(_consistency(outcome))
-                flips["same" if same[-1] else _name_flip(places, last)] += 1
+                same.append(float(not outcome.flipped))
         return Position(
             items=len(same),
             consistency=Statistic(mean_present(same), _wilson(same)),
-            to_first=flips["to_first"],
-            to_last=flips["to_last"],
-            other=flips["other"],
             first=mean_present(first),
         )
 
@@ -333,16 +318,6 @@ class _Measure:
             seconds=sum(v.seconds for v in self.verdicts) / asked,
             cost=None if usage.cost is None else usage.cost / asked,
         )
-
-
-def _consistency(outcome: ItemOutcome) -> float:
-    return float(len(set(outcome.winners.values())) == 1)
-
-
-def _name_flip(places: Sequence[int], last: int) -> str:
-    if all(place == 0 for place in places):
-        return "to_first"
-    return "to_last" if all(place == last for place in places) else "other"
 
 
 def _wilson(credits: Sequence[float]) -> Interval:

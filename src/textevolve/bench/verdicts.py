@@ -74,21 +74,16 @@ class ItemOutcome:
     """What a judge made of an item, its samples and orders averaged.
 
     `scores` in the item's order, () where one of the orders asked has no whole verdict. `winners`:
-    the index of the best candidate, or `TIED`, in each order that has one, by `means`; `winner`
-    over all.
-    `credit` in [0, 1] is that of the means, `single` the mean credit of verdicts taken singly.
+    the index of the best candidate, or `TIED`, in each order that has one; `winner` over all.
+    `credit` in [0, 1] is that of the means.
     """
 
     judge: str
     item: str
     scores: tuple[float, ...] = ()
     winner: int | None = None
-    means: Mapping[TextOrder, tuple[float, ...]] = field(
-        default_factory=dict[TextOrder, tuple[float, ...]]
-    )
     winners: Mapping[TextOrder, int] = field(default_factory=dict[TextOrder, int])
     credit: float = math.nan
-    single: float = math.nan
 
     @property
     def flipped(self) -> bool:
@@ -231,18 +226,15 @@ def _outcome(
     means: dict[TextOrder, tuple[float, ...]] = {o: _mean(of) for o, of in by_order.items()}
     winners: dict[TextOrder, int] = {o: winner_of(scores) for o, scores in means.items()}
     if not asked or means.keys() != asked:
-        return ItemOutcome(judge, item.id, means=means, winners=winners)
+        return ItemOutcome(judge, item.id, winners=winners)
     scores = _mean(list(means.values()))
-    singles = [fmean(top_credit(s, item.human) for s in of) for of in by_order.values()]
     return ItemOutcome(
         judge,
         item.id,
         scores,
         winner_of(scores),
-        means,
         winners,
         top_credit(scores, item.human),
-        fmean(singles),
     )
 
 

@@ -539,15 +539,9 @@ WORK = {
                     ),
                     "show": _command(
                         "judges:show_profile",
-                        "Show a profile whole, with its defaults.",
+                        "Print a profile whole; name the fault of a file.",
                         "judges profiles show general",
                         "judges profiles show advice.yaml --json",
-                    ),
-                    "check": _command(
-                        "judges:check_profiles",
-                        "Check profiles; name the file, line and reason of a fault.",
-                        "judges profiles check advice.yaml",
-                        "judges profiles check general advice.yaml",
                     ),
                 },
             ),

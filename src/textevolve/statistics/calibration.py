@@ -1,4 +1,4 @@
-"""How far probabilities can be taken at their word: Brier score, log loss, calibration error.
+"""How far probabilities can be taken at their word: Brier score, calibration error.
 
 A probability is what somebody said beforehand that something would be so; its outcome is 1 where it
 was, 0 where it was not, or the share of people who said it was. A pair of which either is NaN is
@@ -32,9 +32,6 @@ from textevolve.statistics.intervals import (
 
 BINS = 10
 LEAST_IN_BIN = 10
-SUREST = 1e-6
-"""The least distance to 0 and 1 at which a log loss is taken: one error of full certainty would
-make it infinite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +52,16 @@ class Calibration:
 
     `ece` is never below 0, and of few pairs it is above 0 even where every probability is right:
     `ece_by_chance` is what it would be on the average if they were. `base_rate`: the mean outcome;
-    who always says it has the Brier score `base_brier` and the log loss `base_log_loss`, which a
-    forecast must beat to have told anything.
+    who always says it has the Brier score `base_brier`, which a forecast must beat to have told
+    anything.
     """
 
     items: int
     brier: Statistic
-    log_loss: Statistic
     ece: Statistic
     ece_by_chance: float
     base_rate: float
     base_brier: float
-    base_log_loss: float
     curve: tuple[ReliabilityBin, ...]
 
 
@@ -82,8 +77,7 @@ def measure_calibration(
     """All figures with their intervals; items of one group are not independent.
 
     Brier (1950), "Verification of forecasts expressed in terms of probability", for one class of
-    two. The log loss is in nats: Good (1952), "Rational decisions"; probabilities are kept `SUREST`
-    away from 0 and 1. The calibration error is that of Naeini et al. (2015), "Obtaining well
+    two. The calibration error is that of Naeini et al. (2015), "Obtaining well
     calibrated probabilities using Bayesian binning", with the bins of equal mass of Nixon et al.
     (2019), "Measuring calibration in deep learning"; equal probabilities share a bin. `bins`: as
     many as `bins_for` says, unless given.
@@ -99,16 +93,15 @@ def measure_calibration(
     names = clusters.tolist()
     gaps, base = _gaps(said, came, numbers), mean_present(came)
     ends = bootstrap_interval(gaps, _error_of, names, draws=draws, seed=seed, bounds=UNIT)
-    always = np.full(came.shape, base)
+    squares = (said - came) ** 2
+    spread = mean_interval(squares, names, draws=draws, seed=seed, bounds=UNIT)
     return Calibration(
         items=int(said.size),
-        brier=_mean(_squares(said, came), names, draws, seed, UNIT),
-        log_loss=_mean(_losses(said, came), names, draws, seed),
+        brier=Statistic(mean_present(squares), spread),
         ece=Statistic(float(_error_of(gaps.sum(axis=0))), ends),
         ece_by_chance=_error_by_chance(said, numbers),
         base_rate=base,
-        base_brier=mean_present(_squares(always, came)),
-        base_log_loss=mean_present(_losses(always, came)),
+        base_brier=mean_present((base - came) ** 2),
         curve=tuple(_bin(said[b], came[b], clusters[b]) for b in bin_masks),
     )
 
@@ -137,15 +130,6 @@ def _clusters(probabilities: Numbers, outcomes: Numbers, groups: Groups | None) 
     """The number of the group of each whole pair."""
     present = _present(probabilities, outcomes)
     return group_numbers(groups, present.size)[present]
-
-
-def _squares(said: Array, came: Array) -> Array:
-    return (said - came) ** 2
-
-
-def _losses(said: Array, came: Array) -> Array:
-    bounded = np.clip(said, SUREST, 1 - SUREST)
-    return -(came * np.log(bounded) + (1 - came) * np.log1p(-bounded))
 
 
 def _numbers_of_bins(said: Array, bins: int | None) -> NDArray[np.intp]:
@@ -181,17 +165,6 @@ def _error_by_chance(said: Array, numbers: NDArray[np.intp]) -> float:
         return math.nan
     variances = np.bincount(numbers, weights=said * (1 - said))
     return float(np.sqrt(2 / math.pi * variances).sum() / said.size)
-
-
-def _mean(
-    values: Array,
-    groups: Groups,
-    draws: int,
-    seed: int,
-    bounds: tuple[float, float] = (-math.inf, math.inf),
-) -> Statistic:
-    found = mean_interval(values, groups, draws=draws, seed=seed, bounds=bounds)
-    return Statistic(mean_present(values), found)
 
 
 def _bin(said: Array, came: Array, groups: NDArray[np.intp]) -> ReliabilityBin:

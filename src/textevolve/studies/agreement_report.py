@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from textevolve.bench.agreement import AgreementSummary, JudgeComparison, JudgeSummary
+from textevolve.bench.agreement import AgreementSummary, JudgeComparison
 from textevolve.bench.credit import winner_of
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import ORDERS, ItemOutcome, Verdict, gather_outcomes
@@ -18,7 +18,6 @@ from textevolve.report.blocks import (
     Cell,
     Column,
     Entry,
-    Estimate,
     IntervalChart,
     Matrix,
     MatrixRow,
@@ -37,7 +36,7 @@ def summary_sentence(summary: AgreementSummary) -> str:
     if not known:
         return f"No judge has a whole verdict on any of the {items} with labels."
     best = max(known, key=lambda judge: judge.accuracy.value)
-    found = accuracy_of(best)
+    found = estimate(best.accuracy)
     ends = f" ({_percent(found.low)} to {_percent(found.high)} %)" if found.low is not None else ""
     blind = max(value for _, value in blind_answers(summary))
     said = f"{best.name} chooses as people did in {wording.percent(found.value, 1)} of the items"
@@ -48,11 +47,6 @@ def summary_sentence(summary: AgreementSummary) -> str:
 
 def _percent(share: float | None) -> str:
     return wording.DASH if share is None else f"{100 * share:.0f}"
-
-
-def accuracy_of(judge: JudgeSummary) -> Estimate:
-    """With the interval by question; by items where that does not exist (all right, all wrong)."""
-    return estimate(judge.accuracy, judge.wilson)
 
 
 def blind_answers(summary: AgreementSummary) -> list[tuple[str, float]]:
@@ -85,7 +79,7 @@ def draw_agreement(
     summary: AgreementSummary,
 ) -> Iterator[Block]:
     yield _draw_accuracy(summary)
-    chart = [(j.name, accuracy_of(j)) for j in summary.judges]
+    chart = [(j.name, estimate(j.accuracy)) for j in summary.judges]
     yield IntervalChart("Accuracy, with its 95 % interval", chart, format="percent")
     yield from _draw_calibration(items, summary)
     if any(judge.position for judge in summary.judges):
@@ -105,7 +99,7 @@ def _draw_accuracy(summary: AgreementSummary) -> Table:
         Column("covered", "percent", 0),
     )
     rows: list[tuple[Cell, ...]] = [
-        (j.name, accuracy_of(j), *map(finite, (j.kappa.value, j.ties)), j.coverage)
+        (j.name, estimate(j.accuracy), *map(finite, (j.kappa.value, j.ties)), j.coverage)
         for j in summary.judges
     ]
     rows += [(name, finite(share), "", "", "") for name, share in blind_answers(summary)]
@@ -128,25 +122,17 @@ def _draw_calibration(items: Sequence[Item], summary: AgreementSummary) -> Itera
 def _draw_position(summary: AgreementSummary) -> Table:
     columns = (
         Column("judge"),
-        Column("one order alone", "percent", 1),
         Column("same winner", "percent", 1),
-        Column("to first", "count"),
-        Column("to last", "count"),
-        Column("other", "count"),
         Column("first won", "percent", 1),
     )
-    rows: list[tuple[Cell, ...]] = []
-    for judge in summary.judges:
-        found = judge.position
-        shown: list[Cell] = [judge.name, finite(judge.single.value)]
-        if found is None:
-            rows.append((*shown, *[None] * 5))
-            continue
-        shown += [estimate(found.consistency), found.to_first, found.to_last, found.other]
-        rows.append((*shown, finite(found.first)))
+    rows = [
+        (judge.name, estimate(judge.position.consistency), finite(judge.position.first))
+        for judge in summary.judges
+        if judge.position
+    ]
     note = (
-        "Same winner: in both orders. To first, to last: items on which whatever stood there won"
-        " both times. First won: of all verdicts; 50 % is fair to a pair."
+        "Same winner: in both orders. First won: share of all verdicts won by the text that stood"
+        " first; 50 % is fair to a pair."
     )
     return Table("Position bias: what the order of the texts does", columns, rows, note=note)
 

@@ -27,7 +27,6 @@ def _draw_figures(found: Mapping[str, Calibration], event: str, missing: str) ->
     columns = (
         Column("judge"),
         Column("Brier", "number", 3),
-        Column("log loss", "number", 3),
         Column("ECE", "number", 3),
         Column("by chance", "number", 3),
     )
@@ -35,14 +34,13 @@ def _draw_figures(found: Mapping[str, Calibration], event: str, missing: str) ->
         (
             name,
             estimate(one.brier),
-            estimate(one.log_loss),
             estimate(one.ece),
             finite(one.ece_by_chance),
         )
         for name, one in found.items()
     ]
     most = max(found.values(), key=lambda one: one.items)
-    rows.append(("always the share", finite(most.base_brier), finite(most.base_log_loss), "", ""))
+    rows.append(("always the share", finite(most.base_brier), "", ""))
     note = (
         f"Of the probability that {event}; lower is better. ECE: mean distance of what was said and"
         f" what came true, over {_say_bins(found)} of equal mass; by chance: what it would be if"

@@ -26,7 +26,6 @@ from textevolve.judge_specs import (
     parse_evaluator,
     split_rules,
 )
-from textevolve.llm.wrappers import replay_models
 from textevolve.settings import Settings, today
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord
@@ -45,8 +44,6 @@ from textevolve.wiring import Limits, Setting, Workbench, choose_model, open_wor
 JUDGE = "probe+rules"
 """The judge where none is named."""
 
-OFFLINE = "the journal has no answer to this, and asking a model is forbidden"
-
 
 @dataclass(frozen=True)
 class SessionRun:
@@ -58,15 +55,12 @@ class SessionRun:
 class AssertionRun:
     """Judges texts for the tests of one session, which `key` names in all its processes.
 
-    `judge`: serves where a test names none. `offline`: ask no model, but read the journal. `id`: of
-    the run, empty until something is judged.
+    `judge`: serves where a test names none. `id`: of the run, empty until something is judged.
     """
 
-    def __init__(
-        self, key: str, settings: Settings, judge: str | None, limits: Limits, *, offline: bool
-    ) -> None:
+    def __init__(self, key: str, settings: Settings, judge: str | None, limits: Limits) -> None:
         self._key, self._settings, self._limits = key, settings, limits
-        self._judge, self._offline = judge or JUDGE, offline
+        self._judge = judge or JUDGE
         self._objects = Objects()
         self._choosing, self._models = asyncio.Lock(), dict[str, str]()
         self.kept = KeptOpen(self._open, "the session of tests has ended")
@@ -104,9 +98,8 @@ class AssertionRun:
         run = self._register(store, stack)
         self.id = run.id
         journal = store.journal(run.id)
-        models = replay_models(journal, dict) if self._offline else None
         setting = Setting("", (self._settings.model or "",), today(), self._objects.by_name)
-        opened = open_workbench(setting, self._settings, journal, self._limits, models=models)
+        opened = open_workbench(setting, self._settings, journal, self._limits)
         return SessionRun(store, run, await stack.enter_async_context(opened))
 
     def _register(self, store: Store, stack: AsyncExitStack) -> RunRecord:
@@ -135,8 +128,6 @@ class AssertionRun:
             if isinstance(cause, Exception):  # the test shows where in the user's code
                 raise cause from None
             assertion = Assertion(case, demand, failure_of(error))
-        if self._offline and STUDY.row(assertion).status == "skipped":
-            assertion = replace(assertion, result=failure_of(BudgetError(OFFLINE)))
         own = demand.judge.startswith(OWN) and isinstance(assertion.result, EvaluationResult)
         # No journal has the answers of the program's own evaluators.
         parameters = write_demand(replace(demand, given=assertion.result if own else None))
@@ -149,13 +140,9 @@ class AssertionRun:
         """The full name of a model, or of the session's own."""
         async with self._choosing:
             if name not in self._models:
-                self._models[name] = await self._choose_model(name or self._settings.model or "")
+                named = name or self._settings.model
+                self._models[name] = (await choose_model(self._settings, named, asks=False))[0]
         return self._models[name]
-
-    async def _choose_model(self, name: str) -> str:
-        if self._offline and not name:
-            raise SettingsError("name the model whose answers the journal has; none is looked for")
-        return (await choose_model(self._settings, name or None, asks=not self._offline))[0]
 
 
 def _fit_judge(judge: str, case: Case, *, named: bool) -> str:

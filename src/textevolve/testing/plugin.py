@@ -35,11 +35,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for name, help in OPTIONS.items():
         group.addoption(f"--textevolve-{name}", metavar=name.split("-")[-1].upper(), help=help)
         parser.addini(f"textevolve_{name.replace('-', '_')}", help, default=None)
-    group.addoption(
-        "--textevolve-no-network",
-        action="store_true",
-        help="Answer from the journal alone: what it does not know could not be judged.",
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -74,7 +69,6 @@ def _read_options(config: pytest.Config, workers: int) -> SessionOptions:
         min_score=_read_number("min-score", read["min-score"], 1.0),
         max_cost=None if cost is None else cost / workers,
         store=store if store is None or "://" in store else str(base / Path(store).expanduser()),
-        offline=bool(config.getoption("--textevolve-no-network")),
     )
 
 

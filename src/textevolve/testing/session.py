@@ -31,7 +31,6 @@ class SessionOptions:
     min_score: float | None = None
     max_cost: float | None = None
     store: str | None = None
-    offline: bool = False
 
 
 class JudgingSession:
@@ -79,9 +78,7 @@ class JudgingSession:
         with self._guard:
             if self._run is None:
                 options, limits = self.options, Limits(cost=self.options.max_cost)
-                self._run = AssertionRun(
-                    self._key, self.read_settings(), options.judge, limits, offline=options.offline
-                )
+                self._run = AssertionRun(self._key, self.read_settings(), options.judge, limits)
             return self._run
 
     def find_run(self) -> str:
