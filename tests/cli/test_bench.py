@@ -89,7 +89,7 @@ def test_judges_are_measured_drawn_and_written(home, cli, knows, model, items):
         "always the shorter text 75.0 %",
         "always the longer text 25.0 %",
         "probe − pairwise+rules 100.0 % 0.0 %",
-        "Calibration judge Brier log loss ECE by chance probe 0.0",
+        "Calibration judge Brier ECE by chance probe 0.0",
         "over 2 bins of equal mass",
         "Items 12 items on 12 questions",
     ):

@@ -87,5 +87,5 @@ def test_every_option_is_described(pytester):
     options = pytester.parseconfig("-pno:langsmith_plugin", "-pno:schemathesis")._parser._groups
     (ours,) = [group for group in options if group.name == "textevolve"]
     names = [name for option in ours.options for name in option.names()]
-    assert len(names) == 6
+    assert len(names) == 5
     assert [name for name in names if f"| `{name}" not in PAGE] == []

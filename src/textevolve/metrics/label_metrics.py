@@ -5,9 +5,9 @@
     regex:PATTERN           a pattern is found in the output
     numeric[:TOLERANCE]     the output's last number is the label's
     json-schema:FILE        the output is JSON by a schema
-    edit-distance, rouge-l, bleu[:TOKENIZER], chrf, chrf++
+    edit-distance, rouge-l, bleu, chrf
                             how near the output's text comes to the label's
-    MODULE:FUNCTION, FILE.py:FUNCTION, or an entry point of the group `textevolve.metrics`
+    MODULE:FUNCTION or FILE.py:FUNCTION
 
 What each computes is in `plain.py` and `overlap.py`; the latter needs the extra `metrics`.
 """
@@ -18,7 +18,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +35,8 @@ from textevolve.metrics.shapes import LabelMetric, call_metric, check_metric, re
 from textevolve.rows import read_text
 from textevolve.spec import suggest
 from textevolve.texts.patterns import search_apart
-from textevolve.user_code import load_function, load_point
+from textevolve.user_code import load_function
 
-GROUP = "textevolve.metrics"
 PASSES = 0.5
 """The score from which an output passes, where nothing else is said."""
 NO_ROW: Mapping[str, Any] = {}
@@ -58,7 +56,7 @@ class ShippedMetric:
 
 def _of_overlap(function: str) -> Callable[[str], LabelMetric]:
     """A function of `overlap.py`, which is imported with its first use."""
-    return lambda argument: getattr(import_module("textevolve.metrics.overlap"), function)(argument)
+    return lambda _argument: getattr(import_module("textevolve.metrics.overlap"), function)
 
 
 SHIPPED: Mapping[str, ShippedMetric] = {
@@ -67,11 +65,10 @@ SHIPPED: Mapping[str, ShippedMetric] = {
     "regex": ShippedMetric("regex:PATTERN", open_pattern, labelled=False),
     "numeric": ShippedMetric("numeric[:TOLERANCE]", open_numeric),
     "json-schema": ShippedMetric("json-schema:FILE", open_schema, labelled=False),
-    "edit-distance": ShippedMetric("edit-distance", _of_overlap("open_edit_distance")),
-    "rouge-l": ShippedMetric("rouge-l", _of_overlap("open_rouge_l")),
-    "bleu": ShippedMetric("bleu[:TOKENIZER]", _of_overlap("open_bleu")),
-    "chrf": ShippedMetric("chrf", _of_overlap("open_chrf")),
-    "chrf++": ShippedMetric("chrf++", _of_overlap("open_chrf_words")),
+    "edit-distance": ShippedMetric("edit-distance", _of_overlap("edit_distance")),
+    "rouge-l": ShippedMetric("rouge-l", _of_overlap("rouge_l")),
+    "bleu": ShippedMetric("bleu", _of_overlap("bleu")),
+    "chrf": ShippedMetric("chrf", _of_overlap("chrf")),
 }
 FORMS = f"{', '.join(one.form for one in SHIPPED.values())}, FILE.py:FUNCTION or MODULE:FUNCTION"
 """All that can be written where a metric is wanted, for help texts and errors."""
@@ -86,15 +83,14 @@ def open_metric(text: str) -> LabelMetric:
     """
     name, colon, argument = text.partition(":")
     if name in SHIPPED:
-        if colon and not argument:
-            raise InputError(f"metric {text}: write {SHIPPED[name].form}")
+        form = SHIPPED[name].form
+        if (colon and not argument) or (argument and form == name):
+            raise InputError(f"metric {text}: write {form}")
         return _open_shipped(name, argument)
     if colon:
         return check_metric(load_function(text, Path()), text)
-    for point in entry_points(group=GROUP, name=text):
-        return check_metric(load_point(point), text)
     near = suggest(text, tuple(SHIPPED)).partition("; there are")[0] or "."
-    raise InputError(f"no metric '{text}'{near} Write {FORMS}, or an entry point of {GROUP}")
+    raise InputError(f"no metric '{text}'{near} Write {FORMS}")
 
 
 def _open_shipped(name: str, argument: str) -> LabelMetric:

@@ -31,12 +31,6 @@ _NUMBER = re.compile(
 )
 
 
-def refuse_argument(name: str, argument: str) -> None:
-    """Raises InputError where something stands after the name of a metric without options."""
-    if argument:
-        raise InputError(f"metric {name}:{argument}: {name} takes no option")
-
-
 def open_exact(argument: str) -> PlainMetric:
     """The output is the label, without the white space around both."""
     fold = _reads_case("exact", argument)
