@@ -26,7 +26,7 @@ def test_a_threshold_is_found_and_said_how_to_use():
     found = weigh_escalation(debated(sure, [1] * 60 + [0] * 40, [1] * 100))
     assert found.selection.threshold == pytest.approx(0.56)
     assert found.chosen.share.value == 0.6
-    assert found.chosen.calls.value == pytest.approx((60 * 3 + 40 * 6) / 600)
+    assert found.chosen.calls == pytest.approx((60 * 3 + 40 * 6) / 600)
     assert (found.first.value, found.second.value, found.difference.value) == (0.6, 1, -0.4)
     said = explain_selection(found, DEBATE)
     assert "For 90% agreement with a confidence of 90% the first round may stand from" in said

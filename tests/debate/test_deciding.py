@@ -186,7 +186,6 @@ async def test_what_a_turn_was_decided_by_is_kept():
     assert [turn.decided_by for turn in result.turns] == [by] * 3
     said = "scores decided by native/decider, emulated, 1,200 characters left out"
     assert debate_words.decided(by) == said
-    assert debate_words.left_out(result).startswith("up to 1,200 characters from the middle")
     kept = DebateResult.from_json(result.to_json())
     assert kept == result
     assert kept.profile.decider == DECIDER

@@ -99,7 +99,6 @@ def test_every_part_of_a_debate_is_there(tmp_path: Path, make_result: Make) -> N
         *(
             "CV 0.300; agreed at 0.05 or less",
             "600 prompt",
-            "c = 0.05",
             "shown in the order C, B, A",
         ),
     ):

@@ -24,7 +24,6 @@ from textevolve.statistics.intervals import (
     Groups,
     Numbers,
     Statistic,
-    bootstrap_interval,
     group_numbers,
     mean_interval,
     mean_present,
@@ -46,7 +45,6 @@ FINE_THRESHOLDS = (
 0.991 to 0.99999. They were fixed before any item was seen."""
 
 SPENT = ("calls", "tokens", "cost")
-UNKNOWN = Statistic()
 POINTS = 21
 ALLOWED_AT_FIRST = 2  # errors among the items of the first threshold tested
 SHARE_AT_FIRST = 1 / 3  # of all items, decided at once there: fewer often fail by bad luck
@@ -68,9 +66,9 @@ class Point:
     error: Statistic
     accuracy: Statistic
     difference: Statistic
-    calls: Statistic = UNKNOWN
-    tokens: Statistic = UNKNOWN
-    cost: Statistic = UNKNOWN
+    calls: float = math.nan
+    tokens: float = math.nan
+    cost: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,6 @@ def coverage_risk_curve(
     groups: Groups | None = None,
     *,
     thresholds: Sequence[float] | None = None,
-    level: float = 0.95,
     seed: int = 0,
 ) -> tuple[Point, ...]:
     """What each threshold gives, the highest first; all intervals drawn by group.
@@ -145,14 +142,14 @@ def coverage_risk_curve(
             Point(
                 threshold=threshold,
                 decided=int(at_once.sum()),
-                share=mean_figure(np.where(known, at_once, np.nan), groups, level, seed),
-                error=mean_figure(1 - ours[at_once], decided, level, seed),
-                accuracy=mean_figure(credits, groups, level, seed),
+                share=mean_figure(np.where(known, at_once, np.nan), groups, seed),
+                error=mean_figure(1 - ours[at_once], decided, seed),
+                accuracy=mean_figure(credits, groups, seed),
                 difference=Statistic(
                     mean_present(credits - theirs),
-                    difference_interval(credits, theirs, groups, level=level, seed=seed),
+                    difference_interval(credits, theirs, groups, seed=seed),
                 ),
-                **{n: _spent_share(*parts, groups, level, seed) for n, parts in asked.items()},
+                **{name: _spent_share(*parts) for name, parts in asked.items()},
             )
         )
     return tuple(points)
@@ -290,24 +287,13 @@ def _log_choose(trials: int) -> Array:
     return np.asarray(factorials[-1] - factorials - factorials[::-1])
 
 
-def mean_figure(
-    values: Numbers, groups: Groups | None, level: float = 0.95, seed: int = 0
-) -> Statistic:
+def mean_figure(values: Numbers, groups: Groups | None, seed: int = 0) -> Statistic:
     """The mean of figures from 0 to 1 with its interval."""
-    interval = mean_interval(values, groups, level=level, seed=seed, bounds=UNIT)
+    interval = mean_interval(values, groups, seed=seed, bounds=UNIT)
     return Statistic(mean_present(values), interval)
 
 
-def _spent_share(
-    asked: Array, alone: Array, groups: Groups | None, level: float, seed: int
-) -> Statistic:
-    features = np.stack([asked, alone], axis=1)
-    features = np.where(np.isnan(features).any(axis=1, keepdims=True), 0.0, features)
-
-    def share(totals: Array) -> Array:
-        return ratio(totals[..., 0], totals[..., 1])
-
-    interval = bootstrap_interval(
-        features, share, groups, level=level, seed=seed, bounds=(0.0, math.inf)
-    )
-    return Statistic(float(share(features.sum(axis=0))), interval)
+def _spent_share(asked: Array, alone: Array) -> float:
+    """The sum as a share of the second judge's, over the items of which both are known."""
+    known = ~np.isnan(asked + alone)
+    return float(ratio(asked[known].sum(), alone[known].sum()))

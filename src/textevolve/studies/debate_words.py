@@ -66,17 +66,6 @@ def decided(by: DecidedBy) -> str:
     return said + (f", {by.cut:,} characters left out" if by.cut else "")
 
 
-def left_out(result: DebateResult) -> str:
-    """How much of the debate deciders were not shown, in a sentence; empty where they saw all."""
-    cuts = [turn.decided_by.cut for turn in result.turns if turn.decided_by and turn.decided_by.cut]
-    if not cuts:
-        return ""
-    return (
-        f"up to {count(max(cuts), 'character')} from the middle of what was to be decided about, in"
-        f" {count(len(cuts), 'turn')}: the decider’s context is smaller"
-    )
-
-
 def changes(result: DebateResult) -> str:
     """What the debate did to the agents' winners, in a sentence."""
     if len(result.convergence) < 2 or len(result.case.candidates) < 2 or not result.swings:

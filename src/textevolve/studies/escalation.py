@@ -113,7 +113,7 @@ def explain_selection(found: Escalated, names: Names) -> str:
 
 
 def _say_spent(point: Point) -> str:
-    shares = [(name, getattr(point, name).value) for name in SPENT]
+    shares = [(name, getattr(point, name)) for name in SPENT]
     known = [f"{wording.percent(v, 1)} of the {name}" for name, v in shares if math.isfinite(v)]
     return ", ".join(known) or "calls that are not known"
 
@@ -134,7 +134,7 @@ def _last(made: ThresholdSelection) -> str:
 
 
 def _draw_curve(curve: Sequence[Point], names: Names) -> Table:
-    spent = [n for n in SPENT if any(math.isfinite(getattr(p, n).value) for p in curve)]
+    spent = [n for n in SPENT if any(math.isfinite(getattr(p, n)) for p in curve)]
     columns = (
         Column("below", "number", 6),
         Column("at once", "percent", 0),
@@ -150,7 +150,7 @@ def _draw_curve(curve: Sequence[Point], names: Names) -> Table:
             estimate(point.error),
             finite(point.accuracy.value),
             finite(point.difference.value),
-            *(finite(getattr(point, name).value) for name in spent),
+            *(finite(getattr(point, name)) for name in spent),
         )
         for point in curve
     ]

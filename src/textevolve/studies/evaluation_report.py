@@ -29,7 +29,6 @@ from textevolve.studies.aggregates import Aggregates, say_mean
 from textevolve.studies.judged_report import (
     Judged,
     count_decided,
-    count_marks,
     facts_of,
     say_decided,
     say_verdict,
@@ -70,7 +69,6 @@ class Evaluations:
     debates: int = 0
     turned: int = 0
     failed_turns: int = 0
-    marks: int = 0
     candidates: int = 0
     decided: Counter[str] = field(default_factory=Counter[str])
     chosen: list[Judged] = field(default_factory=list[Judged])
@@ -84,7 +82,6 @@ class Evaluations:
         if isinstance(judged, DebateResult):
             self.debates += 1
             self.coverage += judged.coverage
-            self.marks += count_marks(judged)
             self.failed_turns += sum(turn.failure is not None for turn in judged.turns)
             self.turned += _is_turned(judged)
         if self.total <= IN_FULL:
@@ -151,8 +148,7 @@ def _debates(found: Evaluations) -> Table:
         Column("coverage", "percent", 1),
         Column("winner not that of round 1", "count"),
         Column("failed turns", "count"),
-        Column("forged marks", "count"),
     )
     share = found.coverage / found.debates
-    row = (found.debates, share, found.turned, found.failed_turns, found.marks)
+    row = (found.debates, share, found.turned, found.failed_turns)
     return Table("Debates", columns, [row])

@@ -217,7 +217,6 @@ def facts_of(judged: Judged) -> dict[str, str]:
         f" {debate_words.ending(judged)}",
         "Used": f"{_say_used(judged)}, {wording.duration(judged.seconds)}",
         "Disarmed": _say_marks(judged),
-        "Left out": debate_words.left_out(judged),
         "Images": images,
     }
     for failure, turns in debate_words.failures(judged).items():
@@ -244,13 +243,9 @@ def _say_used(judged: Judged) -> str:
     return f"{wording.count(judged.usage.calls, 'call')}, {wording.spent(judged.usage)}"
 
 
-def count_marks(result: DebateResult) -> int:
-    """Forged marks that were made harmless, in the texts and in what the agents said."""
-    return result.sanitized + sum(turn.sanitized for turn in result.turns)
-
-
 def _say_marks(result: DebateResult) -> str:
-    marks = count_marks(result)
+    """Forged marks that were made harmless, in the texts and in what the agents said."""
+    marks = result.sanitized + sum(turn.sanitized for turn in result.turns)
     return f"{wording.count(marks, 'forged mark')} in the texts, made harmless" if marks else ""
 
 
