@@ -5,9 +5,9 @@ import pytest
 from textevolve.bench.two_judges import Taken, TwiceJudged, weigh_escalation
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, Usage
-from textevolve.studies.escalation import EscalationSpec, explain_selection, names_of
+from textevolve.studies.escalation import EscalationSpec, explain_selection
 
-DEBATE = names_of(EscalationSpec())
+SPEC = EscalationSpec(first="probe", then="debate:general")
 
 
 def debated(certainties, first, whole):
@@ -28,9 +28,9 @@ def test_a_threshold_is_found_and_said_how_to_use():
     assert found.chosen.share.value == 0.6
     assert found.chosen.calls == pytest.approx((60 * 3 + 40 * 6) / 600)
     assert (found.first.value, found.second.value, found.difference.value) == (0.6, 1, -0.4)
-    said = explain_selection(found, DEBATE)
-    assert "For 90% agreement with a confidence of 90% the first round may stand from" in said
-    assert said.endswith("To use it: --protocol escalation --escalate-below 0.56")
+    said = explain_selection(SPEC, found)
+    assert "For 90% agreement with a confidence of 90% probe may stand from" in said
+    assert said.endswith("To use it: --judge cascade:0.56:probe,debate:general")
     assert "decides 60.0 % at once and takes 70.0 % of the calls" in said
     assert "Of 60 judgements so sure 0 were wrong" in said
 
@@ -38,7 +38,7 @@ def test_a_threshold_is_found_and_said_how_to_use():
 def test_a_first_round_that_errs_has_no_threshold():
     found = weigh_escalation(debated([0.9] * 100, [1, 0] * 50, [1] * 100))
     assert found.chosen is None
-    assert "too many errors: of 100" in explain_selection(found, DEBATE)
+    assert "too many errors: of 100" in explain_selection(SPEC, found)
 
 
 def test_what_failed_or_was_skipped_has_no_curve():

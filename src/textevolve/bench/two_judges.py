@@ -1,7 +1,6 @@
 """Labelled items before a first judge and a second: when would the first alone have done?
 
-Judges are handed in as any other `Evaluator`. Where there is one debate alone, its first round is
-the first judge, and its whole the second. The threshold is worked out in `escalation.py`.
+Judges are handed in as any other `Evaluator`. The threshold is worked out in `escalation.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from textevolve.bench.ablation import first_round
 from textevolve.bench.credit import top_credit
 from textevolve.bench.escalation import (
     SPENT,
@@ -24,7 +22,6 @@ from textevolve.bench.escalation import (
 )
 from textevolve.bench.items import question_of
 from textevolve.bench.verdicts import ItemQuestion, TextOrder
-from textevolve.debate.result import DebateResult
 from textevolve.errors import InputError
 from textevolve.evaluation import (
     Evaluation,
@@ -38,9 +35,6 @@ from textevolve.judges.judged import ranks_of
 from textevolve.llm.usage_meter import DistinctCalls, NotedCall, note_calls
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.intervals import Statistic, mean_present
-
-WHOLE = ("protocol=blind-first", "convergence=none")
-"""What makes a debate go as an escalation does, but through all its rounds in every case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +50,7 @@ class Taken:
 @dataclass(frozen=True, slots=True)
 class TwiceJudged:
     """One item in one order before both judges. `certainty`: the first's, NaN where it has none.
-    `both`: what a cascade takes where it asks both; of one debate that is the whole. `question`:
+    `both`: what a cascade takes where it asks both. `question`:
     items of one question are not independent. `position`: its place in the run."""
 
     item: str
@@ -97,22 +91,6 @@ class Escalated:
     usage: Usage
 
 
-async def debate_item(judge: Evaluator, question: ItemQuestion, position: int) -> TwiceJudged:
-    """Judge an item by one debate: its first round compared with the whole of it.
-
-    Raises:
-        FatalModelError: no call can succeed.
-    """
-    debate = await attempt(judge(question.case), InputError)
-    blank = _blank(question, position)
-    if isinstance(debate, Failure):
-        return replace(blank, second=Taken(failure=debate))
-    assert isinstance(debate, DebateResult)
-    first, second = (_take(one, question) for one in (first_round(debate), debate))
-    sure = math.nan if debate.certainty is None else debate.certainty
-    return replace(blank, certainty=sure, first=first, second=second, both=debate.usage)
-
-
 async def ask_both(
     judges: Sequence[Evaluator], question: ItemQuestion, position: int
 ) -> TwiceJudged:
@@ -137,13 +115,8 @@ async def ask_both(
     if both is not None and all(noted):
         both = DistinctCalls().count((*noted[0], *noted[1]))[0]
     sure = math.nan if certainty is None else certainty
-    blank = _blank(question, position)
-    return replace(blank, certainty=sure, first=first, second=second, both=both)
-
-
-def _blank(question: ItemQuestion, position: int) -> TwiceJudged:
-    group = question_of(question.item)
-    return TwiceJudged(question.item.id, order=question.order, question=group, position=position)
+    item, group = question.item.id, question_of(question.item)
+    return TwiceJudged(item, sure, first, second, both, question.order, group, position)
 
 
 def _take(evaluation: Evaluation | Failure, question: ItemQuestion) -> Taken:

@@ -1,7 +1,4 @@
-"""Escalation: from which certainty on a first judge may stand, and what that saves.
-
-Any two judges by name; or, where none is named, the first round of a debate and the whole of it.
-"""
+"""Escalation: from which certainty on a first judge may stand, and what that saves."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import math
 import shlex
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pydantic import model_validator
@@ -17,22 +13,18 @@ from pydantic import model_validator
 from textevolve.bench.escalation import (
     FINE_THRESHOLDS,
     SPENT,
-    THRESHOLDS,
     Point,
     ThresholdSelection,
 )
 from textevolve.bench.two_judges import (
-    WHOLE,
     Escalated,
     Taken,
     TwiceJudged,
     ask_both,
-    debate_item,
     weigh_escalation,
 )
 from textevolve.bench.verdicts import ORDERS, ItemQuestion, TextOrder
 from textevolve.engine.local import stream
-from textevolve.errors import InputError
 from textevolve.evaluation import Case, Usage
 from textevolve.events import RecordsExpected
 from textevolve.judge_specs import judges_in
@@ -44,10 +36,9 @@ from textevolve.spec import option
 from textevolve.statistics.intervals import Statistic
 from textevolve.studies.cells import estimate, finite
 from textevolve.studies.labelled_items import (
-    OneProfileSpec,
+    LabelledItemsSpec,
     Orders,
     item_of,
-    name_judge,
     read_cases,
 )
 from textevolve.studies.study import Asks, Row, Study, json_codec
@@ -56,45 +47,78 @@ from textevolve.wiring import Workbench
 REASONS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """What the two judges are called. `judges`: they make a cascade; else they are one debate."""
+class EscalationSpec(LabelledItemsSpec):
+    """Find from which certainty on a first judge may stand, and what that saves and costs.
 
-    first: str
-    second: str
-    judges: bool = True
+    Both judges are asked about every item. The threshold is selected so that its promise holds for
+    new items, with the confidence that is asked for. Unless judges are named, a jury is the first,
+    and a debate that begins like it the second.
+    """
 
-    def option(self, threshold: float) -> str:
-        """How a threshold is used on the command line."""
-        said = f"{threshold:.6g}"
-        if not self.judges:
-            return f"--protocol escalation --escalate-below {said}"
-        return f"--judge {shlex.quote(f'cascade:{said}:{self.first},{self.second}')}"
+    kind: ClassVar[str] = "escalation"
+
+    first: str = option(
+        "jury",
+        "The cheap judge, which decides where it is certain, such as probe+rules.",
+        group="Judging",
+    )
+    then: str = option(
+        "debate+protocol=blind-first+convergence=none",
+        "The dear judge, which is asked where the first is not certain, such as debate:general.",
+        group="Judging",
+    )
+    orders: Orders = option(
+        "both",
+        "Ask about each item in both orders of its texts, or only as given.",
+        group="Judging",
+    )
+    agreement: float = option(
+        0.9,
+        "How often a first judgement that may stand is to agree with people, from 0 to 1.",
+        group="Statistics",
+        gt=0,
+        lt=1,
+    )
+    confidence: float = option(
+        0.9,
+        "The probability with which that is to hold for new items, from 0 to 1.",
+        group="Statistics",
+        gt=0,
+        lt=1,
+    )
+
+    @model_validator(mode="after")
+    def _usable(self) -> EscalationSpec:
+        for judge in (self.first, self.then):
+            judges_in(judge)
+        return self
 
 
-DEBATE = Names("the first round", "the whole debate", judges=False)
+def use_threshold(spec: EscalationSpec, threshold: float) -> str:
+    """The option of the command line that uses a threshold."""
+    return f"--judge {shlex.quote(f'cascade:{threshold:.6g}:{spec.first},{spec.then}')}"
 
 
-def report_escalation(found: Escalated, names: Names) -> Report:
+def report(spec: EscalationSpec, found: Escalated) -> Report:
     facts = {
         "Items": f"{len(found.items):,}; {found.selection.items:,} of use, one a question",
-        "First judge": f"{names.first}, right in {_share(found.first)}",
-        "Second judge": f"{names.second}, right in {_share(found.second)}",
+        "First judge": f"{spec.first}, right in {_share(found.first)}",
+        "Second judge": f"{spec.then}, right in {_share(found.second)}",
         "Used": f"{wording.count(found.usage.calls, 'call')}, {wording.spent(found.usage)}",
     }
     reasons = dict.fromkeys(one.failure.reason for one in found.items if one.failure)
     if reasons:
         facts["Missing"] = "\n".join(wording.shorten(r, 160) for r in list(reasons)[:REASONS])
-    title = f"Where {names.first} may stand"
-    blocks = [_draw_curve(found.curve, names)] if found.curve else []
-    return Report(title, explain_selection(found, names), blocks, facts)
+    title = f"Where {spec.first} may stand"
+    blocks = [_draw_curve(found.curve, spec)] if found.curve else []
+    return Report(title, explain_selection(spec, found), blocks, facts)
 
 
 def _share(figure: Statistic) -> str:
     return cell_text(estimate(figure), Column("", "percent"))
 
 
-def explain_selection(found: Escalated, names: Names) -> str:
+def explain_selection(spec: EscalationSpec, found: Escalated) -> str:
     """The threshold and how it is used, or why there is none."""
     made = found.selection
     aim = f"{made.agreement:.0%} agreement with a confidence of {made.confidence:.0%}"
@@ -103,12 +127,12 @@ def explain_selection(found: Escalated, names: Names) -> str:
     point = found.chosen
     gap, ends = point.difference.value, point.difference.interval
     return (
-        f"For {aim} {names.first} may stand from a certainty of {made.threshold:.6g} on. On these"
+        f"For {aim} {spec.first} may stand from a certainty of {made.threshold:.6g} on. On these"
         f" items that decides {wording.percent(point.share.value, 1)} at once and takes"
         f" {_say_spent(point)}, for a difference of {_points(gap)}"
-        f" ({_points(ends.low)} to {_points(ends.high)}) points to asking {names.second} about all."
+        f" ({_points(ends.low)} to {_points(ends.high)}) points to asking {spec.then} about all."
         f" {_last(made)} It holds for new items like these, not for others. To use it:"
-        f" {names.option(made.threshold)}"
+        f" {use_threshold(spec, made.threshold)}"
     )
 
 
@@ -133,7 +157,7 @@ def _last(made: ThresholdSelection) -> str:
     )
 
 
-def _draw_curve(curve: Sequence[Point], names: Names) -> Table:
+def _draw_curve(curve: Sequence[Point], spec: EscalationSpec) -> Table:
     spent = [n for n in SPENT if any(math.isfinite(getattr(p, n)) for p in curve)]
     columns = (
         Column("below", "number", 6),
@@ -155,87 +179,19 @@ def _draw_curve(curve: Sequence[Point], names: Names) -> Table:
         for point in curve
     ]
     note = (
-        f"Below: the certainty below which {names.second} is asked. At once: decided by"
-        f" {names.first}. Gain: over asking {names.second} about all, in points of 100;"
+        f"Below: the certainty below which {spec.then} is asked. At once: decided by"
+        f" {spec.first}. Gain: over asking {spec.then} about all, in points of 100;"
         f" {', '.join(spent)}: as a share of that. A"
         " threshold read off here has to be tried on other items."
     )
     return Table("What escalating below a certainty does", columns, rows, note=note)
 
 
-class EscalationSpec(OneProfileSpec):
-    """Find from which certainty on a first judge may stand, and what that saves and costs.
-
-    Both judges are asked about every item. The threshold is selected so that its promise holds for
-    new items, with the confidence that is asked for. Where no judges are named, every item is
-    debated to the end once, and the first round is the first judge.
-    """
-
-    kind: ClassVar[str] = "escalation"
-
-    first: str | None = option(
-        None,
-        "The cheap judge, which decides where it is certain, such as probe+rules. With --then.",
-        group="Judging",
-    )
-    then: str | None = option(
-        None,
-        "The dear judge, which is asked where the first is not certain, such as debate:general.",
-        group="Judging",
-    )
-    orders: Orders | None = option(
-        None,
-        "Ask about each item in both orders of its texts, or only as given. Both, unless it is set,"
-        " of judges that are named; as given of a debate.",
-        group="Judging",
-    )
-    agreement: float = option(
-        0.9,
-        "How often a first judgement that may stand is to agree with people, from 0 to 1.",
-        group="Statistics",
-        gt=0,
-        lt=1,
-    )
-    confidence: float = option(
-        0.9,
-        "The probability with which that is to hold for new items, from 0 to 1.",
-        group="Statistics",
-        gt=0,
-        lt=1,
-    )
-
-    @model_validator(mode="after")
-    def _usable(self) -> EscalationSpec:
-        if (self.first is None) != (self.then is None):
-            raise InputError("name two judges, with --first and --then, or none: a debate")
-        if self.first is not None and (self.profile != "general" or self.judge_option):
-            raise InputError(
-                "--profile and --judge-option are of the debate that is taken where no judges are"
-                " named; write them into the judge's text, such as --then debate:PROFILE+OPTION"
-            )
-        for judge in judges_of(self):
-            judges_in(judge)
-        return self
-
-
-def judges_of(spec: EscalationSpec) -> tuple[str, ...]:
-    """Two judges, or one debate."""
-    if spec.first is None or spec.then is None:
-        return (name_judge(spec, "debate", *WHOLE),)
-    return (spec.first, spec.then)
-
-
-def names_of(spec: EscalationSpec) -> Names:
-    named = judges_of(spec)
-    return Names(*named) if len(named) == 2 else DEBATE
-
-
 async def run(
     spec: EscalationSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[TwiceJudged]:
-    judges = [bench.whole_judge_of(judge) for judge in judges_of(spec)]
-    both = spec.orders == "both" or (spec.orders is None and len(judges) == 2)
-    orders: Sequence[TextOrder] = ORDERS if both else ORDERS[:1]
+    judges = [bench.whole_judge_of(judge) for judge in (spec.first, spec.then)]
+    orders: Sequence[TextOrder] = ORDERS if spec.orders == "both" else ORDERS[:1]
     items = [item_of(case) for case in cases]
     bench.listener(RecordsExpected(len(items) * len(orders)))
 
@@ -243,9 +199,7 @@ async def run(
 
     async def judge(placed: tuple[int, ItemQuestion]) -> TwiceJudged:
         position, question = placed
-        if len(judges) == 2:
-            return await ask_both(judges, question, position)
-        return await debate_item(judges[0], question, position)
+        return await ask_both(judges, question, position)
 
     async with aclosing(stream(questions, judge, bench.concurrency)) as judged:
         async for one in judged:
@@ -270,7 +224,7 @@ def summarise(spec: EscalationSpec, records: Iterable[TwiceJudged]) -> Escalated
         items,
         agreement=spec.agreement,
         confidence=spec.confidence,
-        thresholds=THRESHOLDS if spec.first is None else _thresholds_within(items),
+        thresholds=_thresholds_within(items),
     )
 
 
@@ -283,16 +237,12 @@ def _thresholds_within(items: Sequence[TwiceJudged]) -> tuple[float, ...]:
     return tuple(t for t in FINE_THRESHOLDS if t >= least)
 
 
-def report(spec: EscalationSpec, found: Escalated) -> Report:
-    return report_escalation(found, names_of(spec))
-
-
 def data(spec: EscalationSpec, found: Escalated) -> Mapping[str, Any]:
-    names, threshold = names_of(spec), found.selection.threshold
+    threshold = found.selection.threshold
     return {
         "parameters": spec.model_dump(mode="json"),
-        "sentence": explain_selection(found, names),
-        "use": None if threshold is None else names.option(threshold),
+        "sentence": explain_selection(spec, found),
+        "use": None if threshold is None else use_threshold(spec, threshold),
         "source": list(spec.items),
         "half": spec.half,
         **plain(found),
@@ -331,7 +281,7 @@ encode, decode = json_codec(TwiceJudged)
 STUDY = Study(
     spec=EscalationSpec,
     cases=read_cases,
-    asks=lambda spec: Asks(judges_of(spec)),
+    asks=lambda spec: Asks((spec.first, spec.then)),
     run=run,
     row=find_row,
     encode=encode,
