@@ -110,8 +110,8 @@ def as_markdown(report: Report) -> str:
     return target.getvalue().decode()
 
 
-def as_terminal(report: Report, width: int = 100, sections: int = 20, **options: Any) -> str:
+def as_terminal(report: Report, width: int = 100, **options: Any) -> str:
     file = io.StringIO()
     options = {"force_terminal": False, "color_system": None, **options}
-    print_report(report, Console(file=file, width=width, **options), sections=sections)
+    print_report(report, Console(file=file, width=width, **options))
     return file.getvalue()

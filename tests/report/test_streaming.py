@@ -37,7 +37,7 @@ class Nowhere(io.RawIOBase):
 
 
 def print_all(report: Report) -> None:
-    print_report(report, Console(file=io.StringIO(), width=80), sections=10_000)
+    print_report(report, Console(file=io.StringIO(), width=80))
 
 
 WRITERS: dict[str, Callable[[Report], object]] = {

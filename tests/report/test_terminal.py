@@ -68,11 +68,11 @@ def test_a_table_that_is_too_wide_is_drawn_row_by_row() -> None:
     assert drawn(Table("", columns, rows), width=200).count("figure 3") == 1
 
 
-def test_long_tables_and_sections_beyond_the_limit_are_counted() -> None:
+def test_long_tables_and_folded_sections_are_counted() -> None:
     table = Table("", [Column("n")], [[str(n)] for n in range(100)])
     assert "40 more rows not shown here." in drawn(table)
-    sections = [Section(f"s{n}", [Note(f"in {n}")]) for n in range(30)]
-    said = drawn(*sections, Note("after"), sections=2)
+    sections = [Section(f"s{n}", [Note(f"in {n}")], folded=n > 1) for n in range(30)]
+    said = drawn(*sections, Note("after"))
     assert "in 1" in said
     assert "in 2" not in said
     assert "after" in said
@@ -98,7 +98,7 @@ def test_a_deep_tree_and_a_transcript_with_a_failure() -> None:
     root = Branch("0")
     for n in range(1, 500):
         root = Branch(str(n), children=[root])
-    assert "└── " in drawn(Tree("", [root]))
+    assert "\n  └ 498\n" in drawn(Tree("", [root]))
     said = drawn(Transcript("", [Utterance("A", "", failure="timed out"), Utterance("B", "yes")]))
     assert "  timed out" in said
     assert "  yes" in said

@@ -1,6 +1,7 @@
 """Labelled items before a first judge and a second: when would the first alone have done?
 
-Judges are handed in as any other `Evaluator`. The threshold is worked out in `escalation.py`.
+Judges are handed in as any other `Evaluator`. Where there is one debate alone, its first round is
+the first judge, and its whole the second. The threshold is worked out in `escalation.py`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from textevolve.bench.ablation import first_round
 from textevolve.bench.credit import top_credit
 from textevolve.bench.escalation import (
     SPENT,
@@ -50,7 +52,7 @@ class Taken:
 @dataclass(frozen=True, slots=True)
 class TwiceJudged:
     """One item in one order before both judges. `certainty`: the first's, NaN where it has none.
-    `both`: what a cascade takes where it asks both. `question`:
+    `both`: what a cascade takes where it asks both; of one debate that is the whole. `question`:
     items of one question are not independent. `position`: its place in the run."""
 
     item: str
@@ -89,6 +91,28 @@ class Escalated:
     selection: ThresholdSelection
     chosen: Point | None
     usage: Usage
+
+
+async def debate_item(judge: Evaluator, question: ItemQuestion, position: int) -> TwiceJudged:
+    """Judge an item by one debate: its first round compared with the whole of it.
+
+    Raises:
+        InputError: the judge is no debate. FatalModelError: no call can succeed.
+    """
+    item, group = question.item.id, question_of(question.item)
+    blank = TwiceJudged(item, order=question.order, question=group, position=position)
+    debate = await attempt(judge(question.case))
+    if isinstance(debate, Failure):
+        return replace(blank, second=Taken(failure=debate))
+    first, second = (_take(part, question) for part in (first_round(debate), debate))
+    sure = certainty_of(debate)
+    return replace(
+        blank,
+        certainty=math.nan if sure is None else sure,
+        first=first,
+        second=second,
+        both=debate.usage,
+    )
 
 
 async def ask_both(

@@ -89,7 +89,7 @@ MEASURE = {
             ),
             "escalation": _command(
                 "study:escalation",
-                "Find when a cheap judge will do.",
+                "Find when a cheap judge, or a debate's first round, will do.",
                 "bench escalation labels.csv --agreement 0.9",
                 "bench escalation labels.csv --first probe+rules --then debate",
             ),

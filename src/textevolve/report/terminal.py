@@ -7,13 +7,11 @@ neither markup nor escape sequences in it are obeyed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
-from rich.tree import Tree as Branches
 
 from textevolve.report import blocks, charts, wording
 from textevolve.report.blocks import Block, Report, Section, Tone, walk
@@ -26,8 +24,6 @@ from textevolve.report.terminal_tables import (
     safe,
 )
 
-SECTIONS = 20
-
 AGENT_STYLES = ("cyan", "magenta", "blue", "yellow", "green", "red")
 TONES: Mapping[Tone, str] = {
     "": "",
@@ -39,12 +35,12 @@ TONES: Mapping[Tone, str] = {
 }
 
 
-def print_report(report: Report, console: Console, *, sections: int = SECTIONS) -> None:
+def print_report(report: Report, console: Console) -> None:
     """Draw the report block by block, what was found last, where it is seen without scrolling.
-    Sections beyond the limit are counted, not drawn."""
+    Folded sections are counted, not drawn."""
     if report.title:
         _print(console, safe(report.title, "bold"))
-    _print_blocks(report.blocks, console, _Left(sections))
+    _print_blocks(report.blocks, console)
     if report.sentence:
         console.print()
         _print(console, safe(report.sentence, "bold"))
@@ -57,30 +53,19 @@ def _print(console: Console, what: RenderableType) -> None:
     console.print(what, markup=False, highlight=False, emoji=False)
 
 
-@dataclass
-class _Left:
-    """How many sections may still be drawn."""
-
-    sections: int
-
-    def take(self) -> bool:
-        self.sections -= 1
-        return self.sections >= 0
-
-
-def _print_blocks(found: Iterable[Block], console: Console, left: _Left) -> None:
+def _print_blocks(found: Iterable[Block], console: Console) -> None:
     counted = 0
     for block in found:
         if not isinstance(block, Section):
             console.print()
             _print_block(block, console)
-        elif not block.folded and left.take():
+        elif not block.folded:
             console.print()
             title = Text(wording.shorten(block.title, max(console.width - 8, 8)), "bold")
             _print(console, Rule(title, align="left", style="dim"))
             if block.facts:
                 console.print(draw_facts(block.facts.items()))
-            _print_blocks(block.blocks, console, left)
+            _print_blocks(block.blocks, console)
         else:
             counted += 1
     if counted:
@@ -120,18 +105,12 @@ def _draw(block: Block, console: Console) -> Iterator[RenderableType]:
 
 
 def _draw_tree(tree: blocks.Tree) -> Iterator[RenderableType]:
-    path: list[Branches] = []
     for depth, branch in walk(tree.roots):
-        label = safe(branch.label, TONES[branch.tone], CELL_SHOWN)
+        line = Text("  " * depth + ("└ " if depth else ""), "dim", overflow="fold")
+        line.append_text(safe(branch.label, TONES[branch.tone] or "not dim", CELL_SHOWN))
         if branch.note:
-            label.append("  ").append_text(safe(branch.note, "not bold dim", CELL_SHOWN))
-        if depth == 0:
-            yield from path[:1]
-            path = [Branches(label, guide_style="dim")]
-        else:
-            del path[depth:]
-            path.append(path[-1].add(label))
-    yield from path[:1]
+            line.append("  ").append_text(safe(branch.note, "", CELL_SHOWN))
+        yield line
 
 
 def _draw_diff(diff: blocks.Diff) -> Text:

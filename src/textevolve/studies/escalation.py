@@ -21,6 +21,7 @@ from textevolve.bench.two_judges import (
     Taken,
     TwiceJudged,
     ask_both,
+    debate_item,
     weigh_escalation,
 )
 from textevolve.bench.verdicts import ORDERS, ItemQuestion, TextOrder
@@ -51,15 +52,16 @@ class EscalationSpec(LabelledItemsSpec):
     """Find from which certainty on a first judge may stand, and what that saves and costs.
 
     Both judges are asked about every item. The threshold is selected so that its promise holds for
-    new items, with the confidence that is asked for. Unless judges are named, a jury is the first,
-    and a debate that begins like it the second.
+    new items, with the confidence that is asked for. Where no first judge is named, every item is
+    debated to the end once, and the first round is the first judge.
     """
 
     kind: ClassVar[str] = "escalation"
 
-    first: str = option(
-        "jury",
-        "The cheap judge, which decides where it is certain, such as probe+rules.",
+    first: str | None = option(
+        None,
+        "The cheap judge, which decides where it is certain, such as probe+rules. Unset: the first"
+        " round of the dear judge, which is a debate.",
         group="Judging",
     )
     then: str = option(
@@ -89,27 +91,38 @@ class EscalationSpec(LabelledItemsSpec):
 
     @model_validator(mode="after")
     def _usable(self) -> EscalationSpec:
-        for judge in (self.first, self.then):
+        for judge in judges_of(self):
             judges_in(judge)
         return self
 
 
+def judges_of(spec: EscalationSpec) -> tuple[str, ...]:
+    """Two judges, or one debate."""
+    return (spec.then,) if spec.first is None else (spec.first, spec.then)
+
+
+def name_first(spec: EscalationSpec) -> str:
+    return spec.first or "the first round"
+
+
 def use_threshold(spec: EscalationSpec, threshold: float) -> str:
     """The option of the command line that uses a threshold."""
+    if spec.first is None:
+        return f"--protocol escalation --escalate-below {threshold:.6g}"
     return f"--judge {shlex.quote(f'cascade:{threshold:.6g}:{spec.first},{spec.then}')}"
 
 
 def report(spec: EscalationSpec, found: Escalated) -> Report:
     facts = {
         "Items": f"{len(found.items):,}; {found.selection.items:,} of use, one a question",
-        "First judge": f"{spec.first}, right in {_share(found.first)}",
+        "First judge": f"{name_first(spec)}, right in {_share(found.first)}",
         "Second judge": f"{spec.then}, right in {_share(found.second)}",
         "Used": f"{wording.count(found.usage.calls, 'call')}, {wording.spent(found.usage)}",
     }
     reasons = dict.fromkeys(one.failure.reason for one in found.items if one.failure)
     if reasons:
         facts["Missing"] = "\n".join(wording.shorten(r, 160) for r in list(reasons)[:REASONS])
-    title = f"Where {spec.first} may stand"
+    title = f"Where {name_first(spec)} may stand"
     blocks = [_draw_curve(found.curve, spec)] if found.curve else []
     return Report(title, explain_selection(spec, found), blocks, facts)
 
@@ -127,7 +140,7 @@ def explain_selection(spec: EscalationSpec, found: Escalated) -> str:
     point = found.chosen
     gap, ends = point.difference.value, point.difference.interval
     return (
-        f"For {aim} {spec.first} may stand from a certainty of {made.threshold:.6g} on. On these"
+        f"For {aim} {name_first(spec)} may stand from a certainty of {made.threshold:.6g} on. On these"
         f" items that decides {wording.percent(point.share.value, 1)} at once and takes"
         f" {_say_spent(point)}, for a difference of {_points(gap)}"
         f" ({_points(ends.low)} to {_points(ends.high)}) points to asking {spec.then} about all."
@@ -180,7 +193,7 @@ def _draw_curve(curve: Sequence[Point], spec: EscalationSpec) -> Table:
     ]
     note = (
         f"Below: the certainty below which {spec.then} is asked. At once: decided by"
-        f" {spec.first}. Gain: over asking {spec.then} about all, in points of 100;"
+        f" {name_first(spec)}. Gain: over asking {spec.then} about all, in points of 100;"
         f" {', '.join(spent)}: as a share of that. A"
         " threshold read off here has to be tried on other items."
     )
@@ -190,7 +203,7 @@ def _draw_curve(curve: Sequence[Point], spec: EscalationSpec) -> Table:
 async def run(
     spec: EscalationSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[TwiceJudged]:
-    judges = [bench.whole_judge_of(judge) for judge in (spec.first, spec.then)]
+    judges = [bench.whole_judge_of(judge) for judge in judges_of(spec)]
     orders: Sequence[TextOrder] = ORDERS if spec.orders == "both" else ORDERS[:1]
     items = [item_of(case) for case in cases]
     bench.listener(RecordsExpected(len(items) * len(orders)))
@@ -199,7 +212,9 @@ async def run(
 
     async def judge(placed: tuple[int, ItemQuestion]) -> TwiceJudged:
         position, question = placed
-        return await ask_both(judges, question, position)
+        if len(judges) == 2:
+            return await ask_both(judges, question, position)
+        return await debate_item(judges[0], question, position)
 
     async with aclosing(stream(questions, judge, bench.concurrency)) as judged:
         async for one in judged:
@@ -281,7 +296,7 @@ encode, decode = json_codec(TwiceJudged)
 STUDY = Study(
     spec=EscalationSpec,
     cases=read_cases,
-    asks=lambda spec: Asks((spec.first, spec.then)),
+    asks=lambda spec: Asks(judges_of(spec)),
     run=run,
     row=find_row,
     encode=encode,
