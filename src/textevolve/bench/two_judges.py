@@ -101,7 +101,7 @@ async def debate_item(judge: Evaluator, question: ItemQuestion, position: int) -
     """
     item, group = question.item.id, question_of(question.item)
     blank = TwiceJudged(item, order=question.order, question=group, position=position)
-    debate = await attempt(judge(question.case))
+    debate = await attempt(judge(question.case), InputError)
     if isinstance(debate, Failure):
         return replace(blank, second=Taken(failure=debate))
     first, second = (_take(part, question) for part in (first_round(debate), debate))

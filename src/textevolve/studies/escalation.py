@@ -140,8 +140,8 @@ def explain_selection(spec: EscalationSpec, found: Escalated) -> str:
     point = found.chosen
     gap, ends = point.difference.value, point.difference.interval
     return (
-        f"For {aim} {name_first(spec)} may stand from a certainty of {made.threshold:.6g} on. On these"
-        f" items that decides {wording.percent(point.share.value, 1)} at once and takes"
+        f"For {aim} {name_first(spec)} may stand from a certainty of {made.threshold:.6g} on. On"
+        f" these items that decides {wording.percent(point.share.value, 1)} at once and takes"
         f" {_say_spent(point)}, for a difference of {_points(gap)}"
         f" ({_points(ends.low)} to {_points(ends.high)}) points to asking {spec.then} about all."
         f" {_last(made)} It holds for new items like these, not for others. To use it:"
