@@ -122,9 +122,6 @@ async def test_a_first_round_is_the_debate_as_it_stood():
         first_round(object())
 
 
-# Items without labels
-
-
 def test_a_comparison_can_be_turned_around():
     items = items_with(8)
     verdicts = verdicts_of("a", [1, 1, 1, 0] * 2) + verdicts_of("b", [1, 0, 0, 0] * 2)

@@ -6,9 +6,7 @@ import re
 
 import pytest
 
-from textevolve import Client
 from textevolve.llm.testing import Answer
-from textevolve.studies.agreement import AgreementSpec
 
 ITEMS = 12
 
@@ -135,12 +133,6 @@ def test_bad_input_is_one_line_and_asks_nothing(cli, server, model, items, cases
     assert server.calls == 0
 
 
-# Ablation
-
-
-# Escalation
-
-
 # Two judges
 
 
@@ -226,17 +218,3 @@ def test_two_judges_are_weighed_and_the_cascade_that_is_named_keeps_to_it(
     assert deciders == ["probe"] * SURE + ["single"] * (PAIRS - SURE)
     assert [line["usage"]["calls"] for line in lines] == [6] * SURE + [7] * (PAIRS - SURE)
     assert (home / "c.jsonl").read_text() == (home / "d.jsonl").read_text()
-
-
-# A run of each kind, from the store
-
-
-def test_python_runs_the_same_study(home, cli, knows, model, items):
-    spec = AgreementSpec(items=str(items), judge="pairwise", model=model)
-    with Client(store=home / "store.db") as client:
-        found = client.run(spec)
-    calls = knows.calls
-    same = figures(cli(*command(items, model, "pairwise"), "--json"))
-    assert found.summary.judges[0].accuracy.value == 1
-    assert same["summary"]["judges"][0]["accuracy"]["value"] == 1
-    assert knows.calls == calls

@@ -1,12 +1,10 @@
 """Gates and JUnit files from the command line: what a build sees of a run."""
 
-from contextlib import ExitStack
 from xml.etree import ElementTree
 
 import pytest
 
 from textevolve.llm.testing import Answer
-from textevolve.studies.baseline import check_run
 
 GOOD, BAD = "The moon pulls the sea.", "I like cheese."
 
@@ -64,22 +62,6 @@ def test_a_row_that_fails_counts_against_the_gate(cli, judged, model):
     assert lines(ended)[0] == "gate fails: 1 of 7 records without a score, more than 0"
 
 
-def test_a_run_that_is_taken_up_again_meanwhile_has_been_finished(cli, judged, model, monkeypatch):
-    """Of the same command twice at once, the second takes the lease when the first gives it back,
-    and the run is in work once more while the first one shows its results."""
-    other = ExitStack()
-
-    def meanwhile(store, run, rows, gates, baseline):
-        other.enter_context(store.lease(store.list_runs(limit=1)[0].id))
-        other.pop_all()  # it is still in work when this process ends
-        return check_run(store, run, rows, gates, baseline)
-
-    monkeypatch.setattr("textevolve.cli.working.check_run", meanwhile)
-    ended = cli(*command(model))
-    assert ended.code == 0, ended.err
-    assert "was ended" not in ended.err
-
-
 @pytest.mark.slow
 def test_an_earlier_run_is_named_by_its_name_or_as_the_last(cli, server, judged, model):
     first = cli(*command(model, "--name", "main", "--no-worse-than", "last"))
@@ -125,26 +107,6 @@ def test_what_cannot_be_compared_is_said_before_anything_is_asked(cli, server, j
     kind = cli(*compare, "--metric", "exact", "--label", "candidate_1", "--no-worse-than", "main")
     assert kind.code == 2
     assert "is of the kind evaluate, not compare" in kind.err
-
-
-def test_variants_are_held_to_the_gates_and_to_their_baseline(cli, server, home, model):
-    server.script = lambda body, _: str(
-        2 * int(body["messages"][-1]["content"].split()[1]) if "double" in str(body) else 0
-    )
-    (home / "poor.txt").write_text("Say {n} twice")
-    (home / "good.txt").write_text("Say {n} double")
-    (home / "rows.csv").write_text("n,sum\n" + "".join(f"{n},{2 * n}\n" for n in range(1, 9)))
-    of = ("-p", "poor.txt", "-p", "good.txt", "-m", model, "-d", "rows.csv", "--label", "sum")
-    compare = ("compare", *of, "--metric", "exact")
-    both = cli(*compare, "--min-pass-rate", 0.9)
-    assert both.code == 4
-    assert [line.split(":")[0].split()[1] for line in lines(both)] == ["fails", "holds"]
-    against = cli(*compare, "--min-pass-rate", 0.9, "--no-worse-than", "poor")
-    assert against.code == 0
-    assert len(lines(against)) == 2
-    unknown = cli(*compare, "--no-worse-than", "fair")
-    assert unknown.code == 2
-    assert "variants: poor, good" in unknown.err
 
 
 def test_junit_has_a_case_for_each_record_and_gate(cli, judged, model):

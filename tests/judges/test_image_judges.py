@@ -1,13 +1,10 @@
 """What judges are shown of images, in which order, and which of them read texts alone."""
 
-import re
 from dataclasses import replace
 
 import pytest
 
 from made_images import png
-from textevolve.debate.profile import load_profile, override
-from textevolve.debate.protocol import Debate
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult
 from textevolve.images import image_url
@@ -16,8 +13,7 @@ from textevolve.judges.decide import DecideChoice
 from textevolve.judges.embedding import EmbeddingSimilarity
 from textevolve.judges.looks import LookJudge
 from textevolve.judges.metric import MetricJudge
-from textevolve.judges.pairwise import Pairwise
-from textevolve.judges.probe import Checklist, Probe
+from textevolve.judges.probe import Probe
 from textevolve.judges.statements import CHECKS, StatementJudge
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.decision_wires import Deciding
@@ -55,15 +51,6 @@ async def judge(kind, case, script=None, **more):
     return made, list(server.requests)
 
 
-async def debate(case, script=None, **parameters):
-    parameters = {"rounds": 2, "convergence": None, **parameters}
-    profile = override(load_profile("general"), parameters)
-    async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
-        made = await Debate(profile, lambda _: Deciding(client, None))(case)
-    assert made.coverage == 1, [turn.failure for turn in made.turns]
-    return made, list(server.requests)
-
-
 def yes(_body, _number):
     return Answer(yes=0.8)
 
@@ -92,38 +79,6 @@ async def decided(kind, case, wire=None, **more):
     ):
         made = await kind(Deciding(client, wire), Options(), **more)(case)
     return made, list(server.requests)
-
-
-@pytest.mark.parametrize(
-    ("readout", "protocol"), [("verbalized", "sequential"), ("pointwise", "simultaneous-summary")]
-)
-async def test_all_turns_of_a_debate_share_the_images_before_its_texts(readout, protocol):
-    made, asked = await debate(BOTH, readout=readout, protocol=protocol)
-    labels = {label: ("green", "blue")[j] for j, label in enumerate(made.labels)}
-    listed = ["red", labels[1], labels[2]]
-    alone = [[["red", "green"]], [["red", "blue"]]]
-    for body in asked:
-        seen = images_in(body)
-        assert seen == [listed] or (readout == "pointwise" and seen in alone)
-        if seen == [listed]:
-            opening = text_of(body["messages"][1])
-            assert re.search(r"\[\[\w+ input, image 1\]\]", opening)
-            for label in (1, 2):
-                assert re.search(rf"\[\[\w+ response {label}, image {label + 1}\]\]", opening)
-
-
-async def test_without_images_not_a_byte_is_other():
-    """Entries that are empty are as none; recorded figures hold the prompts themselves."""
-    empty = replace(PLAIN, candidate_images=((), ()))
-    for kind in (Probe, Pairwise, Checklist):
-        _, one = await judge(kind, PLAIN)
-        _, other = await judge(kind, empty)
-        assert one == other
-        assert "image" not in str(one).lower()
-    _, one = await debate(PLAIN)
-    _, other = await debate(empty)
-    assert one == other
-    assert "image" not in str(one).lower()
 
 
 RULES = "rules:\n- kind: length\n  unit: words\n  max: 3\n"

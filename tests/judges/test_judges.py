@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -101,21 +100,6 @@ async def test_a_reference_is_asked_for_in_a_call_of_its_own_and_shown(kind):
     assert "Seven." not in text_of(own[0])
     choices = [body for body in asked if body.get("max_tokens") == 1]
     assert all("My answer is three." in text_of(body) for body in choices)
-
-
-@pytest.mark.parametrize("kind", [Probe, Pairwise, Checklist])
-async def test_a_reference_that_the_case_has_is_shown_and_none_is_written(kind):
-    def script(body, _number):
-        return fair(body) or Answer(text='{"criteria": ["It is prime."]}')
-
-    case = replace(CASE, reference="Eleven, said by people.")
-    made, asked = await judge(kind, case, script, Options(reference=True))
-    assert made.coverage == 1
-    assert not [body for body in asked if "Answer it yourself" in text_of(body)]
-    choices = [body for body in asked if body.get("max_tokens") == 1]
-    assert all("Eleven, said by people." in text_of(body) for body in choices)
-    _, asked = await judge(kind, case, script)
-    assert not any("Eleven" in text_of(body) for body in asked)
 
 
 async def test_examples_stand_before_the_one_question_and_are_the_same_in_all_cases():

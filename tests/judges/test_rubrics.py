@@ -87,17 +87,3 @@ async def test_a_metric_of_a_case_without_reference_has_no_score():
     assert "needs the case's reference" in found.reason
     (found,) = (await Judges("m", refuse).open("metric:regex:^[a-d@+]+$")(case)).result
     assert found.score == 1
-
-
-def test_rubrics_are_listed_and_copied_on_the_command_line(cli, home):
-    listed = cli("judges", "rubrics", "list")
-    assert listed.code == 0
-    assert all(name in listed.out for name in shipped_rubrics())
-    shown = cli("judges", "rubrics", "show", "toxicity")
-    assert shown.out == load_rubric("toxicity").source
-    refused = cli("evaluate", "a", "b", "--judge", "metric:regex:b", "--rubric", "tone")
-    assert refused.code == 2
-    assert refused.err == "error: judge metric takes no rubric: it asks no question to replace\n"
-    wrong = cli("judges", "rubrics", "show", "toxicty")
-    assert wrong.code == 2
-    assert "did you mean 'toxicity'" in wrong.err

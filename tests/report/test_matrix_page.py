@@ -123,21 +123,6 @@ def test_rows_are_filtered(open_page: Open) -> None:
     assert shown(page) == ["r2"]
 
 
-def test_rows_are_sorted_and_what_is_missing_comes_last(open_page: Open) -> None:
-    page = open_page(report_rows(five_rows()))
-    page.click(".head .name >> nth=0")
-    assert shown(page) == ["r2", "r1", "r4", "r0", "r3"]
-    page.click(".head .name >> nth=0")
-    assert shown(page) == ["r0", "r4", "r1", "r2", "r3"]
-    page.click(".head .name >> nth=0")
-    assert shown(page) == ["r0", "r1", "r2", "r3", "r4"]
-    page.get_by_label("Sort").select_option("gap")
-    assert shown(page) == ["r0", "r1", "r4", "r2", "r3"]
-    page.get_by_label("Sort").select_option("id")
-    page.click("text=↑")
-    assert shown(page) == ["r4", "r3", "r2", "r1", "r0"]
-
-
 def test_keys_lead_through_the_rows(open_page: Open) -> None:
     page = open_page(report_rows(five_rows()))
     for key, expected in (

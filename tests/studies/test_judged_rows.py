@@ -59,20 +59,6 @@ def test_csv_has_a_row_for_each_candidate(tmp_path: Path, make_result: Make) -> 
     assert "mend plain" in rows[0]["feedback"]
 
 
-def test_csv_and_parquet_say_the_same(tmp_path: Path, make_result: Make) -> None:
-    results = [make_result(index=0), make_result(index=1, failed=((0, 1),))]
-    write_results(results, tmp_path / "r.csv")
-    write_results(results, tmp_path / "r.parquet")
-    one, other = read_csv(tmp_path / "r.csv"), read_parquet(tmp_path / "r.parquet")
-    assert len(one) == len(other)
-    for row, same in zip(one, other, strict=True):
-        shown = {
-            k: "" if v is None else str(v).lower() if isinstance(v, bool) else str(v)
-            for k, v in same.items()
-        }
-        assert row == shown
-
-
 def test_missing_is_empty_and_never_zero(
     tmp_path: Path, make_result: Make, unusable: DebateResult
 ) -> None:
@@ -120,11 +106,3 @@ def test_a_device_or_pipe_stays_what_it_is(tmp_path: Path, make_result: Make) ->
     finally:
         os.close(reader)
     assert pipe.is_fifo()
-
-
-def test_half_surrogates_and_control_characters_can_be_written(
-    tmp_path: Path, make_result: Make
-) -> None:
-    for suffix in ("csv", "parquet"):
-        write_results([make_result("\ud800\x1b\0")], tmp_path / f"r.{suffix}")
-    assert "\\ud800\x1b\0" in read_parquet(tmp_path / "r.parquet")[0]["text"]
