@@ -206,15 +206,6 @@ def test_the_language_is_that_of_transformers(source: str) -> None:
     assert ours(source, tokens, messages, **options) == theirs(source, tokens, messages, **options)
 
 
-def test_the_template_is_chosen_as_in_transformers() -> None:
-    named = {"default": "plain", "tool_use": "tools", "rag": "rag"}
-    messages = [{"role": "user", "content": "x"}]
-    for options in ({}, {"tools": [WEATHER]}, {"tools": []}, {"chat_template": "rag"}):
-        assert ours(named, {}, messages, **options) == theirs(named, {}, messages, **options)
-    with pytest.raises(InputError, match="no chat template 'x' here, but: default, rag, tool_use"):
-        JinjaTemplate(named).render(messages, chat_template="x")
-
-
 def test_a_missing_token_is_not_an_empty_one() -> None:
     messages = [{"role": "user", "content": "x"}]
     source = "{{ bos_token is defined }}"

@@ -20,13 +20,11 @@ from textevolve.llm.chat_formats.chat_format import (
     render_chat,
     to_jinja,
 )
-from textevolve.llm.chat_formats.checking import check_chat_template
-from textevolve.llm.chat_formats.detection import (
-    detect_prompt,
-)
+from textevolve.llm.chat_formats.detection import check_chat_template, detect_prompt
 from textevolve.llm.chat_formats.parsing import parse_chat
 from textevolve.llm.chat_formats.sources import is_model_file, read_chat_template
 from textevolve.report.terminal import draw_facts
+from textevolve.report.wording import visible
 from textevolve.rows import read_text
 
 ModelFile = Annotated[
@@ -39,7 +37,6 @@ ModelFile = Annotated[
 FormatName = Annotated[
     str | None, typer.Option("--format", "-f", metavar="NAME", help="A format of the list.")
 ]
-_SIGNS = {True: "yes", False: "NO", None: "-"}
 
 
 def list_formats(as_json: options.Json = False) -> None:
@@ -140,23 +137,21 @@ def check(
     model_file: ModelFile,
     as_json: options.Json = False,
 ) -> None:
-    """Say what is wrong with a model's chat template: the format, the system message, BOS, tools.
+    """Say which format a model's chat template writes, and whether it keeps the system message.
 
-    Exit codes: 0 nothing is wrong; 1 something is.
+    Exit codes: 0 the system message is kept; 1 the model never sees it.
     """
-    checked = check_chat_template(read_chat_template(model_file))
-    findings = checked.findings
-    notes: dict[str, Any] = {"origin": checked.origin, "format": checked.format}
+    model = read_chat_template(model_file)
+    result = check_chat_template(model)
     if as_json:
-        _print_json(notes | {"findings": [asdict(finding) for finding in findings]})
+        known = {"format": result.format, "formats": list(map(asdict, result.formats))}
+        _print_json({"origin": model.origin, **known, "system": result.system})
     else:
-        typer.echo(checked.origin)
-        console = open_console()
-        for finding in findings:
-            line = f"  {finding.question:18} {_SIGNS[finding.good]:4} {finding.note}"
-            console.print(safe(line), soft_wrap=True)
-    wrong = any(finding.good is False for finding in findings)
-    raise typer.Exit(FAILED if wrong else 0)
+        near = "".join(f"; like {one.name}: {one.same} of {one.of}" for one in result.formats[:1])
+        typer.echo(model.origin)
+        typer.echo(f"  format          {result.format or f'none that is known{near}'}")
+        typer.echo(f"  system message  {visible(result.system) or 'kept'}")
+    raise typer.Exit(FAILED if result.system else 0)
 
 
 def _print_json(data: Any) -> None:

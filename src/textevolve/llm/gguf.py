@@ -6,7 +6,7 @@ Hashes are in `weights`, running the model in `local`, and the sizes of blocks i
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
@@ -21,23 +21,6 @@ NEEDS_GGUF = (
 )
 LONG_LIST = 4096
 """Entries from which on a list is skipped where only a header is read: vocabularies."""
-TEMPLATE = "tokenizer.chat_template"
-_ADDS_BOS = {"llama": True, "bert": True}
-"""Tokenizers that add BOS where the file does not say; those of the other kinds do not."""
-_SPLITTERS = (
-    "llama3",
-    "llama-v3",
-    "llama-bpe",
-    "falcon3",
-    "falcon-h1",
-    "pixtral",
-    "midm-2.0",
-    "lfm2",
-    "jina-v5-nano",
-    "tekken",
-    "chameleon",
-)
-"""The same of BPE tokenizers, which llama.cpp knows by how they split words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +36,6 @@ class GgufHeader:
     @property
     def decides(self) -> bool:
         return bool(self.decision_type)
-
-
-@dataclass(frozen=True, slots=True)
-class GgufTokenizer:
-    """`templates`: the chat templates by their names, `default` for the one without a name.
-    `adds_bos`: whether the tokenizer puts BOS before a prompt, as llama.cpp decides it."""
-
-    templates: Mapping[str, str]
-    bos_token: str | None
-    eos_token: str | None
-    adds_bos: bool
 
 
 def open_gguf(path: Path, *, header_only: bool = False) -> Any:
@@ -174,29 +146,23 @@ def _read_header(path: Path, _changed: int) -> GgufHeader:
     )
 
 
-def read_tokenizer(path: Path) -> GgufTokenizer:
-    """Read the whole header, which takes some seconds for a large vocabulary.
+def read_tokenizer(path: Path) -> tuple[str, str | None, str | None]:
+    """Return the chat template, the BOS and the EOS token. The whole header is read, which takes
+    some seconds for a large vocabulary.
 
     Raises:
-        SettingsError: as `open_gguf`.
+        SettingsError: there is no template; or as `open_gguf`.
     """
     reader = open_gguf(path)
-    templates = {
-        key.removeprefix(TEMPLATE).lstrip(".") or "default": read_field(reader, key)
-        for key in reader.fields
-        if key == TEMPLATE or key.startswith(f"{TEMPLATE}.")
-    }
-
-    def setting(name: str) -> Any:
-        return read_field(reader, f"tokenizer.ggml.{name}")
+    template = read_field(reader, "tokenizer.chat_template")
+    if not template:
+        raise SettingsError(f"{path}: this GGUF file has no chat template in its metadata")
 
     def token(name: str) -> str | None:
-        number, tokens = setting(f"{name}_token_id"), reader.get_field("tokenizer.ggml.tokens")
+        number = read_field(reader, f"tokenizer.ggml.{name}_token_id")
+        tokens = reader.get_field("tokenizer.ggml.tokens")
         if number is None or tokens is None or number >= len(tokens.data):
             return None
         return tokens.contents(number)
 
-    kind, adds = setting("model"), setting("add_bos_token")
-    if adds is None:
-        adds = _ADDS_BOS.get(kind, kind == "gpt2" and setting("pre") in _SPLITTERS)
-    return GgufTokenizer(templates, token("bos"), token("eos"), adds_bos=bool(adds))
+    return template, token("bos"), token("eos")

@@ -15,6 +15,7 @@ from textevolve.llm.chat_formats.chat_format import (
     render_chat,
 )
 from textevolve.llm.chat_formats.parsing import parse_chat
+from textevolve.llm.chat_formats.sources import ModelTemplate
 
 Render = Callable[..., str]
 """Renders `(messages, tools=None, add_generation_prompt=False)`, or raises where it refuses to."""
@@ -44,32 +45,55 @@ CONVERSATIONS: tuple[tuple[list[dict[str, Any]], bool], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class FormatMatch:
-    """How many of the conversations a format writes as the template does; `but_bos`: only where
-    the token that begins the text is left out of the comparison."""
+    """How many of the conversations a format writes as the template does; the token that begins a
+    text is not compared."""
 
     name: str
     same: int
     of: int
-    but_bos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateCheck:
+    """`formats`: the known formats that are like it, the most alike first. `system`: the reason why
+    the model never sees a system message; empty if it does."""
+
+    formats: tuple[FormatMatch, ...]
+    system: str
 
     @property
-    def exact(self) -> bool:
-        return self.same == self.of and not self.but_bos
+    def format(self) -> str | None:
+        """The known format that the template writes, if there is one."""
+        return next((match.name for match in self.formats if match.same == match.of), None)
+
+
+def check_chat_template(model: ModelTemplate) -> TemplateCheck:
+    """Find out what a template writes by rendering a few short conversations.
+
+    Raises:
+        InputError: the template cannot be rendered at all.
+    """
+    template, system = model.open(), ""
+    template.render(talk(_TIDES[0]), add_generation_prompt=True)
+    try:
+        text = template.render(talk(_TIDES[0], system=_BRIEF), add_generation_prompt=True)
+        system = "" if _BRIEF in text else "dropped: the model never sees it"
+    except InputError as error:
+        system = f"refused: {error}"
+    return TemplateCheck(match_formats(template.render, model.bos_token), system)
 
 
 def match_formats(render: Render, bos_token: str | None = None) -> tuple[FormatMatch, ...]:
     """The known formats that write anything as the template does, the most alike first."""
-    texts = [_ask(render, messages, asks) for messages, asks in CONVERSATIONS]
+    texts = [_without(_ask(render, talk, asks), bos_token) for talk, asks in CONVERSATIONS]
     matches: list[FormatMatch] = []
     for name, format in CHAT_FORMATS.items():
-        own = [_render(format, messages, asks) for messages, asks in CONVERSATIONS]
-        same = _count_same(texts, own)
-        bare = _count_same(
-            [_without(text, bos_token) for text in texts], [_without(t, format.bos) for t in own]
-        )
-        if bare:
-            matches.append(FormatMatch(name, max(same, bare), len(own), but_bos=bare > same))
-    return tuple(sorted(matches, key=lambda match: (-match.same, match.but_bos)))
+        own = (_without(_render(format, talk, asks), format.bos) for talk, asks in CONVERSATIONS)
+        same = [text for text, other in zip(texts, own, strict=True) if text == other]
+        # Two refusals are no likeness where nothing else is alike.
+        if any(text is not None for text in same):
+            matches.append(FormatMatch(name, len(same), len(texts)))
+    return tuple(sorted(matches, key=lambda match: -match.same))
 
 
 def detect_prompt(text: str) -> tuple[str, ...]:
@@ -101,21 +125,14 @@ def _render(format: ChatFormat, messages: Sequence[Mapping[str, Any]], asks: boo
         return None
 
 
-def _count_same(texts: Sequence[str | None], others: Sequence[str | None]) -> int:
-    """How many are the same; two refusals are no likeness where nothing else is alike."""
-    same = [text for text, other in zip(texts, others, strict=True) if text == other]
-    return len(same) if any(text is not None for text in same) else 0
-
-
 def _without(text: str | None, bos: str | None) -> str | None:
     return text if text is None or not bos else text.removeprefix(bos)
 
 
 def _ask(render: Render, messages: Sequence[Mapping[str, Any]], prompt: bool) -> str | None:
     """Render a conversation by a template; None where the template refuses it."""
-    talk = [dict(message) for message in messages]
     try:
-        text: Any = render(talk, tools=None, add_generation_prompt=prompt)
+        text: Any = render(list(map(dict, messages)), add_generation_prompt=prompt)
     except Exception:  # noqa: BLE001  a stranger's template may raise anything
         return None
     return text if isinstance(text, str) else None

@@ -182,7 +182,6 @@ def end_rendering() -> None:
             _end(_running)
 
 
-DEFAULT, TOOL_USE = "default", "tool_use"
 LIMITS = TemplateLimits()
 ChatMessages = Sequence[Mapping[str, Any]]
 _REASONING = ("reasoning_content", "thinking", "reasoning")
@@ -191,14 +190,11 @@ _REASONING = ("reasoning_content", "thinking", "reasoning")
 
 @dataclass(frozen=True, slots=True)
 class JinjaTemplate:
-    """`source`: one template, or several by their names, of which `tool_use` is taken where there
-    are tools, and `default` otherwise. A token that is None is not defined in the template;
-    `tokens` are further ones, such as `pad_token`."""
+    """A token that is None is not defined in the template."""
 
-    source: str | Mapping[str, str]
+    source: str
     bos_token: str | None = ""
     eos_token: str | None = ""
-    tokens: Mapping[str, str] = field(default_factory=dict[str, str])
     limits: TemplateLimits = LIMITS
 
     def render(
@@ -208,24 +204,22 @@ class JinjaTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = False,
-        chat_template: str | None = None,
         **values: Any,
     ) -> str:
         """The text of a conversation, byte for byte that of `apply_chat_template` in transformers.
 
         `messages`, `tools` (JSON schemas), `documents` and `values` hold JSON values. Keys of a
-        message whose value is None are left out. `chat_template` names one of several templates;
-        the date that a template asks for is that of `TEXTEVOLVE_TODAY` where it is set.
+        message whose value is None are left out. The date that a template asks for is that of
+        `TEXTEVOLVE_TODAY` where it is set.
 
         Raises:
-            InputError: no messages, values that are not JSON, no template of that name, or a
-                template that refuses the messages, fails or breaks a limit.
+            InputError: no messages, values that are not JSON, or a template that refuses the
+                messages, fails or breaks a limit.
         """
         if not messages:
             raise InputError("a conversation without a message cannot be rendered")
         own = {"bos_token": self.bos_token, "eos_token": self.eos_token}
         given = {
-            **self.tokens,
             **{name: token for name, token in own.items() if token is not None},
             **values,
             "tools": tools,
@@ -233,27 +227,16 @@ class JinjaTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         talk = [_prepare(message) for message in messages]
-        source = self._choose(chat_template, tools)
-        if len(source) > self.limits.source:
+        if len(self.source) > self.limits.source:
             raise InputError(
-                f"the chat template has {len(source):,} characters, and at most"
+                f"the chat template has {len(self.source):,} characters, and at most"
                 f" {self.limits.source:,} are taken: it is no chat template, or one that does harm"
             )
         try:
-            request = json.dumps([_now().isoformat(), source, given, talk])
+            request = json.dumps([_now().isoformat(), self.source, given, talk])
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(f"a conversation must be made of JSON values: {error}") from error
         return render_apart(request.encode(), self.limits)
-
-    def _choose(self, name: str | None, tools: object) -> str:
-        named = {DEFAULT: self.source} if isinstance(self.source, str) else self.source
-        if name is None:
-            name = TOOL_USE if tools is not None and TOOL_USE in named else DEFAULT
-        if name not in named:
-            raise InputError(
-                f"there is no chat template '{name}' here, but: {', '.join(sorted(named))}"
-            )
-        return named[name]
 
 
 def _prepare(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -271,31 +254,28 @@ def _now() -> datetime:
     return now if now.date() == day else datetime.combine(day, time())
 
 
-JINJA, CONFIG, PROCESSOR = "chat_template.jinja", "tokenizer_config.json", "chat_template.json"
+JINJA, CONFIG = "chat_template.jinja", "tokenizer_config.json"
 _JINJA = (".jinja", ".jinja2", ".j2")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelTemplate:
-    """The chat template and the tokens of a model. `origin`: the file of the template.
-    `adds_bos`: whether the tokenizer puts BOS before a prompt; None if the files do not say."""
+    """The chat template and the tokens of a model. `origin`: the file of the template."""
 
     origin: str
-    templates: Mapping[str, str]
+    source: str
     bos_token: str | None
     eos_token: str | None
-    adds_bos: bool | None
 
     def open(self) -> JinjaTemplate:
         """The template, ready to render."""
-        one = self.templates.get(DEFAULT) if len(self.templates) == 1 else None
-        return JinjaTemplate(self.templates if one is None else one, self.bos_token, self.eos_token)
+        return JinjaTemplate(self.source, self.bos_token, self.eos_token)
 
 
 def is_model_file(path: Path | str) -> bool:
     """Whether a chat template is read from it, by its name alone."""
     place = Path(path).expanduser()
-    return place.suffix in (".gguf", *_JINJA) or place.name in (CONFIG, PROCESSOR) or place.is_dir()
+    return place.suffix in (".gguf", *_JINJA) or place.name == CONFIG or place.is_dir()
 
 
 def read_chat_template(path: Path | str) -> ModelTemplate:
@@ -306,98 +286,47 @@ def read_chat_template(path: Path | str) -> ModelTemplate:
     """
     place = Path(path).expanduser()
     if place.is_dir():
-        return _read_folder(place)
+        # A file of its own comes before the configuration, as in transformers.
+        files = [place / JINJA, place / CONFIG, *sorted(place.glob("*.gguf"))]
+        place = next((file for file in files if file.is_file()), place / JINJA)
     if not place.is_file():
         raise InputError(f"{place}: there is no such file or folder")
     if place.suffix == ".gguf":
-        return _read_gguf(place)
-    if place.suffix == ".json":
-        sources = _by_name(_load(place).get("chat_template"), place)
-        return _with_tokens(place.parent, str(place), sources)
-    if place.suffix in _JINJA:
-        return _with_tokens(place.parent, str(place), {DEFAULT: _read(place)})
-    raise InputError(
-        f"{place}: no file that a chat template is read from: give a folder, a GGUF file,"
-        f" {CONFIG}, {PROCESSOR} or a file that ends in .jinja"
-    )
+        try:
+            return ModelTemplate(str(place), *read_tokenizer(place))
+        except SettingsError as error:
+            raise InputError(str(error)) from error
+    if place.suffix not in (".json", *_JINJA):
+        raise InputError(
+            f"{place}: no file that a chat template is read from: give a folder, a GGUF file,"
+            f" {CONFIG} or a file that ends in .jinja"
+        )
+    config = place if place.suffix == ".json" else place.with_name(CONFIG)
+    known = _load(config) if config.is_file() else {}
+    source = _read(place) if place.suffix in _JINJA else _default(known, place)
+    return ModelTemplate(str(place), source, _token(known, "bos_token"), _token(known, "eos_token"))
 
 
-def _read_folder(folder: Path) -> ModelTemplate:
-    """Files of their own come before the configuration, as in transformers."""
-    several = sorted((folder / "chat_templates").glob("*.jinja"))
-    sources = {place.stem: _read(place) for place in several}
-    if (folder / JINJA).is_file():
-        sources = {DEFAULT: _read(folder / JINJA), **sources}
-    if sources:
-        return _with_tokens(folder, str(folder / JINJA), sources)
-    for place in (folder / CONFIG, folder / PROCESSOR):
-        if place.is_file() and (written := _load(place).get("chat_template")) is not None:
-            return _with_tokens(folder, str(place), _by_name(written, place))
-    weights = sorted(folder.glob("*.gguf"))
-    if len(weights) == 1:
-        return _read_gguf(weights[0])
-    raise InputError(
-        f"{folder}: no chat template here, neither {JINJA} nor one in {CONFIG} or {PROCESSOR},"
-        f" and {len(weights) or 'no'} GGUF files"
-    )
+def _token(known: Mapping[str, Any], name: str) -> str | None:
+    match known.get(name):
+        case str(token) | {"content": str(token)}:
+            return token
+        case _:
+            return None
 
 
-def _read_gguf(place: Path) -> ModelTemplate:
-    try:
-        read = read_tokenizer(place)
-    except SettingsError as error:
-        raise InputError(str(error)) from error
-    if not read.templates:
-        raise InputError(f"{place}: this GGUF file has no chat template in its metadata")
-    return ModelTemplate(str(place), read.templates, read.bos_token, read.eos_token, read.adds_bos)
-
-
-def _with_tokens(folder: Path, origin: str, sources: Mapping[str, str]) -> ModelTemplate:
-    """Read the tokens from the files beside the template; without such files none are known."""
-    known: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", CONFIG):
-        if (folder / name).is_file():
-            known |= _load(folder / name)
-    tokens: list[str | None] = []
-    for name in ("bos_token", "eos_token"):
-        match known.get(name):
-            case str(token) | {"content": str(token)}:
-                tokens.append(token)
-            case _:
-                tokens.append(None)
-    adds = known.get("add_bos_token")
-    if (folder / "tokenizer.json").is_file():
-        adds = tokens[0] is not None and _begins_with(_load(folder / "tokenizer.json"), tokens[0])
-    adds = adds if isinstance(adds, bool) else None
-    return ModelTemplate(origin, sources, tokens[0], tokens[1], adds)
-
-
-def _begins_with(tokenizer: Mapping[str, Any], token: str) -> bool:
-    """Whether the post-processor of a `tokenizer.json` puts the token first."""
-    written: Any = tokenizer.get("post_processor") or {}
-    for processor in written.get("processors", [written]):
-        match processor:
-            case {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": first}}, *_]}:
-                return bool(first == token)
+def _default(known: Mapping[str, Any], place: Path) -> str:
+    """The template of a configuration, or the default of a list of named ones."""
+    written: Any = known.get("chat_template")
+    for entry in cast("list[Any]", written) if isinstance(written, list) else ():
+        match entry:
+            case {"name": "default", "template": str(source)}:
+                return source
             case _:
                 pass
-    return False
-
-
-def _by_name(written: object, place: Path) -> dict[str, str]:
-    """A template, or a list of named ones."""
-    if isinstance(written, str):
-        return {DEFAULT: written}
-    sources: dict[str, str] = {}
-    for entry in cast("list[Any]", written) if isinstance(written, list) else []:
-        match entry:
-            case {"name": str(name), "template": str(source)}:
-                sources[name] = source
-            case _:
-                raise InputError(f"{place}: chat_template holds one without name or template")
-    if not sources:
+    if not isinstance(written, str):
         raise InputError(f"{place}: there is no chat_template in it")
-    return sources
+    return written
 
 
 def _load(place: Path) -> dict[str, Any]:
