@@ -67,7 +67,7 @@ async def test_every_kind_of_step_can_be_written_down(folder):
         ("sure: number", "sure: nmber", r"whole.yaml:7: .*'sure': no type 'nmber'; did you mean"),
         ("file: cons.md", "file: none.md", r"whole.yaml:6: .*none.md: cannot be read"),
         ("code.py:first", "code.py:last", "code.py:last: there is nothing of that name"),
-        ("question: text", "question: txt", r"whole.yaml:2: 'question': no type 'txt'"),
+        ("question: text", "question: txt", r"whole.yaml:1: 'question': no type 'txt'"),
         ("  - ask: verdict", "  - aks: verdict", r"whole.yaml:7: a step begins with one of: ask"),
         ("name: whole", "- name", "must|mapping|expected"),
         ('prompt: "{pros} {cons} {question}"', "", "give a prompt, messages, or the file"),

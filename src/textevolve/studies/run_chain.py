@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pydantic_core import to_jsonable_python
@@ -16,9 +16,8 @@ from pydantic_core import to_jsonable_python
 from textevolve.engine.local import stream
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, Failure, Usage, failure_of
-from textevolve.events import Event, Listener, StepFinished
 from textevolve.llm.chains.chat_template import value_text
-from textevolve.llm.chains.scope import CHAIN_STEP, StepTrace, TraceRecorder
+from textevolve.llm.chains.scope import StepTrace, TraceRecorder
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Report, Section, Texts, Tree
 from textevolve.rows import Placed, read_rows
@@ -143,8 +142,6 @@ def take(spec: ChainSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[
 async def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ChainRun]:
     """Run the chain on each row, and yield the runs as they finish."""
     chain, read = open_chain_named(spec.chain, bench.objects), list(cases)
-    if len(read) > 1:
-        bench = replace(bench, listener=_ends_only(bench.listener))
 
     async def work(placed: tuple[int, Case]) -> ChainRun:
         position, case = placed
@@ -167,19 +164,6 @@ async def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> Async
     async with aclosing(source) as found:
         async for made in found:
             yield made
-
-
-def _ends_only(listener: Listener) -> Listener:
-    """Drop the events of inner steps, since many rows at once would announce too many."""
-
-    def hear(event: Event) -> None:
-        inner = (
-            isinstance(event, StepFinished) and event.step == CHAIN_STEP and "/" in event.value[0]
-        )
-        if not inner:
-            listener(event)
-
-    return hear
 
 
 def find_row(made: ChainRun) -> Row:
@@ -245,18 +229,6 @@ def flatten(made: ChainRun) -> Iterator[Mapping[str, Any]]:
     }
 
 
-def note(event: Event) -> str | None:
-    """A step that has ended, in one line."""
-    if not isinstance(event, StepFinished) or event.step != CHAIN_STEP:
-        return None
-    path: str
-    trace: StepTrace
-    path, trace = event.value
-    calls = f", {wording.count(trace.usage.calls, 'call')}" if trace.usage.calls else ""
-    failed = f", failed: {wording.shorten(trace.error, 100)}" if trace.error else ""
-    return f"{event.case}: {path} ({trace.kind}) {wording.duration(trace.seconds)}{calls}{failed}"
-
-
 encode, decode = json_codec(ChainRun)
 
 STUDY = Study(
@@ -273,6 +245,5 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    note=note,
     aggregates=False,
 )

@@ -7,14 +7,11 @@ only named in it, by import paths, which a server's clients may not do (`textevo
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
-import yaml
 from pydantic import Field, ValidationError, create_model
 
 from textevolve.errors import InputError
@@ -91,20 +88,28 @@ def read_chain(text: str, source: str = "chain", folder: Path = Path()) -> Chain
     node, data = parse_yaml(text, source)
     if not isinstance(data, dict):
         raise InputError(f"{source}:1: a chain is a mapping with name and steps")
-    reader = _Reader(source, node, folder)
-    with reader.at(()):
+    place: tuple[str | int, ...] = ()
+    steps: list[ChainStep] = []
+    try:
         spec = _ChainSpec(**{str(name): value for name, value in cast("Any", data).items()})
+        for number, step in enumerate(spec.steps):
+            place = ("steps", number)
+            steps.append(_read_step(step, folder))
+        place = ()
         return Chain(
             spec.name or Path(source).stem,
-            *(reader.step(step, ("steps", n)) for n, step in enumerate(spec.steps)),
-            inputs=reader.types(spec.inputs, "inputs"),
-            outputs=reader.types(spec.outputs, "outputs"),
+            *steps,
+            inputs=_read_types(spec.inputs),
+            outputs=_read_types(spec.outputs),
             model=spec.model,
             description=spec.description,
         )
+    except InputError as error:
+        cause = error.__cause__
+        inner = cause.errors()[0]["loc"] if isinstance(cause, ValidationError) else ()
+        raise InputError(f"{source}:{line_of(node, (*place, *inner))}: {error}") from None
 
 
-_Place: TypeAlias = tuple[str | int, ...]
 _Typed: TypeAlias = str | list[str] | dict[str, Any] | None
 
 
@@ -132,18 +137,18 @@ class _AskSpec(Frozen):
     max_tokens: int | None = Field(default=None, ge=1)
     seed: int | None = None
 
-    def build(self, reader: _Reader) -> ChainStep:
+    def build(self, folder: Path) -> ChainStep:
         texts: list[Any] = [self.prompt, self.messages, self.file]
         if sum(text is not None for text in texts) != 1:
             raise InputError(f"step '{self.ask}': give a prompt, messages, or the file of a prompt")
-        text = self.prompt if self.file is None else read_text(str(reader.folder / self.file))
+        text = self.prompt if self.file is None else read_text(str(folder / self.file))
         messages: list[Any] = [("system", self.system)] if self.system else []
         messages += self.messages or [("user", text)]
         asked = ("model", "name", "attempts", "temperature", "max_tokens", "seed")
         more: dict[str, Any] = {field: getattr(self, field) for field in asked}
-        return ask(self.ask, messages, parse=self._read_parse(reader), **more)
+        return ask(self.ask, messages, parse=self._read_parse(folder), **more)
 
-    def _read_parse(self, reader: _Reader) -> Parse | None:
+    def _read_parse(self, folder: Path) -> Parse | None:
         if self.fields is not None and self.parse is not None:
             raise InputError(f"step '{self.ask}': give fields or parse, and not both")
         if self.fields is not None:
@@ -155,7 +160,7 @@ class _AskSpec(Frozen):
                 raise InputError(f"step '{self.ask}': {error}") from None
         if self.parse is None or self.parse == "text":
             return None
-        function = load_object(self.parse, reader.folder)
+        function = load_object(self.parse, folder)
         if not callable(function):
             raise InputError(f"{self.parse}: is no function, and no pydantic model")
         return cast(Parse, function)
@@ -166,9 +171,9 @@ class _CallSpec(Frozen):
     function: str
     inputs: str | list[str] | dict[str, str] | None = None
 
-    def build(self, reader: _Reader) -> ChainStep:
+    def build(self, folder: Path) -> ChainStep:
         is_file = self.function.lower().endswith(ENDINGS)
-        function = (load_chain if is_file else load_object)(self.function, reader.folder)
+        function = (load_chain if is_file else load_object)(self.function, folder)
         if function is None:
             raise InputError(f"{self.function}: there is nothing of that name")
         return call(self.call, function, inputs=self.inputs)
@@ -177,46 +182,18 @@ class _CallSpec(Frozen):
 _STEPS: Mapping[str, type[_AskSpec | _CallSpec]] = {"ask": _AskSpec, "call": _CallSpec}
 
 
-class _PlacedError(InputError):
-    """An error whose message has the line already."""
+def _read_step(fields: Any, folder: Path) -> ChainStep:
+    kinds = [kind for kind in _STEPS if isinstance(fields, dict) and kind in fields]
+    if len(kinds) != 1:
+        raise InputError(f"a step begins with one of: {', '.join(_STEPS)}")
+    return _STEPS[kinds[0]](**{str(name): value for name, value in fields.items()}).build(folder)
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """A file as it is read: where its parts stand, and the folder that it names things in."""
-
-    source: str
-    node: yaml.Node | None
-    folder: Path
-
-    @contextmanager
-    def at(self, place: _Place) -> Generator[None]:
-        """Add the line of this part of the file to errors that are raised within."""
-        try:
-            yield
-        except _PlacedError:
-            raise
-        except InputError as error:
-            cause = error.__cause__
-            inner = cause.errors()[0]["loc"] if isinstance(cause, ValidationError) else ()
-            line = line_of(self.node, (*place, *inner))
-            raise _PlacedError(f"{self.source}:{line}: {error}") from None
-
-    def step(self, given: Any, place: _Place) -> ChainStep:
-        with self.at(place):
-            kinds = [kind for kind in _STEPS if isinstance(given, dict) and kind in given]
-            if len(kinds) != 1:
-                raise InputError(f"a step begins with one of: {', '.join(_STEPS)}")
-            fields = {str(name): value for name, value in cast("dict[Any, Any]", given).items()}
-            return _STEPS[kinds[0]](**fields).build(self)
-
-    def types(self, given: _Typed, place: str) -> Any:
-        """Names of inputs or outputs, with their types where they have some."""
-        types: dict[str, Any] = {}
-        for name, kind in given.items() if isinstance(given, dict) else ():
-            with self.at((place, name)):
-                types[name] = _read_type(name, kind)
-        return types or given
+def _read_types(written: _Typed) -> Any:
+    """Names of inputs or outputs, with their types where they have some."""
+    if not isinstance(written, dict):
+        return written
+    return {name: _read_type(name, kind) for name, kind in written.items()}
 
 
 def _read_type(name: str, kind: Any) -> Any:

@@ -7,7 +7,6 @@ that whatever is submitted twice is counted twice; the results can be had once i
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -46,26 +45,28 @@ WRONG_LINES: Mapping[BatchFault | None, int] = {
 HALVES = (BatchFault.EXPIRED, BatchFault.CANCELLED)
 Faults = Callable[[int], BatchFault | None]
 """From the number of a job (from 1) to how it goes wrong."""
+AnswerLine = Callable[[dict[str, Any], bytes], Answer]
 
 
 @dataclass
 class ScriptedJob:
-    """A job with its outcome, which shows from `ends` on. `said`: what created it."""
+    """`outcome`: the job as its provider reports it from `ends` on."""
 
-    id: str
-    input: str
-    said: Mapping[str, Any]
-    created: float
+    outcome: dict[str, Any]
     ends: float
     fault: BatchFault | None
-    status: str = "completed"
-    output: str = ""
-    failed: str = ""
-    total: int = 0
-    done: int = 0
-    wrong: int = 0
     polls: int = 0
-    errors: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    @property
+    def total(self) -> int:
+        return self.outcome["request_counts"]["total"]
+
+    def report(self) -> dict[str, Any]:
+        if time.time() >= self.ends:
+            return self.outcome
+        counts = {"total": self.total, "completed": 0, "failed": 0}
+        later = dict.fromkeys(("output_file_id", "error_file_id"))
+        return {**self.outcome, "status": "in_progress", **later, "request_counts": counts}
 
 
 @dataclass
@@ -87,149 +88,111 @@ class ScriptedBatches:
         path: str,
         headers: Mapping[str, str],
         body: bytes,
-        ask: Callable[[dict[str, Any], bytes], Answer],
+        ask: AnswerLine,
     ) -> Answer | None:
         """None where the path is none of this API. `ask`: what answers one line."""
-        path = path.partition("?")[0]
-        path = path.removeprefix("/v1")
-        if path == "/files":
-            return self._upload(headers, body) if method == "POST" else None
-        if path.startswith("/files/"):
-            return self._file(method, path.removeprefix("/files/"))
-        if path == "/batches":
-            if method == "GET":
-                return self._list()
+        root, _, rest = path.partition("?")[0].removeprefix("/v1/").partition("/")
+        name, _, action = rest.partition("/")
+        if root == "files":
+            return self._file(method, name, action) if name else self._upload(headers, body)
+        if root != "batches":
+            return None
+        if name:
+            return self._job(name, action)
+        if method == "POST":
             return self._create(json.loads(body), ask)
-        if path.startswith("/batches/"):
-            return self._job(method, path.removeprefix("/batches/"))
-        return None
+        jobs = list(self.jobs.values())[::-1]
+        return _said({"data": [job.report() for job in jobs[:100]], "has_more": len(jobs) > 100})
 
     def _upload(self, headers: Mapping[str, str], body: bytes) -> Answer:
         self.uploads += 1
-        found = re.search("boundary=(.+)", headers.get("content-type", ""))
-        content = None
-        for part in body.split(b"--" + (found[1] if found else "-").encode()):
-            if b'name="file"' in part:
-                content = part.partition(b"\r\n\r\n")[2].removesuffix(b"\r\n")
-        if content is None:
+        boundary = headers.get("content-type", "").partition("boundary=")[2].encode()
+        parts = [part for part in body.split(b"--" + boundary) if b'name="file"' in part]
+        if not boundary or not parts:
             return _error("there is no file", 400)
+        content = parts[-1].partition(b"\r\n\r\n")[2].removesuffix(b"\r\n")
         return _said({"id": self._keep(content), "object": "file", "purpose": "batch"})
 
-    def _keep(self, content: bytes) -> str:
+    def _keep(self, content: bytes) -> str | None:
+        if not content:
+            return None
         name = f"file-{len(self.files) + self.submissions}-{time.time_ns()}"
         self.files[name] = content
         return name
 
-    def _file(self, method: str, path: str) -> Answer:
-        name, _, content = path.partition("/")
-        kept = self.files.get(name)
-        if kept is None:
+    def _file(self, method: str, name: str, action: str) -> Answer:
+        if name not in self.files:
             return _error(f"no such file: {name}", 404)
         if method == "DELETE":
             del self.files[name]
             return _said({"id": name, "deleted": True})
-        if not content:
+        if not action:
             return _said({"id": name, "object": "file"})
-        job = next((job for job in self.jobs.values() if name in (job.output, job.failed)), None)
-        if job is not None and job.fault is BatchFault.RESULTS_GONE:
-            return _error(f"no such file: {name}", 404)
-        return Answer(body=kept)
+        for job in self.jobs.values():
+            if job.fault is BatchFault.RESULTS_GONE and name in job.outcome.values():
+                return _error(f"no such file: {name}", 404)
+        return Answer(body=self.files[name])
 
-    def _create(
-        self, said: dict[str, Any], ask: Callable[[dict[str, Any], bytes], Answer]
-    ) -> Answer:
+    def _create(self, asked: dict[str, Any], ask: AnswerLine) -> Answer:
         self.submissions += 1
-        fault = self.faults(self.submissions)
-        name = said.get("input_file_id") or ""
-        content = self.files.get(name)
-        if content is None:
+        fault, name = self.faults(self.submissions), asked.get("input_file_id") or ""
+        if name not in self.files:
             return _error(f"no such file: {name}", 400)
-        now = time.time()
-        job = ScriptedJob(
-            id=f"batch_{self.submissions}_{time.time_ns()}",
-            input=name,
-            said=said,
-            created=now,
-            ends=now + self.seconds,
-            fault=fault,
-        )
-        self.jobs[job.id] = job
-        lines = content.splitlines()
-        job.total = len(lines)
+        lines = list(map(json.loads, self.files[name].splitlines()))
         if self.most is not None and len(lines) > self.most:
-            job.fault = fault = BatchFault.QUEUE_FULL
-        if fault in REFUSALS:
-            job.status, job.errors = "failed", [REFUSALS[fault]]
-        else:
-            self._answer_lines(job, lines, ask)
+            fault = BatchFault.QUEUE_FULL
+        refusal = REFUSALS.get(fault)
+        good, bad = ([], []) if refusal else _answer_lines(lines, fault, ask)
+        outcome = {
+            "id": f"batch_{self.submissions}_{time.time_ns()}",
+            "object": "batch",
+            "status": "failed" if refusal else str(fault) if fault in HALVES else "completed",
+            "created_at": int(time.time()),
+            "metadata": asked.get("metadata"),
+            "input_file_id": name,
+            "output_file_id": self._keep(b"\n".join(good)),
+            "error_file_id": self._keep(b"\n".join(bad)),
+            "request_counts": {"total": len(lines), "completed": len(good), "failed": len(bad)},
+            "errors": {"data": [refusal] if refusal else []},
+        }
+        job = ScriptedJob(outcome, time.time() + self.seconds, fault)
+        self.jobs[outcome["id"]] = job
         if fault is BatchFault.CREATED_UNSAID:
             return _error("something broke", 500)
-        return _said(self._tell(job))
+        return _said(job.report())
 
-    def _answer_lines(
-        self,
-        job: ScriptedJob,
-        lines: list[bytes],
-        ask: Callable[[dict[str, Any], bytes], Answer],
-    ) -> None:
-        fault = job.fault
-        good, bad = list[bytes](), list[bytes]()
-        if fault in HALVES:
-            job.status = str(fault)
-        for number, line in enumerate(lines):
-            asked = json.loads(line)
-            key, third = asked["custom_id"], number % 3 == 0
-            if fault in HALVES and number >= len(lines) / 2:
-                code = {"code": f"batch_{job.status}", "message": "not asked"}
-                bad.append(to_json({"custom_id": key, "response": None, "error": code}))
-                continue
-            if third and fault is BatchFault.LOST_LINES:
-                continue
-            if third and fault in WRONG_LINES:
-                wrong = {"error": {"message": "it went wrong"}}
-                bad.append(_result(key, WRONG_LINES[fault], wrong))
-                continue
-            answer = ask(asked["body"], to_json(asked["body"]))
-            made = _result(key, answer.status, _body(answer))
-            (good if answer.status == 200 else bad).append(made)
-        job.done, job.wrong = len(good), len(bad)
-        job.output = self._keep(b"\n".join(good) + b"\n") if good else ""
-        job.failed = self._keep(b"\n".join(bad)) if bad else ""
-
-    def _job(self, method: str, path: str) -> Answer:
-        id, _, action = path.partition("/")
+    def _job(self, id: str, action: str) -> Answer:
         job = self.jobs.get(id)
         if job is None:
             return _error(f"no such job: {id}", 404)
-        if method == "POST" and action == "cancel":
+        if action == "cancel":
             if time.time() < job.ends:
-                job.status, job.ends = "cancelled", time.time()
-            return _said(self._tell(job))
+                job.outcome["status"], job.ends = "cancelled", time.time()
+            return _said(job.report())
         job.polls += 1
         if job.fault is BatchFault.POLLS_FAIL and job.polls <= 3:
             return _error("try again", 500)
-        return _said(self._tell(job))
+        return _said(job.report())
 
-    def _list(self) -> Answer:
-        jobs = list(self.jobs.values())[::-1]
-        return _said({"data": [self._tell(job) for job in jobs[:100]], "has_more": len(jobs) > 100})
 
-    def _tell(self, job: ScriptedJob) -> dict[str, Any]:
-        over = time.time() >= job.ends
-        part = min(1.0, (time.time() - job.created) / self.seconds) if self.seconds else 1.0
-        status = job.status if over else "in_progress"
-        told: dict[str, Any] = {
-            "id": job.id,
-            "object": "batch",
-            "status": status,
-            "created_at": int(job.created),
-        }
-        told |= {"metadata": job.said["metadata"]} if "metadata" in job.said else {}
-        done = job.done if over else int(part * job.total)
-        output, failed = (job.output or None, job.failed or None) if over else (None, None)
-        counts = {"total": job.total, "completed": done, "failed": job.wrong if over else 0}
-        files = {"input_file_id": job.input, "output_file_id": output, "error_file_id": failed}
-        return {**told, **files, "request_counts": counts, "errors": {"data": job.errors}}
+def _answer_lines(
+    lines: list[dict[str, Any]], fault: BatchFault | None, ask: AnswerLine
+) -> tuple[list[bytes], list[bytes]]:
+    """Return the results of the lines that have one, and the errors of the others."""
+    good, bad = list[bytes](), list[bytes]()
+    for number, line in enumerate(lines):
+        key, third = line["custom_id"], number % 3 == 0
+        if fault in HALVES and number >= len(lines) / 2:
+            code = {"code": f"batch_{fault}", "message": "not asked"}
+            bad.append(to_json({"custom_id": key, "response": None, "error": code}))
+        elif third and fault in WRONG_LINES:
+            wrong = {"error": {"message": "it went wrong"}}
+            bad.append(_result(key, WRONG_LINES[fault], wrong))
+        elif not (third and fault is BatchFault.LOST_LINES):
+            answer = ask(line["body"], to_json(line["body"]))
+            result = _result(key, answer.status, _body(answer))
+            (good if answer.status == 200 else bad).append(result)
+    return good, bad
 
 
 def _result(key: str, status: int, body: Any) -> bytes:
