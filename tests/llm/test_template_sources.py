@@ -12,6 +12,7 @@ import pytest
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.sources import read_chat_template
 
+
 def write(folder: Path, **files: Any) -> Path:
     for name, content in files.items():
         place = folder / name.replace("__", "/").replace("_DOT_", ".")

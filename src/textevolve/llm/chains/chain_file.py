@@ -186,7 +186,8 @@ def _read_step(fields: Any, folder: Path) -> ChainStep:
     kinds = [kind for kind in _STEPS if isinstance(fields, dict) and kind in fields]
     if len(kinds) != 1:
         raise InputError(f"a step begins with one of: {', '.join(_STEPS)}")
-    return _STEPS[kinds[0]](**{str(name): value for name, value in fields.items()}).build(folder)
+    named = {str(name): value for name, value in cast("dict[Any, Any]", fields).items()}
+    return _STEPS[kinds[0]](**named).build(folder)
 
 
 def _read_types(written: _Typed) -> Any:

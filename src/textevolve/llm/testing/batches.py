@@ -143,7 +143,7 @@ class ScriptedBatches:
             fault = BatchFault.QUEUE_FULL
         refusal = REFUSALS.get(fault)
         good, bad = ([], []) if refusal else _answer_lines(lines, fault, ask)
-        outcome = {
+        outcome: dict[str, Any] = {
             "id": f"batch_{self.submissions}_{time.time_ns()}",
             "object": "batch",
             "status": "failed" if refusal else str(fault) if fault in HALVES else "completed",
