@@ -20,9 +20,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from math import inf
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 from textevolve.engine.sync import BackgroundLoop
 from textevolve.evaluation import EvaluationResult, Failure
@@ -87,19 +88,16 @@ class Lane:
         self._run_task, self._threads = run, threads
 
     def start(self) -> None:
-        """Let a thread take what is queued.
-
-        Raises:
-            RuntimeError: no thread can be started.
-        """
+        """Let a thread take what is queued, if one more can be started."""
         idle = sum(task is None for task in self.workers.values())
         if len(self.queue) > idle and len(self.workers) < self._threads:
             worker = object()
             thread = threading.Thread(
                 target=self._work, args=(worker,), name="textevolve-nodes", daemon=True
             )
-            thread.start()
-            self.workers[worker] = None
+            with suppress(RuntimeError):  # no more threads, or the interpreter is ending
+                thread.start()
+                self.workers[worker] = None
 
     def _work(self, worker: object) -> None:
         evaluating.set(True)
@@ -132,25 +130,11 @@ class Lane:
         self.news.notify_all()
 
 
-class SharedLoop:
-    """One event loop for all async evaluators, so that a session or client which one of them opened
-    stays usable for it. A loop that an evaluator blocks is left behind for a new one."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: BackgroundLoop | None = None
-
-    def submit(self, work: Any) -> Future[NodeOutcome]:
-        with self._lock:
-            self._loop = self._loop or BackgroundLoop()
-            return self._loop.submit(work)
-
-    def leave(self) -> None:
-        with self._lock:
-            self._loop = None
-
-
-_shared_loop = SharedLoop()
+@cache
+def _shared_loop() -> BackgroundLoop:
+    """Return the event loop of all async evaluators, so that a session or client which one of them
+    opened stays usable for it."""
+    return BackgroundLoop()
 
 
 class Background:
@@ -188,14 +172,15 @@ class Background:
                 return
             quick = self._admit(job, self._quick, quick)
             slow = self._admit(job, self._slow, slow)
-            if not quick and not slow:
-                return
             job.missing = {id(evaluator): evaluator for evaluator in quick + slow}
-            self.unfinished.add(job)
+            if job.missing:
+                self.unfinished.add(job)
             if quick:
-                self._queue(self._quick, EvaluatorTask(job, list(quick)))
+                self._quick.queue.append(EvaluatorTask(job, list(quick)))
+                self._quick.start()
             for evaluator in slow:
-                self._queue(self._slow, EvaluatorTask(job, [evaluator]))
+                self._slow.queue.append(EvaluatorTask(job, [evaluator]))
+                self._slow.start()
 
     def _admit(self, job: EvaluationJob, lane: Lane, evaluators: Evaluators) -> Evaluators:
         waiting = len(lane.queue) if evaluators else 0
@@ -207,16 +192,6 @@ class Background:
         self._skip(job, evaluators, f"dropped: the queue of {self.queue_size:,} was full")
         return ()
 
-    def _queue(self, lane: Lane, task: EvaluatorTask) -> None:
-        """With the lock held."""
-        lane.queue.append(task)
-        try:
-            lane.start()
-        except RuntimeError as error:  # no more threads, or the interpreter is ending
-            lane.queue.remove(task)
-            for evaluator in task.evaluators:
-                self.settle(task.job, evaluator, Failure("failed", f"no thread: {error}"))
-
     def _skip(self, job: EvaluationJob, evaluators: Evaluators, reason: str) -> None:
         for evaluator in evaluators:
             _record(job, evaluator, Failure("skipped", reason))
@@ -227,6 +202,7 @@ class Background:
             evaluator = task.evaluators[0]
             outcome = self._evaluate(task, evaluator)
             with self.lock:
+                task.future = None
                 if lane.workers.get(worker) is not task:  # given up on meanwhile, or closed
                     return
                 del task.evaluators[0]
@@ -237,32 +213,14 @@ class Background:
         if self._hangs[evaluator.name] >= MOST_HANGS:
             return Failure("skipped", f"left out: it gave no answer {MOST_HANGS} times")
         try:
-            made: Any = evaluator.evaluate(task.job.see())
-            if type(made) is EvaluationResult or not inspect.isawaitable(made):
-                return check_outcome(made, self.limits)
-            return self._await(task, evaluator, cast("Awaitable[object]", made))
+            outcome: Any = evaluator.evaluate(task.job.see())
+            if type(outcome) is EvaluationResult or not inspect.isawaitable(outcome):
+                return check_outcome(outcome, self.limits)
+            with self.lock:
+                task.future = _shared_loop().submit(self._ask(evaluator, outcome))
+            return task.future.result()
         except BaseException as error:  # noqa: BLE001  an evaluator may raise anything
             return as_failure(error)
-
-    def _await(
-        self, task: EvaluatorTask, evaluator: NodeEvaluator, awaitable: Awaitable[object]
-    ) -> NodeOutcome:
-        try:
-            with self.lock:
-                if self._closed:
-                    return Failure("skipped", "the monitor is closed")
-                task.started = inf  # the time is kept here
-                task.future = _shared_loop.submit(self._ask(evaluator, awaitable))
-            return task.future.result(self.limit_of(evaluator) + GRACE)
-        except TimeoutError:  # the loop is blocked, else the work would have been cancelled
-            _shared_loop.leave()
-            self._hangs[evaluator.name] += 1
-            return self._no_answer(evaluator)
-        finally:
-            task.future = None
-            if inspect.iscoroutine(awaitable):
-                with suppress(ValueError):  # it runs still
-                    awaitable.close()  # where it was never begun
 
     async def _ask(self, evaluator: NodeEvaluator, awaitable: Awaitable[object]) -> NodeOutcome:
         evaluating.set(True)
@@ -306,46 +264,44 @@ class Background:
             self.settle(job, evaluator, self._no_answer(evaluator))
 
     def _leave_behind(self, lane: Lane) -> Iterator[tuple[EvaluationJob, NodeEvaluator]]:
-        """Leave the threads whose evaluator is overdue; others do what they had left."""
+        """Leave the threads whose evaluator is overdue, and the event loop that one blocks; others
+        do what they had left."""
         for worker, task in list(lane.workers.items()):
             if task is None or not task.evaluators:
                 continue
             evaluator = task.evaluators[0]
-            if monotonic() - task.started <= self.limit_of(evaluator):
+            grace = 0.0 if task.future is None else GRACE  # an async one is cancelled before
+            if monotonic() - task.started <= self.limit_of(evaluator) + grace:
                 continue
+            if task.future is not None:
+                _shared_loop.cache_clear()
             del lane.workers[worker], task.evaluators[0]
             if task.evaluators:
-                lane.queue.appendleft(task)
-            with suppress(RuntimeError):
-                lane.start()
+                lane.queue.appendleft(EvaluatorTask(task.job, task.evaluators))
+            lane.start()
             yield task.job, evaluator
 
     def wait(self, done: Callable[[], bool], timeout: float | None) -> bool:
         """Whether `done` came true within the seconds; it is called with each outcome."""
         until = inf if timeout is None else monotonic() + timeout
         while not done():
-            left = until - monotonic()
-            if evaluating.get() or left <= 0:  # an evaluator would wait for itself
-                return False
+            self._give_up_overdue()
             with self._changed:
                 self._quick.news.notify()
+                left = until - monotonic()
+                if evaluating.get() or left <= 0:  # an evaluator would wait for itself
+                    return done()
                 if not done():
                     self._changed.wait(min(WATCH, left))
-            self._give_up_overdue()
         return True
 
     async def wait_async(self, done: Callable[[], bool], timeout: float | None) -> bool:
         """As `wait`, while the event loop goes on."""
         until = inf if timeout is None else monotonic() + timeout
-        pause = 0.0005
-        while not done():
+        while not self.wait(done, 0.0):
             if evaluating.get() or monotonic() >= until:
                 return False
-            self._give_up_overdue()
-            with self.lock:
-                self._quick.news.notify()
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, 0.02)
+            await asyncio.sleep(NAP)
         return True
 
     def is_done(self) -> bool:
@@ -403,8 +359,7 @@ def _close_all() -> None:
 
 
 def _restart_all() -> None:
-    global _shared_loop
-    _shared_loop = SharedLoop()
+    _shared_loop.cache_clear()
     for background in list(_open):
         background.restart()
 
