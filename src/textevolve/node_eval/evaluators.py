@@ -13,10 +13,10 @@ from numbers import Real
 from typing import Any, cast
 
 from textevolve.errors import InputError, TextEvolveError
-from textevolve.evaluation import EvaluationResult, Failure, failure_of, find_score_fault
+from textevolve.evaluation import EvaluationResult, Failure, check_result, failure_of
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction, read_instruction
-from textevolve.node_eval.snapshots import SnapshotLimits, copy_flat, take_snapshot
+from textevolve.node_eval.snapshots import SnapshotLimits, take_snapshot
 
 ERROR_KEPT = 300
 NodeOutcome = EvaluationResult | Failure
@@ -133,69 +133,25 @@ def read_targets(evaluator: Any) -> frozenset[Instruction] | None:
 
 
 def check_outcome(outcome: object, limits: SnapshotLimits) -> NodeOutcome:
-    """What an evaluator returned, or a failure that says why it cannot be used. A score is never
-    clipped."""
+    """Return a copy of what an evaluator returned, or a failure that says why it cannot be used. A
+    score is never clipped."""
     try:
-        if type(outcome) is EvaluationResult and _is_plain(outcome, limits):
-            return outcome
-        return _read_outcome(outcome, limits)
-    except InputError as reason:
-        return Failure("failed", f"not usable: {reason}")
+        result = check_result(outcome)
+        if isinstance(result, Failure):
+            return result
+        passed: Any = result.passed
+        if type(passed).__module__ == "numpy":
+            passed = bool(passed)
+        feedback, metadata = take_snapshot((result.feedback, result.metadata), limits)
+        parts = (passed, bool), (feedback, str), (metadata, dict)
+        if not all(isinstance(part, kind) for part, kind in parts):
+            return Failure("failed", f"not usable: {WRONG_PARTS}")
+        return EvaluationResult(result.score, passed, str(feedback), metadata)
     except Exception as error:  # noqa: BLE001  what it returned may be of any kind
         return Failure("failed", f"not usable: reading it {describe_error(error)}")
 
 
-def _is_plain(result: EvaluationResult, limits: SnapshotLimits) -> bool:
-    """Whether it can be kept as it is, without a closer look."""
-    return (
-        type(result.score) is float
-        and 0.0 <= result.score <= 1.0
-        and type(result.passed) is bool
-        and type(result.feedback) is str
-        and len(result.feedback) <= limits.characters
-        and type(cast(Any, result.metadata)) is dict
-        and copy_flat(result.metadata, limits) is not None
-    )
-
-
-PARTS = {
-    "passed": ("'passed'", bool, "true or false"),
-    "feedback": ("the feedback", str, "a text"),
-    "metadata": ("the metadata", Mapping, "a mapping"),
-}
-"""Of a result beside the score, each with its name in messages and what it must be."""
-
-
-def _read_outcome(outcome: Any, limits: SnapshotLimits) -> NodeOutcome:
-    """A copy of a result or a failure; another library's result of the same shape will do.
-
-    Raises:
-        InputError: it is neither, or a part of it cannot be used.
-    """
-    if isinstance(outcome, Failure):
-        kind, reason = cast("tuple[Any, Any]", (outcome.kind, outcome.reason))
-        if kind not in ("failed", "skipped") or not isinstance(reason, str):
-            raise InputError("it returned a Failure without a kind or a reason")
-        return Failure(kind, str(take_snapshot(reason, limits)))
-    if not all(hasattr(outcome, part) for part in ("score", *PARTS)):
-        raise InputError(f"it returned {type(outcome).__name__}, not an EvaluationResult")
-    score: Any = outcome.score
-    fault = find_score_fault(score)
-    if fault or type(score) is bool:
-        raise InputError(fault or "the score is not a number but bool")
-    parts: dict[str, Any] = {name: getattr(outcome, name) for name in PARTS}
-    if type(parts["passed"]).__module__ == "numpy":
-        parts["passed"] = bool(parts["passed"])
-    for name, (title, kind, expected) in PARTS.items():
-        if not isinstance(parts[name], kind):
-            given = type(parts[name]).__name__
-            raise InputError(f"{title} is not {expected} but {given}")
-    metadata = take_snapshot(parts["metadata"], limits)
-    if not isinstance(metadata, dict):
-        raise InputError(f"the metadata cannot be kept: {metadata}")
-    feedback = str(take_snapshot(parts["feedback"], limits))
-    kept = cast("dict[str, Any]", metadata)
-    return EvaluationResult(float(score), parts["passed"], feedback, kept)
+WRONG_PARTS = "'passed' must be true or false, the feedback a text, the metadata a mapping"
 
 
 def skip_broken(item: HistoryItem) -> Failure | None:

@@ -43,12 +43,12 @@ class _PublishedEvaluator(NodeEvaluator):
         super().__init__(evaluator.name, evaluator.target_instructions)
 
     def evaluate(self, history: ours.History) -> NodeOutcome | Awaitable[NodeOutcome]:
-        return self.evaluator.evaluate(cast(Any, History(seen=history)))
+        return self.evaluator.evaluate(cast(Any, History(history)))
 
 
 class ArbiterOSAlpha:
     """`backend`: "langgraph", where a graph that is registered says which nodes stand side by side,
-    or "native", where each node is a superstep unless one was entered for it.
+    or "native", where each node is a superstep.
 
     `monitor` is what does the work. Raises InputError for another backend.
     """
@@ -59,14 +59,19 @@ class ArbiterOSAlpha:
         self.backend = backend
         self.monitor: Monitor = _WaitingMonitor()
         self.evaluators: list[NodeEvaluator] = []
-        self._last = History(self.monitor)
-        self._rollouts: dict[str, History] = {}
+        self._rollouts: set[str] = set()
+        self._last: str | None = None
 
     @property
     def history(self) -> History:
-        """That of the rollout that this code runs in, else of the last one that began; all nodes
-        where there was none."""
-        return self._rollouts.get(self.monitor.current_run or "", self._last)
+        """The history so far of the rollout that this code runs in, else of the last one that
+        began; of all nodes where there was none."""
+        return History(self.monitor.find_history(self._rollout or self._last))
+
+    @property
+    def _rollout(self) -> str | None:
+        current = self.monitor.current_run
+        return current if current in self._rollouts else None
 
     def add_evaluator(self, evaluator: NodeEvaluator) -> None:
         """
@@ -91,10 +96,9 @@ class ArbiterOSAlpha:
 
             def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpenNode:
                 state = self._read_input(signature, args, kwargs)
-                outer, history = self.monitor.find_outer(), self.history
-                run = NodeRun(history.run_id) if history.run_id else outer.run if outer else None
-                step = outer.step if outer else history.take_place()
-                path = outer.path if outer else ()
+                outer, rollout = self.monitor.find_outer(), self._rollout or self._last
+                run = NodeRun(rollout) if rollout else outer.run if outer else None
+                step, path = (outer.step, outer.path) if outer else (None, ())
                 return self.monitor.begin(name, kind, state, step=step, path=path, run=run)
 
             return watch(self.monitor, begin, function)
@@ -145,16 +149,19 @@ class ArbiterOSAlpha:
 
     @contextmanager
     def _roll_out(self) -> Generator[None]:
-        if (self.monitor.current_run or "") in self._rollouts:
+        if self._rollout:
             raise InputError("Nested rollouts are not allowed: end one before the next begins")
         with self.monitor.run() as run_id:
-            before, self._last = self._last, History(self.monitor, run_id)
-            mine = self._rollouts[run_id] = self._last
-            if before.run_id not in self._rollouts:
-                before.forget()
+            self._rollouts.add(run_id)
+            self._last, before = run_id, self._last
+            self._forget(before)
             try:
                 yield
             finally:
-                del self._rollouts[run_id]
-                if self._last is not mine:
-                    mine.forget()
+                self._rollouts.discard(run_id)
+                self._forget(run_id)
+
+    def _forget(self, run_id: str | None) -> None:
+        """Take an ended rollout out of the monitor, unless it is the last one that began."""
+        if run_id not in (None, self._last, *self._rollouts):
+            self.monitor.take_history(run_id)

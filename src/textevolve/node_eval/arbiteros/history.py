@@ -1,7 +1,5 @@
-"""Histories as ArbiterOS publishes them, over the records of a monitor.
-
-Times are `datetime`, results can be changed, and what has no score is not among them.
-"""
+"""Histories as ArbiterOS publishes them: times are `datetime`, and what has no score is not among
+the results."""
 
 from __future__ import annotations
 
@@ -9,10 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from textevolve.evaluation import EvaluationResult as OurResult
+from textevolve.evaluation import EvaluationResult
 from textevolve.node_eval import history as ours
-from textevolve.node_eval.arbiteros.evaluation import EvaluationResult
-from textevolve.node_eval.monitor import Monitor
 
 
 @dataclass
@@ -37,11 +33,11 @@ class HistoryItem:
 
 
 def publish_item(item: ours.HistoryItem) -> HistoryItem:
-    """Return a node in the published shape, without results that have no score."""
+    """Return a node in the published shape."""
     results = {
-        name: EvaluationResult(one.score, one.passed, one.feedback, dict(one.metadata))
-        for name, one in item.evaluation_results.items()
-        if isinstance(one, OurResult)
+        name: result
+        for name, result in item.evaluation_results.items()
+        if isinstance(result, EvaluationResult)
     }
     output: Any = {} if item.output_state is None else item.output_state
     at = datetime.fromtimestamp(item.timestamp)
@@ -51,51 +47,12 @@ def publish_item(item: ours.HistoryItem) -> HistoryItem:
 
 
 class History:
-    """The supersteps of one run of a monitor, or of all; or those that are `seen`, as an evaluator
-    has them. `entries` is made anew each time."""
+    """The supersteps of one run, each a list of the nodes that ran in it."""
 
-    def __init__(
-        self,
-        monitor: Monitor | None = None,
-        run_id: str | None = None,
-        seen: ours.History | None = None,
-    ) -> None:
-        self.run_id = run_id
-        self._monitor, self._seen = monitor, seen
-        self.next_superstep: list[str] = []
-        self._step: object = None
-        self._free = 0
-
-    @property
-    def _recorded(self) -> ours.History:
-        if self._seen is not None or self._monitor is None:
-            return self._seen or ours.History()
-        return self._monitor.find_history(self.run_id)
-
-    @property
-    def entries(self) -> list[list[HistoryItem]]:
-        """Supersteps, each a list of the nodes that ran in it; one that was entered and has none
-        yet is empty."""
-        steps = [[publish_item(item) for item in step] for step in self._recorded.entries]
-        return [*steps, []] if self._free and self._free == len(self.next_superstep) else steps
-
-    def enter_next_superstep(self, nodes: list[str]) -> None:
-        """The next nodes, as many as are named here, stand in one superstep."""
-        if not {"__start__", "__end__"} & set(nodes):
-            self.next_superstep, self._step, self._free = list(nodes), object(), len(nodes)
-
-    def take_place(self) -> object | None:
-        """Return the superstep of the next node; None where none was entered for it."""
-        if not self._free:
-            return None
-        self._free -= 1
-        return self._step
-
-    def forget(self) -> None:
-        """Take the run out of the monitor; it stays here as it is."""
-        if self._monitor is not None and self.run_id is not None:
-            self._seen = self._monitor.take_history(self.run_id)
+    def __init__(self, recorded: ours.History | None = None) -> None:
+        self.recorded = recorded or ours.History()
+        self.entries = [[publish_item(item) for item in step] for step in self.recorded.entries]
 
     def pprint(self) -> None:
         """Print it as a tree."""
-        print(self._recorded)
+        print(self.recorded)
