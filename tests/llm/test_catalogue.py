@@ -90,5 +90,5 @@ def test_a_path_that_is_not_there(name: str, tmp_path: Path):
 
 
 def test_an_unknown_name_gets_a_near_one_and_what_to_do(tmp_path: Path):
-    with pytest.raises(SettingsError, match=r"did you mean local/qwen2\.5-coder-1\.5b\?.*path"):
+    with pytest.raises(SettingsError, match=r"did you mean 'qwen2\.5-coder-1\.5b'\?.*path"):
         locate("qwen2.5-coder-1.5", tmp_path)

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from textevolve.cli import say
 from textevolve.errors import FatalModelError, InputError
 from textevolve.llm import weights
 from textevolve.llm.providers import LOCAL, PROVIDERS
@@ -139,7 +138,6 @@ def quantize(
     force: Annotated[
         bool, typer.Option("--force", help="Write files anew that are there.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON list.")] = False,
 ) -> None:
     """Make files of weights with fewer bits from a GGUF file.
 
@@ -154,17 +152,9 @@ def quantize(
     targets = {name: folder / quantized_name(source, name) for name in types}
     for into in targets.values():  # before the first takes its time
         refuse_target(source, into, force=force)
-    made: list[Quantized] = []
     for name, into in targets.items():
         with draw_transfer() as report:
-            one = quantize_file(source, name, into, force=force, report=report)
-        made.append(one)
-        for note in one.notes:
-            say(f"note: {note}")
-        if not as_json:
-            _tell(one, settings)
-    if as_json:
-        typer.echo(json.dumps([asdict(one) | {"path": str(one.path)} for one in made], indent=2))
+            _tell(quantize_file(source, name, into, force=force, report=report), settings)
 
 
 def _find_source(file: str, settings: Settings) -> Path:
@@ -180,13 +170,9 @@ def _find_source(file: str, settings: Settings) -> Path:
         return fetch(name, settings, report)
 
 
-def _tell(made: Quantized, settings: Settings) -> None:
-    kinds = ", ".join(f"{count} {name}" for name, count in made.tensors.items())
-    share = made.bytes / made.source_bytes
-    typer.echo(
-        f"{made.path}: {made.bytes / 1e6:,.1f} MB, {share:.0%} of the source; tensors: {kinds};"
-        f" {made.seconds:.0f} s"
-    )
-    typer.echo(f"SHA-256 {made.sha256}")
-    own = made.path.parent.resolve() == settings.weights_folder.resolve()
-    typer.echo(f"used as local/{made.path.stem if own else made.path.resolve()}")
+def _tell(quant: Quantized, settings: Settings) -> None:
+    share = quant.bytes / quant.source_bytes
+    typer.echo(f"{quant.path}: {quant.bytes / 1e6:,.1f} MB, {share:.0%} of the source")
+    typer.echo(f"SHA-256 {quant.sha256}")
+    is_named = quant.path.parent.resolve() == settings.weights_folder.resolve()
+    typer.echo(f"used as local/{quant.path.stem if is_named else quant.path.resolve()}")

@@ -6,7 +6,6 @@ Here: the catalogue (data in `catalogue.yaml`) and names. Not here: fetching and
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -18,6 +17,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from textevolve.errors import SettingsError
+from textevolve.spec import suggest
 
 PROVIDER = "local"
 """What specs of the models here begin with."""
@@ -195,9 +195,7 @@ def _locate_path(name: str) -> Located:
 
 def _unknown(name: str, folder: Path) -> str:
     names = [*read_catalogue(), *(own.name for own in user_files(folder))]
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean local/{near[0]}? " if near else ""
     return (
-        f"local/{name}: no such weights; {hint}known are {', '.join(names)}; a GGUF file of your"
+        f"local/{name}: no such weights{suggest(name, names)}; a GGUF file of your"
         f" own is named by its path (local//path/to/file.gguf), or is put into {folder}"
     )

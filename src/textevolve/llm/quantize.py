@@ -11,12 +11,9 @@ computed by llama.cpp's own `ggml_quantize_chunk`, which the library inside the 
 from __future__ import annotations
 
 import ctypes
-import errno
 import hashlib
 import os
 import re
-import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -113,27 +110,18 @@ Lookup: TypeAlias = Callable[[str], Any]
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """A quantised file. `bytes` is its size, `source_bytes` that of its source. `tensors`: how many
-    have which type. `notes`: sentences for the user."""
+    """A quantised file. `bytes` is its size, `source_bytes` that of its source."""
 
     path: Path
     type: str
     bytes: int
     source_bytes: int
     sha256: str
-    seconds: float
-    tensors: Mapping[str, int]
-    notes: tuple[str, ...] = ()
 
 
 def quantized_name(source: Path, target: str) -> str:
     """Return the name of the new file: that of the source, with its type replaced."""
-    kind = find_file_type(target)
-    suffix = _SUFFIX.search(source.stem)
-    if suffix is None:
-        return f"{source.stem}-{kind}.gguf"
-    shown = kind.upper() if suffix[1].isupper() else kind
-    return f"{source.stem[: suffix.start() + 1]}{shown}.gguf"
+    return f"{_SUFFIX.sub('', source.stem)}-{find_file_type(target)}.gguf"
 
 
 def quantize_file(
@@ -154,7 +142,7 @@ def quantize_file(
         SettingsError: the source cannot be read, or a package is missing.
         FatalModelError: the disk is full, or cannot be written.
     """
-    begun, kind = time.monotonic(), find_file_type(target)
+    kind = find_file_type(target)
     source, into = Path(source), Path(into)
     reader = open_gguf(source)
     refuse_target(source, into, force=force)
@@ -173,29 +161,13 @@ def quantize_file(
         size = part.stat().st_size
         part.replace(into)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        reason = "the disk is full" if full else error.strerror or str(error)
         raise FatalModelError(
-            f"{into}: cannot be written ({reason}); name another folder with --output"
+            f"{into}: cannot be written ({error.strerror or error}); name another folder with"
+            " --output"
         ) from error
     finally:
         part.unlink(missing_ok=True)
-    before = {tensor.name: tensor.tensor_type.name for tensor in reader.tensors}
-    changed = {before[name] for name, new in types.items() if new not in (None, before[name])}
-    lossy = ", ".join(sorted(changed - {*FLOATS})).lower() if FILE_TYPES[kind] not in FLOATS else ""
-    note = f"{source.name} was quantised already ({lossy}), and {kind} has lost more; better take a"
-    return Quantized(
-        path=into,
-        type=kind,
-        bytes=size,
-        source_bytes=source.stat().st_size,
-        sha256=digest,
-        seconds=time.monotonic() - begun,
-        tensors=dict(
-            Counter((types[name] or before[name]).lower() for name in before).most_common()
-        ),
-        notes=(f"{note} file of f32, f16 or bf16",) if lossy else (),
-    )
+    return Quantized(into, kind, size, source.stat().st_size, digest)
 
 
 def refuse_target(source: Path, into: Path, *, force: bool) -> None:

@@ -20,7 +20,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatResult, LLMResult
 from langchain_core.runnables import Runnable, RunnableConfig
-from pydantic import ConfigDict, create_model
+from pydantic import ConfigDict
 
 from textevolve.errors import InputError
 from textevolve.llm.chains.chain import ChainDoor, ModelDoor
@@ -39,12 +39,6 @@ class ChainRunnable(Runnable[dict[str, Any], dict[str, Any]]):
         self.door = door
         self.name = door.chain.name
 
-    def get_input_schema(self, config: RunnableConfig | None = None) -> type[Any]:
-        return _schema(f"{self.get_name()}_input", self.door.chain.inputs)
-
-    def get_output_schema(self, config: RunnableConfig | None = None) -> type[Any]:
-        return _schema(f"{self.get_name()}_output", self.door.chain.outputs)
-
     def invoke(
         self, input: dict[str, Any], config: RunnableConfig | None = None, **kwargs: Any
     ) -> dict[str, Any]:
@@ -60,12 +54,6 @@ class ChainRunnable(Runnable[dict[str, Any], dict[str, Any]]):
             return await self.door.acall(**values)
 
         return await self._acall_with_config(run, input, config, run_type="chain", **kwargs)
-
-
-def _schema(name: str, types: Mapping[str, Any]) -> type[Any]:
-    fields = {one: (Any if kind is None else kind, ...) for one, kind in types.items()}
-    config = ConfigDict(arbitrary_types_allowed=True)
-    return create_model(name, __config__=config, **cast("dict[str, Any]", fields))
 
 
 class JournaledChatModel(BaseChatModel):
