@@ -17,7 +17,6 @@ from textevolve.errors import TextEvolveError
 from textevolve.llm.discovery import EndpointCapabilities, probe_endpoint
 from textevolve.llm.opening import open_client
 from textevolve.llm.providers import find_key, known_providers, resolve
-from textevolve.patches import list_patches
 from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import open_store
 from textevolve.wiring import choose_model
@@ -39,7 +38,6 @@ def doctor(
         "settings": {name: str(getattr(settings, name)) for name in sources},
         "keys": _find_keys(settings),
         "store": _attempt(partial(_check_store, settings)),
-        "patches": _find_patches(),
         "models": sync.run(_try_models(settings, models or [])),
     }
     if as_json:
@@ -83,19 +81,6 @@ def _check_store(settings: Settings) -> str:
     return f"{settings.store}: {runs} runs{size}"
 
 
-def _find_patches() -> dict[str, str]:
-    """Changes to other packages that are registered, and where each stands."""
-    try:
-        found = list_patches()
-    except TextEvolveError as error:
-        return {"error": str(error)}
-    return {
-        one.patch.name: f"{one.state}: {one.patch.package} {one.version or one.patch.versions}"
-        + f", {one.patch.target}: {one.note or one.patch.why}"
-        for one in found
-    }
-
-
 async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, Any]]:
 
     tried: list[dict[str, Any]] = []
@@ -137,7 +122,7 @@ _SIGNS = {True: "yes", False: "no", None: "unknown"}
 
 
 def _print(report: dict[str, Any]) -> None:
-    for title in ("settings", "keys", "patches"):
+    for title in ("settings", "keys"):
         typer.echo(f"{title}:")
         for name, value in report[title].items():
             typer.echo(f"  {name:24} {value}")
