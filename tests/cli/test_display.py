@@ -190,8 +190,6 @@ def test_a_wait_for_a_rate_limit_is_said_until_it_is_over() -> None:
     with Progress(3, console=console, clock=lambda: now[0]) as progress:
         progress(CallHeld("openai/m", 12.0, "openai's limit of tokens a minute"))
         assert "waiting 12 s for openai's limit of tokens a minute" in progress.line()
-        now[0] = 8.0
-        assert "waiting 4.0 s for openai's limit of tokens a minute" in progress.line()
         now[0] = 12.5
         assert "waiting" not in progress.line()
 
@@ -210,9 +208,8 @@ def test_batch_progress_counts_without_a_terminal() -> None:
     assert len(lines) == 3
     assert "\x1b" not in drawn(console)
     assert lines[-1] == (
-        "5 of 10 done, 4 calls, 400 tokens, at least $1.50, 1 replayed, 1 retry, 30 s"
+        "5 of 10 done, 4 calls, 400 tokens, cost unknown, 1 replayed, 1 retried, 30 s"
     )
-    assert "calls/s" in lines[0]
     assert lines[1].endswith("left")
 
 

@@ -1,18 +1,14 @@
-"""A debate told while it goes on, as a report of blocks for each event."""
+"""Describes a debate while it runs: a report of blocks for each turn and round."""
 
 from __future__ import annotations
 
 from textevolve.debate.profile import Profile
 from textevolve.debate.result import Turn
-from textevolve.evaluation import Case
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Note, Report, Transcript, Utterance
-from textevolve.report.images import say_image
 from textevolve.studies.debate_words import round_text, turn_labels
-from textevolve.studies.judged_report import images_by_name, turn_table
-
-INPUT_SHOWN, CANDIDATE_SHOWN = 600, 200
+from textevolve.studies.judged_report import turn_table
 
 
 class LiveDebate:
@@ -27,7 +23,6 @@ class LiveDebate:
         match event:
             case StepStarted(step="debate"):
                 self._profile = event.details["profile"]
-                return _introduce(event.details["case"], event.details["profile"])
             case StepStarted(step="turn" | "probe" | "summary"):
                 return self._status(event)
             case StepFinished(step="turn", value=Turn() as turn):
@@ -41,21 +36,14 @@ class LiveDebate:
         return None
 
     def _status(self, event: StepStarted) -> str:
-        details, profile = event.details, self._profile
-        rounds = "" if profile is None else f" of {profile.rounds}"
-        doing = {
-            "turn": "is arguing",
-            "probe": f"is scoring ({details.get('done')} of {details.get('total')})",
-            "summary": "the debate so far is being summed up",
-        }[event.step]
-        return f"Round {details['round'] + 1}{rounds}  {details.get('agent', '')} {doing}"
+        doing = "is scoring" if event.step == "probe" else "is arguing"
+        if event.step == "summary":
+            doing = "the debate so far is being summed up"
+        return f"Round {event.details['round'] + 1}  {event.details.get('agent', '')} {doing}"
 
     def _turn(self, turn: Turn) -> list[Block]:
         assert self._profile is not None
         notes = [f"round {turn.round + 1}", turn.model, wording.duration(turn.seconds)]
-        notes.append(wording.tokens(turn.usage))
-        if turn.memories:
-            notes.append(f"{len(turn.memories)} recalled")
         failure = f"{turn.failure.kind}: {turn.failure.reason}" if turn.failure else ""
         name = self._profile.agents[turn.agent].name
         said = Utterance(name, turn.argument, ", ".join(notes), (), failure)
@@ -66,20 +54,6 @@ class LiveDebate:
         return blocks
 
     def _round(self, r: int, cv: float, voters: int) -> Note:
-        profile = self._profile
-        assert profile is not None
-        text = round_text(profile, r, cv, self._certainty, voters)
+        assert self._profile is not None
+        text = round_text(self._profile, r, cv, self._certainty, voters)
         return Note(f"Round {r + 1}: {text}", "strong")
-
-
-def _introduce(case: Case, profile: Profile) -> Report:
-    facts = {"Input": wording.shorten(case.input, INPUT_SHOWN)}
-    for j, text in enumerate(case.candidates):
-        facts[wording.letter(j)] = wording.shorten(text, CANDIDATE_SHOWN)
-    facts |= {name: say_image(url) for name, url in images_by_name(case)}
-    facts["Agents"] = ", ".join(agent.name for agent in profile.agents)
-    plan = f"at most {wording.count(profile.rounds, 'round')}, {profile.protocol}"
-    facts["Profile"] = f"{profile.name}: {plan}, scores by {profile.readout}"
-    if profile.decider:
-        facts["Profile"] += f" {profile.decider}"
-    return Report("", "", [], facts)
