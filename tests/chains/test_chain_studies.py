@@ -163,11 +163,7 @@ def test_a_changed_chain_makes_another_run(cli, folder, model, server):
         return cli("run", "chains", "run", "adder.yaml", "-i", "n=3", "-m", model, *more)
 
     run("--name", "first")
-    assert run("--resume", "first").code == 0
     (folder / "adder.yaml").write_text(YAML.replace("Tell of", "Tell more of"))
-    changed = run("--resume", "first")
-    assert changed.code == 2
-    assert "cannot be resumed" in changed.err
     with open_store(folder / "store.db") as store:
         first = store.get_run("first")
     with pytest.raises(MismatchError, match=r"chains\.adder"):

@@ -38,8 +38,6 @@ def test_a_run_is_filtered_resumed_compared_and_deleted(cli, server, model, case
     resumed = cli("runs", "resume", "first", "--json")
     assert resumed.code == 0
     assert len(resumed.rows) == 6
-    lowest = cli("runs", "show", "first", "--sort", "score", "--json").rows
-    assert sorted(map(str, lowest)) == sorted(map(str, resumed.rows))
     assert cli("runs", "show", "first", "--failed", "--json").rows == []
     assert "6 records" in cli("runs", "show", "first", "--below", "1.1").out
     cli("evaluate", cases, "-m", model, "-j", "probe+seed=1", "--name", "second")

@@ -33,8 +33,6 @@ def run_there(
     """Run a study at a server; the exit code."""
     if wanted.dry_run:
         raise InputError("--dry-run: estimates what this machine would ask; give --server none")
-    if wanted.resume is not None:
-        raise InputError(f"--resume: give it as: textevolve runs resume {wanted.resume} --server")
     return watch_run(server, sync.run(server.begin(study, spec, launch)), launch, wanted)
 
 

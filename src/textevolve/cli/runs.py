@@ -7,8 +7,8 @@ import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, cast
+from dataclasses import replace
+from typing import Annotated, Any
 
 import typer
 
@@ -30,7 +30,7 @@ from textevolve.report.blocks import Column, Report, Table
 from textevolve.report.terminal import print_report
 from textevolve.server.studies.uploads import files_folder
 from textevolve.settings import Settings, read_settings
-from textevolve.store.records import Found, Kept, RecordOrder
+from textevolve.store.records import Found
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord, RunTotals
 from textevolve.studies import driver
@@ -70,29 +70,26 @@ def show(
     below: Annotated[
         float | None, typer.Option(help="Only records with a score below this, from 0 to 1.")
     ] = None,
-    sort: Annotated[
-        str | None, typer.Option(help="By score, the lowest first, or -score, the highest first.")
-    ] = None,
     as_json: options.Json = False,
     server: options.ServerAddress = None,
     store: options.StoreFile = None,
 ) -> None:
     """Show a run's results, without a model call."""
-    wanted = WantedFormat(failed, below, sort)
+    chosen = failed or below is not None
+    matching = Found(("failed", "skipped") if failed else (), below)
     settings, opened = _open(store, server, run)
     with opened:
         record, study = _get_restored(opened, run, settings)
-        if as_json and (study.streams or not wanted.all):
-            for one in read_records(opened, record, wanted.found, wanted.order)():
-                print(write_line(study, one))
-            return
-        records = read_records(opened, record)
-        if as_json:
+        records = read_records(opened, record, matching)
+        if as_json and (study.streams or chosen):
+            for each in records():
+                print(write_line(study, each))
+        elif as_json:
             print_json(make_data(study, record, records))
-        elif wanted.all:
-            print_report(make_report(study, opened, record, records), open_console())
+        elif chosen:
+            print_report(list_records(opened, record, matching), open_console())
         else:
-            print_report(list_records(opened, record, wanted), open_console())
+            print_report(make_report(study, opened, record, records), open_console())
 
 
 RESUMED = (
@@ -263,7 +260,6 @@ def _restore(store: Store, run: RunRecord, settings: Settings) -> None:
         say(f"these are the records that were kept: {reason}")
 
 
-ORDERS = ("score", "-score")
 SHOWN = 200
 
 
@@ -325,48 +321,22 @@ def report_runs(rows: Sequence[tuple[RunRecord, RunTotals]]) -> Report:
     return Report("Runs", "", [Table("", columns, cells)])
 
 
-@dataclass(frozen=True)
-class WantedFormat:
-    """Which records are asked for, and in which order."""
-
-    failed: bool = False
-    below: float | None = None
-    sort: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.sort is not None and self.sort not in ORDERS:
-            raise InputError(f"--sort: give {' or '.join(ORDERS)}, not '{self.sort}'")
-
-    @property
-    def all(self) -> bool:
-        return not self.failed and self.below is None and self.sort is None
-
-    @property
-    def found(self) -> Found:
-        return Found(("failed", "skipped") if self.failed else (), self.below)
-
-    @property
-    def order(self) -> RecordOrder:
-        return cast(RecordOrder, self.sort or "position")
-
-
-def list_records(store: Store, run: RunRecord, wanted: WantedFormat) -> Report:
-    """The records that are wanted, a line each."""
+def list_records(store: Store, run: RunRecord, matching: Found) -> Report:
+    """List the records that match, a line each."""
     columns = (Column("record"), Column("score", "score", 3), Column("state"), Column("reason"))
-    rows: list[tuple[str, float | None, str, str]] = []
-    left = 0
-    for kept in store.iterate_records(run.id, wanted.found, wanted.order):
-        if len(rows) == SHOWN:
-            left += 1
-            continue
-        rows.append((row_of(kept).name, kept.score, kept.status, wording.shorten(kept.reason, 200)))
-    note = f"{wording.count(left, 'more record')} left out; see all with --json" if left else ""
-    found = wording.count(len(rows) + left, "record")
-    return Report(f"Run {run.id}", found, [Table("Records", columns, rows, note=note)])
-
-
-def row_of(kept: Kept) -> Row:
-    return Row(kept.key, kept.position, kept.case, kept.score)
+    rows = [
+        (
+            Row(kept.key, kept.position, kept.case, kept.score).name,
+            kept.score,
+            kept.status,
+            wording.shorten(kept.reason, 200),
+        )
+        for kept in store.iterate_records(run.id, matching)
+    ]
+    left = wording.count(len(rows) - SHOWN, "more record")
+    note = f"{left} left out; see all with --json" if len(rows) > SHOWN else ""
+    table = Table("Records", columns, rows[:SHOWN], note=note)
+    return Report(f"Run {run.id}", wording.count(len(rows), "record"), [table])
 
 
 def cancel_batch(

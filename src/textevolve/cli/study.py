@@ -130,14 +130,6 @@ class RunOptions:
             rich_help_panel=options.ADVANCED,
         ),
     ] = None
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RUN",
-            help="Resume this run; refuse if anything differs.",
-            rich_help_panel=options.ADVANCED,
-        ),
-    ] = None
     server: options.ServerAddress = None
     store: options.StoreFile = None
     gates: Gates = field(default_factory=Gates)
@@ -261,8 +253,7 @@ def run_study(
         print_estimate(found, stored.why, as_json=wanted.as_json)
         return 0
     with open_store(settings.store) as store:
-        resumed = None if wanted.resume is None else store.get_run(wanted.resume)
-        run = driver.register_run(store, study, stored, cases, launch, resumed)
+        run = driver.register_run(store, study, stored, cases, launch)
         return execute(store, run, settings, launch, wanted)
 
 

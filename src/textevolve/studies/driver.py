@@ -48,7 +48,6 @@ from textevolve.studies.stored import (
     read_spec,
     read_stored,
     refuse_differences,
-    refuse_other,
 )
 from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
 from textevolve.studies.tracing import trace_loops
@@ -210,17 +209,11 @@ def register_run(
     stored: StoredSpec,
     cases: Iterable[Case],
     launch: Launch,
-    wanted: RunRecord | None = None,
 ) -> RunRecord:
-    """The run that a specification and its cases make: a new one, or the one that is kept already.
+    """Return the run that a specification and its cases make: a new one, or the stored one.
 
-    The cases are read once, lazily, into the store. `wanted`: the run that it has to be.
-
-    Raises:
-        MismatchError: it is not the run that is wanted; says what differs.
+    The cases are read once, lazily, into the store.
     """
-    if wanted is not None:
-        refuse_other(wanted, stored)
     digest = hashlib.sha256(_canonical(stored.identity(study)))
 
     def noted() -> Iterator[Case]:
@@ -241,10 +234,6 @@ def register_run(
     )
     try:
         store.add_cases(draft.id, noted())
-        if wanted is not None and wanted.fingerprint != digest.hexdigest():
-            raise MismatchError(
-                f"run {wanted.id} cannot be resumed: its cases differ; start a new run instead"
-            )
         run = store.settle_run(draft.id, digest.hexdigest())
         return _bring_up(store, run, stored)
     except BaseException:

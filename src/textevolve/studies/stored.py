@@ -134,15 +134,6 @@ def read_stored(run: RunRecord) -> StoredSpec:
     return stored
 
 
-def refuse_other(run: RunRecord, wanted: StoredSpec) -> None:
-    """Raises MismatchError, naming what differs, where a run was not begun as `wanted`."""
-    stored = read_stored(run)
-    if stored.kind != wanted.kind:
-        raise MismatchError(f"run {run.id} cannot be resumed: it is of the kind '{stored.kind}'")
-    study = find_study(stored.kind)
-    refuse_differences(run.id, stored.identity(study), wanted.identity(study))
-
-
 def read_spec(study: Study[S, R, T], stored: StoredSpec) -> S:
     """The specification of a run, without options that there are no more."""
     known = {name: value for name, value in stored.spec.items() if name in study.spec.model_fields}
