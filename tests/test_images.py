@@ -19,7 +19,7 @@ from textevolve.images import (
 from textevolve.llm.model import text_hash
 from textevolve.rows.cases import RowReading
 from textevolve.rows.columns import Columns
-from textevolve.rows.images import IMAGE_LIMIT, ImageReading, read_image, read_images
+from textevolve.rows.images import IMAGE_LIMIT, read_image, read_images
 from textevolve.studies.case_rows import read_cases
 
 ONE, OTHER = image_url(png()), image_url(png(colour=(0, 0, 255)))
@@ -110,9 +110,8 @@ def test_what_is_no_image_is_named_with_its_place(value, said, tmp_path):
     for name, content in {"bad.txt": b"text", "a.svg": SVG}.items():
         (tmp_path / name).write_bytes(content)
     (tmp_path / "large.png").write_bytes(png() + b"\0" * IMAGE_LIMIT)
-    reading = ImageReading(folder=str(tmp_path))
     with pytest.raises(InputError) as caught:
-        read_images(value, "x", reading)
+        read_images(value, "x", str(tmp_path))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -130,15 +129,12 @@ def test_paths_begin_where_the_rows_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (data / "rows.csv").write_text('question,picture,output\nq,a.png,x\nr,,y\ns,"[""a.png""]",z\n')
     columns = Columns()
-    reading = RowReading(images=ImageReading(columns=("picture",)))
+    reading = RowReading(map={"images": "picture"})
     found = list(read_cases("data/rows.csv", columns, reading))
     assert [case.images for case in found] == [(ONE,), (), (ONE,)]
-    assert columns.line().startswith("columns: picture -> images")
     (data / "rows.csv").write_text("question,picture,output\nq,a.png,x\nr,b.png,y\n")
-    with pytest.raises(InputError, match=r"rows\.csv:3: 'picture': b\.png: cannot be read"):
+    with pytest.raises(InputError, match=r"rows\.csv:3: 'images': b\.png: cannot be read"):
         list(read_cases("data/rows.csv", Columns(), reading))
-    with pytest.raises(InputError, match="--images: no row has the column 'foto'"):
-        list(read_cases("data/rows.csv", None, RowReading(images=ImageReading(columns=("foto",)))))
 
 
 def test_images_may_be_the_candidates(tmp_path):
@@ -155,10 +151,6 @@ def test_images_may_be_the_candidates(tmp_path):
     assert one.candidate_images == three.candidate_images == ((ONE,), (OTHER,))
     assert two.candidate_images == ((ONE, OTHER), (OTHER,))
     assert three.candidates == ("x", "y")
-    columns = RowReading(images=ImageReading(candidate_columns=("first", "second")))
-    path = write_rows(tmp_path, [{"prompt": "p", "first": "a.png", "second": ["b.png"]}])
-    (case,) = read_cases(str(path), None, columns)
-    assert case.candidate_images == ((ONE,), (OTHER,))
     path = write_rows(tmp_path, [{"input": "p", "output": "x", "candidate_images": ["a.png"] * 2}])
     with pytest.raises(InputError, match="has images for 2 candidates, and 1 outputs"):
         list(read_cases(str(path)))

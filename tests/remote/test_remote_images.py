@@ -29,7 +29,7 @@ def there(cli, serve, home, monkeypatch):
 
 
 def test_pictures_go_along(there, rows, server, home):
-    given = ("evaluate", rows, "--images", "picture", "--judge", "probe")
+    given = ("evaluate", rows, "--map", "images=picture", "--judge", "probe")
     done = there(*given, "-o", home / "out.csv")
     assert done.code == 0, done.err
     assert [one.size for one in seen_images(server.requests[-1])] == [len(RED)]

@@ -37,7 +37,7 @@ def judge(cli, rows, model):
 
     def run(*given, path=rows):
         named = ("--map", "output_1=a", "--map", "output_2=b")
-        return cli("evaluate", path, "--images", "picture", *named, "--model", model, *given)
+        return cli("evaluate", path, "--map", "images=picture", *named, "--model", model, *given)
 
     return run
 
@@ -46,7 +46,6 @@ def test_pictures_beside_texts_are_judged_and_reported(judge, server, home):
     outputs = [home / f"out.{end}" for end in ("html", "md", "json", "jsonl", "csv")]
     done = judge("--judge", "probe", *(x for path in outputs[:1] for x in ("-o", path)))
     assert done.code == 0, done.err
-    assert "picture -> images" in done.err
     assert {one.size for body in server.requests for one in seen_images(body)} == {
         len(RED),
         len(BLUE),
@@ -77,7 +76,7 @@ def test_a_run_with_other_pictures_is_another_run(judge, rows, server):
 
 
 def test_models_are_sent_the_picture_and_judges_see_it(cli, rows, model, server, home):
-    (home / "named.txt").write_text("Say what is in {picture}. {question}")
+    (home / "named.txt").write_text("Say what is in {images}. {question}")
     (home / "plain.txt").write_text("Describe the picture.")
     chat = [
         {"role": "user", "content": "Be short."},
@@ -86,7 +85,7 @@ def test_models_are_sent_the_picture_and_judges_see_it(cli, rows, model, server,
     ]
     (home / "chat.json").write_text(json.dumps(chat))
     prompts = ("-p", "named.txt", "-p", "plain.txt", "-p", "chat.json")
-    given = ("compare", "-d", rows, "--images", "picture", *prompts, "--model", model)
+    given = ("compare", "-d", rows, "--map", "images=picture", *prompts, "--model", model)
     done = cli(*given, "--judge", "probe", "-o", "c.html")
     assert done.code == 0, done.err
     bodies = [body for body in server.requests if body["max_tokens"] != 1]

@@ -18,7 +18,7 @@ from textevolve.api.results import CaseResult
 from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, Case, check_case
 from textevolve.memory.cue import Recall, nothing
-from textevolve.rows.images import ImageLike, ImageReading, read_images
+from textevolve.rows.images import ImageLike, read_images
 
 if TYPE_CHECKING:
     from textevolve.agents.chat import AgentChat
@@ -108,14 +108,14 @@ class AsyncClient(MemoryVerbs):
         fields = {**debate, "agents": agents, "rubric": rubric, "model": model}
         spec = _specify_evaluation(objects, judge, profile, recall, fields)
         of_each = tuple(
-            read_images(one, f"image of candidate {n}", ImageReading())
+            read_images(one, f"image of candidate {n}")
             for n, one in enumerate(_listed("candidate_images", candidate_images), 1)
         )
         case = Case(
             input,
             _take_candidates(candidates) or (IMAGE_ALONE,) * len(of_each),
             "1",
-            images=read_images(_listed("images", images), "images", ImageReading()),
+            images=read_images(_listed("images", images), "images"),
             candidate_images=of_each,
         )
         check_case(case)
@@ -136,7 +136,6 @@ class AsyncClient(MemoryVerbs):
         threshold: float | None = None,
         recall: Recall = nothing,
         ordered: bool = False,
-        images: str | Sequence[str] = (),
         map: Mapping[str, str] | None = None,
         model: str | None = None,
         seed: int | None = None,
@@ -146,15 +145,14 @@ class AsyncClient(MemoryVerbs):
         `ordered`.
 
         Cases are read lazily, once. One that cannot be judged fails alone, and its result says why.
-        Cases may have parameters of their own, which win. `images`: columns that hold some. `map`:
-        new names of columns, with their old ones.
+        Cases may have parameters of their own, which win. `map`: new names of columns, with their
+        old ones.
         """
         if cases is None:  # pyright: ignore[reportUnnecessaryComparison]
             raise InputError("cases must be a list or another iterable of them, not None")
         objects = Objects()
         debate = {"rounds": rounds, "weights": weights, "threshold": threshold, "seed": seed}
         fields = {**debate, "agents": agents, "rubric": rubric, "model": model, "map": map}
-        fields["images"] = images or None
         spec = _specify_evaluation(objects, judge, profile, recall, fields)
         records = self._stream(spec, cases, objects.by_name, name=name, ordered=ordered)
         async with aclosing(records):

@@ -289,7 +289,7 @@ def _cut(value: object) -> str:
 
 # The formats, each as its authors publish it.
 
-_READING = RowReading(images=None, letters=True)
+_READING = RowReading(images=False, letters=True)
 
 
 def _read_plain(row: Row, where: str, number: str) -> Item:

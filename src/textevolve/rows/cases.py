@@ -25,7 +25,7 @@ from textevolve.rows.columns import (
     join_passages,
     list_names,
 )
-from textevolve.rows.images import ImageReading, list_images, read_images
+from textevolve.rows.images import folder_of, list_images, read_images
 
 _GAP = "\n\n"
 """Between an instruction and its input."""
@@ -36,23 +36,16 @@ CaseLike: TypeAlias = Case | Mapping[str, Any] | tuple[str, Iterable[str]]
 @dataclass(frozen=True, slots=True)
 class RowReading:
     """How cases are made of rows. `map`: new names of columns, with their old ones. `each_reply`:
-    each reply of the assistant in a chat is a case of its own. `images`: which columns hold some,
-    beside `images` and `candidate_images`; None: no images are read. `parameters`: columns that
-    are parameters of the case. `letters`: texts of a pair may be called `a` and `b`."""
+    each reply of the assistant in a chat is a case of its own. `images`: columns called `images`
+    and `candidate_images` hold some; relative paths begin in the `folder`. `parameters`: columns
+    that are parameters of the case. `letters`: texts of a pair may be called `a` and `b`."""
 
     map: Mapping[str, str] = field(default_factory=dict[str, str])
     each_reply: bool = False
-    images: ImageReading | None = field(default_factory=ImageReading)
+    images: bool = True
+    folder: str = ""
     parameters: tuple[str, ...] = ()
     letters: bool = False
-
-    @property
-    def image_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The columns with images of the input, and those with images of the candidates."""
-        if self.images is None:
-            return (), ()
-        own = self.images.columns, self.images.candidate_columns
-        return own[0] or (IMAGES,), own[1] or (CANDIDATE_IMAGES,)
 
 
 def cases_of_row(
@@ -99,7 +92,7 @@ class _RowSource:
         self, row: Mapping[str, Any], where: str, columns: Columns, reading: RowReading
     ) -> None:
         self.row, self.where, self.columns, self.reading = row, where, columns, reading
-        aside = [name for names in reading.image_columns for name in names]
+        aside = (IMAGES, CANDIDATE_IMAGES) if reading.images else ()
         self.roles = columns.find_roles(row, where, aside, letters=reading.letters)
         self.read: dict[str, str] = {}
 
@@ -200,29 +193,19 @@ class _RowSource:
         return tuple(self.text(name, item if chat is None else [item]) for item in items)
 
     def take_images(self) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-        """Return the images of the input, and those of each candidate. One column may list an image
-        for each candidate; of several columns each has those of one."""
-        reading = self.reading.images
-        if reading is None:
+        """Return the images of the input, and those of each candidate: a column lists an image, or
+        several, for each of them."""
+        if not self.reading.images:
             return (), ()
-        own, of_each = (
-            [name for name in names if name in self.row] for names in self.reading.image_columns
-        )
-        self.read |= dict.fromkeys(own, IMAGES) | dict.fromkeys(of_each, CANDIDATE_IMAGES)
-        self.columns.has_outputs |= bool(of_each)
+        self.read |= {name: name for name in (IMAGES, CANDIDATE_IMAGES) if name in self.row}
+        self.columns.has_outputs |= CANDIDATE_IMAGES in self.row
 
         def read(name: str, value: object) -> tuple[str, ...]:
-            return read_images(value, f"{self.where}: '{name}'", reading)
+            return read_images(value, f"{self.where}: '{name}'", self.reading.folder)
 
-        images = [url for name in own for url in read(name, self.get(name))]
-        if len(of_each) != 1:
-            shown = [read(name, self.get(name)) for name in of_each]
-            return tuple(images), tuple(urls for urls in shown if urls or self.roles.has_outputs)
-        (name,) = of_each
-        cells = list(list_images(self.get(name), f"{self.where}: '{name}'"))
-        if any(isinstance(cell, list | tuple) for cell in cells):
-            return tuple(images), tuple(read(name, cell) for cell in cells)
-        return tuple(images), tuple((url,) for url in read(name, cells))
+        cells = list_images(self.get(CANDIDATE_IMAGES), f"{self.where}: '{CANDIDATE_IMAGES}'")
+        shown = tuple(read(CANDIDATE_IMAGES, cell) for cell in cells)
+        return read(IMAGES, self.get(IMAGES)), shown
 
     def take_reference(self) -> str | None:
         """Return the reference answer: a text, or a number. What else stands in a column of these
@@ -272,17 +255,12 @@ def read_cases(
         InputError: the file cannot be read, or a line is not a case; names file and line.
     """
     columns, rules = columns or Columns(), reading or RowReading()
-    images = rules.images or ImageReading()
-    named = {*images.columns, *images.candidate_columns}
 
     def enter(file: str) -> None:
         nonlocal rules
-        if rules.images is not None:
-            rules = replace(rules, images=rules.images.beside(file))
+        rules = replace(rules, folder=folder_of(file))
 
     def is_text(column: str) -> bool:
-        if column in named:
-            return True
         return column not in rules.parameters and is_text_column(column, letters=rules.letters)
 
     rows = read_rows(path, "case", is_text, rules.map, columns.take_header, enter)
@@ -293,8 +271,6 @@ def read_cases(
             yield case
     if not number:
         raise InputError("no cases: the input is empty")
-    columns.require(images.columns, "--images")
-    columns.require(images.candidate_columns, "--candidate-images")
     if not columns.has_outputs:
         seen = list_names([*columns.taken, *columns.unread])
         raise InputError(f"{path}: no column for the output; saw {seen}; say --map output=COLUMN")
@@ -343,11 +319,11 @@ def take_cases(
 
 def _read_images(case: Case, where: str, reading: RowReading) -> Case:
     """Return the case with data URLs in place of paths and bytes."""
-    if reading.images is None or not (case.images or case.candidate_images):
+    if not (reading.images and (case.images or case.candidate_images)):
         return case
-    images = read_images(case.images, f"{where}: images", reading.images)
+    images = read_images(case.images, f"{where}: images")
     shown = tuple(
-        read_images(own, f"{where}: images of candidate {n}", reading.images)
+        read_images(own, f"{where}: images of candidate {n}")
         for n, own in enumerate(case.candidate_images, 1)
     )
     return replace(case, images=images, candidate_images=shown)

@@ -227,16 +227,6 @@ class Columns:
             self._doubles[id] = None
         self._ids.add(known)
 
-    def require(self, names: Iterable[str], flag: str) -> None:
-        """
-        Raises:
-            InputError: a column that an option names is in no row.
-        """
-        seen = {*self.header, *self.taken, *self.unread}
-        for name in names:
-            if name not in seen:
-                raise InputError(f"{flag}: no row has the column '{name}'; saw {list_names(seen)}")
-
     def line(self) -> str:
         """Describe in one line what each column was read as."""
         roles = [

@@ -11,7 +11,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
@@ -33,19 +32,10 @@ _FIELDS = ("image_url", "url", "bytes", "path")
 """In an object that stands for an image: as in the protocol's messages, and in data sets."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageReading:
-    """Which columns hold images, and how they are read. `columns`: of the input;
-    `candidate_columns`: of the candidates. `folder`: where relative paths begin."""
-
-    columns: tuple[str, ...] = ()
-    candidate_columns: tuple[str, ...] = ()
-    folder: str = ""
-
-    def beside(self, file: str) -> ImageReading:
-        """Return the same for the rows of a file: relative paths begin in its folder."""
-        elsewhere = file == STANDARD_INPUT or file.startswith(PREFIX)
-        return replace(self, folder="" if elsewhere else os.path.dirname(file))
+def folder_of(file: str) -> str:
+    """Return the folder where relative paths begin in the rows of a file."""
+    elsewhere = file == STANDARD_INPUT or file.startswith(PREFIX)
+    return "" if elsewhere else os.path.dirname(file)
 
 
 def read_image(given: ImageLike) -> str:
@@ -54,14 +44,15 @@ def read_image(given: ImageLike) -> str:
     Raises:
         InputError: it cannot be read, is too large, or is no PNG, JPEG, GIF or WebP.
     """
-    (url,) = read_images([given], "image", ImageReading())
+    (url,) = read_images([given], "image")
     return url
 
 
-def read_images(value: object, where: str, reading: ImageReading) -> tuple[str, ...]:
+def read_images(value: object, where: str, folder: str = "") -> tuple[str, ...]:
     """The data URLs of what a cell of a row holds: a path, a data URL, bytes, an object with one of
     these under `url`, `bytes` or `path`, or a list of them, which a table has as JSON. Empty where
-    there is nothing. `where` begins messages: the place of the row and its column.
+    there is nothing. `where` begins messages: the place of the row and its column. `folder`: where
+    relative paths begin.
 
     Raises:
         InputError: one of them cannot be read or is no image; or there are too many.
@@ -73,7 +64,7 @@ def read_images(value: object, where: str, reading: ImageReading) -> tuple[str, 
         )
     urls: list[str] = []
     for cell in cells:
-        content, name = _read_content(cell, where, reading)
+        content, name = _read_content(cell, where, folder)
         if len(content) > IMAGE_LIMIT:
             raise InputError(f"{name}: an image may have {IMAGE_LIMIT // MIB} MiB; make it smaller")
         urls.append(image_url(content, name))
@@ -98,7 +89,7 @@ def list_images(value: object, where: str) -> Iterator[object]:
             yield cell
 
 
-def _read_content(cell: object, where: str, reading: ImageReading) -> tuple[bytes, str]:
+def _read_content(cell: object, where: str, folder: str) -> tuple[bytes, str]:
     """Read the bytes of one image, and return what messages call it."""
     while isinstance(cell, Mapping):
         fields = cast(Mapping[str, Any], cell)
@@ -117,7 +108,7 @@ def _read_content(cell: object, where: str, reading: ImageReading) -> tuple[byte
             " time: save the image as a file, or give its data URL"
         )
     if not text.startswith("data:"):
-        return _read_file(text, where, reading)
+        return _read_file(text, where, folder)
     try:
         return base64.b64decode(text.split(";base64,", 1)[1], validate=True), where
     except (IndexError, ValueError):
@@ -126,10 +117,10 @@ def _read_content(cell: object, where: str, reading: ImageReading) -> tuple[byte
         ) from None
 
 
-def _read_file(path: str, where: str, reading: ImageReading) -> tuple[bytes, str]:
+def _read_file(path: str, where: str, folder: str) -> tuple[bytes, str]:
     name = f"{where}: {path:.80}"
     try:
-        with open(allowed_path(os.path.join(reading.folder, path)), "rb") as file:
+        with open(allowed_path(os.path.join(folder, path)), "rb") as file:
             return file.read(IMAGE_LIMIT + 1), name
     except InputError as error:
         raise InputError(f"{where}: {error}") from None

@@ -10,8 +10,7 @@ from textevolve.evaluation import Case
 from textevolve.rows import cases
 from textevolve.rows.cases import CaseLike, RowReading
 from textevolve.rows.columns import Columns
-from textevolve.rows.images import ImageReading
-from textevolve.spec import Several, option
+from textevolve.spec import option
 from textevolve.studies.study import StudySpec
 
 _ABOUT = ("name", "description")
@@ -28,19 +27,6 @@ class MappedSpec(StudySpec):
         identity=False,
         metavar="NEW=OLD",
     )
-
-
-class ImagesSpec(MappedSpec):
-    """What specifications have whose rows may have images."""
-
-    images: Several = option(
-        (), "A column with images of the input.", group="Advanced", identity=False, metavar="COLUMN"
-    )
-
-
-def image_reading(spec: ImagesSpec, candidates: tuple[str, ...] = ()) -> ImageReading:
-    """Return how a specification has images read. `candidates`: columns with images of those."""
-    return ImageReading(spec.images, candidates)
 
 
 def read_cases(

@@ -37,8 +37,8 @@ from textevolve.loops.placeholders import check_spelling
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.shapes import LabelMetric
 from textevolve.rows import Placed, Renaming, read_rows
-from textevolve.rows.images import ImageReading, read_images
-from textevolve.studies.case_rows import image_reading
+from textevolve.rows.columns import IMAGES
+from textevolve.rows.images import folder_of, read_images
 from textevolve.studies.chained import ask_chain, chain_response, chains_among, open_chain_named
 from textevolve.studies.compare_spec import CompareSpec, judges_of
 from textevolve.user_code import OWN
@@ -265,26 +265,21 @@ INPUTS = ("input", "prompt", "question", "instruction")
 def read_cases(spec: CompareSpec) -> Iterator[Case]:
     if not spec.data:
         raise InputError("--data is missing: rows with values for the placeholders")
-    reading = image_reading(spec)
+    folder = ""
 
     def opened(file: str) -> None:
-        nonlocal reading
-        reading = reading.beside(file)
+        nonlocal folder
+        folder = folder_of(file)
 
     rows = read_rows(spec.data, "row", lambda _: True, spec.map, opened=opened)
-    yield from row_cases(spec, (_with_images(spec, *placed, reading) for placed in rows))
+    yield from row_cases(spec, (_with_images(*placed, folder) for placed in rows))
 
 
-def _with_images(
-    spec: CompareSpec, where: str, row: Mapping[str, Any], reading: ImageReading
-) -> Placed:
-    """The row with data URLs in its columns of images."""
-    read = {
-        name: read_images(row[name], f"{where}: '{name}'", reading)
-        for name in spec.images
-        if name in row
-    }
-    return where, {**row, **read}
+def _with_images(where: str, row: Mapping[str, Any], folder: str = "") -> Placed:
+    """Return the row with data URLs in its column of images."""
+    if IMAGES not in row:
+        return where, row
+    return where, {**row, IMAGES: read_images(row[IMAGES], f"{where}: '{IMAGES}'", folder)}
 
 
 def take_rows(
@@ -292,10 +287,7 @@ def take_rows(
 ) -> Iterator[Case]:
     """A case for each row from Python, its columns renamed as those of a file are."""
     renaming = Renaming(spec.map)
-    reading = image_reading(spec)
-    renamed = [
-        _with_images(spec, f"row {n}", renaming(row), reading) for n, row in enumerate(rows, 1)
-    ]
+    renamed = [_with_images(f"row {n}", renaming(row)) for n, row in enumerate(rows, 1)]
     renaming.refuse_unused()
     return row_cases(spec, renamed)
 
@@ -320,8 +312,9 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         label = None if spec.label is None else row.get(spec.label)
         if spec.label is not None and label is None:
             raise InputError(f"{where}: the label '{spec.label}' is missing")
-        images = tuple(url for name in spec.images for url in row.get(name, ()))
-        shown = {**row, **_name_images(spec, row)}
+        images: tuple[str, ...] = row.get(IMAGES, ())
+        named = " ".join(f"(image {n})" for n, _ in enumerate(images, 1))
+        shown: Mapping[str, Any] = {**row, IMAGES: named} if IMAGES in row else row
         values = json.dumps({name: _text(shown.get(name)) for name in own}, ensure_ascii=False)
         given = tuple(_text(row.get(column)) for column in spec.outputs)
         id = str(row.get("id", number))
@@ -332,13 +325,6 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         yield Case(values, given, id, reference=reference, context=context, images=images)
 
 
-def _name_images(spec: CompareSpec, row: Mapping[str, Any]) -> dict[str, str]:
-    """What stands in the place of a column of images, where a prompt names it."""
-    named, number = dict[str, str](), 0
-    for name in spec.images:
-        first, number = number + 1, number + len(row.get(name, ()))
-        named[name] = " ".join(f"(image {n})" for n in range(first, number + 1))
-    return named
 
 
 def input_column(spec: CompareSpec, columns: Collection[str]) -> str:
@@ -372,7 +358,7 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
         InputError: a column is named that there is not, or a prompt shows none.
     """
     named = {"--label": (spec.label,), "--input": (spec.input,), "--context": (spec.context,)}
-    named |= {"--outputs": spec.outputs, "--images": spec.images}
+    named |= {"--outputs": spec.outputs}
     for flag, wanted in named.items():
         for column in wanted:
             if column is not None and column not in columns:
@@ -385,7 +371,7 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
     for prompt in spec.prompts:
         texts = [spec.system, *(text for _, text in prompt.templates)]
         check_spelling("\n".join(texts), own, f"prompt {prompt.name}")
-        if not prompt.placeholders(own) and not spec.images:
+        if not prompt.placeholders(own) and IMAGES not in columns:
             raise InputError(
                 f"prompt {prompt.name}: has no placeholder that the rows have a value for; columns:"
                 f" {', '.join(own)}"

@@ -21,7 +21,7 @@ from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
 from textevolve.rows import read_argument, read_text
 from textevolve.spec import Frozen, Several, explain, option
-from textevolve.studies.case_rows import ImagesSpec
+from textevolve.studies.case_rows import MappedSpec
 from textevolve.studies.chained import chains_among
 from textevolve.texts.yaml_lines import parse_yaml
 from textevolve.user_code import OWN, names_chain
@@ -150,7 +150,7 @@ def _take(one: Any, number: int) -> Any:
 DEFAULT_JUDGE = "single"
 
 
-class CompareSpec(ImagesSpec):
+class CompareSpec(MappedSpec):
     """Run prompts and models over your rows, score every output, and say which is better.
 
     Every prompt with every model is a variant, and so is each column of outputs that there are

@@ -22,7 +22,6 @@ from textevolve.debate.result import DebateResult
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, CallError, InputError
 from textevolve.evaluation import (
-    IMAGE_ALONE,
     Case,
     EvaluationResult,
     Evaluator,
@@ -51,10 +50,9 @@ from textevolve.report.html import html_fragment
 from textevolve.rows import SUFFIXES, names_rows, read_argument
 from textevolve.rows.cases import CaseLike, RowReading
 from textevolve.rows.columns import Columns
-from textevolve.rows.images import read_images
 from textevolve.settings import Settings
 from textevolve.showing import show_as
-from textevolve.studies.case_rows import image_reading, read_cases, take_cases
+from textevolve.studies.case_rows import read_cases, take_cases
 from textevolve.studies.debate_words import reason
 from textevolve.studies.evaluate_spec import DebateParameters, EvaluateSpec, given_parameters
 from textevolve.studies.evaluation_report import Evaluations, report_evaluations
@@ -161,7 +159,7 @@ def take_given(spec: EvaluateSpec, given: Iterable[CaseLike], _objects: object) 
 
 
 def reading_of(spec: EvaluateSpec) -> RowReading:
-    return RowReading(spec.map, spec.each_reply, image_reading(spec, spec.candidate_images))
+    return RowReading(spec.map, spec.each_reply)
 
 
 def tell_columns(spec: EvaluateSpec, columns: Columns) -> None:
@@ -173,10 +171,7 @@ def tell_columns(spec: EvaluateSpec, columns: Columns) -> None:
 
 
 def _read_case(spec: EvaluateSpec) -> Case:
-    texts, reading = spec.cases, image_reading(spec)
-    own = tuple(read_images(one, "--candidate-images", reading) for one in spec.candidate_images)
-    if own and len(texts) == 1:
-        texts = (texts[0], *(IMAGE_ALONE for _ in own))
+    texts = spec.cases
     if len(texts) < 2:
         given = texts[0] if texts else ""
         raise InputError(
@@ -191,8 +186,7 @@ def _read_case(spec: EvaluateSpec) -> Case:
     if texts.count("-") > 1:
         raise InputError("only one of the texts can come from standard input")
     input, *candidates = (read_argument(text) for text in texts)
-    images = tuple(url for one in spec.images for url in read_images(one, "--images", reading))
-    case = Case(input, tuple(candidates), "1", images=images, candidate_images=own)
+    case = Case(input, tuple(candidates), "1")
     check_case(case)
     return case
 

@@ -17,7 +17,7 @@ from textevolve.debate.profile import Profile, Protocol, Readout, Selection, ref
 from textevolve.errors import InputError
 from textevolve.judges.shipped_rubrics import expand_rubric
 from textevolve.spec import Frozen, Several, option
-from textevolve.studies.case_rows import ImagesSpec
+from textevolve.studies.case_rows import MappedSpec
 from textevolve.texts.numbers import read_number, refuse_odd_number
 
 GROUP = "Debate"
@@ -205,7 +205,7 @@ WholeProfile: TypeAlias = Annotated[
 ]
 
 
-class EvaluateSpec(DebateParameters, ImagesSpec):
+class EvaluateSpec(DebateParameters, MappedSpec):
     """Judge candidate texts by a debate of agents, or by any other judge.
 
     Exit codes: 0 done; 1 a model or the store failed; 2 bad input; 3 some cases have no score; 4 a
@@ -223,13 +223,6 @@ class EvaluateSpec(DebateParameters, ImagesSpec):
         identity=False,
         reads=True,
         metavar="INPUT CANDIDATE... | CASES",
-    )
-    candidate_images: Several = option(
-        (),
-        "A column with images of the candidates.",
-        group="Advanced",
-        identity=False,
-        metavar="COLUMN",
     )
     each_reply: bool = option(
         False, "Judge each reply of a chat, not the last alone.", group="Advanced", identity=False
