@@ -76,9 +76,8 @@ def registered() -> Callable[..., RunRecord]:
     """Registers a run of debates over cases."""
 
     def register(store: Store, cases: Iterable[Case], **fields: Any) -> RunRecord:
-        wanted = fields.pop("wanted", None)
         stored = make_stored(**fields)
-        return register_run(store, STUDY, stored, cases, Launch(), wanted)
+        return register_run(store, STUDY, stored, cases, Launch())
 
     return register
 

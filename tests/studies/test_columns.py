@@ -8,15 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.errors import InputError
-from textevolve.llm.chains.scope import StepTrace
-from textevolve.report.data import write_rows
 from textevolve.rows import names_rows, read_rows
 from textevolve.rows.cases import RowReading
 from textevolve.rows.chats import ChatTurn, read_chat, write_chat
 from textevolve.rows.columns import Columns
 from textevolve.studies.case_rows import read_cases, take_cases
-from textevolve.studies.kinds import find_study
-from textevolve.studies.run_chain import ChainRun
 
 
 def take_case(row, columns=None):
@@ -157,7 +153,6 @@ def test_calls_of_tools_are_lines_and_images_are_named():
         'User: See\n  (image)\nAssistant calls findUser({"q": 1})\nTool (find): 42\n'
         "Other (assistantuser): x"
     )
-    assert "parts of chats that are no text" in columns.warnings(reference=False)[0]
 
 
 @given(st.lists(st.tuples(st.sampled_from(["User", "Assistant"]), st.text()), min_size=2))
@@ -170,19 +165,6 @@ def test_no_text_can_pass_for_a_turn(turns):
 @pytest.mark.parametrize("value", [[], '[{"a": 1}]', [{"role": "user"}], None])
 def test_what_is_no_list_of_messages_is_no_chat(value):
     assert read_chat(value) is None
-
-
-def chain_run():
-    inputs = {"question": "=Why?", "context": "c"}
-    return ChainRun(0, "1", inputs, StepTrace("adder", "chain"), {"score": "-4"})
-
-
-@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
-def test_an_export_of_chains_is_read_without_names_of_columns(tmp_path, ending):
-    with (tmp_path / f"out{ending}").open("wb") as target:
-        write_rows(lambda: find_study("chain").flat(chain_run()), target, ending)
-    case = next(read_cases(str(tmp_path / f"out{ending}")))
-    assert (case.input, case.candidates, case.context) == ("=Why?", ("-4",), "c")
 
 
 def test_a_line_of_an_evaluation_is_its_case():

@@ -56,7 +56,7 @@ def write_result(result: DebateResult, *, metrics: bool = True) -> str:
     try:
         return _adapter().dump_json(record).decode()
     except ValueError:  # half a surrogate pair, as in a memory that the user's code recalled
-        return mend_halves(json.dumps(_adapter().dump_python(record, mode="json")))[0]
+        return mend_halves(json.dumps(_adapter().dump_python(record, mode="json")))
 
 
 def read_result(text: str | bytes) -> DebateResult:

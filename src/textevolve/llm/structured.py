@@ -135,7 +135,7 @@ def read_answer(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
 
 
 def _read(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
-    text = mend_halves(response.text.strip())[0]
+    text = mend_halves(response.text.strip())
     if response.finish_reason == "length" and (text or not response.reasoning):
         raise AnswerError("the answer was cut at the token limit")
     if not text:

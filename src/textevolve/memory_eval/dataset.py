@@ -193,8 +193,7 @@ def _read_sessions(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One line of a data set; `line` is its number from 1, `sha256` the hash of its text. `mended`:
-    it had half a surrogate pair, which was replaced."""
+    """One line of a data set; `line` is its number from 1, `sha256` the hash of its text."""
 
     __pydantic_config__: ClassVar = _SHAPE
     id: Annotated[_Text, _named("uuid")]
@@ -202,7 +201,6 @@ class User:
     persona: Annotated[str, BeforeValidator(_read_persona), _named("persona_info")] = ""
     line: int = 0
     sha256: str = ""
-    mended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +245,10 @@ def read_users(path: str) -> Iterator[User | Malformed]:
 
 
 def _read_line(line: bytes, number: int) -> User | Malformed:
-    mended, was_half = mend_halves(line.decode("latin-1"))  # so that no byte is refused or changed
+    text = mend_halves(line.decode("latin-1"))  # so that no byte is refused or changed
     try:
-        user = _USER.validate_json(mended.encode("latin-1"))
-        return replace(user, line=number, sha256=hash_line(line), mended=was_half)
+        user = _USER.validate_json(text.encode("latin-1"))
+        return replace(user, line=number, sha256=hash_line(line))
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in wrong["loc"])

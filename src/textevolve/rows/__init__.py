@@ -17,7 +17,6 @@ from textevolve.errors import InputError
 from textevolve.reach import is_file, is_folder, is_there, matching_files
 from textevolve.rows.content import (
     STANDARD_INPUT,
-    Mender,
     Placed,
     Row,
     mend_halves,
@@ -25,12 +24,11 @@ from textevolve.rows.content import (
     open_text,
     parse_json,
     take_object,
-    tell_mended,
 )
 from textevolve.rows.hub import PREFIX, fetch_files
 from textevolve.rows.tables import Header, read_csv, read_parquet
 
-__all__ = ["STANDARD_INPUT", "Placed", "Row", "mend_halves", "tell_mended"]
+__all__ = ["STANDARD_INPUT", "Placed", "Row", "mend_halves"]
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 
@@ -168,11 +166,9 @@ def read_lines(path: str) -> Iterator[tuple[str, str]]:
 
 def place_lines(lines: Iterable[str], name: str) -> Iterator[tuple[str, str]]:
     """The same of lines that are at hand; `name` is what messages call all of them."""
-    mend = Mender()
     for number, line in enumerate(lines, 1):
         if line.strip():
-            where = f"{name}:{number}"
-            yield where, mend(line, where)
+            yield f"{name}:{number}", mend_halves(line)
 
 
 def parse_row(text: str, where: str, noun: str) -> Row:
@@ -215,7 +211,7 @@ def _jsonl(file: Iterable[str], name: str, noun: str) -> Iterator[Placed]:
 
 
 def _json(file: IO[str], name: str, noun: str) -> Iterator[Placed]:
-    data = parse_json(Mender()(file.read(), name), name, noun)
+    data = parse_json(mend_halves(file.read()), name, noun)
     if not isinstance(data, list):
         raise InputError(f"{name}: must be a list of {noun}s")
     for number, row in enumerate(cast(list[Any], data), 1):

@@ -115,16 +115,11 @@ class _RowSource:
         Raises:
             InputError: it is something else.
         """
-        if (chat := self.chat(value)) is not None:
+        if (chat := read_chat(value)) is not None:
             return write_chat(chat)
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise InputError(f"{self.where}: '{name}' must be text, not {type(value).__name__}")
         return str(value)
-
-    def chat(self, value: object) -> Chat | None:
-        chat = read_chat(value)
-        self.columns.unseen += sum(turn.unseen for turn in chat or ())
-        return chat
 
     def find_chat(self) -> Chat | None:
         """Find the chat that gives input and output at once, if no column has an output."""
@@ -138,7 +133,7 @@ class _RowSource:
                 )
             return None
         for name in (*roles.chats, *roles.inputs):
-            if (chat := self.chat(self.get(name))) is not None:
+            if (chat := read_chat(self.get(name))) is not None:
                 self.columns.has_outputs = True
                 self.read[name] = "input and output"
                 return chat
@@ -184,7 +179,7 @@ class _RowSource:
     def _take_list(self, name: str, value: object) -> tuple[str, ...]:
         """Return several outputs: texts or chats. Messages of the assistant alone are an output
         each."""
-        chat = self.chat(value)
+        chat = read_chat(value)
         if chat is not None and any(turn.speaker != ASSISTANT for turn in chat):
             return (write_chat(chat),)
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):

@@ -27,13 +27,12 @@ _CONTENTS = ("content", "tool_calls", "function_call")
 
 @dataclass(frozen=True, slots=True)
 class ChatTurn:
-    """What one message says. `calls`: its calls of tools, each as a text. `unseen`: how many parts
-    of it are no text; each is named in brackets."""
+    """What one message says. `calls`: its calls of tools, each as a text. Parts of it that are no
+    text are named in brackets."""
 
     speaker: str
     text: str
     calls: tuple[str, ...] = ()
-    unseen: int = 0
 
 
 Chat: TypeAlias = tuple[ChatTurn, ...]
@@ -90,9 +89,8 @@ def read_message(message: RawMessage) -> ChatTurn:
         speaker = f"Tool ({_plain(str(message['name']))})"
     read = [_read_part(part) for part in _list(message.get("content", message.get("value")))]
     asked = [*_list(message.get("tool_calls")), message.get("function_call")]
-    calls = [call for _, _, call in read if call] + [_read_call(one) for one in asked if one]
-    text = "\n".join(text for text, _, _ in read if text)
-    return ChatTurn(speaker, text, tuple(calls), sum(unseen for _, unseen, _ in read))
+    calls = [call for _, call in read if call] + [_read_call(one) for one in asked if one]
+    return ChatTurn(speaker, "\n".join(text for text, _ in read if text), tuple(calls))
 
 
 def speaker_of(role: str) -> str:
@@ -101,22 +99,19 @@ def speaker_of(role: str) -> str:
     return _SPEAKERS.get(known) or f"Other ({_plain(known)})"
 
 
-def _read_part(part: object) -> tuple[str, int, str]:
-    """A part of a message's content: its text, how much of it is no text, and the call it is."""
-    if part is None:
-        return "", 0, ""
+def _read_part(part: object) -> tuple[str, str]:
+    """Return the text of a part of a message's content, and the call that it is."""
     if not isinstance(part, Mapping):
-        return str(part), 0, ""
-    found = _object(cast(object, part))
-    kind = str(found.get("type", ""))
-    if isinstance(found.get("text"), str):
-        return found["text"], 0, ""
+        return "" if part is None else str(part), ""
+    fields = _object(cast(object, part))
+    kind = str(fields.get("type", ""))
+    if isinstance(fields.get("text"), str):
+        return fields["text"], ""
     if kind == "tool_use":
-        return "", 0, _read_call(found)
+        return "", _read_call(fields)
     if kind == "tool_result":
-        read = [_read_part(one) for one in _list(found.get("content"))]
-        return "\n".join(text for text, _, _ in read), sum(unseen for _, unseen, _ in read), ""
-    return f"({'image' if 'image' in kind else _plain(kind) or 'part of no type'})", 1, ""
+        return "\n".join(_read_part(each)[0] for each in _list(fields.get("content"))), ""
+    return f"({'image' if 'image' in kind else _plain(kind) or 'part of no type'})", ""
 
 
 def _read_call(call: object) -> str:

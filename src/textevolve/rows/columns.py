@@ -64,8 +64,6 @@ _MEASURES = (
 """Endings of columns that are about an output and hold none, as in output_tokens."""
 _BLANK = re.compile(r"\n\s*\n")
 _BREAKS = re.compile(r"[\s_-]+")
-_CHAIN_INPUT, _CHAIN_OUTPUT = "input.", "output."
-"""How columns begin that `run chains run` exports; behind it stands the name of the value."""
 _LETTERS = ("a", "b")
 """What the two texts of a pair may be called in labelled data."""
 
@@ -102,10 +100,9 @@ def find_roles(columns: tuple[object, ...], *, letters: bool = False) -> Roles:
     folded: dict[str, str] = {}
     named = [column for column in columns if isinstance(column, str)]
     for column in named:
-        folded.setdefault(fold_name(column.removeprefix(_CHAIN_INPUT)), column)
+        folded.setdefault(fold_name(column), column)
     lists = _named(LISTS, folded)
-    outputs = tuple(name for name in named if name.startswith(_CHAIN_OUTPUT))
-    outputs = outputs or next(filter(None, (_family(stem, folded) for stem in OUTPUTS)), ())
+    outputs = next(filter(None, (_family(stem, folded) for stem in OUTPUTS)), ())
     if letters and not (lists or outputs):
         outputs = _named(_LETTERS, folded)
     answer = folded.get(ANSWER)
@@ -115,8 +112,7 @@ def find_roles(columns: tuple[object, ...], *, letters: bool = False) -> Roles:
         references = tuple(name for name in references if name != answer)
     both = {"instruction", "input"} <= folded.keys()
     return Roles(
-        inputs=_named(INPUTS, folded)
-        or tuple(name for name in named if name.startswith(_CHAIN_INPUT)),
+        inputs=_named(INPUTS, folded),
         chats=_named(CHATS, folded),
         lists=lists,
         outputs=outputs,
@@ -149,8 +145,6 @@ def is_text_column(column: str, *, letters: bool = False) -> bool:
     others = _LETTERS if letters else ()
     if name in (*INPUTS, *CHATS, *REFERENCES, *CONTEXTS, "id", "text", *others):
         return True
-    if column.startswith((_CHAIN_INPUT, _CHAIN_OUTPUT)):
-        return True
     return name not in LISTS and any(re.fullmatch(rf"{stem}(_.*|\d+)?", name) for stem in OUTPUTS)
 
 
@@ -178,14 +172,13 @@ class Columns:
 
     `header`: the columns of a table, which may be empty in a row. `taken`: the role of each column
     that was read; `unread`: the others that hold something; `references`: those with a reference
-    answer. `unseen`: parts of chats that are no text.
+    answer.
     """
 
     header: tuple[str, ...] = ()
     taken: dict[str, str] = field(default_factory=dict[str, str])
     unread: dict[str, None] = field(default_factory=dict[str, None])
     references: dict[str, None] = field(default_factory=dict[str, None])
-    unseen: int = 0
     has_outputs: bool = False
     _ids: set[int] = field(default_factory=set[int])
     _doubles: dict[str, None] = field(default_factory=dict[str, None])
@@ -257,10 +250,6 @@ class Columns:
             )
         if self._doubles:
             warnings.append(f"ids that more than one case has: {list_names(self._doubles)}")
-        if self.unseen:
-            warnings.append(
-                f"parts of chats that are no text, which judges do not see: {self.unseen}"
-            )
         return warnings
 
 

@@ -1,9 +1,8 @@
-"""Text out of files and standard input, and JSON out of text: what can be mended is, once told."""
+"""Text out of files and standard input, and JSON out of text."""
 
 from __future__ import annotations
 
 import json
-import logging
 import re
 import sys
 from collections.abc import Generator, Mapping
@@ -29,34 +28,12 @@ _ESCAPE = re.compile(
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def mend_halves(text: str) -> tuple[str, bool]:
-    """JSON in which half a surrogate pair, which JSON may escape and no text can have, is U+FFFD;
-    and whether there was one. This is the rule wherever JSON from outside is read."""
+def mend_halves(text: str) -> str:
+    """Return JSON in which half a surrogate pair, which JSON may escape and no text can have, is
+    U+FFFD. This is the rule wherever JSON from outside is read."""
     if not _SURROGATE.search(text):
-        return text, False
-    mended = _ESCAPE.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
-    return mended, mended != text
-
-
-def tell_mended(where: str) -> None:
-    """Warn that what stands there had half a surrogate pair."""
-    logging.getLogger("textevolve").warning(
-        "%s: half a surrogate pair is no text; each is read as U+FFFD", where
-    )
-
-
-class Mender:
-    """Mends the texts of one file, and says so once, where the first is."""
-
-    def __init__(self) -> None:
-        self._told = False
-
-    def __call__(self, text: str, where: str) -> str:
-        mended, was_half = mend_halves(text)
-        if was_half and not self._told:
-            self._told = True
-            tell_mended(where)
-        return mended
+        return text
+    return _ESCAPE.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
 
 
 def name_of(path: str) -> str:

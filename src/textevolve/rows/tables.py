@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from textevolve.errors import InputError, SettingsError
 from textevolve.reach import allowed_path
-from textevolve.rows.content import Mender, Placed
+from textevolve.rows.content import Placed, mend_halves
 
 DELIMITERS = ",;\t"
 """What may stand between cells. European spreadsheets write semicolons: commas are in numbers."""
@@ -57,7 +57,7 @@ def read_csv(
     first = next(iter(file), "")
     lines = itertools.chain([first] if first else [], file)
     reader = csv.DictReader(lines, delimiter=find_delimiter(first), strict=True)
-    mend, begins = Mender(), 1  # the line in which the row begins that is being read
+    begins = 1  # the line in which the row begins that is being read
     try:
         columns = list(reader.fieldnames or ())
         restore = _restore if any(map(set(columns).issuperset, _EXPORTS)) else str
@@ -71,7 +71,7 @@ def read_csv(
             if None in row:
                 raise InputError(f"{where}: more cells than the header has columns")
             filled = {k: restore(v) for k, v in row.items() if v not in (None, "")}
-            yield where, {k: v if is_text(k) else _cell(v, where, mend) for k, v in filled.items()}
+            yield where, {k: v if is_text(k) else _cell(v) for k, v in filled.items()}
     except csv.Error as error:
         if "unexpected end" not in str(error):
             raise InputError(f"{name}:{reader.line_num}: not valid CSV: {error}") from None
@@ -87,14 +87,12 @@ def find_delimiter(header: str) -> str:
     return max(DELIMITERS, key=bare.count)
 
 
-def _cell(value: str, where: str, mend: Mender) -> Any:
-    """What stands in a cell as JSON; the cell as it stands where that is none."""
+def _cell(value: str) -> Any:
+    """Return a cell as JSON, or as it stands where it is none."""
     try:
-        found = json.loads(value)
+        return json.loads(mend_halves(value))
     except (ValueError, RecursionError):
         return value
-    mended = mend(value, where)
-    return found if mended == value else json.loads(mended)
 
 
 def read_parquet(path: str, name: str, header: Header) -> Iterator[Placed]:

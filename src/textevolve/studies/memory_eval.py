@@ -69,7 +69,6 @@ from textevolve.memory_eval.systems.textevolve_system import (
     names_own,
     read_own,
 )
-from textevolve.rows import tell_mended
 from textevolve.settings import Settings, folder_beside
 from textevolve.spec import option
 from textevolve.store import Store, kinds
@@ -192,8 +191,6 @@ def read_cases(spec: MemoryEvaluationSpec) -> Iterator[Case]:
     for found in read_data(spec.data, spec.users, spec.sessions):
         survey.note(found)
         if isinstance(found, User):
-            if found.mended:
-                tell_mended(f"{spec.data}:{found.line}: user {one_line(found.id)}")
             yield Case(found.sha256, (), found.id)
     if spec.system == RECORDED:
         survey.check_recorded(spec.data)

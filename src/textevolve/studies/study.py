@@ -257,7 +257,7 @@ def write_json(value: Any, inf_nan_mode: Literal["constants", "null"] = "constan
     try:
         return to_json(value, inf_nan_mode=inf_nan_mode, serialize_unknown=True)
     except ValueError:
-        return mend_halves(json.dumps(value, default=_open_up))[0].encode()
+        return mend_halves(json.dumps(value, default=_open_up)).encode()
 
 
 def _open_up(value: Any) -> Any:
