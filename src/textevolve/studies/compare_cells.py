@@ -325,8 +325,6 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         yield Case(values, given, id, reference=reference, context=context, images=images)
 
 
-
-
 def input_column(spec: CompareSpec, columns: Collection[str]) -> str:
     """The column that judges and people see as the input; "" where a prompt is filled in for it."""
     if spec.input is not None or spec.prompts:
