@@ -63,7 +63,6 @@ def test_the_same_run_has_the_same_keys_and_figures(home, cli, batched, cases, o
     assert len(batched.batches.jobs) == jobs
     assert found(told.rows) == found(plain.rows)
     assert keys(home / "a.db") == keys(home / "b.db")
-    assert "in waves, one for each call that a case makes" in told.err
 
 
 @pytest.mark.parametrize("first", slow_but_first([("--batch",), ()]))
