@@ -136,11 +136,9 @@ class PoolMember(_Frozen):
 
 
 class PoolSettings(_Frozen):
-    """Several endpoints of one model. `serves`: the model behind all of them, in your words, which
-    is asked for where their models have different names."""
+    """Several endpoints of one model."""
 
     members: tuple[PoolMember, ...] = Field(min_length=1)
-    serves: str | None = Field(default=None, min_length=1)
 
 
 class Batches(_Frozen):

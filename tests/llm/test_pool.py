@@ -182,8 +182,8 @@ async def test_a_request_that_is_wrong_is_not_tried_elsewhere(servers: Servers) 
 # Settings
 
 
-def settings_of(*members: PoolMember, serves: str | None = None, **more: object) -> Settings:
-    pool = PoolSettings(members=members, serves=serves)
+def settings_of(*members: PoolMember, **more: object) -> Settings:
+    pool = PoolSettings(members=members)
     return Settings.model_validate({"pools": {"m": pool}} | more)
 
 
@@ -204,8 +204,6 @@ def test_a_pool_is_a_model_by_its_spec() -> None:
 @pytest.mark.parametrize(
     ("members", "said"),
     [
-        ((at(1, "big"), at(2, "small")), r"different names \(big, small\).*`serves`"),
-        ((at(1), at(1)), "stands twice"),
         ((at(1), PoolMember(model="pool/m")), "is a pool"),
         ((PoolMember(model="openai/gpt-6-luna"),), "pool/m: openai/gpt-6-luna needs a key"),
     ],
@@ -221,7 +219,7 @@ def test_a_pools_price_is_that_of_the_dearest() -> None:
         "http://127.0.0.1:2/v1#big": {"input": 2, "output": 3, "cached_input": 0.5},
     }
     price = price_of("pool/m", settings_of(at(1), at(2), prices=prices))
-    assert price == Price(input=2, output=5, cached_input=1, cache_write=2)
+    assert price == Price(input=2, output=5)
 
 
 async def test_it_is_opened_with_the_limits_of_its_members(servers: Servers) -> None:

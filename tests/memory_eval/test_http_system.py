@@ -116,7 +116,7 @@ async def test_the_reference_server_keeps_and_finds_by_user():
 async def test_the_key_of_memory_services_is_sent_and_never_seen(monkeypatch):
     with serving(example().make_server(key=KEY)) as url:
         system = open_system(url)
-        with pytest.raises(AccessError, match=r"/add: the service refuses the key \(401\)"):
+        with pytest.raises(AccessError, match=r"refuses the key"):
             await system.add(TURNS, "a")
         await system.aclose()
         monkeypatch.setenv("TEXTEVOLVE_MEMORY_KEY", KEY)
@@ -200,10 +200,10 @@ async def test_an_answer_of_another_shape_is_a_failure_and_is_not_asked_for_agai
 async def test_a_wrong_address_stops_all_and_a_later_404_only_its_operation():
     with misbehaving((404, {"error": "no"}), (200, []), (404, b"no such user")) as (_, url):
         system = open_system(url, QUICK)
-        with pytest.raises(AccessError, match=r"/add: no such address \(404\): no; check it"):
+        with pytest.raises(AccessError, match=r"address \(404\): /add: no; check"):
             await system.add(TURNS, "a")
         assert await system.search("Where?", "a", 3) == ()
-        with pytest.raises(RejectedError, match=r"rejects the request \(404\): no such user"):
+        with pytest.raises(RejectedError, match=r"refused \(404\): no such user"):
             await system.search("Where?", "b", 3)
         await system.aclose()
 

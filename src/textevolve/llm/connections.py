@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 from urllib.request import getproxies, proxy_bypass
 
@@ -351,22 +351,18 @@ class JsonService:
         url = URL(self.base_url + path)
         status, answered, raw = await self._http.exchange("POST", url, encode(body), headers)
         if not 200 <= status < 300:
-            raise self._failure(path, status, read_refusal(raw), retry_after(answered))
+            raise self._failure(path, status, read_refusal(raw), answered)
         self._reached = True
         return self._http.read_json(path, raw)
 
-    def _failure(self, path: str, status: int, refusal: Refusal, wait: float | None) -> ModelError:
-        where = f"{self.name}{path}"
-        said = self._http.scrub(refusal.message) or "no reason given"
-        if status in (408, 409, 425, 429) or (status >= 500 and status != 501):
-            return UnavailableError(f"{where}: {status}: {said}", status=status, retry_after=wait)
-        if status in (401, 403):
-            return AccessError(f"{where}: the service refuses the key ({status}): {said}")
-        if 300 <= status < 400:
-            return AccessError(f"{where}: it has moved ({status}); give the new address")
-        if status in (404, 405, 501) and not self._reached:
-            return AccessError(f"{where}: no such address ({status}): {said}; check it")
-        return RejectedError(f"{where}: the service rejects the request ({status}): {said}")
+    def _failure(
+        self, path: str, status: int, refusal: Refusal, headers: Mapping[str, str]
+    ) -> ModelError:
+        if status in (404, 405, 501) and self._reached:
+            said = self._http.scrub(refusal.message) or "no reason given"
+            return RejectedError(f"{self.name}{path}: refused ({status}): {said}")
+        named = replace(refusal, message=f"{path}: {refusal.message}")
+        return self._http.failure(status, named, headers)
 
 
 SERVICE_CONNECTIONS = 128
@@ -427,8 +423,7 @@ class Relay:
         """Read the refusal in an answer whose status is not 200."""
         found = read_refusal(await answer.whole())
         said = self._http.scrub(found.message) or "no reason given"
-        told = Refusal(said, found.code, found.param, found.limit)
-        return Refused(answer.status, told, retry_after(answer.headers))
+        return Refused(answer.status, replace(found, message=said), retry_after(answer.headers))
 
 
 class UsageReader:

@@ -93,7 +93,6 @@ class Finding:
     note: str
 
 
-NOT_ASKED = Finding(None, "not asked, because the endpoint does not answer")
 ProbeFindings: TypeAlias = dict[str, Finding]
 """By capability, as `PROBES` names them."""
 
@@ -111,34 +110,29 @@ class EndpointCapabilities:
 async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
     """Asks at most six short questions. What the endpoint refuses is a finding, not an error."""
     if isinstance(client, MiniLM):
-        return await _probe_embedder(client, ())
-    names: list[str] = []
+        return EndpointCapabilities(await _probe_embedder(client), (), {})
+    models: tuple[str, ...] = ()
     with suppress(ModelError):  # some endpoints have no such list and answer all the same
-        names = await client.models()
-    models = tuple(names)
-    if not client.chats:
-        return await _probe_decider(client, models)
+        models = tuple(await client.models())
+    findings: ProbeFindings = {}
     try:
+        if not client.chats:
+            decides = await _probe_decisions(client, {})
+            answers = Finding(decides.value, "it decides, and does not chat")
+            return EndpointCapabilities(answers, models, {"decisions": decides})
         answer = await client(_question("Say hello."))
     except ModelError as error:
-        if isinstance(error, RejectedError):
-            embedder = await _probe_embedder(client, models)
-            if embedder.answers.value:
-                return embedder
-        return EndpointCapabilities(Finding(False, str(error)), models, _all(NOT_ASKED))
-    note = "it answers" if answer.text else why_without_text(answer)
-    findings: ProbeFindings = {}
+        answers = Finding(False, str(error))
+        if isinstance(error, RejectedError) and (found := await _probe_embedder(client)).value:
+            answers = found
+        return EndpointCapabilities(answers, models, {})
     for capability, probe in PROBES.items():
         try:
             findings[capability] = await probe(client, findings)
         except ModelError as error:
             findings[capability] = Finding(None, str(error))
-    refused = tuple(sorted(client.refused))
-    return EndpointCapabilities(Finding(True, note), models, findings, refused)
-
-
-def _all(finding: Finding) -> ProbeFindings:
-    return dict.fromkeys(PROBES, finding)
+    answers = Finding(True, "it answers" if answer.text else why_without_text(answer))
+    return EndpointCapabilities(answers, models, findings, tuple(sorted(client.refused)))
 
 
 def _question(text: str) -> Request:
@@ -176,10 +170,7 @@ async def _probe_decisions(client: OpenAIClient, findings: ProbeFindings) -> Fin
     if wire is not None:
         await client(decision_request("A clear day in summer.", (TRIAL,)))
         return Finding(True, f"natively, by {WIRES[wire].name}")
-    logprobs = findings["log-probabilities"].value
-    if logprobs:
-        return Finding(True, "emulated: read out of log-probabilities")
-    return Finding(logprobs, "no decision wire, and no log-probabilities to emulate one")
+    return Finding(findings["log-probabilities"].value, "emulated by log-probabilities")
 
 
 PROBES: Mapping[str, Callable[[OpenAIClient, ProbeFindings], Awaitable[Finding]]] = {
@@ -190,24 +181,9 @@ PROBES: Mapping[str, Callable[[OpenAIClient, ProbeFindings], Awaitable[Finding]]
 """The capabilities that an endpoint is asked for, in this order."""
 
 
-async def _probe_decider(client: OpenAIClient, models: tuple[str, ...]) -> EndpointCapabilities:
-    """The capabilities of a model that does not chat."""
-    findings = _all(Finding(False, "it does not chat"))
+async def _probe_embedder(model: Model) -> Finding:
+    """Whether a model embeds texts."""
     try:
-        decides = await _probe_decisions(client, findings)
+        return Finding(True, f"it embeds: {await probe_dimension(model)} numbers a text")
     except ModelError as error:
-        decides = Finding(None, str(error))
-    note = "it decides, and does not chat" if decides.value else decides.note
-    answers = Finding(decides.value is True, note)
-    return EndpointCapabilities(answers, models, findings | {"decisions": decides})
-
-
-async def _probe_embedder(model: Model, models: tuple[str, ...]) -> EndpointCapabilities:
-    """The capabilities of a model that neither chats nor decides."""
-    try:
-        answers = Finding(True, f"it embeds: {await probe_dimension(model)} numbers a text")
-    except ModelError as error:
-        answers = Finding(False, str(error))
-    return EndpointCapabilities(
-        answers, models, _all(Finding(False, "it embeds, and does nothing else"))
-    )
+        return Finding(False, str(error))

@@ -79,15 +79,9 @@ def _dearest(prices: Sequence[Price | None]) -> Price | None:
     """What a call of a pool costs at most; what it did cost is known by the member that
     answered."""
     known = [price for price in prices if price is not None]
-    if len(known) < len(prices) or all(price == known[0] for price in known):
-        return known[0] if len(known) == len(prices) else None
-    cached = [p.input if p.cached_input is None else p.cached_input for p in known]
-    return Price(
-        input=max(p.input for p in known),
-        output=max(p.output for p in known),
-        cached_input=max(cached),
-        cache_write=max(p.cache_write or p.input for p in known),
-    )
+    if len(known) < len(prices):
+        return None
+    return Price(input=max(p.input for p in known), output=max(p.output for p in known))
 
 
 def describe_price_source(endpoint: Endpoint) -> str | None:

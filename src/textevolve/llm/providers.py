@@ -4,24 +4,20 @@ A spec is `PROVIDER/MODEL`, a provider's name alone where it has a default model
 `http://host:8000/v1#MODEL`. The table of providers is extended and overridden by the settings.
 Prices here are those of the settings; others are found by `llm.prices`.
 
-Keys are found in the environment, the system's keyring, or a file only its owner can read. A key is
-a `SecretStr` from here on. It is never a setting, and no message says a part of it.
+Keys are found in the environment or the system's keyring. A key is a `SecretStr` from here on. It
+is never a setting, and no message says a part of it.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import os
-import stat
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from platformdirs import user_config_path
 from pydantic import SecretStr
 
 from textevolve.errors import InputError, SettingsError
@@ -51,24 +47,12 @@ class Key:
     source: str
 
 
-def keys_file() -> Path:
-    """`keys.toml` in the folder of settings: one line `provider = "key"` for each."""
-    return user_config_path("textevolve") / "keys.toml"
-
-
 def find_key(provider: str, variable: str, *, ask_keyring: bool = True) -> Key | None:
-    """The key of `provider`, or None. `variable` is looked up in the environment first.
-
-    Raises:
-        SettingsError: the file of keys cannot be used, or others than its owner may read it.
-    """
+    """The key of `provider`, or None: from the environment, or else from the keyring."""
     if text := os.environ.get(variable, "").strip():
         return Key(SecretStr(text), variable)
     if ask_keyring and (text := _from_keyring(provider)):
         return Key(SecretStr(text), "the keyring")
-    path = keys_file()
-    if text := _from_file(path, provider):
-        return Key(SecretStr(text), str(path))
     return None
 
 
@@ -101,31 +85,7 @@ def _from_keyring(provider: str) -> str | None:
     try:
         return keyring.get_password(SERVICE, provider)
     except (KeyringError, RuntimeError, OSError):
-        return None  # no keyring runs here, or it stays locked: the file is next
-
-
-def _from_file(path: Path, provider: str) -> str | None:
-    try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if os.name == "posix" and mode & 0o077:
-                raise SettingsError(
-                    f"{path}: others may read this file of keys (mode {stat.S_IMODE(mode):o}); "
-                    f"run: chmod 600 {path}"
-                )
-            keys: dict[str, Any] = tomllib.load(file)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{path}: not valid TOML: {error}") from None
-    except (OSError, UnicodeDecodeError):
-        raise SettingsError(f"{path}: cannot be read; mend or remove it") from None
-    key = keys.get(provider)
-    if key is not None and not isinstance(key, str):
-        raise SettingsError(
-            f'{path}: the key of {provider} is not a text; write {provider} = "..."'
-        )
-    return key.strip() if key else None
+        return None  # no keyring runs here, or it stays locked
 
 
 ADDRESS_KEY = "TEXTEVOLVE_API_KEY"
@@ -258,18 +218,6 @@ def _pool(name: str, settings: Settings, asks: bool) -> Endpoint:
     check_model(spec)
     with confine(None):  # whoever may ask the pool need not know its members
         members = [_member(spec, one.model, settings, asks) for one in pool.members]
-    names = [one.spec for one in members]
-    if twice := [one for one in names if names.count(one) > 1]:
-        raise SettingsError(
-            f"{spec}: the member {twice[0]} stands twice; give it more weight instead"
-        )
-    models = sorted({one.model.rpartition("/")[2].casefold() for one in members})
-    if len(models) > 1 and pool.serves is None:
-        raise SettingsError(
-            f"{spec}: its members have models of different names ({', '.join(models)}), and their"
-            " answers would be mixed; if all are one model, say which by `serves` under"
-            f" [pools.{name}]"
-        )
     first = members[0]
     same_wire = all(one.decisions == first.decisions for one in members)
     same_embeds = all(one.embeds == first.embeds for one in members)
@@ -328,17 +276,11 @@ def _local_decider(model: str, settings: Settings) -> dict[str, Any]:
 
 def _unknown(spec: str, name: str, known: Mapping[str, Provider]) -> str:
     full = {value.default_model: f"{key}/{value.default_model}" for key, value in known.items()}
-    if spec in full:
-        return f"{spec}: not a model's full name; did you mean {full[spec]!r}?"
-    near = get_close_matches(name, known, n=1, cutoff=0.75)
-    if near:
-        return f"{spec}: there is no provider {name!r}; did you mean {near[0]!r}?"
-    if "/" not in spec:
-        return f"{spec}: not a model's full name; write {FORMS}"
-    names = ", ".join(known)
+    near = [full[spec]] if spec in full else get_close_matches(name, known, n=1, cutoff=0.75)
+    hint = f"did you mean {near[0]!r}? " if near else ""
     return (
-        f"{spec}: there is no provider {name!r}; known are {names}; add others to the settings "
-        f"under [providers.{name}]"
+        f"{spec}: there is no provider {name!r}; {hint}write {FORMS}; known are {', '.join(known)};"
+        f" add others to the settings under [providers.{name}]"
     )
 
 
@@ -348,8 +290,8 @@ def _key(spec: str, name: str, provider: Provider, *, asks: bool) -> Key | None:
     key = find_key(name, provider.key_env, ask_keyring=not provider.keyless)
     if key is None and asks and not provider.keyless:
         raise SettingsError(
-            f"{spec} needs a key: set {provider.key_env} in the environment, or run `keyring set "
-            f'textevolve {name}`, or write {name} = "..." into {keys_file()}, readable only by you'
+            f"{spec} needs a key: set {provider.key_env} in the environment, or run: keyring set "
+            f"textevolve {name}"
         )
     return key
 
