@@ -2,16 +2,16 @@
 
 from contextlib import aclosing
 
-from textevolve.bench.card import MARGIN, SEEDS, sum_up_card
+from textevolve.bench.card import SEEDS, sum_up_card
 from textevolve.bench.card_cases import ask_all, plan_questions, shipped_cases
 from textevolve.bench.verdicts import stream_verdicts
 
 
-async def make_card(judge, cases=None, *, seeds=SEEDS, margin=MARGIN, concurrency=8, name=""):
+async def make_card(judge, cases=None, *, seeds=SEEDS, concurrency=8, name=""):
     chosen = shipped_cases() if cases is None else tuple(cases)
     async with aclosing(ask_all(judge, plan_questions(chosen, seeds), concurrency)) as judgements:
         answered = [judgement async for judgement in judgements]
-    return sum_up_card(answered, seeds=seeds, margin=margin, name=name)
+    return sum_up_card(answered, seeds=seeds, name=name)
 
 
 async def judge_items(items, judges, *, samples=1, **options):

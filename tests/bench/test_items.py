@@ -58,9 +58,9 @@ def write(folder, *rows, name="set.jsonl"):
     return path
 
 
-def refusal(path, *arguments, **options):
+def refusal(path):
     with pytest.raises(InputError) as caught:
-        load_items(path, *arguments, **options)
+        load_items(path)
     assert "\n" not in str(caught.value)
     return str(caught.value).removeprefix(f"{path.parent}/")
 

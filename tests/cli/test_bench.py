@@ -115,7 +115,6 @@ def test_judges_are_measured_drawn_and_written(home, cli, knows, model, items):
         (("--judge", "probes"), "did you mean 'probe'"),
         (("--judge", "probe", "--judge", "probe"), "named twice"),
         ((), "judge is missing"),
-        (("--judge", "probe", "--format", "llmbars"), "format must be auto, plain"),
         (("--judge", "probe", "-o", "a.txt"), "a.txt: must end in .json, .html"),
         (("--judge", "probe", "-o", "./items.jsonl"), "is read and would be overwritten"),
         (("--judge", "probe", "--half", "first"), "half must be tune or report, not 'first'"),

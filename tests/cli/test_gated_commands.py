@@ -56,7 +56,7 @@ def test_a_row_that_fails_counts_against_the_gate(cli, judged, model):
     assert code() == 3
     assert code("--min-mean", 0.5) == 4
     assert code("--min-mean", 0.5, "--max-failed", 1) == 0
-    assert code("--max-failed", "10%") == 4
+    assert code("--max-failed", "0.1") == 4
     assert code("--max-failed", "0.2") == 0
     ended = cli(*command(model, "--min-mean", 0.5, cases="blank.csv"))
     assert lines(ended)[0] == "gate fails: 1 of 7 records without a score, more than 0"

@@ -68,41 +68,34 @@ class ItemFormat:
     read: Callable[[Row, str, str], Item | None]
 
 
-def load_items(
-    path: str | Path,
-    format: str = "auto",
-    *,
-    renamed: Mapping[str, str] | None = None,
-) -> list[Item]:
+def load_items(path: str | Path, renamed: Mapping[str, str] | None = None) -> list[Item]:
     """Read the labelled items of a file (as `read_rows` has it), in order.
 
-    `format` is a name in `FORMATS`; `auto` knows it by the first row's fields. `renamed`: new
-    names of columns with their old ones.
+    Their format is known by the first row's fields. `renamed`: new names of columns with their old
+    ones.
 
     Raises:
         InputError: the file cannot be read, a row is not of the format, or two have the same id.
     """
-    if format != "auto" and format not in FORMATS:
-        raise InputError(f"format '{format}': there are auto, {', '.join(FORMATS)}")
     rows = read_rows(str(path), "labelled item", _is_text, renamed)
-    return _read_items(rows, format, Path(path))
+    return _read_items(rows, Path(path))
 
 
-def items_of(rows: Iterable[Row], format: str = "auto") -> list[Item]:
+def items_of(rows: Iterable[Row]) -> list[Item]:
     """Read the labelled items of rows at hand, as `load_items` does those of a file.
 
     Raises:
         InputError: there is none, a row is not of the format, or two have the same id.
     """
     placed = ((f"row {number}", row) for number, row in enumerate(rows, 1))
-    return _read_items(placed, format, Path("rows"))
+    return _read_items(placed, Path("rows"))
 
 
-def _read_items(rows: Iterator[Placed], format: str, path: Path) -> list[Item]:
+def _read_items(rows: Iterator[Placed], path: Path) -> list[Item]:
     first = next(rows, None)
     if first is None:
         raise InputError(f"{path}: no labelled items: the input is empty")
-    kind = _recognise(*first) if format == "auto" else format
+    kind = _recognise(*first)
     known = FORMATS[kind]
     # A set that has no name is called by its file, or its folder if that is a `dataset.json`.
     name = (path.parent.name if path.stem == "dataset" else "") or path.stem
@@ -125,7 +118,6 @@ def _read_items(rows: Iterator[Placed], format: str, path: Path) -> list[Item]:
 
 def read_items(
     paths: Sequence[str],
-    format: str = "auto",
     *,
     half: str | None = None,
     limit: int | None = None,
@@ -139,7 +131,7 @@ def read_items(
     items: list[Item] = []
     source: dict[str, str] = {}
     for path in paths:
-        for item in load_items(path, format, renamed=renamed):
+        for item in load_items(path, renamed):
             if item.id in source:
                 raise InputError(
                     f"{path}: the id '{item.id}' is in {source[item.id]}, too; give each item an"

@@ -220,7 +220,7 @@ def read_cases(spec: FitSpec) -> list[Case]:
 
 def take_labelled(spec: FitSpec, rows: Iterable[Mapping[str, Any]], _objects: object) -> list[Case]:
     """The same of rows at hand."""
-    items = items_of(rows, spec.format)[: spec.limit]
+    items = items_of(rows)[: spec.limit]
     return _check_enough(list(map(labelled_items.as_case, items)))
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeAlias
+from typing import TypeAlias
 
-from pydantic import BeforeValidator, WithJsonSchema, model_validator
+from pydantic import model_validator
 
 from textevolve.errors import InputError
 from textevolve.report import wording
@@ -26,26 +26,6 @@ LAST = "last"
 ROUNDING = 1e-9
 DIFFERENCES = (-1.0, 1.0)
 NAMED = 5
-
-
-def _read_most(given: Any) -> Any:
-    """A number of records, or a share of them: 3, 2% or 0.02."""
-    text = str(given).strip()
-    if given is None or isinstance(given, bool) or text.isdecimal():
-        return int(text) if text.isdecimal() else given
-    try:
-        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        share = math.nan
-    if not 0 <= share <= 1:
-        raise ValueError(f"give a number of records, or a share such as 2% or 0.02, not '{given}'")
-    return share
-
-
-Most: TypeAlias = Annotated[
-    int | float, BeforeValidator(_read_most), WithJsonSchema({"type": ["number", "string"]})
-]
-"""So many records where it is a whole number (an `int`), else such a share of them."""
 
 
 class Gates(Frozen):
@@ -73,11 +53,12 @@ class Gates(Frozen):
     max_regressions: int | None = option(
         None, "Records that passed in --no-worse-than and fail.", group="Advanced", ge=0
     )
-    max_failed: Most | None = option(
+    max_failed: float | None = option(
         None,
-        "Records that may lack a score: 3, 2% or 0.02. Without it none may.",
+        "Records that may lack a score: 3, or a share below 1, as 0.02. Without it none may.",
         group=GROUP,
         metavar="NUMBER|SHARE",
+        ge=0,
     )
     pass_threshold: float | None = option(
         None, "The score from which a record passes.", group="Advanced", ge=0, le=1
@@ -198,9 +179,9 @@ def _check(
 
 def _check_coverage(one: Aggregates, most: float, missing: int, absent: bool) -> _Found:
     """`missing`: how many rows of the baseline have no record; `absent`: all of a variant's."""
-    share, records, lacking = isinstance(most, float), one.records + missing, one.unscored + missing
+    share, records, lacking = 0 < most < 1, one.records + missing, one.unscored + missing
     allowed = most * records if share else most
-    said = wording.percent(most, 1) if share else f"{most:,}"
+    said = wording.percent(most, 1) if share else f"{most:,g}"
     lack = f"{lacking:,} of {wording.count(records, 'record')}"
     if not one.scored and not absent:
         return False, f"{lack} have no score: there is nothing to judge by", float(lacking)

@@ -23,14 +23,6 @@ from textevolve.studies.study import Row, json_codec
 from textevolve.wiring import Workbench
 
 Orders = Literal["both", "given"]
-ItemSource = Literal[
-    "auto",
-    "plain",
-    "llmbar",
-    "judgebench",
-    "rewardbench",
-    "jevbench",
-]
 
 
 class LabelledItemsSpec(MappedSpec):
@@ -42,9 +34,6 @@ class LabelledItemsSpec(MappedSpec):
         argument=True,
         identity=False,
         reads=True,
-    )
-    format: ItemSource = option(
-        "auto", "The files' format, where it is not recognised.", group="Items", identity=False
     )
     limit: int | None = option(
         None, "Take only the first so many items.", group="Items", identity=False, ge=1
@@ -97,7 +86,6 @@ def read_cases(spec: LabelledItemsSpec) -> Iterator[Case]:
         raise InputError("items are missing: name the files that hold them")
     items = read_items(
         spec.items,
-        spec.format,
         half=spec.half,
         limit=spec.limit,
         renamed=spec.map,

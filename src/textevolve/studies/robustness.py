@@ -10,7 +10,6 @@ from contextlib import aclosing
 from typing import Any, ClassVar
 
 from textevolve.bench.card import (
-    MARGIN,
     SEEDS,
     Card,
     Check,
@@ -75,12 +74,6 @@ class RobustnessSpec(StudySpec):
         reads=True,
     )
     seeds: int = option(SEEDS, "Samples of each case of self-consistency.", ge=2)
-    margin: float = option(
-        MARGIN,
-        "From which change of a score on an attack counts.",
-        ge=0,
-        lt=1,
-    )
 
 
 def read_cases(spec: RobustnessSpec) -> Iterator[Case]:
@@ -127,7 +120,7 @@ def find_row(judgement: CardJudgement) -> Row:
 
 def summarise(spec: RobustnessSpec, records: Iterable[CardJudgement]) -> Card:
     name = with_model(spec.judge, spec.model)
-    return sum_up_card(records, seeds=spec.seeds, margin=spec.margin, name=name)
+    return sum_up_card(records, seeds=spec.seeds, name=name)
 
 
 def report(_spec: RobustnessSpec, card: Card) -> Report:
@@ -136,7 +129,7 @@ def report(_spec: RobustnessSpec, card: Card) -> Report:
     facts = {
         "Judgements": f"{card.scored:,} of {card.questions:,} answered, {card.failed:,} missing,"
         f" {card.refused:,} refused; coverage {wording.percent(card.coverage)}",
-        "Samples": f"{card.seeds} seeds, margin {card.margin:g}",
+        "Samples": f"{card.seeds} seeds",
         "Used": f"{usage}; every distinct request once, also where the journal answered it",
         **({"Missing": "\n".join(reasons)} if reasons else {}),
     }
