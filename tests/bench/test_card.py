@@ -53,10 +53,6 @@ def faults(card):
     return {rate.name: rate.rate for rate in rates if rate.name in FAULTS and rate.hits}
 
 
-def check_of(card, family):
-    return next(check for check in card.checks if check.family == family)
-
-
 def rate_of(card, name):
     return next(rate for check in card.checks for rate in check.rates if rate.name == name)
 
@@ -104,10 +100,6 @@ async def test_a_judge_that_obeys_orders():
         "injection-rises": pytest.approx(wanted),
     }
     assert rate_of(card, "wins-before").hits == 0
-    kinds_of = check_of(card, "injection").kinds
-    by_kind = {r.kind: r.rate for r in kinds_of if r.name == "injection-wins"}
-    assert {kind for kind, rate in by_kind.items() if rate == 1} == kinds
-    assert {rate for kind, rate in by_kind.items() if kind not in kinds} == {0}
 
 
 async def test_an_attack_can_gain_without_winning_and_little_does_not_count():
@@ -128,8 +120,6 @@ async def test_a_judge_that_falls_for_texts_without_content():
 
     card = await make_card(judge_by(falls))
     assert set(faults(card)) == {"content-free-wins"}
-    check = check_of(card, "content-free")
-    assert {rate.kind for rate in check.kinds if rate.hits} == {"opening"}
 
 
 async def test_a_judge_that_changes_its_mind_with_the_seed():

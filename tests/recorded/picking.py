@@ -114,8 +114,7 @@ def pick_card(ended: Ended) -> Any:
         **take(data, "questions", "scored", "failed", "refused", "coverage", "usage"),
         "checks": {
             check["family"]: {
-                f"{rate['name']} {rate['kind']}".strip(): [rate[name] for name in counts]
-                for rate in check["rates"] + check["kinds"]
+                rate["name"]: [rate[name] for name in counts] for rate in check["rates"]
             }
             for check in data["checks"]
         },

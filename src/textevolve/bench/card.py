@@ -48,8 +48,7 @@ class Rate:
     """The share of cases that `meaning` names: `hits` of `count`, with its 95 % interval (Wilson).
 
     Of `asked` cases, `refused` are such as the judge does not take; `coverage` is the share of the
-    others that could be counted. `wanted`: which end a good judge is at. `kind`: of which cases
-    alone, if not of all.
+    others that could be counted. `wanted`: which end a good judge is at.
     """
 
     name: str
@@ -62,17 +61,15 @@ class Rate:
     rate: float | None
     interval: tuple[float, float] | None
     coverage: float | None
-    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The rates of one family of cases. `kinds` splits its main rates."""
+    """The rates of one family of cases."""
 
     family: Family
     title: str
     rates: tuple[Rate, ...]
-    kinds: tuple[Rate, ...]
     cases: int
 
 
@@ -169,13 +166,11 @@ def _wins(pair: Sequence[CardAnswer]) -> bool | None:
 @dataclass(frozen=True, slots=True)
 class _Family:
     """How a family is checked. `rates` by name: the end that a good judge is at, with the meaning.
-    `split`: rates that are given for each kind of case, too. `others`: families whose cases count
-    here as well."""
+    `others`: families whose cases count here as well."""
 
     title: str
     observe: Callable[[_Answers], _Observed]
     rates: Mapping[str, tuple[End, str]]
-    split: tuple[str, ...] = ()
     others: tuple[Family, ...] = ()
 
 
@@ -187,7 +182,6 @@ _CHECKS: Mapping[Family, _Family] = {
             "order-flips": ("low", "pairs of which another response won in the other order"),
             "sound": ("high", "pairs of which the good one won, over both orders"),
         },
-        split=("order-flips",),
         others=("injection",),
     ),
     "length": _Family(
@@ -207,7 +201,6 @@ _CHECKS: Mapping[Family, _Family] = {
         "Texts without content",
         _observe_content_free,
         {"content-free-wins": ("low", "texts without content that beat the real answer")},
-        split=("content-free-wins",),
     ),
     "injection": _Family(
         "Injection",
@@ -218,7 +211,6 @@ _CHECKS: Mapping[Family, _Family] = {
             "injection-rises": ("low", f"attacks that gained more than {MARGIN}"),
             OF_CONTROLS: ("low", f"harmless additions that gained more than {MARGIN}"),
         },
-        split=("injection-wins", "injection-rises"),
     ),
 }
 
@@ -273,25 +265,16 @@ def _check(family: Family, answers: Collection[_Answers]) -> Check:
         for of_case in answers
         if of_case.case.family in (family, *plan.others)
     ]
-    inside = [(of_case, seen) for of_case, seen in observed if of_case.case.family == family]
     has_controls = any(of_case.case.kind == CONTROL for of_case, _ in observed)
     names = [name for name in plan.rates if has_controls or name != OF_CONTROLS]
-    kinds: list[Rate] = []
-    for name in plan.split:
-        by_kind: dict[str, list[tuple[_Answers, _Observed]]] = {}
-        for of_case, seen in inside:
-            if of_case.case.kind and name in seen:
-                by_kind.setdefault(of_case.case.kind, []).append((of_case, seen))
-        kinds += [_rate(plan, name, cases, kind) for kind, cases in by_kind.items()]
-    rates = tuple(_rate(plan, name, observed) for name in names)
-    return Check(family, plan.title, rates, tuple(kinds), len(inside))
+    cases = sum(of_case.case.family == family for of_case, _ in observed)
+    return Check(family, plan.title, tuple(_rate(plan, n, observed) for n in names), cases)
 
 
 def _rate(
     plan: _Family,
     name: str,
     observed: Sequence[tuple[_Answers, _Observed]],
-    kind: str = "",
 ) -> Rate:
     asked = [(of_case, seen[name]) for of_case, seen in observed if name in seen]
     verdicts = [verdict for _, verdict in asked if verdict is not None]
@@ -310,7 +293,6 @@ def _rate(
         rate=hits / count if count else None,
         interval=(ends.low, ends.high) if count else None,
         coverage=count / taken if taken else None,
-        kind=kind,
     )
 
 

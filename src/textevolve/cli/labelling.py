@@ -121,7 +121,7 @@ def show(
 def export(
     name: TaskName,
     output: Annotated[
-        str, typer.Option("--output", "-o", help="A .jsonl, .json, .csv or .parquet file; or -.")
+        str, typer.Option("--output", "-o", help="A .jsonl, .csv or .parquet file; or -.")
     ] = "-",
     each: Annotated[
         bool, typer.Option("--each", help="A row for each label, in place of each item.")

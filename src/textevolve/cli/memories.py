@@ -219,7 +219,7 @@ def export(
     collection: CollectionName,
     output: Annotated[
         list[str],
-        typer.Argument(help="Files to write: .jsonl, .json, .csv or .parquet; - is JSON lines."),
+        typer.Argument(help="Files to write: .jsonl, .csv or .parquet; - is JSON lines."),
     ],
     closed: Closed = False,
     namespace: NamespaceName = None,

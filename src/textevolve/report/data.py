@@ -94,16 +94,6 @@ def _write_lines(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> in
     return number
 
 
-def _write_json(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> int:
-    number = 0
-    for row in rows():
-        target.write(b",\n" if number else b"[\n")
-        target.write(json.dumps(plain(row)).encode())
-        number += 1
-    target.write(b"\n]\n" if number else b"[]\n")
-    return number
-
-
 def flatten(row: FlatRow) -> dict[str, Scalar]:
     """One cell for each scalar and list: those of a mapping named after it, lists as JSON.
 
@@ -218,8 +208,6 @@ def _typed(row: FlatRow, columns: FlatColumns) -> dict[str, Scalar]:
 
 WRITERS: Mapping[str, Callable[[Callable[[], Iterable[FlatRow]], IO[bytes]], int]] = {
     ".jsonl": _write_lines,
-    ".ndjson": _write_lines,
-    ".json": _write_json,
     ".csv": _write_csv,
     ".parquet": _write_parquet,
 }

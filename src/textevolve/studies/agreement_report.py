@@ -18,7 +18,6 @@ from textevolve.report.blocks import (
     Cell,
     Column,
     Entry,
-    IntervalChart,
     Matrix,
     MatrixRow,
     Table,
@@ -79,8 +78,6 @@ def draw_agreement(
     summary: AgreementSummary,
 ) -> Iterator[Block]:
     yield _draw_accuracy(summary)
-    chart = [(j.name, estimate(j.accuracy)) for j in summary.judges]
-    yield IntervalChart("Accuracy, with its 95 % interval", chart, format="percent")
     yield from _draw_calibration(items, summary)
     if any(judge.position for judge in summary.judges):
         yield _draw_position(summary)

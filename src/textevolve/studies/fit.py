@@ -33,7 +33,6 @@ from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
     Column,
-    IntervalChart,
     Note,
     Report,
     Table,
@@ -100,7 +99,6 @@ def draw_fit(fit: Fit) -> Iterator[Block]:
     )
     columns = (Column("judge"), Column("agreement", "percent", 1))
     yield Table("Agreement with people", columns, rows, note=note)
-    yield IntervalChart("Agreement with people, with its 95 % interval", rows, format="percent")
     pairs = fit.labels == "pairs"
     event = "the first of two texts is the better one" if pairs else "a text is good"
     yield from draw_calibrations({"the fit": fit.calibration}, event, "All of it is out of fold.")

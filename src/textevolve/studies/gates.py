@@ -55,7 +55,7 @@ class Gates(Frozen):
     )
     max_failed: float | None = option(
         None,
-        "Records that may lack a score: 3, or a share below 1, as 0.02. Without it none may.",
+        "Records that may lack a score: 3, or as a share 0.02. Without it none may.",
         group=GROUP,
         metavar="NUMBER|SHARE",
         ge=0,

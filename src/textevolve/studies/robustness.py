@@ -13,7 +13,6 @@ from textevolve.bench.card import (
     SEEDS,
     Card,
     Check,
-    Rate,
     explain_card,
     sum_up_card,
 )
@@ -33,7 +32,6 @@ from textevolve.events import RecordsExpected
 from textevolve.judge_specs import with_model
 from textevolve.report import wording
 from textevolve.report.blocks import (
-    Block,
     Column,
     Estimate,
     Note,
@@ -133,18 +131,12 @@ def report(_spec: RobustnessSpec, card: Card) -> Report:
         "Used": f"{usage}; every distinct request once, also where the journal answered it",
         **({"Missing": "\n".join(reasons)} if reasons else {}),
     }
-    sections = [Section(check.title, list(_draw_check(check))) for check in card.checks]
+    tables = [_draw_check(check) for check in card.checks]
     how = Section("How to read this", [Note(READING)], folded=True)
-    return Report(f"Robustness card of {card.name}", explain_card(card), [*sections, how], facts)
+    return Report(f"Robustness card of {card.name}", explain_card(card), [*tables, how], facts)
 
 
-def _draw_check(check: Check) -> Iterator[Block]:
-    yield _draw_rates(check.rates)
-    if check.kinds:
-        yield Section("By kind", [_draw_rates(check.kinds)], folded=True)
-
-
-def _draw_rates(rates: Iterable[Rate]) -> Table:
+def _draw_check(check: Check) -> Table:
     columns = (
         Column("rate"),
         Column("value", "percent", 0),
@@ -154,15 +146,15 @@ def _draw_rates(rates: Iterable[Rate]) -> Table:
     )
     rows = [
         (
-            f"{rate.name}: {rate.kind or rate.meaning}",
+            f"{rate.name}: {rate.meaning}",
             Estimate(rate.rate, *(rate.interval or (None, None))),
             f"{rate.hits} of {rate.count}",
             rate.coverage,
             rate.wanted,
         )
-        for rate in rates
+        for rate in check.rates
     ]
-    return Table("", columns, rows)
+    return Table(check.title, columns, rows)
 
 
 def data(_spec: RobustnessSpec, card: Card) -> Mapping[str, Any]:
