@@ -21,8 +21,7 @@ from textevolve.report.blocks import (
 )
 from textevolve.report.html import html_fragment, write_html
 from textevolve.report.markdown import write_markdown
-from textevolve.report.terminal import print_report
-from textevolve.report.terminal_tables import MATRIX_ROWS
+from textevolve.report.terminal import MATRIX_ROWS, print_report
 
 
 class Rows(list[list[str]]):

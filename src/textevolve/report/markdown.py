@@ -17,7 +17,6 @@ from textevolve.report.differences import find_differences
 TEXT_SHOWN = 20_000
 CELL_SHOWN = 1000
 MATRIX_ROWS = 200
-OUTPUT_SHOWN = 160
 DEEPEST_HEADING = 6
 
 # As entities: a backslash before a pipe is read in two ways by those who split rows into cells.
@@ -119,7 +118,7 @@ def _draw(block: Block) -> Iterator[str]:
         case blocks.Note():
             yield f"{_escape_lines(block.text)}\n"
         case blocks.Matrix():
-            yield from _draw_matrix(block)
+            yield from _draw_table(matrices.as_table(block, MATRIX_ROWS, outputs=True))
         case Section():
             raise AssertionError("it is drawn piece by piece")
 
@@ -136,26 +135,6 @@ def _draw_table(table: blocks.Table) -> Iterator[str]:
         yield _grid([column.name for column in table.columns], rows, right, table.best)
     if table.note:
         yield f"{_escape_lines(table.note)}\n"
-
-
-def _draw_matrix(matrix: blocks.Matrix) -> Iterator[str]:
-    """The first rows in short; what can be opened of a row is for pages."""
-    names = ["row", "input", *matrix.variants]
-    rows, left = matrices.take_first(matrix.rows, MATRIX_ROWS)
-    shown = [
-        [row.id, wording.shorten(row.input, OUTPUT_SHOWN), *map(_say_entry, row.entries)]
-        for row in rows
-    ]
-    yield _grid(names, shown, [False] * len(names)) if shown else "No rows.\n"
-    if left:
-        said = wording.count(left, "more row")
-        yield f"{said} not shown here; a page in HTML has them.\n"
-
-
-def _say_entry(entry: blocks.Entry | None) -> str:
-    said = matrices.say_entry(entry)
-    text = "" if entry is None else wording.shorten(entry.failure or entry.output, OUTPUT_SHOWN)
-    return f"{said}\n{text}" if text else said
 
 
 def _grid(

@@ -3,11 +3,13 @@ what can be opened of a row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 
-from textevolve.report.blocks import Entry, Matrix, MatrixRow, Section
-from textevolve.report.wording import DASH, number, shorten
+from textevolve.report.blocks import Column, Entry, Matrix, MatrixRow, Section, Table
+from textevolve.report.wording import DASH, count, number, shorten
+
+NAME_SHOWN, INPUT_SHOWN, OUTPUT_SHOWN = 30, 44, 160
 
 
 def main_score(entry: Entry | None) -> float | None:
@@ -25,10 +27,34 @@ def say_entry(entry: Entry | None) -> str:
     return f"{number(main_score(entry))}{verdict}"
 
 
-def take_first(rows: Iterable[MatrixRow], most: int) -> tuple[Sequence[MatrixRow], int]:
-    """So many rows, and the number of those after them, of which none is held."""
-    rows = iter(rows)
-    return list(islice(rows, most)), sum(1 for _ in rows)
+def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
+    """The first rows in short, for renderers in which nothing can be opened; of the others none is
+    held. `outputs`: the beginning of what each variant gave, too."""
+    rows = iter(matrix.rows)
+    shown = [
+        (
+            shorten(row.id, NAME_SHOWN),
+            *(_brief(entry) if outputs else say_entry(entry) for entry in row.entries),
+            shorten(_asked(row), INPUT_SHOWN),
+        )
+        for row in islice(rows, most)
+    ]
+    left = sum(1 for _ in rows)
+    names = ["row", *(shorten(name, INPUT_SHOWN) for name in matrix.variants), "input"]
+    note = f"{count(left, 'more row')} not shown here; a page in HTML has them." if left else ""
+    return Table(matrix.title, [Column(name) for name in names], shown, note=note)
+
+
+def _brief(entry: Entry | None) -> str:
+    text = "" if entry is None else shorten(entry.failure or entry.output, OUTPUT_SHOWN)
+    return f"{say_entry(entry)}\n{text}".rstrip()
+
+
+def _asked(row: MatrixRow) -> str:
+    """What was asked, or why there is no score at all."""
+    entries = [entry for entry in row.entries if entry is not None]
+    failed = bool(entries) and all(e.failure and main_score(e) is None for e in entries)
+    return entries[0].failure if failed else row.input
 
 
 def find_details(row: MatrixRow, matrix: Matrix) -> Iterator[tuple[int | None, Section]]:

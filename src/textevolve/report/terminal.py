@@ -13,17 +13,17 @@ from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
-from textevolve.report import blocks, charts, wording
+from textevolve.report import blocks, charts, matrices, wording
 from textevolve.report.blocks import Block, Report, Section, Tone, walk
 from textevolve.report.differences import find_differences
 from textevolve.report.terminal_tables import (
     CELL_SHOWN,
     draw_facts,
-    draw_matrix,
     draw_table,
     safe,
 )
 
+MATRIX_ROWS = 20
 AGENT_STYLES = ("cyan", "magenta", "blue", "yellow", "green", "red")
 TONES: Mapping[Tone, str] = {
     "": "",
@@ -87,7 +87,7 @@ def _draw(block: Block, console: Console) -> Iterator[RenderableType]:
         case blocks.Table():
             yield from draw_table(block, console)
         case blocks.Matrix():
-            yield from draw_matrix(block, console)
+            yield from draw_table(matrices.as_table(block, MATRIX_ROWS), console)
         case blocks.IntervalChart():
             yield from draw_table(charts.as_table(block), console)
         case blocks.Tree():

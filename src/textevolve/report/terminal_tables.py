@@ -11,11 +11,10 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from textevolve.report import blocks, cells, matrices, wording
+from textevolve.report import blocks, cells, wording
 from textevolve.report.blocks import Column
 
 ROWS_SHOWN = 60
-MATRIX_ROWS = 20
 TEXT_SHOWN = 4000
 CELL_SHOWN = 200
 GAP = 3
@@ -58,39 +57,6 @@ def draw_table(table: blocks.Table, console: Console) -> Iterator[RenderableType
         yield Text(f"{left} not shown here.", "dim")
     if table.note:
         yield safe(table.note, "dim")
-
-
-def draw_matrix(matrix: blocks.Matrix, console: Console) -> Iterator[RenderableType]:
-    """A line for each of the first rows: its id, the scores of each variant, what was asked."""
-    rows, left = matrices.take_first(matrix.rows, MATRIX_ROWS)
-    if not rows:
-        yield Text("No rows.", "dim")
-        return
-    variants = (Column(wording.shorten(name, MOST_TEXT), "score") for name in matrix.variants)
-    drawn = [
-        [Text(wording.shorten(row.id, 30)), *map(_entry, row.entries), _asked(row)] for row in rows
-    ]
-    yield draw_grid([Column("row"), *variants, Column("input")], drawn, console)
-    if left:
-        said = f"{wording.count(left, 'row')} more: write the report to a page, -o report.html"
-        yield Text(said, "dim")
-
-
-def _asked(row: blocks.MatrixRow) -> Text:
-    """What was asked, or why there is no score at all."""
-    given = [entry for entry in row.entries if entry is not None]
-    if given and all(e.failure and matrices.main_score(e) is None for e in given):
-        return Text(wording.shorten(given[0].failure, MOST_TEXT), "red")
-    return Text(wording.shorten(row.input, MOST_TEXT))
-
-
-def _entry(entry: blocks.Entry | None) -> Text:
-    said = matrices.say_entry(entry)
-    if said == wording.DASH:
-        return Text(said, "dim")
-    if entry is None or entry.passed is not None or said == "failed":
-        return Text(said, "green" if entry is not None and entry.passed else "red")
-    return Text(said, _score_style(cells.shade(matrices.main_score(entry), 0.0, 1.0)))
 
 
 def _cell(cell: blocks.Cell, column: Column) -> Text:
