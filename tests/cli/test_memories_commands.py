@@ -39,7 +39,7 @@ def test_a_memory_is_kept_found_and_forgotten(cli, notes):
     assert [one["id"] for one in cli("memories", "list", notes, "--json").rows] == [bob["id"]]
     everything = cli("memories", "list", notes, "--closed", "--json").rows
     assert [one["forgotten"] for one in everything] == [True, False]
-    assert "forgotten" in cli("memories", "history", ann["id"]).out
+    assert "forgotten" in cli("memories", "show", ann["id"]).out
     assert cli("memories", "forget", bob["id"], "--erase", stdin=b"n\n").code == 1
     assert cli("memories", "forget", bob["id"], "--erase", "--yes").code == 0
     assert cli("memories", "show", bob["id"], "--json").rows[0]["text"] == ""
@@ -71,7 +71,7 @@ def test_what_cannot_be_kept_is_one_line_and_asks_nothing(cli, notes, home, case
 def test_a_foreign_id_is_not_found(cli, notes):
     id = add(cli, "Ann drinks green tea.")["id"]
     cli("agents", "namespaces", "create", "acme")
-    for verb in ("show", "history", "forget"):
+    for verb in ("show", "forget"):
         outcome = cli("memories", verb, id, "--namespace", "acme")
         assert f"no memory '{id}' in the namespace 'acme'" in outcome.err
     assert cli("memories", "list", notes, "--json").rows[0]["closed"] is None

@@ -103,20 +103,6 @@ def test_a_reader_that_leaves_after_some_lines(files, spawn, server, model, cli)
     assert server.calls <= 18 + 1
 
 
-WRITING = {
-    "one case": (ASKING["one case"], "out.jsonl", False),
-    "a batch": (BATCH, "out.jsonl", True),
-}
-
-
-@pytest.mark.parametrize("name", ["a batch"])
-@pytest.mark.slow
-def test_files_that_are_asked_for_are_written_all_the_same(unread, files, model, name):
-    command, path, errors_too = WRITING[name]
-    assert unread(*command, "-m", model, "-o", path, errors_too=errors_too).returncode == 141
-    assert (files / path).stat().st_size
-
-
 def wait_for(condition, process):
     until = time.monotonic() + LIMIT
     while not condition():

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import textevolve
-from textevolve.cli import INTERRUPTED, process, say
+from textevolve.cli import INTERRUPTED, say
 from textevolve.cli.commands import COMMANDS, PANELS, CommandEntry
 from textevolve.cli.options import PLAIN, RUN
 from textevolve.errors import InputError
@@ -182,7 +182,6 @@ class Command(TyperCommand):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        process.expect_files(ctx.params.get("output"))
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

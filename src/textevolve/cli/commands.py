@@ -201,7 +201,7 @@ AGENTS = {
                 _resources("agents users", "a user", "eve", '--description "Likes tea."'),
             ),
             "sessions": _group(
-                "List, show, export and delete chats.",
+                "List, show and delete chats.",
                 {
                     "list": _command(
                         "sessions:list_sessions",
@@ -213,13 +213,7 @@ AGENTS = {
                         "sessions:show",
                         "Show the messages of a chat.",
                         "agents sessions show last",
-                        "agents sessions show se_3f9a --json",
-                    ),
-                    "export": _command(
-                        "sessions:export",
-                        "Write a chat as JSON, as `memories create` reads it.",
-                        "agents sessions export last chat.json",
-                        "agents sessions export se_3f9a -",
+                        "agents sessions show se_3f9a --json > chat.jsonl",
                     ),
                     "delete": _command(
                         "sessions:delete",
@@ -257,12 +251,6 @@ AGENTS = {
                 "Show memories whole: where they are from, and what became of them.",
                 "memories show me_3f9a",
                 "memories show me_3f9a me_77b0 --json",
-            ),
-            "history": _command(
-                "memories:history",
-                "Show what a memory replaced, and what replaced it.",
-                "memories history me_3f9a",
-                "memories history me_3f9a --json",
             ),
             "forget": _command(
                 "memories:forget",
@@ -523,7 +511,7 @@ WORK = {
                 "judges fit labels.csv --signals probe,length -o mine.judge",
             ),
             "profiles": _group(
-                "Write, list, show and check profiles of debates.",
+                "Write, list and show profiles of debates.",
                 {
                     "generate": _command(
                         "study:profile",
@@ -614,15 +602,9 @@ WORK = {
                     ),
                     "convert": _command(
                         "templates:convert",
-                        "Convert a prompt or a conversation to a format.",
+                        "Write a prompt or a conversation as a model reads it.",
                         "models templates convert prompt.txt --to llama-3.1",
-                        "models templates convert chat.json --to qwen-3",
-                    ),
-                    "render": _command(
-                        "templates:render",
-                        "Print a conversation as a model reads it, byte for byte.",
-                        "models templates render chat.json -f chatml",
-                        "models templates render chat.json -t my-model.gguf",
+                        "models templates convert chat.json -t my-model.gguf",
                     ),
                     "check": _command(
                         "templates:check",

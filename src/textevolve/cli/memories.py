@@ -1,4 +1,4 @@
-"""`textevolve memories add|search|list|show|history|forget|import|export|re-embed`."""
+"""`textevolve memories add|search|list|show|forget|import|export|re-embed`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ from textevolve.report.files import check_target, open_target
 from textevolve.report.terminal import print_report
 from textevolve.settings import read_settings
 from textevolve.studies.memory_files import (
-    draw_history,
     draw_memories,
     draw_memory,
     draw_recalled,
@@ -154,19 +153,6 @@ def show(
     with _open_namespace(namespace, store) as space:
         for memory in space.find_memories(*ids):
             _print([memory], as_json, partial(draw_memory, memory))
-
-
-def history(
-    id: Annotated[str, typer.Argument(metavar="ID", help="A memory, by its id.")],
-    as_json: options.Json = False,
-    namespace: NamespaceName = None,
-    store: options.StoreFile = None,
-) -> None:
-    """Show a memory with what it took the place of, and what took its own, oldest first."""
-    with _open_namespace(namespace, store) as space:
-        (memory,) = space.find_memories(id)
-        memories = space.memories(memory.collection).history(id)
-        _print(memories, as_json, lambda: draw_history(memories))
 
 
 def forget(

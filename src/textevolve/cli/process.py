@@ -2,9 +2,8 @@
 
 SIGTERM, and SIGHUP of a closed terminal, do what Ctrl-C does: they interrupt the command, which
 lets go of what it holds and says how to go on. A second signal ends the process at once. Where the
-reader of what is printed has gone, as `head` does, the command ends in silence; one that is to
-write files goes on in silence. What the terminal's encoding cannot show is written as an escape and
-ends nothing.
+reader of what is printed has gone, as `head` does, the command ends in silence. What the terminal's
+encoding cannot show is written as an escape and ends nothing.
 """
 
 from __future__ import annotations
@@ -14,10 +13,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
@@ -36,11 +34,10 @@ class ReaderGone(BaseException):
 
 @dataclass
 class ProcessState:
-    """What has happened to this process, and whether files are asked of the command."""
+    """What has happened to this process."""
 
     reader_gone: bool = False
     terminated: bool = False
-    writes_files: bool = False
 
     def exit_code(self, code: int | str | None, interrupted: int) -> int | str | None:
         if self.terminated and code == interrupted:
@@ -109,22 +106,15 @@ def is_terminated() -> bool:
     return _state.terminated
 
 
-def expect_files(outputs: str | Path | Iterable[str] | None) -> None:
-    """Note what a command was asked to write: file names, `-` for standard output, or nothing."""
-    named = [outputs] if outputs is None or isinstance(outputs, str | Path) else outputs
-    _state.writes_files = any(one not in ("-", None) for one in named)
-
-
 def lose_reader(stream: TextIO) -> None:
     """Called where the reader of a stream has gone.
 
     Raises:
-        ReaderGone: unless files are to be written, for which the command goes on.
+        ReaderGone: always.
     """
     note_reader_gone()
     silence(stream)
-    if not _state.writes_files:
-        raise ReaderGone
+    raise ReaderGone
 
 
 def note_reader_gone() -> None:

@@ -1,8 +1,7 @@
-"""`textevolve agents sessions list|show|delete|export`: the chats that are kept."""
+"""`textevolve agents sessions list|show|delete`: the chats that are kept."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,11 +12,10 @@ import typer
 
 from textevolve.agents.resources import split_name
 from textevolve.agents.session import ChatSession, as_openai
-from textevolve.cli import options, say
+from textevolve.cli import options
 from textevolve.cli.execution import open_named
 from textevolve.cli.options import NamespaceName, Yes
 from textevolve.cli.results import print_json, print_lines, print_list
-from textevolve.report.files import open_target
 from textevolve.report.wording import count, shorten, visible
 from textevolve.store import kinds
 from textevolve.store.sessions import StoredSessions
@@ -57,16 +55,17 @@ def show(
     as_json: options.Json = False,
     store: options.StoreFile = None,
 ) -> None:
-    """Show what was said in a chat."""
+    """Show what was said in a chat; as JSON lines in the form of OpenAI's messages, which
+    `memories create` reads."""
     with _open(namespace, store) as sessions:
         chat = sessions.get(session)
         messages = sessions.messages(chat.id)
     if not as_json:
         typer.echo(f"session {chat.id}: {chat.agent}, begun {_write_time(chat.created)}")
-    for message in messages:
+    for message, row in zip(messages, as_openai(messages), strict=True):
         details = message.details
         if as_json:
-            print_json({**asdict(message), "details": details.model_dump(exclude_defaults=True)})
+            print_json(row | {"details": details.model_dump(exclude_defaults=True)})
             continue
         who = (chat.user or "user") if message.role == "user" else chat.agent
         marks = ["stopped"] if details.interrupted else []
@@ -88,22 +87,6 @@ def delete(
         options.confirm(f"Remove session {chat.id} ({messages})?", yes)
         sessions.delete(chat.id)
     typer.echo(f"removed session {chat.id}: {messages}")
-
-
-def export(
-    session: SessionName,
-    output: Annotated[str, typer.Argument(help="The file to write; - is standard output.")],
-    namespace: NamespaceName = None,
-    store: options.StoreFile = None,
-) -> None:
-    """Write a chat as JSON, in the form of OpenAI's messages, as `memories create` reads it."""
-    with _open(namespace, store) as sessions:
-        messages = sessions.messages(sessions.get(session).id)
-    with open_target(output) as target:
-        chat = {"messages": as_openai(messages)}
-        target.write(f"{json.dumps(chat, ensure_ascii=False)}\n".encode())
-    if output != "-":
-        say(f"written to {output}: {count(len(messages), 'message')}")
 
 
 @contextmanager

@@ -34,9 +34,6 @@ ModelFile = Annotated[
         help="A model's folder, its GGUF file, tokenizer_config.json, or a Jinja file.",
     ),
 ]
-FormatName = Annotated[
-    str | None, typer.Option("--format", "-f", metavar="NAME", help="A format of the list.")
-]
 
 
 def list_formats(as_json: options.Json = False) -> None:
@@ -76,61 +73,38 @@ def convert(
         str,
         typer.Argument(
             metavar="FILE",
-            help="A conversation in JSON, or a rendered prompt; - for stdin.",
+            help="Messages in JSON, the body of a chat request, or a rendered prompt; - for stdin.",
         ),
     ],
     to: Annotated[
         str | None, typer.Option("--to", metavar="NAME", help="The format to write it in.")
+    ] = None,
+    template: Annotated[
+        str | None, typer.Option("--template", "-t", help="A model's file, instead of a format.")
     ] = None,
     came_from: Annotated[
         str | None,
         typer.Option("--from", metavar="NAME", help="The format of the prompt; else detected."),
     ] = None,
 ) -> None:
-    """Convert a prompt or a conversation to a format. Without --to a prompt becomes a conversation
-    in JSON."""
+    """Write a prompt or a conversation as a model reads it, byte for byte. Without --to and
+    --template a prompt becomes a conversation in JSON.
+
+    With --to, a marker of the format inside a message is broken up, so that no text can pretend to
+    be another speaker; a template writes what it is given.
+    """
     if is_model_file(source):
         raise InputError(f"{source}: is a model's file: textevolve models templates check {source}")
-    messages, asks = _read(read_text(source), source, came_from)
-    if to is None:
-        _write(json.dumps({"messages": messages}, indent=2, ensure_ascii=False) + "\n")
-        return
-    _write(render_chat(chat_format(to), messages, add_generation_prompt=asks))
-
-
-def render(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="CONVERSATION",
-            help="Messages in JSON, or the body of a chat request; - for stdin.",
-        ),
-    ],
-    format: FormatName = None,
-    template: Annotated[
-        str | None, typer.Option("--template", "-t", help="A model's file, in place of a format.")
-    ] = None,
-    generation_prompt: Annotated[
-        bool, typer.Option(help="End with what asks the model for its answer.")
-    ] = True,
-) -> None:
-    """Print a conversation as the model reads it, byte for byte and without a line end added.
-
-    With --format, a marker of the format inside a message is broken up, so that no text can
-    pretend to be another speaker; a template writes what it is given.
-    """
-    if (format is None) == (template is None):
-        raise InputError("give either --format NAME or --template FILE")
-    messages, tools = read_conversation(read_text(source), source)
+    messages, tools, asks = _read(read_text(source), source, came_from)
     if template is not None:
         model = read_chat_template(template).open()
-        text = model.render(messages, tools=tools, add_generation_prompt=generation_prompt)
+        _write(model.render(messages, tools=tools, add_generation_prompt=asks))
     elif tools:
         raise InputError("no format has tools; the model's own template may: --template FILE")
+    elif to is None:
+        _write(json.dumps({"messages": messages}, indent=2, ensure_ascii=False) + "\n")
     else:
-        chosen = chat_format(format or "")
-        text = render_chat(chosen, messages, add_generation_prompt=generation_prompt)
-    _write(text)
+        _write(render_chat(chat_format(to), messages, add_generation_prompt=asks))
 
 
 def check(
@@ -166,18 +140,16 @@ def _spell(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _read(text: str, name: str, came_from: str | None) -> tuple[list[dict[str, Any]], bool]:
-    """The messages of a file, and whether it asks for an answer."""
-    if came_from is None and text.lstrip().startswith(("[{", "{", "[\n", "[ ")):
-        chat = read_conversation(text, name)
-        if chat.tools:
-            raise InputError(f"{name}: no format has tools; `models templates render` writes them")
-        return chat.messages, True
+def _read(text: str, name: str, came_from: str | None) -> tuple[list[dict[str, Any]], Any, bool]:
+    """Read the messages and tools of a file, and whether it asks for an answer."""
+    if came_from is None and text.lstrip().startswith(("[", "{")):
+        return (*read_conversation(text, name), True)
     known = [came_from] if came_from else detect_prompt(text)
     if not known:
         raise InputError(f"{name}: in none of the known formats; name one with --from")
     parsed = parse_chat(chat_format(known[0]), text)
-    return [dict(message) for message in parsed.messages], parsed.add_generation_prompt
+    messages = [dict(message) for message in parsed.messages]
+    return messages, None, parsed.add_generation_prompt
 
 
 def _write(text: str) -> None:

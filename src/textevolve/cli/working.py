@@ -61,7 +61,6 @@ def execute(
     if not quiet:
         say(_announce(run, stored))
     unscored, rows = Unscored(), dict[str, Row]()
-    closed: BrokenPipeError | None = None
     try:
         doing = partial(work, store, run, settings)
         for record in _draw(study, run, doing, launch, quiet=quiet):
@@ -69,11 +68,8 @@ def execute(
             unscored.add(row)
             if wanted.gates.any:
                 rows[row.key] = row
-            if wanted.as_json and study.streams and closed is None:
-                try:
-                    print(write_line(study, record), flush=True)
-                except BrokenPipeError as error:  # the files are written all the same
-                    closed = error
+            if wanted.as_json and study.streams:
+                print(write_line(study, record), flush=True)
     except KeyboardInterrupt:
         if not store.count_records(run.id):  # the journal knows how far the first has come
             sync.run(driver.restore_records(store, store.get_run(run.id), settings))
@@ -86,8 +82,6 @@ def execute(
         raise
     gated = check_run(store, run, rows.values(), wanted.gates, baseline)
     _hand_over(study, store, run, wanted, gated)
-    if closed is not None:
-        raise closed
     unscored.tell(run)
     if not unscored and _was_ended(store, run):
         say(f"run {run.id}: was ended before it was finished. {go_on(run)}")

@@ -129,15 +129,6 @@ def draw_memory(memory: MemoryRecord) -> Report:
     return Report("", "", [Texts("", [(memory.id, memory.text)])], facts)
 
 
-def draw_history(memories: Sequence[MemoryRecord]) -> Report:
-    """Each with why it was kept, or why it took another's place."""
-    texts = [
-        (f"{_head(one)}{f'{chr(10)}{one.reason}' if one.reason else ''}", one.text or "(erased)")
-        for one in memories
-    ]
-    return Report("", "", [Texts("", texts)])
-
-
 def _head(memory: MemoryRecord) -> str:
     """Id, date and importance, and whether it is held."""
     said = f"{memory.id}  {write_time(memory.created)[:10]}  importance {memory.importance:.2f}"
