@@ -143,7 +143,8 @@ def _spell(value: Any) -> str:
 def _read(text: str, name: str, came_from: str | None) -> tuple[list[dict[str, Any]], Any, bool]:
     """Read the messages and tools of a file, and whether it asks for an answer."""
     if came_from is None and text.lstrip().startswith(("[", "{")):
-        return (*read_conversation(text, name), True)
+        chat = read_conversation(text, name)
+        return chat.messages, chat.tools, True
     known = [came_from] if came_from else detect_prompt(text)
     if not known:
         raise InputError(f"{name}: in none of the known formats; name one with --from")
