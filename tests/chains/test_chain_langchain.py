@@ -114,15 +114,6 @@ def test_plain_code_of_a_step_may_wait_for_the_chains_model(opened, home, model)
         open_chain(stuck, **opened)(word="tea")
 
 
-async def test_a_chat_model_of_ours_refuses_what_it_cannot(opened):
-    chat = as_chat_model(temperature=0.2, **opened)
-    assert (await chat.ainvoke("x")).usage_metadata["output_tokens"] > 0
-    with pytest.raises(InputError, match="takes no 'stop'"):
-        await chat.ainvoke("x", stop=["y"])
-    with pytest.raises(InputError, match="messages of text alone"):
-        await chat.ainvoke([HumanMessage([{"type": "image_url", "image_url": {"url": "u"}}])])
-
-
 async def test_callbacks_hear_what_is_below(opened):
     heard = Heard()
     chain = Chain("outer", call("a", RunnableLambda(lambda x: 1, name="inner"), inputs=["x"]))

@@ -33,21 +33,11 @@ def test_several_types_at_once(cli, weights):
     ]
 
 
-def test_nothing_is_made_where_one_of_the_files_is_there(cli, weights):
-    weights.with_name("tiny-q4_0.gguf").write_text("precious")
-    done = cli("models", "quantize", str(weights), "--to", "q8_0,q4_0")
-    assert (done.code, done.out) == (2, "")
-    assert "is there already; --force" in done.err
-    assert not weights.with_name("tiny-q8_0.gguf").exists()
-
-
 @pytest.mark.parametrize(
     ("file", "to", "said"),
     [
         ("{f}", "q9", "type q9: no such type; there are: f16"),
-        ("{f}", ",", "--to: name at least one type"),
         ("{d}", "q8_0", "is a folder"),
-        ("nonesuch", "q8_0", "no such weights"),
     ],
 )
 def test_what_cannot_be_used_is_said_in_one_line(cli, weights, file, to, said):

@@ -39,12 +39,6 @@ def test_a_model_that_embeds_has_a_tokenizer_and_says_what_it_reads():
         assert weights.embeds == (weights.tokenizer is not None)
 
 
-def test_names_and_files_are_given_once():
-    entries = [file for weights in read_catalogue().values() for file in weights.files]
-    assert len({entry.file for entry in entries}) == len(entries)
-    assert len({entry.sha256 for entry in entries}) == len(entries)
-
-
 def test_the_default_local_model_is_in_the_catalogue():
     assert PROVIDERS[LOCAL].default_model in read_catalogue()
 

@@ -27,21 +27,12 @@ NESTED = "".join(f"{{% for {name} in range(100000) %}}" for name in "abcd") + 4 
 HOSTILE = {
     "a large string": "{{ 'a' * 10**9 }}",
     "nested loops": NESTED,
-    "a loop that doubles": "{% set ns = namespace(x='ab') %}{% for i in range(60) %}"
-    "{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x | length }}",
     "recursion": "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
-    "a deep value as JSON": "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}"
-    "{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x | tojson }}",
     "deep brackets": "{{ " + "(" * 50_000 + "1" + ")" * 50_000 + " }}",
     "much text": "{% for i in range(99999) %}{{ 'a' * 1000 }}{% endfor %}",
-    "center": "{{ 'a' | center(10**9) }}",
-    "percent format with a star": "{{ '%*d' % (10**9, 1) }}",
-    "lipsum": "{{ lipsum(n=10**9) }}",
     "a slow pattern": "{{ ('<' * 250000) | striptags }}{{ ('a@' * 99999) | urlize }}" * 20,
-    "the class": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
     "the class by format": "{{ '{0.__class__.__base__.__subclasses__}'.format('') }}",
     "globals of lipsum": "{{ lipsum.__globals__['os'].popen('id').read() }}",
-    "dict's class": "{{ dict.__class__.__base__.__subclasses__() }}",
     "a change of the messages": "{{ messages.clear() }}",
     "a file": "{% include '/etc/passwd' %}",
 }
@@ -66,12 +57,6 @@ def test_limits_say_which_they_are() -> None:
     with pytest.raises(InputError, match=r"refuses these messages: a+\.\.\.$") as found:
         render("{{ raise_exception('a' * 10**6) }}")
     assert len(str(found.value)) < 600
-
-
-def test_a_refusal_cannot_write_to_the_terminal() -> None:
-    with pytest.raises(InputError) as refused:
-        render("{{ raise_exception('a\\x1b]0;b\\x07 \\x1b[2J') }}")
-    assert str(refused.value).isprintable()
 
 
 def test_the_process_has_no_environment_and_cannot_open_files(

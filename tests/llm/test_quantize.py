@@ -141,14 +141,6 @@ def test_what_has_its_type_already_is_copied(make):
         assert read(made.path)[name][0] == kind
 
 
-def test_what_was_quantised_already_becomes_floats(make):
-    source = make("model-q5_0.gguf", "Q5_0")
-    plain = quantize_file(source, "f16", source.with_name("f16.gguf"))
-    for name, (_, values) in read(source).items():
-        wanted = values if values.ndim == 1 else values.astype(np.float16)
-        np.testing.assert_array_equal(read(plain.path)[name][1], wanted)
-
-
 # Refusals
 
 
@@ -200,12 +192,6 @@ def test_one_part_of_several_is_refused(make):
     source = make(split__count=2)
     with pytest.raises(InputError, match="one part of several"):
         quantize_file(source, "q8_0", source.with_name("out.gguf"))
-
-
-def test_an_unknown_type_says_which_there_are(make):
-    source = make()
-    with pytest.raises(InputError, match="did you mean 'q4_k_m'"):
-        quantize_file(source, "q4_k_mm", source.with_name("out.gguf"))
 
 
 def test_without_llama_cpps_code_it_is_refused(monkeypatch, make):

@@ -13,7 +13,6 @@ from textevolve.llm.testing import (
     Answer,
     ScriptedServer,
     instance,
-    serve_in_process,
 )
 
 SCORES = {
@@ -84,16 +83,6 @@ async def test_capacity_and_key(server: ScriptedServer) -> None:
                 call.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
         assert small.stats() == {"calls": 5, "distinct": 5, "most_in_flight": 3}
-
-
-def test_from_a_thread_and_from_a_process() -> None:
-    async def talk(url: str) -> str:
-        async with OpenAIClient(url, "m") as client:
-            return (await client(ask())).text
-
-    with ScriptedServer() as threaded, serve_in_process("--latency", "0.01") as url:
-        assert asyncio.run(talk(threaded.url)) == asyncio.run(talk(url))
-        assert threaded.calls == 1
 
 
 def test_the_makers_own_client_of_system_one_reads_its_decisions() -> None:

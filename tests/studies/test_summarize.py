@@ -47,18 +47,6 @@ def test_a_file_becomes_a_summary_and_files(cli, server, model, book, home):
     assert server.calls == asked
 
 
-def test_files_and_standard_input_are_one_text_in_their_order(cli, server, model, home):
-    def ask():
-        ended = cli("summarize", "first.txt", "-", "-m", model, "--json", stdin=b"Second.")
-        return json.loads(ended.out)["text"]
-
-    (home / "first.txt").write_text("First.", encoding="utf-8")
-    assert ask() == "First.\n\nSecond."
-    (home / "first.txt").write_text("Other.", encoding="utf-8")
-    assert ask() == "Other.\n\nSecond."
-    assert server.calls == 0
-
-
 def test_a_focus_stands_in_every_prompt(cli, server, model, book):
     assert cli("summarize", book, "-m", model, "--focus", "the price of wool").code == 0
     for body in server.requests:
@@ -75,32 +63,11 @@ def test_a_limit_stops_it_and_it_goes_on_without_asking_twice(cli, server, model
     assert server.calls == len(server.seen)
 
 
-def test_what_is_lost_is_shown(cli, server, model, book):
-    def script(body, number):
-        if "year 3 " in body["messages"][0]["content"]:
-            return misbehave(Fault.EMPTY)
-        return shortens(body, number)
-
-    server.script = script
-    ended = cli("summarize", book, "-m", model)
-    assert ended.code == 3
-    assert "chunks without an answer" in ended.out
-    assert "1 chunk without an answer" in ended.err
-    server.script = lambda _body, _n: misbehave(Fault.EMPTY)
-    nothing = cli("summarize", book, "-m", model, "--seed", 1, "--json")
-    assert nothing.code == 3
-    assert json.loads(nothing.out)["text"] is None
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ((), "name a file of text, or - for standard input"),
-        (("none.txt",), r"none\.txt: cannot be read"),
-        (("-", "-"), "can be read only once"),
         (("blank.txt",), r"blank\.txt: holds no text"),
-        (("book.txt", "-b", "3"), "budget must be 16 or more"),
-        (("book.txt", "-o", "book.txt"), "book.txt"),
     ],
 )
 def test_what_cannot_be_used_is_said_in_one_line(cli, server, model, book, home, given, said):
