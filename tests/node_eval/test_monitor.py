@@ -187,7 +187,7 @@ def test_of_much_that_is_yielded_the_beginning_is_kept():
         yield from range(9)
 
     assert list(count()) == list(range(9))
-    assert last(monitor).output_state == [0, 1, 2, "<6 more items, not kept>"]
+    assert last(monitor).output_state == [0, 1, 2, "<6 more items: not kept>"]
 
 
 # Blocks.

@@ -144,7 +144,7 @@ def test_states_that_are_no_json_are_put_into_words():
     file = BytesIO()
     write_episodes([Episode("1", History([[HistoryItem(timestamp=0, input_state=state)]]))], file)
     written = json.loads(file.getvalue().splitlines()[1])["input"]
-    assert (written["1"], written["nan"], written["half"]) == ("<lock>", "nan", "\ud800")
+    assert (written["1"], written["nan"], written["half"]) == ("<lock: not kept>", "nan", "\ud800")
     assert "nested deeper" in json.dumps(written["loop"])
     assert written["huge"] == "(an integer of 16,610 bits)"
 
@@ -168,15 +168,15 @@ def test_what_was_cut_and_what_waits_is_still_known_after_reading(tmp_path):
     write_history(History([[item]]), tmp_path / "trace.jsonl")
     (episode,) = read_episodes(tmp_path / "trace.jsonl")
     (read,) = episode.history.items
-    assert find_loss(read.output_state["text"]) == "the text was cut at 3 of 6 characters"
+    assert find_loss(read.output_state["text"]) == "<3 more characters: not kept>"
     assert find_loss(read.output_state["lock"]) == find_loss(state["lock"])
-    assert find_loss(read.output_state["5"]) == "the text was cut at 3 of 4 characters"
+    assert find_loss(read.output_state["5"]) == "<1 more characters: not kept>"
     assert read.interrupted
 
 
 def test_values_under_the_names_of_secrets_are_masked(trace):
     judged = {"a": {"score": 1.0, "passed": True, "metadata": {"token": "t-1", "n": 2}}}
-    given = line(input={"api_key": "k-123", "q": 1}, cut=[[["x"], 1]], results=judged)
+    given = line(input={"api_key": "k-123", "q": 1}, results=judged)
     (episode,) = read_episodes(trace(given))
     item = next(episode.history.items)
     assert item.input_state == {"api_key": "***", "q": 1}

@@ -21,6 +21,7 @@ from textevolve.node_eval.evaluators import (
 )
 from textevolve.node_eval.history import History, HistoryItem, strip_number
 from textevolve.node_eval.state_fields import (
+    NO_OUTPUT,
     FieldError,
     Keys,
     as_text,
@@ -36,7 +37,9 @@ LOOK_BACK = 200
 
 class RulesEvaluator(NodeEvaluator):
     """Any `Evaluator` that asks no model, such as `textevolve.load_rules(...)`, on one output field
-    or several; None is the whole output."""
+    or several (see `state_fields.Keys`). `blocks`: a pattern may take seconds."""
+
+    blocks = True
 
     def __init__(
         self,
@@ -54,6 +57,8 @@ class RulesEvaluator(NodeEvaluator):
 
     def evaluate(self, history: History) -> NodeOutcome | Awaitable[NodeOutcome]:
         item = history.entries[-1][-1]
+        if item.output_state is None:
+            return Failure("skipped", NO_OUTPUT)
         text = read_text(item.output_state, self.output_key, "output")
         asked = read_text(item.input_state, self.input_key, "input")
         # Rules can judge a text there and then, without an event loop.
@@ -98,6 +103,8 @@ class ConsistencyEvaluator(NodeEvaluator):
 
     def evaluate(self, history: History) -> NodeOutcome:
         item = history.entries[-1][-1]
+        if item.output_state is None:
+            return Failure("skipped", NO_OUTPUT)
         value = read_value(item.output_state, self.key, "output")
         shares: list[float] = []
         for other in self._earlier(history, item):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.snapshots import PYDANTIC, Description, SnapshotLimits, take_snapshot
+from textevolve.node_eval.snapshots import MARK, PYDANTIC, SnapshotLimits, take_snapshot
 
 if TYPE_CHECKING:
     from textevolve.node_eval.monitor import Monitor
@@ -168,8 +168,7 @@ def _keep(output: list[Any], number: int, value: Any, limits: SnapshotLimits) ->
     if number < limits.items:
         output.append(take_snapshot(value, limits))
     else:
-        more = f"<{number + 1 - limits.items:,} more items, not kept>"
-        output[limits.items - 1 :] = [Description(more)]
+        output[limits.items - 1 :] = [MARK.format(f"{number + 1 - limits.items:,} more items")]
 
 
 def _input_reader(

@@ -29,12 +29,12 @@ from textevolve.node_eval.evaluators import (
 )
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.state_fields import Keys, check_keys, read_text
+from textevolve.node_eval.state_fields import NO_INPUT, NO_OUTPUT, Keys, check_keys, read_text
 
 
 class JudgeEvaluator(NodeEvaluator):
-    """One of our judges on a node: `input_key` is what was asked, `output_key` the answer; each a
-    field, several, or None for the whole state. Runs in the background unless told otherwise.
+    """One of our judges on a node: `input_key` is what was asked, `output_key` the answer; see
+    `state_fields.Keys`. Runs in the background unless told otherwise.
 
     `metadata["usage"]` has the calls, tokens and US dollars that the judgement took. Raises what
     the judge raises; a monitor records that.
@@ -61,6 +61,8 @@ class JudgeEvaluator(NodeEvaluator):
 
     async def evaluate(self, history: History) -> NodeOutcome:
         item = history.entries[-1][-1]
+        if item.output_state is None or item.input_state is None:
+            return Failure("skipped", NO_OUTPUT if item.output_state is None else NO_INPUT)
         question = read_text(item.input_state, self.input_key, "input")
         answer = read_text(item.output_state, self.output_key, "output")
         evaluation = await self.evaluator(Case(question, (answer,)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, cast
 
@@ -16,9 +16,6 @@ from textevolve.node_eval.history import HistoryItem, read_time
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.snapshots import (
     WHOLE,
-    CutText,
-    Description,
-    cut_text,
     take_snapshot,
 )
 
@@ -48,8 +45,7 @@ class NodeLine(BaseModel):
     """One node as a line has it.
 
     `step` counts supersteps from 0 on; `order`: its place among the nodes in the order in which
-    they ended, from 1 on. `cut`: places within the line, such as ["output", "text"], where the
-    state was not kept whole, each with the number of characters that there were, or null.
+    they ended, from 1 on.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -70,7 +66,6 @@ class NodeLine(BaseModel):
     error: str | None = None
     interrupted: bool = False
     attributes: dict[str, Any] = {}
-    cut: tuple[tuple[tuple[str | int, ...], int | None], ...] = ()
     results: dict[str, ResultLine | FailureLine] = {}
 
     @field_validator("timestamp", mode="before")
@@ -108,17 +103,11 @@ def parse_node(where: str, row: Mapping[str, Any]) -> NodeLine:
 
 def as_item(line: NodeLine) -> HistoryItem:
     """The node of a line; values under the names of secrets are masked."""
-    states: dict[Any, Any] = {
-        "input": take_snapshot(line.input, WHOLE),
-        "output": take_snapshot(line.output, WHOLE),
-    }
-    for place, length in line.cut:
-        _mark_cut(states, place, length)
     return HistoryItem(
         timestamp=line.timestamp,
         instruction=line.instruction,
-        input_state=states["input"],
-        output_state=states["output"],
+        input_state=take_snapshot(line.input, WHOLE),
+        output_state=take_snapshot(line.output, WHOLE),
         evaluation_results={name: _as_outcome(one) for name, one in line.results.items()},
         node=line.node,
         path=line.path,
@@ -133,37 +122,6 @@ def as_item(line: NodeLine) -> HistoryItem:
     )
 
 
-def _mark_cut(states: Any, place: tuple[str | int, ...], length: int | None) -> None:
-    """Turn a text into what says that it is not the whole; a place that is not there is left."""
-    try:
-        *above, last = place
-        for part in above:
-            states = states[part]
-        text = states[last]
-    except (KeyError, IndexError, TypeError, ValueError):
-        return
-    if not isinstance(text, str):
-        return
-    if length is None:
-        states[last] = Description(text)
-    else:
-        states[last] = cut_text(text, length)
-
-
-def _find_cuts(state: Any, place: tuple[str | int, ...]) -> Iterator[list[Any]]:
-    if isinstance(state, CutText):
-        yield [list(place), state.full_length]
-    elif isinstance(state, Description):
-        yield [list(place), None]
-    elif isinstance(state, dict):
-        for key, part in cast(dict[Any, Any], state).items():
-            written = key if isinstance(key, str) else json.dumps(key)
-            yield from _find_cuts(part, (*place, written))
-    elif isinstance(state, list | tuple):
-        for number, part in enumerate(cast(Sequence[Any], state)):
-            yield from _find_cuts(part, (*place, number))
-
-
 def _as_outcome(line: ResultLine | FailureLine) -> EvaluationResult | Failure:
     if isinstance(line, FailureLine):
         return Failure(line.failure, line.reason)
@@ -173,11 +131,6 @@ def _as_outcome(line: ResultLine | FailureLine) -> EvaluationResult | Failure:
 
 def describe_node(episode: str, step: int, item: HistoryItem) -> dict[str, Any]:
     """A node as its line has it."""
-    states = {"input": item.input_state, "output": item.output_state}
-    try:
-        cuts = [cut for name, state in states.items() for cut in _find_cuts(state, (name,))]
-    except RecursionError:  # no snapshot of ours: a state that was put there by hand
-        cuts = []
     return {
         "episode": episode,
         **describe_run(item),
@@ -189,11 +142,11 @@ def describe_node(episode: str, step: int, item: HistoryItem) -> dict[str, Any]:
         "timestamp": item.timestamp,
         "seconds": item.seconds,
         "tokens": item.tokens,
-        **states,
+        "input": item.input_state,
+        "output": item.output_state,
         "error": item.error,
         "interrupted": item.interrupted,
         **({"attributes": item.attributes} if item.attributes else {}),
-        **({"cut": cuts} if cuts else {}),
         "results": {name: describe_result(r) for name, r in item.evaluation_results.items()},
     }
 

@@ -1,7 +1,8 @@
 """Copies of an agent's states, taken at the boundary of a node: plain, bounded, without secrets.
 
-A snapshot is made of None, numbers, texts, lists, tuples and dicts alone. What cannot be kept is a
-`Description`, a text that was cut a `CutText`: whoever judges can tell them from the agent's own.
+A snapshot is made of None, numbers, texts, lists, tuples and dicts alone. A text that ends like
+`<12 more characters: not kept>` or is like `<Lock: not kept>` stands for what was left out, so that
+whoever judges can tell (`find_loss`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from uuid import UUID
 from textevolve.errors import InputError
 
 MASK = "***"
+MARK = "<{}: not kept>"
+MARK_LENGTH = 60
+_MARKED = re.compile(r"<[^<>]{1,200}: not kept>\Z")
 ARGUMENTS = "arguments"
 """Of a call of a tool: the value under this key is often JSON as a text."""
 PYDANTIC = "__pydantic_fields__"
@@ -78,26 +82,6 @@ def _is_secret(key: str, secrets: tuple[str, ...]) -> bool:
     return bool(_SECRET.search(key[:200])) or (bool(secrets) and _plain_name(key) in secrets)
 
 
-class Description(str):
-    """Stands in a snapshot for something that is not kept."""
-
-    __slots__ = ()
-
-
-class CutText(str):
-    """The first characters of a text that was longer; `full_length` is that of the whole."""
-
-    __slots__ = ("full_length",)
-
-    full_length: int
-
-
-def cut_text(text: str, full_length: int) -> CutText:
-    cut = CutText(text)
-    cut.full_length = full_length
-    return cut
-
-
 class Fields(dict[str, Any]):
     """The fields of an object (a dataclass, a pydantic model, a message), which can be read as keys
     or as attributes."""
@@ -149,24 +133,29 @@ class _Snapshot:
 
     def copy(self, value: Any, depth: int) -> Any:
         kind = _kind(value)
-        if kind in _ATOMS or kind is CutText or kind is Description:
+        if kind in _ATOMS:
             return value
         if kind is str:
-            most = self.limits.characters
-            return value if len(value) <= most else cut_text(value[:most], len(value))
+            return self._copy_text(value)
         name = str(kind.__name__)[:80]
         try:
             kept_as, parts = _open(value, kind)
             if kept_as is None:
                 return self._copy_scalar(value, kind, name, depth)
             if depth >= self.limits.depth:
-                return Description(f"<{name}: not kept, nested deeper than {depth}>")
+                return MARK.format(f"{name}, nested deeper than {depth}")
             if self.left <= 0 and len(parts):
-                return Description(f"<{name}: not kept, the state has too many items>")
+                return MARK.format(f"{name}, since the state has too many items")
             copy = self._copy_list if kept_as in (list, tuple) else self._copy_dict
             return cast(Any, kept_as(copy(parts, depth)))
         except Exception as error:  # noqa: BLE001  the value's own code may raise anything
-            return Description(f"<{name}: not kept, reading it raised {type(error).__name__}>")
+            return MARK.format(f"{name}, reading which raised {type(error).__name__}")
+
+    def _copy_text(self, text: str) -> str:
+        most = self.limits.characters
+        if len(text) <= most or (len(text) <= most + MARK_LENGTH and _MARKED.search(text, most)):
+            return text
+        return text[:most] + MARK.format(f"{len(text) - most:,} more characters")
 
     def _copy_scalar(self, value: Any, kind: Any, name: str, depth: int) -> Any:
         if issubclass(kind, Enum):
@@ -179,7 +168,7 @@ class _Snapshot:
             return str(value)
         if kind.__module__ == "numpy" and not getattr(value, "shape", (0,)):
             return self.copy(value.item(), depth)  # a number of numpy's
-        return Description(f"<{name}>")
+        return MARK.format(name)
 
     def _copy_dict(self, mapping: Any, depth: int) -> dict[Any, Any]:
         length, most = len(mapping), min(self.limits.items, self.left)
@@ -203,7 +192,7 @@ class _Snapshot:
                     value = mask_json(value, self.limits)
             copied[name] = self.copy(value, depth + 1)
         if not fits:
-            copied["…"] = Description(f"<{length - len(pairs):,} more keys, not kept>")
+            copied["…"] = MARK.format(f"{length - len(pairs):,} more keys")
         return copied
 
     def _copy_list(self, values: Any, depth: int) -> list[Any]:
@@ -216,7 +205,7 @@ class _Snapshot:
         self.left -= len(first) + len(last)
         copied = [self.copy(value, depth + 1) for value in first]
         if left_out := length - len(first) - len(last):
-            copied.append(Description(f"<{left_out:,} more items, not kept>"))
+            copied.append(MARK.format(f"{left_out:,} more items"))
         return copied + [self.copy(value, depth + 1) for value in last]
 
 
@@ -264,20 +253,17 @@ def mask_json(text: str, limits: SnapshotLimits) -> str:
 
 
 def find_loss(value: Any) -> str | None:
-    """What of a snapshot is not as it was in the agent's state, said in words; None where all is.
+    """Return the mark of what a snapshot left out of the agent's state; None if it is whole.
 
     Whoever judges a value that was cut would judge something else than the agent made.
     """
-    if type(value) is str:
-        return None
-    if isinstance(value, CutText):
-        return f"the text was cut at {len(value):,} of {value.full_length:,} characters"
-    if isinstance(value, Description):
-        return f"it was not kept: {value}"
+    if isinstance(value, str):
+        match = _MARKED.search(value)
+        return match and match[0]
     if isinstance(value, dict):
         inner: Iterable[Any] = cast("dict[Any, Any]", value).values()
     elif isinstance(value, (list, tuple)):
         inner = cast("Iterable[Any]", value)
     else:
         return None
-    return next((loss for one in inner if (loss := find_loss(one))), None)
+    return next((loss for part in inner if (loss := find_loss(part))), None)

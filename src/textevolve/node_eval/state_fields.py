@@ -14,8 +14,12 @@ from textevolve.node_eval.evaluators import is_state
 from textevolve.node_eval.snapshots import find_loss
 
 Keys = str | Sequence[str] | None
-"""One field, several, or (None) the whole state. `messages.-1.content` goes down a level with each
-point, into a list by number."""
+"""One field, several, or (None) the `text` of a state that has one, else the whole state.
+`messages.-1.content` goes down a level with each point, into a list by number."""
+
+NO_OUTPUT = "no output was recorded"
+NO_INPUT = "no input was recorded"
+TEXT = "text"
 
 _NOT_THERE: Any = object()
 
@@ -25,11 +29,14 @@ class FieldError(InputError):
 
 
 def read_value(state: Any, key: str | None, place: str) -> Any:
-    """The value of one field, or the whole state; `place` is "input" or "output", for messages.
+    """Return the value of one field, the text of a state or all of it; `place` is "input" or
+    "output", for messages.
 
     Raises:
         FieldError: there is no such field, or it was not kept whole.
     """
+    if key is None and is_state(state) and isinstance(state.get(TEXT), str):
+        key = TEXT
     value = state if key is None else _find(state, key)
     if value is _NOT_THERE:
         raise FieldError(f"the {place} has no field '{key}'")

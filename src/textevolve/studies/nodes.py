@@ -27,14 +27,13 @@ from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.node_lines import (
     NodeLine,
 )
+from textevolve.node_eval.state_fields import NO_INPUT, NO_OUTPUT
 from textevolve.node_eval.traces import gather_episode, read_episodes
 from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.spec import Several, option
 from textevolve.studies import node_report
 from textevolve.studies.node_checks import (
-    NO_INPUT,
-    NO_OUTPUT,
     NodeChecks,
     open_checks,
     open_judge,
