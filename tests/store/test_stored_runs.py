@@ -74,7 +74,7 @@ def test_settling_gives_an_earlier_run_the_cases_that_it_lacks(
     assert list(store.iterate_cases(first.id)) == cases
     assert [run.id for run in store.list_runs()] == [first.id]
     assert [run.id for run in store.list_runs()] == [first.id]
-    assert store.count_cases(second.id) == 0
+    assert list(store.iterate_cases(second.id)) == []
 
 
 def test_cases_come_back_in_order_from_anywhere(store: Store, new_run: NewRun) -> None:
@@ -84,7 +84,7 @@ def test_cases_come_back_in_order_from_anywhere(store: Store, new_run: NewRun) -
         for n in range(2 * runs.PAGE + 7)
     ]
     assert store.add_cases(run.id, iter(cases)) == len(cases)
-    assert store.get_run(run.id).n_cases == store.count_cases(run.id) == len(cases)
+    assert store.get_run(run.id).n_cases == len(cases)
     for start in (0, 1, runs.PAGE, len(cases) - 1, len(cases)):
         assert list(store.iterate_cases(run.id, start)) == cases[start:]
 
@@ -99,7 +99,7 @@ def test_cases_are_read_lazily_and_in_chunks(
 
     def source(size: int, count: int) -> Iterator[Case]:
         for number in range(count):
-            seen.append(store.count_cases(run.id))
+            seen.append(len(list(store.iterate_cases(run.id))))
             yield Case("x" * size, ("y",), str(number))
 
     store.add_cases(run.id, source(1, 35))

@@ -15,7 +15,7 @@ from typing import Any, cast
 from textevolve.errors import InputError, TextEvolveError
 from textevolve.evaluation import EvaluationResult, Failure, check_result, failure_of
 from textevolve.node_eval.history import History, HistoryItem
-from textevolve.node_eval.instructions import Instruction, read_instruction
+from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.snapshots import SnapshotLimits, take_snapshot
 
 ERROR_KEPT = 300
@@ -97,39 +97,32 @@ def _show(value: object) -> str:
 def check_evaluator(evaluator: Any) -> None:
     """
     Raises:
-        InputError: it has no usable name, targets, timeout or `evaluate`.
+        InputError: it is no NodeEvaluator with a name and usable targets.
     """
-    kind = type(evaluator).__name__
     name = getattr(evaluator, "name", None)
-    if not isinstance(name, str) or not name.strip():
+    if not isinstance(evaluator, NodeEvaluator) or not isinstance(name, str) or not name.strip():
         raise InputError(
-            f"a {kind} has no name: give one with super().__init__(name, target_instructions)"
+            f"a {type(evaluator).__name__} cannot judge nodes: derive it from NodeEvaluator, and"
+            " give it a name with super().__init__(name, target_instructions)"
         )
     read_targets(evaluator)
-    if not callable(getattr(evaluator, "evaluate", None)):
-        raise InputError(f"evaluator '{name}' ({kind}) has no evaluate(history)")
-    timeout = getattr(evaluator, "timeout", None)
-    if timeout is not None and not (is_number(timeout) and timeout > 0):
-        raise InputError(f"evaluator '{name}': the timeout must be seconds above 0, or None")
 
 
-def read_targets(evaluator: Any) -> frozenset[Instruction] | None:
-    """The types of nodes that an evaluator judges; None means all.
+def read_targets(evaluator: NodeEvaluator) -> frozenset[Instruction] | None:
+    """Return the types of nodes that an evaluator judges; None means all.
 
     Raises:
         InputError: one of them is no instruction type.
     """
-    given: Any = getattr(evaluator, "target_instructions", None)
-    if given is None:
+    targets = evaluator.target_instructions
+    if targets is None:
         return None
-    if isinstance(given, Instruction | str):
-        given = (given,)
     try:
-        read = [read_instruction(one) for one in given]
-    except (InputError, TypeError) as error:
-        said = str(error) if isinstance(error, InputError) else "must be a list of instructions"
-        raise InputError(f"evaluator '{evaluator.name}': target_instructions: {said}") from None
-    return frozenset(one for one in read if one is not None)
+        return frozenset(Instruction(getattr(target, "name", target)) for target in targets)
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"evaluator '{evaluator.name}': target_instructions: {error}; give a list of types"
+        ) from None
 
 
 def check_outcome(outcome: object, limits: SnapshotLimits) -> NodeOutcome:

@@ -74,21 +74,14 @@ def _check_graph(graph: object) -> None:
 
 def _check_names(graph: Pregel[Any, Any, Any, Any], names: Mapping[str, Any]) -> None:
     """A graph that a node calls in its own code may be unknown here: the first name counts."""
-    own, inner = _node_names(graph), list[str]()
-    for place, inside in cast(Any, graph).get_subgraphs(recurse=True):
-        inner += [f"{place}{BETWEEN}{name}" for name in _node_names(inside)]
-    known = {*own, *(name.rpartition(BETWEEN)[2] for name in inner)}
+    inside = [each for _, each in cast(Any, graph).get_subgraphs(recurse=True)]
+    known = [name for each in (graph, *inside) for name in each.nodes if name != START_NODE]
     for name in names:
-        outer, between, _ = name.partition(BETWEEN)
-        if outer not in (own if between else known):
+        if name.partition(BETWEEN)[0] not in known:
             raise InputError(
-                f"no node {name!r} in the graph, which has {', '.join([*own, *inner])};"
+                f"no node {name!r} in the graph, which has {', '.join(known)};"
                 f" a node of a graph inside a node is named 'outer{BETWEEN}inner'"
             )
-
-
-def _node_names(graph: Any) -> list[str]:
-    return [name for name in getattr(graph, "nodes", ()) if name != START_NODE]
 
 
 def _read_instruction(node: str, given: Instruction | str | None) -> Instruction | None:

@@ -256,7 +256,6 @@ class Store:
     find_run = _reads(runs.find_run)
     get_run = _reads(runs.get_run)
     list_runs = _reads(runs.list_runs)
-    busy_seconds = _reads(runs.busy_seconds)
 
     def run_totals(self, run_id: str) -> RunTotals:
         return self.read(runs.run_totals, run_id)
@@ -311,8 +310,6 @@ class Store:
 
     # Cases
 
-    count_cases = _reads(runs.count_cases)
-
     def add_cases(self, run_id: str, cases: Iterable[Case]) -> int:
         """Take in all cases of a run, read lazily; returns how many. Starts over after a crash."""
         self.change(lambda c: runs.start_cases(c, run_id), run_id)
@@ -342,7 +339,6 @@ class Store:
     drop_records = _writes_own(records.drop_records)
     read_records = _reads(records.read_behind)
     read_changes = _reads(records.read_changes)
-    newest_revision = _reads(records.newest_revision)
     count_records = _reads(records.count_records)
 
     def keep_records(self, run_id: str, found: Sequence[Kept]) -> None:

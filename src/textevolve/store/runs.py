@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from sqlalchemy import Select, func, insert, select
+from sqlalchemy import Select, insert, select
 from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection, Row
 
@@ -342,11 +342,6 @@ def find_image(connection: Connection, key: bytes) -> str | None:
     return None if row is None else bytes_to_text(unpack(row.body, row.size))
 
 
-def count_cases(connection: Connection, run_id: str) -> int:
-    query = select(func.count()).select_from(cases).where(cases.c.run_id == run_id)
-    return connection.execute(query).scalar_one()
-
-
 _SUMS = """
 SELECT count(*) - count(error), coalesce(sum(prompt_tokens), 0), coalesce(sum(cached_tokens), 0),
     coalesce(sum(completion_tokens), 0),
@@ -368,17 +363,6 @@ def run_totals(connection: Connection, run_id: str) -> RunTotals:
         totals.append(Usage(*counts, saved=None if unknown else saved))
         failed = failed or failures
     return RunTotals(*totals, failed=failed)
-
-
-def busy_seconds(connection: Connection, run_id: str) -> float:
-    """For how long at least one call of the run was under way; waits between calls, as between two
-    sittings of a run that was gone on with, are left out."""
-    query = sql("SELECT started, started + seconds FROM calls WHERE run_id = :run ORDER BY started")
-    busy, until = 0.0, 0.0
-    for started, ended in connection.execute(query, {"run": run_id}):
-        busy += max(0.0, ended - max(started, until))
-        until = max(until, ended)
-    return busy
 
 
 _REMOVE_CALLS = """

@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,7 +58,7 @@ _ADVICE = {
         "what was kept before is intact"
     ),
     "SQLITE_BUSY": "another process keeps it locked; end that process and try again",
-    "SQLITE_READONLY": "it may not be written; check the rights of the file and its folder",
+    "SQLITE_READONLY": "it may not be written; check the rights of file and folder, or use a copy",
     "SQLITE_CANTOPEN": "it cannot be opened; check that its folder exists and may be written",
     "SQLITE_NOTADB": f"it is not a database; choose another file with --store ({CHECK})",
     "SQLITE_CORRUPT": f"the file is damaged; {CHECK}",
@@ -83,10 +83,10 @@ class SQLiteDatabase:
             StoreError: the file cannot be used; says why and what to do.
         """
         self.location = path
-        access = prepare(path)
+        prepare(path)
         self._reading, self._writing = threading.Lock(), threading.Lock()
-        self._reader = connect(path, writing=False, access=access)
-        self._writer = connect(path, writing=True, access=access)
+        self._reader = connect(path, writing=False)
+        self._writer = connect(path, writing=True)
 
     def read(self, query: Callable[[Connection], T]) -> T:
         """Run a function of a connection; everything that it reads is of one moment."""
@@ -173,13 +173,13 @@ def _insert_statement(target: str, columns: int, count: int) -> str:
     return f"INSERT {target} VALUES {', '.join([row] * count)}"
 
 
-def connect(path: Path, *, writing: bool, access: str = "mode=rw") -> Connection:
-    """Open a connection that any thread may use, one at a time. `begin()` takes the write lock.
-    `access`: see `prepare`."""
+def connect(path: Path, *, writing: bool) -> Connection:
+    """Open a connection that any thread may use, one at a time. `begin()` takes the write
+    lock."""
 
     def create() -> sqlite3.Connection:
         raw = sqlite3.connect(
-            f"{path.as_uri()}?{access}",
+            f"{path.as_uri()}?mode=rw",
             uri=True,
             timeout=BUSY_SECONDS,
             isolation_level=None,
@@ -207,9 +207,8 @@ def connect(path: Path, *, writing: bool, access: str = "mode=rw") -> Connection
     return connection if writing else connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
-def prepare(path: Path) -> str:
-    """Make the file ready for use: created where it is missing, with the newest tables. Return the
-    access to it, as SQLite's URIs name it: a file or a folder that may not be written is only read.
+def prepare(path: Path) -> None:
+    """Make the file ready for use: created where it is missing, with the newest tables.
 
     Raises:
         StoreError: the file cannot be used, belongs to another program, is too old or too new.
@@ -221,21 +220,7 @@ def prepare(path: Path) -> str:
         with closing(connect(path, writing=True)) as connection, connection.begin():
             _update_file(connection, path)
     except ERRORS as error:
-        if _error_name(error).startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
-            for access in _list_reading_access(path):
-                with suppress(StoreAwayError, *ERRORS):
-                    with closing(connect(path, writing=False, access=access)) as connection:
-                        _update_file(connection, path)
-                    return access
         raise explain(error, path) from error
-    return "mode=rw"
-
-
-def _list_reading_access(path: Path) -> list[str]:
-    """Return the ways to read a file that may not be written. Without a write-ahead log it is read
-    as it is; with one SQLite needs the log's index beside it."""
-    log = path.with_name(f"{path.name}-wal")
-    return ["mode=ro"] if log.exists() and log.stat().st_size else ["mode=ro", "immutable=1"]
 
 
 def _create_file(path: Path) -> None:
