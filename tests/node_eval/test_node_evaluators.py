@@ -150,7 +150,6 @@ def test_likeness_is_symmetrical_and_within_its_bounds(one, other):
         lambda: LatencyEvaluator("t", float("nan")),
         lambda: TokenEvaluator("t", True),
         lambda: JudgeEvaluator("j", "probe"),
-        lambda: JudgeEvaluator("j", judge_with(None), timeout=-1),
         lambda: JudgeEvaluator("j", judge_with(None), output_key=[]),
         lambda: NodeJudge([ThresholdEvaluator("t", "key", 0.5, [VERIFY])], instruction=GENERATE),
     ],

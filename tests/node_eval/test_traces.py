@@ -105,7 +105,7 @@ def test_a_file_in_which_nothing_can_be_used_is_refused(trace, tmp_path):
         list(read_episodes(trace("plain text")))
     with pytest.raises(InputError, match="header and nothing else"):
         list(read_episodes(trace('{"format": "textevolve-nodes", "version": 1}')))
-    with pytest.raises(InputError, match="version 2 of the format"):
+    with pytest.raises(InputError, match="another format"):
         list(read_episodes(trace('{"format": "textevolve-nodes", "version": 2}')))
     with pytest.raises(InputError, match="cannot be read"):
         list(read_episodes(tmp_path / "none.jsonl"))

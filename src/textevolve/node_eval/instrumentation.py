@@ -67,13 +67,7 @@ class NodeScope:
         self._live: list[LiveNode] = []
 
     def __call__(self, function: F) -> F:
-        if isinstance(function, (classmethod, staticmethod)):
-            method = cast("classmethod[Any, Any, Any] | staticmethod[Any, Any]", function)
-            return cast(F, type(method)(self(method.__func__)))
-        own: Any = function
-        if isinstance(own, functools.partial):
-            own = cast(Any, own).func
-        name = self._name or getattr(own, "__name__", type(own).__name__)
+        name = self._name or getattr(function, "__name__", type(function).__name__)
         read_input = _input_reader(function)
 
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpenNode:

@@ -183,7 +183,7 @@ class _Snapshot:
         self.left -= len(pairs)
         copied: dict[Any, Any] = {}
         for key, value in pairs.items():
-            name = _plain_key(key)
+            name = key if _kind(key) is str else self._copy_key(key)
             if type(name) is str:
                 if _is_secret(name, self.limits.secrets):
                     copied[name] = MASK
@@ -194,6 +194,11 @@ class _Snapshot:
         if not fits:
             copied["…"] = MARK.format(f"{length - len(pairs):,} more keys")
         return copied
+
+    def _copy_key(self, key: Any) -> Any:
+        """Return a key as a text or a number."""
+        copied = self.copy(key, self.limits.depth - 1)
+        return copied if _kind(copied) in _ATOMS else str(copied)
 
     def _copy_list(self, values: Any, depth: int) -> list[Any]:
         """From the beginning and the end, since what came last often matters."""
@@ -224,20 +229,6 @@ def _open(value: Any, kind: Any) -> tuple[Any, Any]:
         extra: Any = getattr(value, "__pydantic_extra__", None) or {}
         return Fields, {**value.__dict__, **extra}
     return (dict, value) if issubclass(kind, Mapping) else (None, None)
-
-
-def _plain_key(key: Any) -> Any:
-    """Return a key as a text or a number."""
-    kind = _kind(key)
-    if kind is str or kind in _ATOMS:
-        return key
-    if issubclass(kind, Enum):
-        return _plain_key(key.value)
-    if issubclass(kind, str):
-        return str.__str__(key)
-    if kind is tuple and all(type(part) in (str, int) for part in key):
-        return str(key)
-    return f"<{str(kind.__name__)[:80]}>"
 
 
 def mask_json(text: str, limits: SnapshotLimits) -> str:

@@ -10,10 +10,10 @@ import itertools
 import json
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from textevolve.errors import InputError
 from textevolve.node_eval.episodes import Episode, EpisodeInstructions, Reading, split_history
@@ -29,8 +29,7 @@ from textevolve.node_eval.otel import read_spans
 from textevolve.node_eval.otlp import is_otlp
 from textevolve.rows import parse_row, read_lines
 
-FORMAT, VERSION = "textevolve-nodes", 1
-HEADER = {"format": FORMAT, "version": VERSION}
+HEADER = {"format": "textevolve-nodes", "version": 1}
 
 OTLP = re.compile('"resource(Spans|Logs|Metrics|_spans|_logs|_metrics)"')
 NOT_UTF8 = re.compile("[\udc80-\udcff]")
@@ -103,22 +102,13 @@ def _read_line(where: str, line: str, reading: Reading) -> NodeLine | None:
             raise InputError(f"{where}: not UTF-8 text; convert it first")
         row = parse_row(line, where, "node")
         if "format" in row and "node" not in row:
-            _check_header(where, row)
+            if {name: row.get(name) for name in HEADER} != HEADER:
+                raise InputError(f"{where}: is of another format; this TextEvolve reads {HEADER}")
             return None
         return parse_node(where, row)
     except InputError as error:
         reading.report(str(error))
         return None
-
-
-def _check_header(where: str, row: Mapping[str, Any]) -> None:
-    if row["format"] != FORMAT:
-        raise InputError(f"{where}: format '{row['format']}' is not known; it must be {FORMAT}")
-    if row.get("version") != VERSION:
-        raise InputError(
-            f"{where}: version {row.get('version')} of the format is not known; this TextEvolve"
-            f" reads version {VERSION}"
-        )
 
 
 def gather_episode(
