@@ -3,6 +3,8 @@
 import json
 import re
 
+from textevolve.llm.testing import Answer
+
 
 def prompt_of(body):
     return "".join(message["content"] for message in body["messages"])
@@ -25,8 +27,9 @@ def answers(
             asked = re.search(r"question\]\]\n1\. (.*)", prompt)[1]
             told = [{"insight": f"So it is: {asked}", "because": [1, 2], "importance": 7}]
             return json.dumps({"insights": told if insights is None else insights})
-        if "Compare two insights" in prompt:
-            return json.dumps({"relation": relation})
+        if "Earlier note:" in prompt:
+            asked = "replaces" if "has changed" in prompt else "same"
+            return Answer(yes=0.9 if relation == asked else 0.1)
         if "Which further sentences does the persona need" in prompt:
             return json.dumps({"changes": changes})
         if "Which small changes of the persona" in prompt:

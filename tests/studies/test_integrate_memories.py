@@ -7,6 +7,7 @@ from memory_world import LINES, add_memories, make_world, read_world, texts_of
 
 from recorded.memory_answers import answers, prompt_of
 from textevolve.llm.testing import Fault
+from textevolve.studies import integrate_memories
 
 
 @pytest.fixture
@@ -88,14 +89,15 @@ def test_answers_that_cannot_be_used_leave_no_mark(cli, server, model, store):
     assert len(texts_of(store, "insights")) == 2
 
 
-def test_known_insights_are_dropped_or_superseded(cli, server, model, store):
+def test_known_insights_are_dropped_or_superseded(cli, server, model, store, monkeypatch):
+    monkeypatch.setattr(integrate_memories, "NEAR", -1.0)
     server.script = answers(["Who?"], [{"insight": "It is so.", "because": [1], "importance": 5}])
     integrate(cli, model, "--always")
     add_memories(store, ["More."])
     server.script = answers(
         ["Who?"], [{"insight": "So it is.", "because": [1], "importance": 5}], relation="same"
     )
-    ended = integrate(cli, model, "--always", "--near", "-1")
+    ended = integrate(cli, model, "--always")
     assert "1 known already" in " ".join(ended.out.split())
     assert len(read_world(store, "insights")) == 1
     add_memories(store, ["Still more."])
@@ -104,7 +106,7 @@ def test_known_insights_are_dropped_or_superseded(cli, server, model, store):
         [{"insight": "It is otherwise.", "because": [1], "importance": 5}],
         relation="replaces",
     )
-    ended = integrate(cli, model, "--always", "--near", "-1")
+    ended = integrate(cli, model, "--always")
     assert "1 in place of earlier ones" in " ".join(ended.out.split())
     old, new = read_world(store, "insights")
     assert (old.superseded_by, new.supersedes) == (new.id, (old.id,))

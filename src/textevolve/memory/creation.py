@@ -158,6 +158,7 @@ async def tell_kept(ground: Ground, known: Applied) -> CreatedMemories:
     for one in await ground.store.get(known.ids):
         origin = one.origin
         point = DialoguePoint(one.text, origin.turn, origin.author, one.importance, origin.trust)
+        point = replace(point, cites=one.cites)
         before = tuple(each.text for each in await ground.store.get(one.supersedes))
         action = "update" if before else "add"
         made = PointDecision(point, action, one.reason, "rule", (), before, one.text, one.id)
@@ -182,11 +183,13 @@ def _change(draft: MemoryDraft, source: ChangeSource) -> Change:
         text=made.text,
         embedding=draft.embedding,
         importance=point.importance,
+        kind="insight" if point.cites else None,
         origin=Origin(source.label, point.turn, point.author, draft.trust),
         created=said,
         valid_from=next((t for t in (point.since, said) if t is not None and t <= now), now),
         valid_to=draft.until,
         entities=point.entities,
-        reason=made.reason,
+        cites=point.cites,
+        reason=f"{point.question} ({made.reason})" if point.question else made.reason,
     )
     return Supersede(draft.closes, memory) if draft.closes else Add(memory)

@@ -109,7 +109,8 @@ REFUSED = {
 class DialoguePoint:
     """Something that a dialogue gives to remember. `turn` counts from 1; None where no turn clearly
     says it, and then `trust` is that of the least trusted speaker near it. `said`: when; `since`:
-    from when on it holds. `refused`: why it is not to be remembered, empty where it is."""
+    from when on it holds. `refused`: why it is not to be remembered, empty where it is. An insight
+    has `cites`, the memories that it rests on, and the `question` that it answers."""
 
     text: str
     turn: int | None
@@ -120,6 +121,8 @@ class DialoguePoint:
     since: float | None = None
     entities: tuple[str, ...] = ()
     refused: str = ""
+    cites: tuple[str, ...] = ()
+    question: str = ""
 
 
 @dataclass(frozen=True, slots=True)

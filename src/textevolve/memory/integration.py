@@ -8,34 +8,24 @@ kept is the business of `studies`; memories are data from strangers and stand be
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, create_model
 
 from textevolve.llm.model import Model
-from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template
-from textevolve.memory.index import Embed, MemoryQuery, MemoryStore
+from textevolve.memory.extraction import DialoguePoint
 from textevolve.memory.recall import Memory
-from textevolve.memory.record import (
-    Add,
-    Change,
-    MemoryRecord,
-    NewMemory,
-    Origin,
-    Supersede,
-    Vector,
-)
+from textevolve.memory.reconciliation import PointDecision
+from textevolve.memory.record import MemoryRecord
 from textevolve.memory.sameness import lacks, words_of
 from textevolve.memory.shown import (
     CitingAnswer,
     ask_about,
-    ask_once,
     citations,
     count_fitting,
-    fence_one,
     find_citation_fault,
     memory_prompt,
 )
@@ -68,16 +58,6 @@ class IntegrationPlan(Frozen):
     )
     min_trust: float = option(
         0.0, "Memories whose source is trusted less are left out.", ge=0, le=1
-    )
-    near: float = option(
-        0.7,
-        "With a known insight whose embedding is at least so similar a new one is compared by the"
-        " model.",
-        ge=-1,
-        le=1,
-    )
-    duplicate: float = option(
-        0.95, "From this similarity on a new insight is known already, and dropped.", ge=-1, le=1
     )
     seed: int = option(0, "Seed of what is asked.")
 
@@ -125,10 +105,6 @@ class DecidedInsight:
 _Short = Annotated[str, Field(min_length=1, max_length=LONGEST)]
 
 
-class _Related(CitingAnswer):
-    relation: Literal["same", "replaces", "different"]
-
-
 class _Questions(CitingAnswer):
     questions: list[_Short]
 
@@ -159,7 +135,7 @@ def _insights_of(number: int, shown: int) -> type[_Insights]:
 
 def prompts_version() -> dict[str, str]:
     """A hash of each prompt that integration has; a change of one makes another run."""
-    templates = (_questions_prompt(), _insights_prompt(), _near_prompt())
+    templates = (_questions_prompt(), _insights_prompt())
     return {template.name: template.version for template in templates}
 
 
@@ -169,10 +145,6 @@ def _questions_prompt() -> Template:
 
 def _insights_prompt() -> Template:
     return memory_prompt("integration_insights", "memories", "question", "number")
-
-
-def _near_prompt() -> Template:
-    return memory_prompt("integration_near", "known", "new")
 
 
 async def find_questions(
@@ -247,120 +219,34 @@ def _plain(text: str) -> str:
     return " ".join(text.casefold().split()).strip(" .!?")
 
 
-async def decide_insights(
-    model: Model,
-    store: MemoryStore,
-    collection: str,
-    embed: Embed,
-    insights: Sequence[Insight],
-    plan: IntegrationPlan,
-    version: int,
-) -> tuple[list[DecidedInsight], list[Vector]]:
-    """What becomes of each insight beside those that `version` of the collection holds, and its
-    embedding. A known one is never superseded by one that is trusted less.
-
-    Raises:
-        AnswerError: no usable answer came. ModelError: no embedding came.
-    """
-    held = await store.collection(collection)
-    decided, vectors = list[DecidedInsight](), list[Vector]()
-    for insight in insights:
-        vector = await embed(held, insight.text)
-        matches = await store.search(
-            MemoryQuery(
-                collection=collection,
-                text=insight.text,
-                embedding=vector,
-                limit=plan.insights,
-                version=version,
-            )
+def as_points(
+    insights: Sequence[Insight], question: str, cited: Mapping[str, MemoryRecord]
+) -> list[DialoguePoint]:
+    """Insights as points, which are compared with what is known as those of dialogues are.
+    `cited`: the memories that they rest on, by id."""
+    points = list[DialoguePoint]()
+    for one in insights:
+        folded = one.text.casefold()
+        named = (name for id in one.cites for name in cited[id].entities)
+        entities = tuple(dict.fromkeys(name for name in named if name.casefold() in folded))
+        point = DialoguePoint(
+            text=one.text,
+            turn=None,
+            author="",
+            importance=one.importance,
+            trust=one.trust,
+            entities=entities,
+            cites=one.cites,
+            question=question,
         )
-        near = [one for one in matches if one.similarity is not None]
-        nearest = max(near, key=lambda one: (one.similarity or 0.0, one.memory.id), default=None)
-        twin = next(
-            (
-                one
-                for one, other in zip(decided, vectors, strict=True)
-                if one.decision != "drop" and float(other @ vector) >= plan.duplicate
-            ),
-            None,
-        )
-        if twin is not None:
-            made = DecidedInsight(insight, "drop", "another one of this question says it")
-        elif nearest is None:
-            made = DecidedInsight(insight, "add", "nothing like it is known")
-        else:
-            closed = {one.other for one in decided if one.decision == "supersede"}
-            made = await _compare(
-                model, insight, nearest.memory, nearest.similarity or 0.0, plan, closed
-            )
-        decided.append(made)
-        vectors.append(vector)
-    return decided, vectors
+        points.append(point)
+    return points
 
 
-async def _compare(
-    model: Model,
-    insight: Insight,
-    known: MemoryRecord,
-    similarity: float,
-    plan: IntegrationPlan,
-    closed: set[str],
-) -> DecidedInsight:
-    """An insight beside the nearest one that is known."""
-    if _plain(known.text) == _plain(insight.text) or similarity >= plan.duplicate:
-        return DecidedInsight(insight, "drop", "it is known already", known.id)
-    if similarity < plan.near:
-        return DecidedInsight(insight, "add", "nothing like it is known")
-    prompt = _near_prompt().render(
-        known=fence_one("known", known.text, plan.seed),
-        new=fence_one("new", insight.text, plan.seed),
-    )
-    answer = await ask_structured(model, ask_once(prompt, plan.seed, 40), _Related)
-    if answer.value.relation == "same":
-        return DecidedInsight(insight, "drop", "a known one says the same", known.id)
-    if answer.value.relation == "different":
-        return DecidedInsight(insight, "add", "it is about another matter than the nearest one")
-    if insight.trust < known.origin.trust:
-        return DecidedInsight(insight, "add", "it is trusted less than the one it would replace")
-    if known.id in closed:
-        return DecidedInsight(insight, "add", "another one has replaced the nearest already")
-    return DecidedInsight(insight, "supersede", "says it more fully, or what holds now", known.id)
-
-
-def change_insights(
-    decided: Sequence[DecidedInsight],
-    vectors: Sequence[Vector],
-    question: str,
-    source: str,
-    cited: Mapping[str, MemoryRecord],
-) -> list[Change]:
-    """The changes of the collection of insights. `cited`: the memories that they rest on, by id."""
-    changes = list[Change]()
-    for one, vector in zip(decided, vectors, strict=True):
-        insight = one.insight
-        folded = insight.text.casefold()
-        named = (name for id in insight.cites for name in cited[id].entities)
-        memory = NewMemory(
-            text=insight.text,
-            embedding=vector,
-            importance=insight.importance,
-            kind="insight",
-            origin=Origin(source=source, trust=insight.trust),
-            entities=tuple(dict.fromkeys(name for name in named if name.casefold() in folded)),
-            cites=insight.cites,
-            reason=f"{question} ({one.reason})",
-        )
-        if one.decision == "add":
-            changes.append(Add(memory))
-        elif one.decision == "supersede":
-            changes.append(Supersede((one.other,), memory))
-    return changes
-
-
-def name_kept(decided: Sequence[DecidedInsight], ids: Sequence[str]) -> tuple[DecidedInsight, ...]:
-    """The decisions with the ids of what was kept, in the order of the changes."""
-    left = iter(ids)
-    return tuple(
-        one if one.decision == "drop" else replace(one, id=next(left, "")) for one in decided
-    )
+def decided_insight(made: PointDecision) -> DecidedInsight:
+    """Return what became of an insight out of what became of its point."""
+    point, superseded = made.point, made.action in ("merge", "update")
+    insight = Insight(made.text or point.text, point.cites, point.importance, point.trust)
+    decision = "supersede" if superseded else "drop" if made.action == "drop" else "add"
+    other = made.near[0].id if made.near and decision != "add" else ""
+    return DecidedInsight(insight, decision, made.reason, other, made.id)

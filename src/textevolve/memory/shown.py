@@ -29,12 +29,6 @@ def number_texts(texts: Iterable[str], name: str, nonce: str) -> str:
     return fence(name, sanitize("\n".join(lines), nonce)[0], nonce)
 
 
-def fence_one(name: str, text: str, seed: int = 0) -> str:
-    """One text from outside between marks."""
-    nonce = draw_nonce((text,), seed)
-    return fence(name, sanitize(text, nonce)[0], nonce)
-
-
 def count_fitting(texts: Sequence[str], budget: int) -> int:
     """How many of the texts, from the first on, have at most so many tokens together; at least
     one where there is any."""

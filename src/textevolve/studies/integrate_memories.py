@@ -22,20 +22,22 @@ from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Usage, attempt
 from textevolve.events import StepStarted
 from textevolve.llm.usage_meter import UsageMeter
+from textevolve.memory.creation import Start, keep_points, tell_kept
+from textevolve.memory.extraction import CreationSettings
 from textevolve.memory.integration import (
     DecidedInsight,
     DrawnInsights,
     IntegrationPlan,
     RefusedInsight,
-    change_insights,
-    decide_insights,
+    as_points,
+    decided_insight,
     draw_insights,
     find_questions,
-    name_kept,
     prompts_version,
 )
 from textevolve.memory.recall import Memory, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
+from textevolve.memory.reconciliation import Ground
 from textevolve.memory.record import ChangeSource, Collection, MemoryRecord
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Column, Report, Table, Tree
@@ -53,6 +55,8 @@ from textevolve.studies.memory_work import (
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, note_step, row_of
 from textevolve.wiring import Workbench
 
+NEAR = 0.7
+"""The least similarity of a known insight with which a new one is compared."""
 MARK = "integrated "
 """What the label begins with that says how far memories were integrated; see `_write_mark`."""
 
@@ -260,29 +264,20 @@ class _Integrating:
     async def _keep(
         self, drawn: _Drawn, found: DrawnInsights, cited: list[str]
     ) -> tuple[DecidedInsight, ...]:
-        """What was kept before is decided again as it was then, by the version of that time."""
+        """Insights that were kept before are told from their memories."""
+        store, live = self._store, self._bench.mode == "live"
+        settings = CreationSettings(neighbours=1, floor=NEAR)
+        held = await store.collection(self._into)
+        ground = Ground(store, self._embed, drawn.meter, held, settings)
         key = change_key(self._bench, self._spec, drawn.number)
-        applied = await self._store.applied(self._into, key)
-        held = await self._store.collection(self._into)
-        version = held.version if applied is None else applied.base
-        decided, vectors = await decide_insights(
-            drawn.meter,
-            self._store,
-            self._into,
-            self._embed,
-            found.insights,
-            self._spec,
-            version,
-        )
-        if applied is None and self._bench.mode == "live":
-            records = {one.id: one for one in await self._store.get(cited)}
-            label = f"question {drawn.number} of an integration: {drawn.question}"
-            names = ", ".join(self._snapshot.sources)
-            changes = change_insights(
-                decided, vectors, drawn.question, f"integration of {names}", records
-            )
-            applied = await self._store.apply(self._into, changes, ChangeSource(key, label))
-        return name_kept(decided, () if applied is None else applied.ids)
+        if (known := await store.applied(self._into, key)) is not None:
+            made = await tell_kept(ground, known)
+        else:
+            records = {one.id: one for one in await store.get(cited)}
+            points = as_points(found.insights, drawn.question, records)
+            source = ChangeSource(key, f"integration of {', '.join(self._snapshot.sources)}")
+            made = await keep_points(ground, points, Start(key), source, write=live)
+        return tuple(map(decided_insight, made.decisions))
 
     async def mark(self) -> None:
         """Note how far memories are integrated now."""
