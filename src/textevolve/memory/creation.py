@@ -24,6 +24,7 @@ from textevolve.memory.index import Embed, MemoryStore
 from textevolve.memory.reconciliation import (
     Ground,
     MemoryDraft,
+    NearMemory,
     PointDecision,
     Reconciled,
     combine_prompt,
@@ -159,9 +160,10 @@ async def tell_kept(ground: Ground, known: Applied) -> CreatedMemories:
         origin = one.origin
         point = DialoguePoint(one.text, origin.turn, origin.author, one.importance, origin.trust)
         point = replace(point, cites=one.cites)
-        before = tuple(each.text for each in await ground.store.get(one.supersedes))
+        near = tuple(NearMemory(e.text, e.id) for e in await ground.store.get(one.supersedes))
+        before = tuple(each.text for each in near)
         action = "update" if before else "add"
-        made = PointDecision(point, action, one.reason, "rule", (), before, one.text, one.id)
+        made = PointDecision(point, action, one.reason, "rule", near, before, one.text, one.id)
         decisions.append(made)
     return CreatedMemories(tuple(decisions), replace(known, repeated=True))
 

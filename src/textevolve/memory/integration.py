@@ -243,10 +243,12 @@ def as_points(
     return points
 
 
-def decided_insight(made: PointDecision) -> DecidedInsight:
+def decided_insight(made: PointDecision, question: str) -> DecidedInsight:
     """Return what became of an insight out of what became of its point."""
+    asked, reason = f"{question} (", made.reason
+    reason = reason[len(asked) : -1] if reason.startswith(asked) else reason
     point, superseded = made.point, made.action in ("merge", "update")
     insight = Insight(made.text or point.text, point.cites, point.importance, point.trust)
     decision = "supersede" if superseded else "drop" if made.action == "drop" else "add"
     other = made.near[0].id if made.near and decision != "add" else ""
-    return DecidedInsight(insight, decision, made.reason, other, made.id)
+    return DecidedInsight(insight, decision, reason, other, made.id)

@@ -277,7 +277,7 @@ class _Integrating:
             points = as_points(found.insights, drawn.question, records)
             source = ChangeSource(key, f"integration of {', '.join(self._snapshot.sources)}")
             made = await keep_points(ground, points, Start(key), source, write=live)
-        return tuple(map(decided_insight, made.decisions))
+        return tuple(decided_insight(one, drawn.question) for one in made.decisions)
 
     async def mark(self) -> None:
         """Note how far memories are integrated now."""
