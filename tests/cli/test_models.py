@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from textevolve.cli.app import app
 from textevolve.cli.execution import fetch_weights
-from textevolve.errors import FatalModelError, SettingsError
+from textevolve.errors import SettingsError
 from textevolve.llm.opening import open_model
 from textevolve.settings import Settings
 
@@ -30,19 +30,6 @@ def test_list_shows_the_catalogue_and_own_files(folder: Path):
     assert "qwen2.5-coder-1.5b   1.12 GB  Apache-2.0  not there" in said
     assert "mine" in said
     assert str(folder) in said
-
-
-def test_check_fails_on_a_damaged_file(folder: Path):
-    (folder / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"GGUF")
-    done = RUN.invoke(app, ["models", "check"])
-    assert "smollm2-135m: damaged" in done.stdout
-    assert isinstance(done.exception, FatalModelError)
-    assert "models pull smollm2-135m" in str(done.exception)
-
-
-def test_check_of_an_empty_folder(folder: Path):
-    done = RUN.invoke(app, ["models", "check"])
-    assert (done.exit_code, done.stdout) == (0, f"no weights in {folder}\n")
 
 
 def test_pull_of_an_unknown_name():

@@ -226,7 +226,7 @@ def test_the_date_that_is_named_is_the_date_of_templates(monkeypatch: pytest.Mon
         ("x", [{"role": "user", "content": object()}], "made of JSON values"),
         ("{{ raise_exception('only\\nusers') }}", [{}], "refuses these messages: only users"),
         ("a\n{% if %}", [{}], "fails: line 2: TemplateSyntaxError"),
-        ("a\n\n{{ x.y }}", [{}], "fails: line 3: UndefinedError: 'x' is undefined"),
+        ("a\n\n{{ x.y }}", [{}], "fails: UndefinedError: 'x' is undefined"),
         ("{{ messages[0].pop('role') }}", [{"role": "user"}], "SecurityError"),
     ],
 )

@@ -4,7 +4,6 @@ import errno
 import hashlib
 import multiprocessing
 import random
-import re
 import shutil
 import threading
 import zipfile
@@ -20,9 +19,9 @@ from textevolve.llm import weights
 from textevolve.llm.catalogue import Hub, Weights, Wheels
 from textevolve.llm.weights import (
     TransferProgress,
-    check,
     fetch,
     fetch_file,
+    forget_check,
     list_weights,
 )
 from textevolve.settings import Settings
@@ -372,7 +371,7 @@ def test_a_file_that_is_no_gguf_is_refused(folder: Path):
         fetch("mine", Settings(weights_folder=folder))
 
 
-def test_check_tells_a_damaged_file_and_forgets_its_record(
+def test_states_are_told_and_a_forgotten_check_is_made_anew(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     settings = Settings(weights_folder=folder)
@@ -380,14 +379,13 @@ def test_check_tells_a_damaged_file_and_forgets_its_record(
     find: Callable[[], dict[str, Weights]] = lambda: {"tiny": tiny}  # noqa: E731
     monkeypatch.setattr("textevolve.llm.catalogue.read_catalogue", find)
     monkeypatch.setattr("textevolve.llm.weights.read_catalogue", find)
-    with pytest.raises(FatalModelError, match=re.escape("models pull tiny")):
-        check("tiny", settings)
     folder.mkdir()
     assert list_weights(settings)[0].state == "not there"
     (folder / "tiny.gguf").write_bytes(CONTENT)
     assert list_weights(settings)[0].state == "not checked"
-    assert check("tiny", settings).state == "checked"
+    fetch("tiny", settings)
     assert list_weights(settings)[0].state == "checked"
-    (folder / "tiny.gguf").write_bytes(bytes(len(CONTENT)))
-    assert check("tiny", settings).state == "damaged"
+    forget_check("tiny", settings)
     assert list_weights(settings)[0].state == "not checked"
+    (folder / "tiny.gguf").write_bytes(b"short")
+    assert list_weights(settings)[0].state == "damaged"

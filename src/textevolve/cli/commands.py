@@ -567,12 +567,6 @@ WORK = {
                 "models pull",
                 "models pull qwen2.5-coder-1.5b",
             ),
-            "check": _command(
-                "models:check",
-                "Hash weights anew and compare with the catalogue.",
-                "models check",
-                "models check qwen2.5-coder-1.5b",
-            ),
             "quantize": _command(
                 "models:quantize",
                 "Make files of weights with fewer bits from a GGUF file.",

@@ -1,4 +1,4 @@
-"""`textevolve models list|pull|check`: local weights, and how their download is drawn."""
+"""`textevolve models list|pull|quantize`: local weights, and how their download is drawn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from textevolve.errors import FatalModelError, InputError
+from textevolve.errors import InputError
 from textevolve.llm import weights
 from textevolve.llm.providers import LOCAL, PROVIDERS
 from textevolve.llm.quantize import Quantized, quantize_file, quantized_name, refuse_target
@@ -41,36 +41,16 @@ def pull(
         list[str] | None, typer.Argument(help="Names; the default model if none is given.")
     ] = None,
 ) -> None:
-    """Fetch weights and check their hash; a download that broke off goes on."""
+    """Fetch weights and check their hash; a download that broke off goes on.
+
+    Weights that are here are hashed anew, and fetched again where they are damaged.
+    """
     settings, _ = read_settings()
     for name in names or [PROVIDERS[LOCAL].default_model or ""]:
+        weights.forget_check(name.removeprefix(f"{LOCAL}/"), settings)
         with draw_transfer() as report:
             path = weights.fetch(name.removeprefix(f"{LOCAL}/"), settings, report)
         typer.echo(f"{name}: ready in {path}")
-
-
-def check(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Names; all that are here if none is given.")
-    ] = None,
-) -> None:
-    """Hash weights anew and compare with the catalogue."""
-    settings, _ = read_settings()
-    here = [row.name for row in weights.list_weights(settings) if row.path.is_file()]
-    damaged: list[str] = []
-    for name in names or here:
-        with draw_transfer() as report:
-            row = weights.check(name.removeprefix(f"{LOCAL}/"), settings, report)
-        typer.echo(f"{row.name}: {row.state}, SHA-256 {row.sha256}")
-        if row.state == "damaged":
-            damaged.append(row.name)
-    if not (names or here):
-        typer.echo(f"no weights in {settings.weights_folder}")
-    if damaged:
-        raise FatalModelError(
-            f"damaged: {', '.join(damaged)}; `textevolve models pull {' '.join(damaged)}` fetches"
-            " what is needed again"
-        )
 
 
 def _as_json(row: weights.WeightsRow) -> dict[str, Any]:

@@ -223,9 +223,8 @@ class WeightsRow:
     """A file as `models list` shows it. `bytes` is the size it has or will have.
 
     `state`: "own file" is one that the catalogue does not know, so there is no hash to check;
-    "damaged" has another size or hash than it should.
+    "damaged" has another size than it should.
     `decides`: a decision model, which does not chat. `embeds`: gives embeddings and nothing else.
-    `sha256`: of the weights themselves, or of the file that is damaged.
     """
 
     name: str
@@ -286,36 +285,16 @@ def fetch_file(
     return path
 
 
-def check(name: str, settings: Settings, progress: ReportProgress = no_report) -> WeightsRow:
-    """The file hashed anew, whatever is recorded. "damaged" is a state here, not an error.
+def forget_check(name: str, settings: Settings) -> None:
+    """Have the files of a name hashed anew when they are fetched next.
 
     Raises:
-        SettingsError: the name is unknown. FatalModelError: the file is not there or unreadable.
+        SettingsError: the name is unknown.
     """
     located = locate(name, settings.weights_folder)
-    row = _row(located)
-    if located.weights is None:
-        return replace(row, sha256=_hash_present(located, located.path, progress))
-    row = replace(row, state="checked")
-    for file in located.weights.files:
-        path = located.path.with_name(file.file)
-        digest = _hash_present(located, path, progress)
-        if digest == file.sha256:
-            _record(path, file)
-        else:
-            _beside(path, ".checked.json").unlink(missing_ok=True)
-            row = replace(row, state="damaged", sha256=digest)
-    return row
-
-
-def _hash_present(located: Located, path: Path, progress: ReportProgress) -> str:
-    try:
-        return _hash(path, Transfer(path.name, HERE, path.stat().st_size, progress))
-    except OSError as error:
-        raise FatalModelError(
-            f"{path}: cannot be read ({error.strerror}); `textevolve models pull {located.name}`"
-            " fetches it"
-        ) from error
+    for file in located.weights.files if located.weights else ():
+        with suppress(OSError):  # a folder that may only be read keeps its records
+            _beside(located.path.with_name(file.file), ".checked.json").unlink(missing_ok=True)
 
 
 def list_weights(settings: Settings) -> list[WeightsRow]:

@@ -69,9 +69,6 @@ class _Engine(_Saved):
     def complete(self, request: Any) -> Any:
         return _give(self._door.wait(_take(request)), request)
 
-    def stream(self, request: Any) -> Any:
-        return _lm15.response_to_events(self.complete(request))
-
     def close(self) -> None:
         """Do not close shared connections."""
 
@@ -79,10 +76,6 @@ class _Engine(_Saved):
 class _AsyncEngine(_Saved):
     async def complete(self, request: Any) -> Any:
         return _give(await self._door.ask(_take(request)), request)
-
-    async def stream(self, request: Any) -> Any:
-        for event in _lm15.response_to_events(await self.complete(request)):
-            yield event
 
     async def aclose(self) -> None:
         """Do not close shared connections."""

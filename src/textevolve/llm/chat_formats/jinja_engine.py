@@ -15,7 +15,6 @@ import pprint
 import resource
 import signal
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -33,7 +32,6 @@ from jinja2.utils import Namespace, generate_lorem_ipsum
 DONE, REFUSED, FAILED, TOO_LONG, NO_MEMORY = b"d", b"r", b"f", b"l", b"m"
 """The first byte of an answer; the rest is the text, or what was wrong."""
 LONGEST_REASON = 500
-_FILE = "<template>"
 
 
 class TooLong(Exception):
@@ -183,23 +181,13 @@ def _answer(request: bytes, longest: int) -> tuple[bytes, str]:
 
 
 def _describe(error: Exception) -> str:
-    line = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else _line(error)
+    line = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else None
     try:
         said = str(error)
     except Exception:  # noqa: BLE001  a number of too many digits has no text
         said = ""
     where = f"line {line}: " if line else ""
     return _shorten(f"{where}{type(error).__name__}: {said}")
-
-
-def _line(error: Exception) -> int | None:
-    """The line of the template at which it went wrong."""
-    lines: list[int] = []
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        template = frame.f_globals.get("__jinja_template__")
-        if frame.f_code.co_filename == _FILE and isinstance(template, jinja2.Template):
-            lines.append(template.get_corresponding_lineno(line))
-    return lines[-1] if lines else None
 
 
 def _shorten(text: str) -> str:

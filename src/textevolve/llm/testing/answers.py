@@ -39,7 +39,8 @@ class Answer:
     packets. `streams`: False is a server that ignores that a stream was asked for. `tool_calls`:
     functions that are called, each with its arguments as text. `reasoning`: what was thought before
     the answer, told in `reasoning_field`; "text" is between tags before the text.
-    `model`: the one that the answer names, where it is not the one that was asked.
+    `model`: the one that the answer names, where it is not the one that was asked. `events`: those
+    of a stream, which the server makes.
     """
 
     text: str | None = None
@@ -60,6 +61,13 @@ class Answer:
     reasoning: str | None = None
     reasoning_field: Literal["reasoning_content", "reasoning", "text"] = "reasoning_content"
     model: str = ""
+    events: tuple[bytes, ...] = ()
+
+    def sent(self) -> list[bytes]:
+        """The packets of a stream that go out; of what ends badly the first half."""
+        packets = list(self.events) if self.packets is None else self.packets(list(self.events))
+        bad = self.transport in ("cut", "reset", "stall")
+        return packets[: len(packets) // 2] if bad else packets
 
 
 OBLIGING = Answer()

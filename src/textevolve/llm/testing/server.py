@@ -41,7 +41,6 @@ from textevolve.llm.testing.faults import (
 )
 from textevolve.llm.testing.wires import (
     SERVED_WIRES,
-    Streamed,
     as_stream,
     decision,
     dialect_of,
@@ -286,7 +285,7 @@ class ScriptedConnection(asyncio.Protocol):
         server.most_in_flight = max(server.most_in_flight, server.in_flight)
         answer = server.answer(method, path, headers, body)
         wait = server.latency + answer.delay
-        if wait or answer.transport != "whole" or isinstance(answer, Streamed):
+        if wait or answer.transport != "whole" or answer.events:
             self._task = asyncio.create_task(self._answer_slowly(answer, wait))
         else:
             self._leave()
@@ -325,7 +324,7 @@ class ScriptedConnection(asyncio.Protocol):
 def _packets(answer: Answer) -> list[bytes]:
     """Return what is sent for an answer, the head first; of what ends badly the first half."""
     body, kind = answer.body or b"", "application/json"
-    if isinstance(answer, Streamed):
+    if answer.events:
         kind, length = "text/event-stream", "Transfer-Encoding: chunked"
         packets = [b"%x\r\n%s\r\n" % (len(packet), packet) for packet in answer.sent()]
         packets += [b"0\r\n\r\n"] if answer.transport == "whole" else []

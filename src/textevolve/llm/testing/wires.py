@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from random import Random
 from typing import Any
@@ -142,27 +142,13 @@ SERVED_WIRES: Mapping[str, ServedWire] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Streamed(Answer):
-    """An answer whose events are sent one after the other."""
-
-    events: tuple[bytes, ...] = ()
-
-    def sent(self) -> list[bytes]:
-        """The packets that go out; of what ends badly the first half."""
-        packets = list(self.events) if self.packets is None else self.packets(list(self.events))
-        bad = self.transport in ("cut", "reset", "stall")
-        return packets[: len(packets) // 2] if bad else packets
-
-
 def as_stream(answer: Answer, asked: Mapping[str, Any]) -> Answer:
     """The same answer as a stream, where its body is a completion."""
     if answer.status != 200 or answer.body is None:
         return answer
     whole = json.loads(answer.body)
     write = response_events if whole["object"] == "response" else _events
-    given = {one.name: getattr(answer, one.name) for one in fields(answer)}
-    return Streamed(**given, events=tuple(write(whole, asked)))
+    return replace(answer, events=tuple(write(whole, asked)))
 
 
 def _events(whole: dict[str, Any], asked: Mapping[str, Any]) -> Iterable[bytes]:
