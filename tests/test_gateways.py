@@ -46,18 +46,6 @@ def flat(text):
     return " ".join(text.split())
 
 
-def test_a_limit_of_tokens_holds_where_no_usage_is_reported(cli, home, server, model, caplog):
-    server.script = lambda body, number: Answer(usage={})
-    (home / "cases.jsonl").write_text(CASES)
-    ended = cli("evaluate", "cases.jsonl", "-m", model, "--judge", "probe", "--max-tokens", "1500")
-    assert ended.code == 3
-    assert "the limit of 1500 tokens is reached (about" in flat(ended.err)
-    assert server.calls < 120
-    assert "Spent about 1," in flat(ended.out)
-    assert caplog.text.count("the endpoint reports no tokens") == 1
-    assert "Spent about 1," in flat(cli("runs", "show").out)
-
-
 @pytest.fixture
 def free_address():
     with socket.socket() as free:
@@ -108,16 +96,6 @@ def test_a_refusal_that_no_later_call_gets_around(meaning):
     error = failure("m", answer.status, read_refusal(answer.body or b""))
     assert isinstance(error, AccessError)
     assert meaning in str(error)
-
-
-def test_a_permanent_refusal_stops_the_run(cli, home, server, model):
-    server.script = lambda body, number: PERMANENT["no such model"]
-    (home / "cases.jsonl").write_text(CASES)
-    ended = cli("evaluate", "cases.jsonl", "-m", model, "--judge", "probe")
-    assert (ended.code, "stopped; every answer so far is kept" in ended.err) == (1, True)
-    assert "no such model" in ended.err
-    assert server.calls <= 40  # those that were in flight
-    assert json.loads(cli("runs", "list", "--json").out)["status"] == "interrupted"
 
 
 def test_what_a_refusal_repeats_of_a_case_stops_nothing():

@@ -11,14 +11,12 @@ from textevolve.errors import (
     AccessError,
     BudgetError,
     CapabilityError,
-    RejectedError,
     UnavailableError,
 )
 from textevolve.events import BatchPolled, CallRetried
 from textevolve.llm.model import Response
 from textevolve.llm.testing import BatchFault, Fault, ScriptedBatches, ScriptedServer
 from textevolve.settings import Price, Provider
-from textevolve.wiring import Limits
 
 NINE = [asked(n) for n in range(9)]
 
@@ -64,7 +62,6 @@ def test_all_calls_that_wait_become_one_job_with_the_answers_of_plain_calls(worl
     [
         BatchFault.EXPIRED,
         BatchFault.ERROR_LINES,
-        BatchFault.LOST_LINES,
         BatchFault.RESULTS_GONE,
     ],
 )
@@ -94,13 +91,6 @@ def test_lines_that_fail_again_and_again_are_failures_with_a_reason(world):
     assert "it went wrong" in str(failed[0])
     assert [entry.error for entry in one.journal.entries if entry.error] == [str(failed[0])]
     assert not one.ledger.open
-
-
-def test_refused_lines_fail_and_are_not_asked_again(world):
-    one = world({1: BatchFault.REFUSED_LINES})
-    found = asyncio.run(one.ask(NINE))
-    assert sum(isinstance(one, RejectedError) for one in found) == 3
-    assert len(one.jobs) == 1
 
 
 def test_a_field_that_the_endpoint_refuses_is_left_out_of_the_next_job(world):
@@ -248,10 +238,3 @@ def test_calls_in_jobs_cost_less_and_those_at_once_do_not(world, monkeypatch):
         costs.append(found.usage.cost)
     assert costs[1] is None
     assert costs[0] == costs[2] / 2 > 0
-
-
-def test_limits_hold_before_a_job_is_submitted(world):
-    one = world()
-    found = asyncio.run(one.ask(NINE, limits=Limits(calls=4)))
-    assert sum(isinstance(one, BudgetError) for one in found) == 5
-    assert [job.total for job in one.jobs] == [4]

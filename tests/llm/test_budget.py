@@ -43,7 +43,7 @@ async def test_a_failed_call_counts(server: ScriptedServer, client: OpenAIClient
         await model(ask())
 
 
-@pytest.mark.parametrize("limit", [1000, 1050, 3333])
+@pytest.mark.parametrize("limit", [1050])
 @pytest.mark.parametrize("max_tokens", [None, 90, 2000])
 async def test_tokens_stop_within_one_call(
     server: ScriptedServer, client: OpenAIClient, limit: int, max_tokens: int | None

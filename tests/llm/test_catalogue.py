@@ -15,7 +15,6 @@ from textevolve.llm.catalogue import (
     read_catalogue,
     user_files,
 )
-from textevolve.llm.providers import LOCAL, PROVIDERS
 
 
 def test_each_entry_that_chats_has_two_kinds_of_source_the_hub_first():
@@ -37,10 +36,6 @@ def test_a_model_that_embeds_has_a_tokenizer_and_says_what_it_reads():
     for weights in read_catalogue().values():
         assert weights.file.endswith(".onnx" if weights.embeds else ".gguf")
         assert weights.embeds == (weights.tokenizer is not None)
-
-
-def test_the_default_local_model_is_in_the_catalogue():
-    assert PROVIDERS[LOCAL].default_model in read_catalogue()
 
 
 @pytest.mark.parametrize("change", [{"wheels": "--index-url"}, {"version": "1 --pre"}])
@@ -69,12 +64,6 @@ def test_a_file_put_into_the_folder_is_usable_by_its_stem(tmp_path: Path):
     assert locate("mine", tmp_path).path == tmp_path / "mine.gguf"
     assert locate("mine", tmp_path).weights is None
     assert [own.name for own in user_files(tmp_path)] == ["mine"]
-
-
-def test_a_path_is_taken_as_it_is(tmp_path: Path):
-    file = tmp_path / "elsewhere.gguf"
-    file.write_bytes(b"GGUF")
-    assert locate(str(file), tmp_path / "weights").path == file
 
 
 @pytest.mark.parametrize("name", ["/no/such.gguf", "~no-such-user/x.gguf", "a/\0.gguf"])

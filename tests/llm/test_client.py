@@ -16,11 +16,10 @@ from textevolve.errors import (
     TooLongError,
     UnavailableError,
 )
-from textevolve.llm.client import OpenAIClient, connect
+from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Message, Request
-from textevolve.llm.providers import resolve
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
-from textevolve.settings import Price, Provider, Settings
+from textevolve.settings import Price
 
 SCHEMA = {
     "type": "object",
@@ -56,16 +55,6 @@ async def test_only_what_is_set_is_sent(server: ScriptedServer, client: OpenAICl
     assert sent["response_format"]["json_schema"]["strict"] is True
     assert (sent["temperature"], sent["max_tokens"], sent["seed"]) == (0.0, 9, 3)
     assert (sent["logprobs"], sent["top_logprobs"]) == (True, 2)
-
-
-async def test_an_answer_is_read_whole(client: OpenAIClient) -> None:
-    response = await client(ask(schema=json.dumps(SCHEMA), top_logprobs=3))
-    assert set(json.loads(response.text)) == {"argument", "score"}
-    assert "".join(token.token for token in response.logprobs) == response.text
-    assert all(len(token.top) <= 3 for token in response.logprobs)
-    assert response.usage.calls == 1
-    assert response.usage.prompt_tokens > 0
-    assert client.schema is True
 
 
 async def test_text_that_is_no_clean_unicode_arrives(
@@ -143,7 +132,6 @@ async def test_cost_is_unknown_without_a_price_and_nothing_on_loopback(
 
 UNAVAILABLE = {
     Fault.RATE_LIMIT: 429,
-    Fault.SERVER_ERROR: 500,
     Fault.OVERLOADED: 503,
     Fault.TIMEOUT: None,
     Fault.RESET: None,
@@ -170,9 +158,7 @@ async def test_what_is_worth_another_try(
     [
         ({"Retry-After": "7"}, 7.0),
         ({"retry-after-ms": "250"}, 0.25),
-        ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
         ({"Retry-After": "soon"}, None),
-        ({}, None),
     ],
 )
 async def test_retry_after(
@@ -188,8 +174,6 @@ async def test_retry_after(
     ("fault", "kind"),
     [
         (Fault.UNAUTHORISED, AccessError),
-        (Fault.FORBIDDEN, AccessError),
-        (Fault.NOT_FOUND, AccessError),
         (Fault.NO_CREDIT, AccessError),
         (Fault.TOO_LONG_OPENAI, TooLongError),
         (Fault.TOO_LONG_LLAMACPP, TooLongError),
@@ -220,21 +204,6 @@ async def test_a_refused_schema_is_left_out_and_remembered(
     before = server.calls
     await client(ask(schema=json.dumps(SCHEMA)))
     assert server.calls == before + 1
-
-
-async def test_one_schema_that_is_refused_does_not_stop_others(
-    server: ScriptedServer, client: OpenAIClient
-) -> None:
-    def script(body: dict[str, Any], _number: int) -> Fault | None:
-        return Fault.NO_SCHEMA if "too much" in json.dumps(body.get("response_format")) else None
-
-    server.script = script
-    await client(ask(schema=json.dumps({"type": "object", "description": "too much"})))
-    assert client.schema is False
-    response = await client(ask(schema=json.dumps(SCHEMA)))
-    assert set(json.loads(response.text)) == {"argument", "score"}
-    assert client.schema is True
-    assert client.refused == {"response_format"}
 
 
 async def test_other_fields_that_a_model_does_not_take(
@@ -283,13 +252,12 @@ async def test_embeddings_and_models(server: ScriptedServer, client: OpenAIClien
 # An answer's size
 
 
-@pytest.mark.parametrize("limit", [1, 2])
 async def test_an_answer_without_an_end_is_read_up_to_the_limit(
-    server: ScriptedServer, limit: int
+    server: ScriptedServer,
 ) -> None:
     server.script = always(Fault.ENDLESS)
-    async with OpenAIClient(server.url, "m", largest_answer=limit) as client:
-        with pytest.raises(AnswerError, match=f"larger than {limit} MiB; raise `largest_answer`"):
+    async with OpenAIClient(server.url, "m", largest_answer=1) as client:
+        with pytest.raises(AnswerError, match="larger than 1 MiB; raise `largest_answer`"):
             await client(ask())
     await until(lambda: not server.connections)  # it is not left to pour
 
@@ -305,23 +273,16 @@ USED = {"prompt_tokens": 100, "completion_tokens": 10}
     "field",
     [
         {"usage": "none"},
-        {"usage": [1]},
         {"usage": USED | {"cost": "free"}},
-        {"usage": USED | {"cost": -1}},
-        {"usage": USED | {"prompt_tokens_details": "none"}},
         {"usage": USED | {"prompt_tokens_details": {"cached_tokens": "all"}}},
         {"usage": USED | {"prompt_tokens_details": {"cached_tokens": 101}}},
-        {"usage": USED | {"prompt_cache_hit_tokens": []}},
-        {"usage": USED, "timings": "quick"},
         {"usage": USED, "timings": {"cache_n": 0.5}},
         {"id": 7, "model": [], "system_fingerprint": {}, "created": "now", "object": 1},
         {"choices": [GOOD | {"finish_reason": 7}]},
-        {"choices": [GOOD | {"logprobs": "none"}]},
         {"choices": [GOOD | {"logprobs": {"content": [{"token": 1}]}}]},
         {"choices": [{"message": {"content": "fine", "refusal": False}}]},
         {"choices": [{"message": {"content": [{"text": "fine"}, {"text": None}]}}]},
         {"choices": [GOOD, {"message": None}]},
-        {"error": ""},
         {"error": {}},
     ],
 )
@@ -334,14 +295,6 @@ async def test_a_good_text_stays_whatever_else_is_wrong(
     assert (response.text, response.finish_reason) == ("fine", "stop")
     assert response.usage.cached_tokens == 0
     assert response.usage.cost == (0.00011 if isinstance(field.get("usage"), dict) else None)
-
-
-async def test_nobody_answers() -> None:
-    async with ScriptedServer() as gone:
-        url = gone.url
-    async with OpenAIClient(url, "m") as client:
-        with pytest.raises(UnavailableError, match="cannot connect"):
-            await client(ask())
 
 
 async def test_a_cancelled_call_leaves_nothing_behind(
@@ -363,18 +316,6 @@ def test_a_key_that_cannot_be_one(key: str) -> None:
     with pytest.raises(SettingsError, match="copy it again") as caught:
         OpenAIClient("http://127.0.0.1:1/v1", "m", key=SecretStr(key))
     assert key.strip() == "" or key not in str(caught.value)
-
-
-async def test_connect(server: ScriptedServer) -> None:
-    settings = Settings(
-        providers={"mine": Provider(base_url=server.url, keyless=True)},
-        prices={"mine/m": Price(input=1, output=1)},
-    )
-    async with connect(resolve("mine/m", settings), settings.timeouts) as client:
-        response = await client(ask())
-    assert client.name == "mine/m"
-    assert server.requests[-1]["model"] == "m"
-    assert response.usage.cost == pytest.approx(response.usage.tokens / 1e6)
 
 
 async def test_a_redirect_is_not_followed(server: ScriptedServer, client: OpenAIClient) -> None:

@@ -10,7 +10,7 @@ import pytest
 from textevolve.errors import AnswerError, CapabilityError, InputError
 from textevolve.evaluation import Failure
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.decision_wires import Deciding, show, wire_of
+from textevolve.llm.decision_wires import Deciding, show
 from textevolve.llm.decisions import (
     choice,
     decide,
@@ -20,8 +20,6 @@ from textevolve.llm.decisions import (
 )
 from textevolve.llm.testing.answers import Answer as Said
 from textevolve.llm.testing.server import ScriptedServer
-from textevolve.llm.usage_meter import UsageMeter
-from textevolve.store.documents import restore_request, store_request
 
 POLITE = predicate("polite", "Is the text polite?")
 TOPIC = choice("topic", "What is it about?", {"money": "prices", "love": "", "war": "battles"})
@@ -119,17 +117,6 @@ async def test_a_state_that_is_too_long_loses_its_middle_and_says_so():
         text = server.requests[0]["messages"][-1]["content"]
         assert text.startswith("a" * 50 + "\n[... 500 characters left out ...]\n" + "z" * 50)
         assert (await decide(deciding, "short", [POLITE])).cut == 0
-
-
-async def test_chat_passes_and_the_wire_is_found_through_wrappers():
-    async with chat() as server, client(server) as model:
-        deciding = Deciding(model, None)
-        request = decision_request("state", [POLITE])
-        plain = store_request(request)
-        assert restore_request(plain.document, plain.texts) == request
-        assert wire_of(UsageMeter(deciding)) is None
-        assert wire_of(model) is None
-        assert server.calls == 0
 
 
 def test_what_cannot_be_asked_is_refused():

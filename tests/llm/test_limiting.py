@@ -9,7 +9,7 @@ from textevolve.events import CallHeld, Event
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.limiting import Limited, make_buckets
 from textevolve.llm.model import Message, Request
-from textevolve.llm.testing import Answer, Fault, ScriptedServer, WindowLimit, misbehave
+from textevolve.llm.testing import Answer, ScriptedServer, WindowLimit
 from textevolve.llm.wrappers import Retrying
 from textevolve.settings import Retries
 
@@ -29,20 +29,6 @@ async def test_with_headers_hardly_a_call_is_refused(
     assert len(answers) == limit.answered == 60
     assert limit.refused <= 8
     assert server.calls == 60 + limit.refused
-
-
-async def test_nobody_is_asked_before_the_time_that_a_refusal_named(
-    server: ScriptedServer, client: OpenAIClient
-) -> None:
-    """One call is refused; the other one waits with it."""
-    server.script = lambda _body, number: (
-        misbehave(Fault.RATE_LIMIT_WAIT, retry_after=0.3) if number == 1 else None
-    )
-    model, loop = Retrying(Limited(client, 1), PATIENT), asyncio.get_running_loop()
-    began = loop.time()
-    await asyncio.gather(*(model(ask(n)) for n in range(2)))
-    assert loop.time() - began >= 0.3
-    assert server.calls == 3
 
 
 async def test_a_wait_is_told(server: ScriptedServer, client: OpenAIClient) -> None:

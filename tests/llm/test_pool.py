@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from textevolve.errors import AccessError, RejectedError, SettingsError, UnavailableError
+from textevolve.errors import AccessError, SettingsError, UnavailableError
 from textevolve.events import CallRetried, Event
 from textevolve.llm import limiting as pools
 from textevolve.llm.client import OpenAIClient
@@ -16,7 +16,7 @@ from textevolve.llm.model import Message, Request
 from textevolve.llm.opening import open_client, open_model
 from textevolve.llm.prices import price_of
 from textevolve.llm.providers import resolve
-from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
+from textevolve.llm.testing import Fault, ScriptedServer, misbehave
 from textevolve.llm.wrappers import Retrying
 from textevolve.settings import PoolMember, PoolSettings, Price, Retries, Settings, Timeouts
 
@@ -76,7 +76,7 @@ async def die(server: ScriptedServer) -> None:
     await server.__aexit__(None, None, None)
 
 
-@pytest.mark.parametrize("weights", [(1, 1, 1), (3, 2, 1), (0.5, 4, 1)])
+@pytest.mark.parametrize("weights", [(0.5, 4, 1)])
 async def test_shares_follow_the_weights_one_call_after_another(
     servers: Servers, weights: tuple[float, ...]
 ) -> None:
@@ -167,16 +167,6 @@ async def test_where_no_member_can_answer_the_run_stops(servers: Servers) -> Non
         with pytest.raises(AccessError, match="none of its 2 members answers"):
             await model(ask())
     assert servers.calls[:2] == [1, 1]
-
-
-async def test_a_request_that_is_wrong_is_not_tried_elsewhere(servers: Servers) -> None:
-    wrong = Answer(status=400, body=b'{"error": {"message": "temperature must be below 2"}}')
-    for server in servers:
-        server.script = lambda _body, _n: wrong
-    model = await servers.pool(1, 1, 1)
-    with pytest.raises(RejectedError, match="temperature"):
-        await model(ask())
-    assert sum(servers.calls) == 1
 
 
 # Settings

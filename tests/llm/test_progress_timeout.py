@@ -14,7 +14,7 @@ from textevolve.llm.wrappers import Retrying
 from textevolve.settings import Retries, Timeouts
 
 SHORT = Timeouts(read=0.4, total=0.5)
-LONG = 1.5
+LONG = 0.8
 """Seconds of an answer, past all of them."""
 
 
@@ -56,8 +56,8 @@ async def test_it_may_take_as_long_as_it_gets_on(
 
 @pytest.mark.parametrize(
     "slots",
-    [Answer(body=b"[]"), misbehave(Fault.TIMEOUT), Answer(status=500, body=b"{}")],
-    ids=["the same", "no answer", "an error"],
+    [Answer(body=b"[]"), misbehave(Fault.TIMEOUT)],
+    ids=["the same", "no answer"],
 )
 async def test_a_standstill_is_an_error(
     server: ScriptedServer, local: OpenAIClient, slots: Answer

@@ -37,11 +37,8 @@ def test_a_provider_and_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     "spec",
     [
         "http://host:8000#m",
-        "http://HOST:8000/v1#m",
-        "http://host:8000/v1/#m",
+        "http://HOST:8000/v1/#m",
         "http://host:8000/v1/chat/completions#m",
-        "http://host:8000/v1/systemone#m",
-        "http://host:8000/v1/decisions#m",
     ],
 )
 def test_an_address_has_one_spec(spec: str) -> None:
@@ -88,15 +85,10 @@ def test_a_missing_key_says_how_to_give_it() -> None:
     [
         ("opnai/gpt-6-luna", "did you mean 'openai'"),
         ("gpt-6-luna", "did you mean 'openai/gpt-6-luna'"),
-        ("gpt-4o", "PROVIDER/MODEL"),
         ("nonsense/m", r"providers\.nonsense"),
         ("anthropic", "anthropic/MODEL"),
-        ("ollama/", "ollama/MODEL"),
-        ("", "PROVIDER/MODEL"),
         ("http://host:8000/v1", "#MODEL"),
         ("ftp://host/v1#m", "http"),
-        ("http://#m", "http"),
-        ("http://host:99999/v1#m", "http"),
         ("http://host/v1?key=abc#m", "http"),
     ],
 )

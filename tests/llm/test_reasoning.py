@@ -15,14 +15,8 @@ from textevolve.llm.reasoning import (
     why_without_text,
 )
 from textevolve.llm.streaming import AnswerPiece, ask_streaming
-from textevolve.llm.structured import ask_structured
 from textevolve.llm.testing import Answer
 from textevolve.settings import Price
-from textevolve.spec import Frozen
-
-
-class Judged(Frozen):
-    score: int
 
 
 def ask(**more) -> Request:
@@ -62,14 +56,6 @@ def test_what_is_told_of_a_stream_is_the_beginning_of_its_text(
     stream = StreamedThoughts()
     told = "".join(stream.pass_text(whole[a:b]) for a, b in pairwise(places))
     assert split_reasoning(whole, "stop")[1].startswith(told)
-
-
-async def test_a_schema_answer_after_thoughts_is_read_as_it_is(server, client) -> None:
-    server.script = lambda _body, _number: Answer(
-        text='{"score": 4}', reasoning='Perhaps {"score": 1}?', reasoning_field="text"
-    )
-    judged = await ask_structured(client, ask(), Judged)
-    assert (judged.value.score, judged.parse_mode) == (4, "strict")
 
 
 async def test_a_listener_hears_no_thoughts(server, client) -> None:

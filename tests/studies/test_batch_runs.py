@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parameter_sets import slow_but_first
 from textevolve.llm.batches.gathering import read_line, write_asked
 from textevolve.llm.batches.ledger import batch_price
 from textevolve.llm.providers import Endpoint
@@ -52,7 +51,7 @@ def keys(path):
         return sorted(call.key for call in store.calls(store.get_run("last").id))
 
 
-@pytest.mark.parametrize("options", slow_but_first([OPTIONS, ("-j", "probe"), ()]))
+@pytest.mark.parametrize("options", [OPTIONS])
 def test_the_same_run_has_the_same_keys_and_figures(home, cli, batched, cases, options):
     command = ("evaluate", cases, "-m", f"{batched.url}#m", *options, "--json", "--store")
     told = cli(*command, home / "a.db", "--batch")
@@ -63,19 +62,6 @@ def test_the_same_run_has_the_same_keys_and_figures(home, cli, batched, cases, o
     assert len(batched.batches.jobs) == jobs
     assert found(told.rows) == found(plain.rows)
     assert keys(home / "a.db") == keys(home / "b.db")
-
-
-@pytest.mark.parametrize("first", slow_but_first([("--batch",), ()]))
-def test_a_run_goes_on_the_other_way(home, cli, batched, cases, first):
-    command = ("evaluate", cases, "-m", f"{batched.url}#m", *OPTIONS)
-    whole = cli(*command, "--json", "--store", home / "whole.db")
-    calls = batched.calls
-    assert cli(*command, *first, "--max-calls", 10).code == 3
-    second = () if first else ("--batch",)
-    resumed = cli("runs", "resume", "last", *second, "--json")
-    assert resumed.code == 0, resumed.err
-    assert found(resumed.rows) == found(whole.rows)
-    assert batched.calls == 2 * calls
 
 
 @pytest.mark.slow
@@ -113,19 +99,6 @@ def test_open_jobs_are_cancelled_and_the_run_goes_on(home, cli, batched, cases):
     resumed = cli("runs", "resume", "last", "--batch", "--json")
     assert resumed.code == 0, resumed.err
     assert "no batch job is open" in cli("runs", "cancel-batch", "last").out
-
-
-def test_python_asks_in_batch_jobs_too(home, batched):
-    from flat_verbs import evaluate_batch
-
-    pairs = [(f"Question {n}", ["one", "two"]) for n in range(4)]
-    model = f"{batched.url}#m"
-    options = {"model": model, "rounds": 1, "readout": "verbalized"}
-    results = list(evaluate_batch(pairs, **options, batch=True, store=home / "a.db"))
-    assert [one.coverage for one in results] == [1.0] * 4
-    assert len(batched.batches.jobs) == 3
-    plain = list(evaluate_batch(pairs, **options, store=home / "b.db"))
-    assert [one.scores.tolist() for one in results] == [one.scores.tolist() for one in plain]
 
 
 @given(st.text(), st.text(min_size=1))
