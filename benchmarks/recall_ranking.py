@@ -35,6 +35,7 @@ from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.recall import recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Add, NewMemory, Origin
+from textevolve.memory.sameness import names_in
 from textevolve.memory_snapshots import embed_with
 from textevolve.store import kinds
 from textevolve.texts.dates import parse_time
@@ -44,10 +45,11 @@ NOW = 1_760_000_000.0
 """2025-10-09: when the made facts are asked for, and all that LoCoMo tells of is older."""
 ADVERSARIAL = 5
 """A category of LoCoMo: nothing in the dialogue answers it."""
-WEIGHTS: dict[str, dict[str, float]] = {
+WEIGHTS: dict[str, dict[str, float | bool]] = {
     "default": {},
     "1/1/1": {"relevance": 1, "importance": 1, "recency": 1},
     "1/.2/.2": {"relevance": 1, "importance": 0.2, "recency": 0.2},
+    "associate": {"associate": True},
 }
 """By what is printed: relevance / importance / recency."""
 
@@ -194,6 +196,7 @@ async def fill(place: Place, questions: QuestionSet) -> None:
                 importance=row.importance,
                 created=row.created,
                 origin=Origin(row.key),
+                entities=names_in(row.text, first=False),
             )
         )
         for row, vector in zip(questions.rows, vectors, strict=True)
@@ -206,6 +209,7 @@ class Figures:
     asked: int = 0
     first: int = 0
     in_five: float = 0.0
+    in_ten: float = 0.0
     reciprocal: float = 0.0
 
     def add(self, ranked: Sequence[str], right: frozenset[str]) -> None:
@@ -213,11 +217,12 @@ class Figures:
         self.asked += 1
         self.first += ranks[:1] == [1]
         self.in_five += sum(rank <= 5 for rank in ranks) / len(right)
+        self.in_ten += sum(rank <= 10 for rank in ranks) / len(right)
         self.reciprocal += 1 / ranks[0] if ranks else 0.0
 
 
 async def ask(
-    place: Place, questions: QuestionSet, weights: dict[str, float], figures: Figures
+    place: Place, questions: QuestionSet, weights: dict[str, float | bool], figures: Figures
 ) -> None:
     embed = embed_with(place.bench.model_of)
     store = place.bench.resources.memories(place.bench.settings.namespace)
@@ -235,7 +240,7 @@ async def compare(options: argparse.Namespace, settings: Settings) -> None:
         files = sorted(options.locomo.glob("*.json"))
         groups["locomo"] = [read_locomo(file, options.questions) for file in files]
     async with open_place(settings, options.embedder) as place:
-        print(f"{'set':8s} {'weights':8s} questions  recall@1  recall@5   MRR")
+        print(f"{'set':8s} {'weights':9s} questions  recall@1  recall@5  recall@10   MRR")
         for group, sets in groups.items():
             for name, weights in WEIGHTS.items():
                 figures = Figures()
@@ -244,8 +249,9 @@ async def compare(options: argparse.Namespace, settings: Settings) -> None:
                     await ask(place, questions, weights, figures)
                 n = figures.asked
                 print(
-                    f"{group:8s} {name:8s} {n:9d}  {figures.first / n:8.3f}"
-                    f"  {figures.in_five / n:8.3f}  {figures.reciprocal / n:.3f}",
+                    f"{group:8s} {name:9s} {n:9d}  {figures.first / n:8.3f}"
+                    f"  {figures.in_five / n:8.3f}  {figures.in_ten / n:9.3f}"
+                    f"  {figures.reciprocal / n:.3f}",
                     flush=True,
                 )
     print(f"{options.embedder}; {say_machine()}")

@@ -153,6 +153,14 @@ class Batches(_Frozen):
     poll: tuple[float, float] = (10.0, 120.0)
 
 
+class MemoryOptions(_Frozen):
+    """`graph`: what associates memories that share entities: a recursive query of the database that
+    holds them ("sql"), or the embedded graph database of the extra `ladybug`, in a folder beside
+    it, which one process at a time may use."""
+
+    graph: Literal["sql", "ladybug"] = "sql"
+
+
 class Local(_Frozen):
     """The model served inside the process. `context` is in tokens for each slot. `threads`: None is
     as many as there are idle cores when the server starts."""
@@ -243,6 +251,7 @@ class Settings(_Frozen):
     batches: Batches = Batches()
     on: str | None = Field(default=None, pattern=r"^(ray|ray://[^/\s]+:[0-9]+|none)$")
     local: Local = Local()
+    memory: MemoryOptions = MemoryOptions()
     providers: dict[str, Provider] = {}
     prices: dict[str, Price] = {}
     pools: dict[Annotated[str, Field(pattern=NAME_PATTERN)], PoolSettings] = {}
@@ -251,6 +260,13 @@ class Settings(_Frozen):
     def memory_location(self) -> StoreLocation:
         """Where namespaces, agents and memories are kept."""
         return self.memory_store or self.store
+
+    @property
+    def graph_folder(self) -> Path | None:
+        """The folder of the graph database of memories; None: the database associates them."""
+        if self.memory.graph == "sql":
+            return None
+        return folder_beside(self.memory_location) / "memory-graph"
 
 
 ENVIRONMENT = {

@@ -243,7 +243,7 @@ async def open_workbench(
             opened = open_models(settings, journal, budget, listener, halt, batches, deadline)
             model_of = await stack.enter_async_context(opened)
         model_of = let_decide(model_of, settings)
-        resources = store.Store(settings.memory_location)
+        resources = store.Store(settings.memory_location, graph_folder=settings.graph_folder)
         stack.callback(resources.close)
         embed = embed_with(model_of, made_up=setting.mode == "rehearsed")
         versions = setting.described.get("collections")

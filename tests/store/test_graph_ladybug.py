@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from textevolve.errors import StoreError
 from textevolve.memory.index import MemoryQuery
-from textevolve.memory.record import Add, Forget, NewMemory, Origin, Supersede
+from textevolve.memory.record import Add, Entity, Forget, NewMemory, Origin, Supersede
 
 pytest.importorskip("ladybug")
 
 from textevolve.store.graph_ladybug import LadybugGraph, LadybugMemories
+from textevolve.store.repository import Store
 
 NAMES = ("Ann", "Bob", "Cid", "Dee", "Eve", "Fay")
 STEPS = st.lists(
@@ -60,7 +61,7 @@ async def test_the_graph_finds_what_the_recursive_query_finds(tmp_path, place_at
     async def compare(name, steps, hops, limit, trust):
         place.create("home", name)
         plain = place.open("home")
-        asked = LadybugMemories(lambda: place.resources.database, "home", graph)
+        asked = LadybugMemories(lambda: place.resources.database, "home", lambda: graph)
         ids, version = [], 0
         for number, (kind, entities, chosen, believed) in enumerate(steps):
             held = [one.id for one in await plain.page(name)]
@@ -82,15 +83,21 @@ async def test_the_graph_finds_what_the_recursive_query_finds(tmp_path, place_at
     await asyncio.to_thread(same)
 
 
-async def test_the_rest_is_as_without_it(tmp_path, place, graph):
+async def test_a_store_with_a_folder_associates_by_the_graph(tmp_path, place):
     place.create("home", "chats")
-    store = LadybugMemories(lambda: place.resources.database, "home", graph)
-    ids = (await store.apply("chats", [Add(new("a", ["Ann"])), Add(new("b", ["ann"]))])).ids
-    query = MemoryQuery(collection="chats", text="a")
-    assert [one.memory.text for one in await store.search(query)] == ["a"]
-    assert [one.text for one in await store.associate(query, ids[:1])] == ["b"]
-    await store.apply("chats", [Add(new("c", ["Ann"]))])
-    assert [one.text for one in await store.associate(query, ids[:1])] == ["b", "c"]
+    with Store(place.resources.location, graph_folder=tmp_path / "graph") as opened:
+        store = opened.memories("home")
+        ids = (await store.apply("chats", [Add(new("a", ["Ann"])), Add(new("b", ["ann"]))])).ids
+        query = MemoryQuery(collection="chats", text="a")
+        assert [one.memory.text for one in await store.search(query)] == ["a"]
+        assert [one.text for one in await store.associate(query, ids[:1])] == ["b"]
+        ids += (await store.apply("chats", [Add(new("c", ["Ann", "Bob"]))])).ids
+        assert [one.text for one in await store.associate(query, ids[:1])] == ["b", "c"]
+        assert await store.graph("chats") == [
+            Entity("Ann", ids, {"Bob": 1}),
+            Entity("Bob", ids[2:], {"Ann": 1}),
+        ]
+        assert (tmp_path / "graph" / "graph.lbug").exists()
 
 
 def test_a_folder_that_cannot_be_used_is_one_line(tmp_path):

@@ -16,6 +16,7 @@ from textevolve.memory.record import (
     Add,
     ChangeSource,
     Collection,
+    Entity,
     Forget,
     MemoryRecord,
     Vector,
@@ -103,6 +104,10 @@ class AsyncMemories:
     async def history(self, id: str) -> Sequence[MemoryRecord]:
         """A memory with what it took the place of, and what took its own, oldest first."""
         return [self._own(one) for one in await self._desk.memories.history(id)]
+
+    async def graph(self) -> Sequence[Entity]:
+        """Return the entities that the current memories mention, the most frequent first."""
+        return await self._desk.memories.graph(self.name)
 
     async def list(
         self,

@@ -85,6 +85,7 @@ class Memories(SyncView[AsyncMemories]):
     search = waited(AsyncMemories.search)
     get = waited(AsyncMemories.get)
     history = waited(AsyncMemories.history)
+    graph = waited(AsyncMemories.graph)
     list = waited(AsyncMemories.list)
     forget = waited(AsyncMemories.forget)
     re_embed = waited(AsyncMemories.re_embed)

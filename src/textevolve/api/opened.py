@@ -236,7 +236,7 @@ async def open_namespace(
     """
     settings, limits = client.read_settings(), take_limits(client.limits)
     name = name or settings.namespace
-    resources = Store(settings.memory_location)
+    resources = Store(settings.memory_location, graph_folder=settings.graph_folder)
     async with AsyncExitStack() as stack:
         stack.callback(resources.close)
         if create or name == settings.namespace:

@@ -252,6 +252,12 @@ AGENTS = {
                 "memories show me_3f9a",
                 "memories show me_3f9a me_77b0 --json",
             ),
+            "graph": _command(
+                "memories:graph",
+                "List the people and things that memories mention.",
+                "memories graph notes",
+                "memories graph notes Ann --json",
+            ),
             "forget": _command(
                 "memories:forget",
                 "Close memories: they are found no more, and their history stays.",

@@ -1,4 +1,4 @@
-"""`textevolve memories add|search|list|show|forget|import|export|re-embed`."""
+"""`textevolve memories add|search|list|show|graph|forget|import|export|re-embed`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from textevolve.cli.options import NamespaceName, Yes
 from textevolve.cli.resources import ERASES, SOURCE
 from textevolve.cli.results import print_json
 from textevolve.cli.spec_options import read_given, takes
+from textevolve.errors import NotFoundError
 from textevolve.memory.memory_spec import MemorySpec, memory_data
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import MemoryRecord
@@ -33,8 +34,10 @@ from textevolve.report.files import check_target, open_target
 from textevolve.report.terminal import print_report
 from textevolve.settings import read_settings
 from textevolve.studies.memory_files import (
+    draw_graph,
     draw_memories,
     draw_memory,
+    draw_mentions,
     draw_recalled,
     read_memory_rows,
     recalled_data,
@@ -153,6 +156,34 @@ def show(
     with _open_namespace(namespace, store) as space:
         for memory in space.find_memories(*ids):
             _print([memory], as_json, partial(draw_memory, memory))
+
+
+def graph(
+    collection: CollectionName,
+    entity: Annotated[
+        str | None, typer.Argument(metavar="[ENTITY]", help="A person or thing, by its name.")
+    ] = None,
+    as_json: options.Json = False,
+    namespace: NamespaceName = None,
+    store: options.StoreFile = None,
+) -> None:
+    """List the people and things that memories mention; with an ENTITY, the memories that do."""
+    with _open(collection, namespace, store) as memories:
+        entities = memories.graph()
+        if entity is None:
+            for row in entities if as_json else ():
+                print_json(asdict(row))
+            if not as_json:
+                print_report(draw_graph(collection, entities), open_console())
+            return
+        named = [row for row in entities if row.name.casefold() == entity.casefold()]
+        if not named:
+            raise NotFoundError(
+                f"no memory of {collection} mentions '{entity}'; all names: textevolve memories"
+                f" graph {collection}"
+            )
+        records = memories.get(*named[0].memories)
+        _print(records, as_json, lambda: draw_mentions(named[0], records))
 
 
 def forget(

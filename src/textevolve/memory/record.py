@@ -7,6 +7,7 @@ version of it, and what an earlier version held can still be read.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -70,6 +71,17 @@ class Relation:
     subject: str
     predicate: str
     object: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A person or thing that the current memories of a collection mention. `memories`: their ids,
+    oldest first. `neighbours`: the other entities in these memories, each with the number of
+    memories that mention both, the highest first."""
+
+    name: str
+    memories: tuple[str, ...]
+    neighbours: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,7 +117,7 @@ async def open_state(
         settings = settings.model_copy(update={"store": store_location(options.store)})
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(settings.store))
-        resources = Store(settings.memory_location)
+        resources = Store(settings.memory_location, graph_folder=settings.graph_folder)
         stack.callback(resources.close)
         serving = await stack.enter_async_context(open_serving(options, settings))
         limits = await stack.enter_async_context(open_limits(resources))

@@ -140,7 +140,10 @@ class LadybugMemories(StoredMemories):
     """The collections and memories of one namespace, associated by a graph database."""
 
     def __init__(
-        self, database: Callable[[], Database], namespace: str, graph: LadybugGraph
+        self,
+        database: Callable[[], Database],
+        namespace: str,
+        graph: Callable[[], LadybugGraph],
     ) -> None:
         super().__init__(database, namespace)
         self._graph = graph
@@ -155,4 +158,4 @@ class LadybugMemories(StoredMemories):
     ) -> list[int]:
         own = select(memories.c.seq).where(memories.c.collection_id == collection.id, holds(held))
         first = connection.execute(own.where(memories.c.id.in_(starts))).scalars().all()
-        return self._graph.reach(connection, collection, held, first, hops)
+        return self._graph().reach(connection, collection, held, first, hops)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
@@ -35,6 +36,7 @@ from textevolve.memory.record import (
     Change,
     ChangeSource,
     Collection,
+    Entity,
     MemoryRecord,
     Vector,
 )
@@ -146,6 +148,34 @@ class StoredMemories:
         near = self._reach(connection, collection, held, starts[:MOST_STARTS], hops)[: query.limit]
         rows = {row.seq: row for row in read_rows(connection, near)}
         return read_memory_records(connection, [rows[seq] for seq in near], held)
+
+    @_reads
+    def graph(self, connection: Connection, collection: str) -> Sequence[Entity]:
+        """Return the entities that the current memories mention, the most frequent first."""
+        known = read_collection(connection, self.namespace, collection)
+        query = select(mentions.c.entity, mentions.c.name, memories.c.id)
+        query = query.join(memories, memories.c.seq == mentions.c.seq)
+        own = mentions.c.collection_id == known.id, memories.c.closed.is_(None)
+        names: dict[str, str] = {}
+        ids: defaultdict[str, list[str]] = defaultdict(list)
+        entities: defaultdict[str, list[str]] = defaultdict(list)
+        for entity, name, id in connection.execute(query.where(*own).order_by(memories.c.seq)):
+            names.setdefault(entity, name)
+            ids[entity].append(id)
+            entities[id].append(entity)
+        ranked = sorted(ids, key=lambda entity: (-len(ids[entity]), entity))
+        shared = {
+            entity: Counter(other for id in ids[entity] for other in entities[id])
+            for entity in ranked
+        }
+        return [
+            Entity(
+                names[entity],
+                tuple(ids[entity]),
+                {names[o]: n for o, n in shared[entity].most_common() if o != entity},
+            )
+            for entity in ranked
+        ]
 
     @_reads
     def get(self, connection: Connection, ids: Sequence[str]) -> Sequence[MemoryRecord]:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import wraps
 from inspect import signature
+from pathlib import Path
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
@@ -25,6 +26,7 @@ from textevolve.settings import StoreLocation
 from textevolve.store import jobs, journal, keys, kinds, lease, records, runs, served
 from textevolve.store.database import Database, open_database
 from textevolve.store.documents import CHECK
+from textevolve.store.graph_ladybug import LadybugGraph, LadybugMemories
 from textevolve.store.jobs import JobClaim
 from textevolve.store.journal import StoredCall, StoreJournal, StoreLedger
 from textevolve.store.memories import StoredMemories
@@ -99,8 +101,15 @@ class Store:
 
     has_journal = True
 
-    def __init__(self, location: StoreLocation | str, opened: Database | None = None) -> None:
+    def __init__(
+        self,
+        location: StoreLocation | str,
+        opened: Database | None = None,
+        graph_folder: Path | None = None,
+    ) -> None:
         self._place, self._opened = location, opened
+        self._graph_folder = graph_folder
+        self._graph: LadybugGraph | None = None
         self._lock = threading.RLock()
         self._writing: Writer | None = None
         self._closed = False
@@ -141,6 +150,8 @@ class Store:
             if self._writing is not None:
                 self._writing.close()
             self._elsewhere.shutdown()
+            if self._graph is not None:
+                self._graph.close()
             if self._opened is not None:
                 self._opened.close()
 
@@ -187,7 +198,15 @@ class Store:
 
     def memories(self, namespace: str) -> StoredMemories:
         """The memories of a namespace; the first question is refused if there is none."""
-        return StoredMemories(lambda: self.database, namespace)
+        if self._graph_folder is None:
+            return StoredMemories(lambda: self.database, namespace)
+        return LadybugMemories(lambda: self.database, namespace, self._open_graph)
+
+    def _open_graph(self) -> LadybugGraph:
+        with self._lock:
+            assert self._graph_folder is not None
+            self._graph = self._graph or LadybugGraph(self._graph_folder)
+            return self._graph
 
     def sessions(self, namespace: str) -> StoredSessions:
         """The chats of a namespace; the first question is refused if there is none."""

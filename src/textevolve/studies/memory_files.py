@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,9 +16,9 @@ from textevolve.errors import InputError
 from textevolve.memory.cue import Memory
 from textevolve.memory.memory_spec import MemorySpec, memory_data, write_time
 from textevolve.memory.recall import Recalled
-from textevolve.memory.record import MemoryRecord
+from textevolve.memory.record import Entity, MemoryRecord
 from textevolve.report import wording
-from textevolve.report.blocks import Report, Texts
+from textevolve.report.blocks import Column, Report, Table, Texts
 from textevolve.rows import STANDARD_INPUT, Placed, Row, read_rows
 from textevolve.rows.columns import CHATS
 
@@ -127,6 +128,34 @@ def draw_memory(memory: MemoryRecord) -> Report:
         if name != "text" and value not in (None, "", (), [], False)
     }
     return Report("", "", [Texts("", [(memory.id, memory.text)])], facts)
+
+
+def draw_graph(collection: str, entities: Sequence[Entity]) -> Report:
+    """A row for each entity, with those that are mentioned together with it."""
+    columns = [Column("entity"), Column("memories", "count"), Column("mentioned together with")]
+    rows = [
+        (
+            entity.name,
+            len(entity.memories),
+            ", ".join(f"{name} ({n})" for name, n in islice(entity.neighbours.items(), 5)),
+        )
+        for entity in entities
+    ]
+    sentence = f"{len(rows):,} entities in the memories of {collection}"
+    return Report("", sentence, [Table("", columns, rows)] if rows else [])
+
+
+def draw_mentions(entity: Entity, memories: Sequence[MemoryRecord]) -> Report:
+    """The memories that mention an entity: when, what, from where, and who else."""
+    texts = [
+        (
+            f"{memory.id}  {write_time(memory.valid_from or memory.created)[:10]}"
+            f"  {memory.origin.source}\n{', '.join(memory.entities)}",
+            wording.clip(memory.text, SHOWN),
+        )
+        for memory in memories
+    ]
+    return Report("", f"{len(texts):,} of the memories mention {entity.name}", [Texts("", texts)])
 
 
 def _head(memory: MemoryRecord) -> str:

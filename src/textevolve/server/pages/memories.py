@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from textevolve.api.memories import AsyncMemories
 from textevolve.errors import NotFoundError, TextEvolveError
+from textevolve.memory.index import MemoryQuery
 from textevolve.memory.memory_spec import memory_data
 from textevolve.memory.recall import Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
@@ -26,6 +27,7 @@ from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import ServerState, server_of
 
 SHOWN = 50
+ASSOCIATED = 10
 """Memories on one page."""
 EMBED_SECONDS = 20.0
 """How long a page waits for the embedding of a question before it goes by keywords."""
@@ -125,6 +127,7 @@ async def show_memory(
     memories = AsyncMemories(desk_of(server_of(request), namespace), collection)
     (memory,) = await memories.get(id)
     store = server_of(request).resources.memories(namespace)
+    near = MemoryQuery(collection=collection, limit=ASSOCIATED)
     facts = {
         FACTS.get(name, name.replace("_", " ")): value
         for name, value in memory_data(memory).items()
@@ -141,6 +144,7 @@ async def show_memory(
         namespace=namespace,
         memory=memory,
         facts=facts,
+        associated=await store.associate(near, [id]),
         cited={each.id: each for each in await store.find(memory.cites)},
         history=await memories.history(id),
         chat=chat,
