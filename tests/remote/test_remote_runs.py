@@ -83,40 +83,16 @@ def test_gates_fail_a_build(there, cases, model):
     assert (failed.code, "gate fails" in failed.err) == (4, True)
 
 
-@pytest.mark.slow
-def test_a_gate_compares_with_an_earlier_run_of_the_server(there, cases, model):
-    there("evaluate", cases, *SAME, "-m", model, "--name", "before")
-    other = ("evaluate", cases, "--rounds", "1", "--seed", "4", "-m", model)
-    for which in ("before", "last"):
-        found = there(*other, "--no-worse-than", which, "--margin", "1")
-        assert (found.code, f"difference to {which}" in found.err) == (0, True), found.err
-    unknown = there(*other, "--no-worse-than", "nobody")
-    assert (unknown.code, "nobody" in unknown.err) == (2, True)
-
-
-def test_runs_of_the_server_are_shown_and_exported(there, cases, home, model):
-    done = there("evaluate", cases, *SAME, "-m", model, "--name", "nightly")
-    run = run_id(done)
-    for which in (run, "nightly", run[:11]):
-        shown = there("runs", "show", which)
-        assert (shown.code, "Question" in shown.out or "mean" in shown.out) == (0, True)
-    assert len(there("runs", "show", run, "--json").rows) == 4
-    assert there("runs", "export", run, home / "run.csv").code == 0
-    assert (home / "run.csv").read_text().count("\n") >= 4
-    gone = there("runs", "show", "nobody")
-    assert (gone.code, "no run 'nobody'" in gone.err) == (2, True)
-    refused = there("evaluate", cases, "-m", model, "--dry-run")
-    assert (refused.code, "--server none" in refused.err) == (2, True)
-
-
-def test_limits_leave_a_run_that_can_be_gone_on_with(there, cases, model):
-    stopped = there("evaluate", cases, *SAME, "-m", model, "--max-calls", "5")
+def test_limits_leave_a_run_that_the_same_command_goes_on_with(there, cases, home, model):
+    same = ("evaluate", cases, *SAME, "-m", model)
+    stopped = there(*same, "--max-calls", "5")
     assert stopped.code == 3, stopped.err
-    run = run_id(stopped)
-    assert f"textevolve runs resume {run} --server" in stopped.err
-    done = there("runs", "resume", run, "--max-calls", "100")
-    assert done.code == 0, done.err
-    assert len(there("runs", "show", run, "--json").rows) == 4
+    assert "Go on with the same command" in stopped.err
+    done = there(*same, "--max-calls", "100", "-o", home / "found.jsonl")
+    assert (done.code, run_id(done)) == (0, run_id(stopped)), done.err
+    assert len((home / "found.jsonl").read_text().splitlines()) == 4
+    refused = there(*same, "--dry-run")
+    assert (refused.code, "--server none" in refused.err) == (2, True)
 
 
 def test_programs(url, model, home):
@@ -156,33 +132,34 @@ def test_addresses_and_keys(cli, cases, monkeypatch):
     found = cli("evaluate", cases, "--server", "http://example.invalid:8400")
     assert (found.code != 0, "https" in found.err, "te-secret" in found.err) == (True, True, False)
     monkeypatch.delenv("TEXTEVOLVE_SERVER_KEY")
-    found = cli("runs", "show", "--server", "http://127.0.0.1:1")
+    found = cli("evaluate", cases, "--server", "http://127.0.0.1:1")
     assert (found.code, "cannot connect" in found.err) == (1, True)
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_watching_and_the_run_goes_on(spawn, cli, ask, serve, stalling, cases, home):
-    """What came is shown; the run is watched again, and ended, by the commands that are said."""
+def test_ctrl_c_stops_watching_and_the_run_goes_on(spawn, ask, serve, stalling, cases, home):
+    """What came is shown; the same command watches the run again until it is ended there."""
     with ScriptedServer(stalling(6, lambda _body, _call: Answer(delay=0.6))) as scripted:
         named = f"{scripted.url}#slow"
         url = serve(model=named)
         one = ("--concurrency", "1", "--rounds", "1")
-        watching = spawn("evaluate", cases, *one, "-m", named, "--server", url)
+        command = ("evaluate", cases, *one, "-m", named, "--server", url)
+        watching = spawn(*command)
         wait_for(lambda: scripted.calls > 6)
         (run,) = [one["id"] for one in ask(f"{url}/v1/studies")[1]["data"]]
-        wait_for(lambda: len(cli("runs", "show", run, "--server", url, "--json").rows) == 2)
+        records = f"{url}/v1/studies/{run}/records"
+        wait_for(lambda: len(ask(records)[1]["data"]) == 2)
         watching.send_signal(signal.SIGINT)
         _, said = watching.communicate(timeout=60)
         assert watching.returncode == 130, said
         assert f"the run goes on at {url}" in said
-        assert f"textevolve runs cancel {run} --server {url}" in said
         assert ask(f"{url}/v1/studies/{run}")[1]["status"] == "running"
-        watching = spawn("runs", "resume", run, "--server", url, "-o", "found.jsonl")
+        watching = spawn(*command, "-o", "found.jsonl")
         assert f"run {run} at {url}" in watching.stderr.readline()
-        assert cli("runs", "cancel", run, "--server", url).code == 0
+        ask(f"{url}/v1/studies/{run}/cancel", {})
         _, said = watching.communicate(timeout=60)
         assert watching.returncode == 3, said
-        assert f"Go on with: textevolve runs resume {run} --server {url}" in said
+        assert "Go on with the same command" in said
         assert (home / "found.jsonl").read_text().count("\n") == 2
 
 

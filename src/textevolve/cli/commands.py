@@ -384,12 +384,6 @@ WORK = {
                 "runs compare before after",
                 "runs compare before last --json",
             ),
-            "cancel": _command(
-                "runs:cancel",
-                "End a run at a server; its answers are kept.",
-                "runs cancel 3f9a --server http://127.0.0.1:8400",
-                "runs cancel last --server https://texts.example.org",
-            ),
             "cancel-batch": _command(
                 "runs:cancel_batch",
                 "Cancel a run's batch jobs at their provider.",

@@ -14,7 +14,6 @@ import typer
 
 from textevolve.cli import options, say
 from textevolve.cli.drawing import open_console
-from textevolve.cli.remote import fetch_run, watch_run
 from textevolve.cli.results import check_outputs, print_json, print_list, write_line, write_outputs
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import LIMIT_OPTIONS, RunOptions, shape_command, take_launch
@@ -24,7 +23,6 @@ from textevolve.errors import InputError
 from textevolve.llm.batches.gathering import cancel_job
 from textevolve.llm.batches.ledger import BatchMeans, KeptBatch
 from textevolve.reach import add_files
-from textevolve.remote.runs import remote_server
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table
 from textevolve.report.terminal import print_report
@@ -71,13 +69,12 @@ def show(
         float | None, typer.Option(help="Only records with a score below this, from 0 to 1.")
     ] = None,
     as_json: options.Json = False,
-    server: options.ServerAddress = None,
     store: options.StoreFile = None,
 ) -> None:
     """Show a run's results, without a model call."""
     chosen = failed or below is not None
     matching = Found(("failed", "skipped") if failed else (), below)
-    settings, opened = _open(store, server, run)
+    settings, opened = _open(store)
     with opened:
         record, study = _get_restored(opened, run, settings)
         records = read_records(opened, record, matching)
@@ -92,10 +89,7 @@ def show(
             print_report(make_report(study, opened, record, records), open_console())
 
 
-RESUMED = (
-    *("output", "concurrency", "batch", "on", *LIMIT_OPTIONS),
-    *("as_json", "server", "store"),
-)
+RESUMED = (*("output", "concurrency", "batch", "on", *LIMIT_OPTIONS), *("as_json", "store"))
 """What a run that is gone on with takes of the options of all runs."""
 RESCORED = (
     *("weights", "temperature", "aggregation", "convergence", "convergence_mode"),
@@ -107,13 +101,8 @@ RESCORED = (
 def _resume(run: str = "last", **given: Any) -> None:
     """Go on with a run: only what is missing is asked."""
     wanted = RunOptions(**given)
-    named = {"server": wanted.server, "store": wanted.store, "concurrency": wanted.concurrency}
+    named = {"store": wanted.store, "concurrency": wanted.concurrency}
     settings, _ = read_settings({**named, "batch": wanted.batch or None, "on": wanted.on})
-    if (there := remote_server(settings)) is not None:
-        launch = take_launch(wanted)
-        told = sync.run(there.resume(run, launch.limits, launch.time_limit))
-        check_outputs(find_study(told.kind), wanted.output or ())
-        raise typer.Exit(watch_run(there, told, launch, wanted))
     with open_store(settings.store) as opened:
         record, study = _get_whole(opened, run)
         check_outputs(study, wanted.output or ())
@@ -160,13 +149,12 @@ def export(
             " is standard output."
         ),
     ] = None,
-    server: options.ServerAddress = None,
     store: options.StoreFile = None,
 ) -> None:
     """Write a run's results to files: tables, JSON, or pages that open from disk."""
     if not output:
         raise InputError("name a file to write, such as results.csv")
-    settings, opened = _open(store, server, run)
+    settings, opened = _open(store)
     with opened:
         record, _ = _get_whole(opened, run)
         export_run(opened, record, settings, output)
@@ -214,20 +202,9 @@ def delete(
     typer.echo(f"removed run {record.id}: {freed.cases} cases, {freed.calls} calls")
 
 
-def cancel(run: RunName, server: options.ServerAddress = None) -> None:
-    """End the work on a run at a server; what was answered is kept."""
-    settings, _ = read_settings({"server": server})
-    if (there := remote_server(settings)) is None:
-        raise InputError("give --server URL: a run of this machine is ended with Ctrl-C")
-    told = sync.run(there.cancel(run))
-    typer.echo(f"run {told.id} ends at {there.address}; what was answered is kept")
-
-
-def _open(store: str | None, server: str | None = None, run: str = "") -> tuple[Settings, Store]:
-    """The store; with a server one that holds this run of it."""
-    settings, _ = read_settings({"store": store, "server": server})
-    there = remote_server(settings)
-    return settings, open_store(settings.store) if there is None else fetch_run(there, run)
+def _open(store: str | None) -> tuple[Settings, Store]:
+    settings, _ = read_settings({"store": store})
+    return settings, open_store(settings.store)
 
 
 def _get_whole(store: Store, which: str) -> tuple[RunRecord, AnyStudy]:

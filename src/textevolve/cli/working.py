@@ -116,9 +116,8 @@ def _say_stopped(store: Store, run: RunRecord) -> str:
     if store.has_journal:
         return f"stopped; every answer so far is kept. {go_on(run)}{say_open_jobs(store, run)}"
     return (
-        f"no longer watched; the run goes on at {store.place}. Watch it again with: textevolve runs"
-        f" resume {run.id} --server {store.place}; end it with: textevolve runs cancel {run.id}"
-        f" --server {store.place}"
+        f"no longer watched; the run goes on at {store.place}. The same command watches it again;"
+        f" its page ends it: {store.place}/runs/{run.id}"
     )
 
 
@@ -205,5 +204,6 @@ class Unscored:
 
 def go_on(run: RunRecord) -> str:
     """A sentence with the command that goes on with what was stopped."""
-    where = f" --server {run.source}" if is_elsewhere(run) else ""
-    return f"Go on with: textevolve runs resume {run.id}{where}"
+    if is_elsewhere(run):
+        return "Go on with the same command"
+    return f"Go on with: textevolve runs resume {run.id}"

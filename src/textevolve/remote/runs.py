@@ -1,4 +1,4 @@
-"""Runs at a server: begun, followed until they end, fetched, gone on with, ended and removed.
+"""Runs at a server: begun there, and followed until they end.
 
 Records are decoded by their own study here, as they come.
 """
@@ -6,44 +6,119 @@ Records are decoded by their own study here, as they come.
 from __future__ import annotations
 
 import base64
+import json
+import tempfile
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from textevolve.errors import FatalModelError, InputError, NotFoundError, StoreError
-from textevolve.evaluation import Case
+from textevolve.errors import FatalModelError, InputError, StoreError
+from textevolve.evaluation import Case, Usage
 from textevolve.events import CallFinished
 from textevolve.judge_specs import describe_judge
 from textevolve.llm.chains.chain_file import ENDINGS, load_chain
 from textevolve.reach import is_file, note_files
 from textevolve.remote.connection import Connection, find_server, part
-from textevolve.remote.mirror import MirrorStore, kept_of, told_usage
 from textevolve.remote.wire import (
     ENDED,
     MOST_FILES,
     CasePart,
-    RecordPage,
     RunDetail,
-    RunPage,
     RunProgress,
     WireRecord,
     WireStatus,
+    WireUsage,
 )
 from textevolve.rows import STANDARD_INPUT
 from textevolve.rows.hub import PREFIX
 from textevolve.settings import Settings
 from textevolve.spec import files_read
-from textevolve.store.runs import RunRecord
+from textevolve.store.records import Kept
+from textevolve.store.repository import Store
+from textevolve.store.runs import RunRecord, RunStatus, RunTotals
 from textevolve.studies.driver import Launch
 from textevolve.studies.kinds import find_study
-from textevolve.studies.stored import RecordKeeper
+from textevolve.studies.stored import VERSION, RecordKeeper
 from textevolve.studies.study import AnyStudy, Row, StudySpec
-from textevolve.wiring import Limits
+
+STATUSES: dict[str, RunStatus] = {
+    "finished": "finished",
+    "failed": "failed",
+    "running": "running",
+    "queued": "running",
+}
+"""As runs of this machine have them; all others are such that can be gone on with."""
+
+
+class MirrorStore(Store):
+    """A store for the time of a command, which holds a run of a server, so that it is shown,
+    summarised and written by the code for runs of this machine. It has records and no journal.
+    `place`: the address of the server.
+
+    Raises:
+        StoreError: no file can be written for it.
+    """
+
+    has_journal = False
+
+    def __init__(self, address: str) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="textevolve-", ignore_cleanup_errors=True)
+        super().__init__(Path(self._folder.name) / "mirror.db")
+        self._address = address
+        self._totals = dict[str, RunTotals]()
+
+    @property
+    def place(self) -> str:
+        return self._address
+
+    def close(self) -> None:
+        super().close()
+        self._folder.cleanup()
+
+    def run_totals(self, run_id: str) -> RunTotals:
+        return self._totals[run_id]
+
+    def take_run(self, told: RunDetail) -> RunRecord:
+        """Note a run of the server, or what is new of it."""
+        run = record_of(told, self._address)
+        spent, reused = told_usage(told.spent), told_usage(told.reused)
+        self._totals[told.id] = RunTotals(spent, reused, told.failed_calls)
+        self.copy_run(run)
+        return run
+
+
+def record_of(told: RunDetail, address: str) -> RunRecord:
+    """A run of a server, as a store has runs: its source is the server."""
+    spec: dict[str, Any] = {"version": VERSION, "kind": told.kind, "spec": dict(told.spec)}
+    spec |= {"model": told.model, "why": told.why, "prices": list(told.prices)}
+    spec["answers"] = dict(told.answers)
+    spec["described"] = dict(told.described)
+    return RunRecord(
+        id=told.id,
+        name=told.name,
+        fingerprint=f"{address}/{told.id}",
+        created=told.created,
+        updated=told.updated,
+        status=STATUSES.get(told.status, "interrupted"),
+        source=address,
+        n_cases=told.cases,
+        spec=spec,
+    )
+
+
+def told_usage(told: WireUsage) -> Usage:
+    return Usage(**told.model_dump())
+
+
+def kept_of(told: WireRecord) -> Kept:
+    """A record as the store keeps it."""
+    fields = told.model_dump(exclude={"record"})
+    return Kept(**fields, body=json.dumps(told.record).encode())
+
 
 RUNS = "/v1/studies"
-PAGE = 200
 
 
 def remote_server(settings: Settings, named: str | None = None) -> RemoteServer | None:
@@ -81,65 +156,15 @@ class RemoteServer:
             return RunDetail(**await server.ask("POST", RUNS, body))
 
     def _run_part(self, launch: Launch) -> dict[str, Any]:
-        space = self.settings.namespace
-        told = {
+        space, limits = self.settings.namespace, launch.limits
+        return {
             "name": launch.name,
             "namespace": None if space == Settings.model_fields["namespace"].default else space,
-            "limits": _limits(launch.limits),
+            "limits": {"cost": limits.cost, "tokens": limits.tokens, "calls": limits.calls},
             "time_limit": launch.time_limit,
             "concurrency": self.settings.concurrency,
-            "batch": self.settings.batch or None,
+            "batch": self.settings.batch,
         }
-        return {name: value for name, value in told.items() if value not in (None, "", {})}
-
-    async def fetch(self, which: str, store: MirrorStore) -> RunRecord:
-        """Put a run with all its records into a store: the one with this id, start of an id, or
-        name; `last` is the newest.
-
-        Raises:
-            NotFoundError: there is none.
-        """
-        async with Connection(self.address, self.settings) as server:
-            told, cursor = await _find(server, which), None
-            run = store.take_run(told)
-            while True:
-                path = f"{RUNS}/{part(told.id)}/records"
-                page = RecordPage(**await server.ask("GET", path, limit=PAGE, cursor=cursor))
-                store.keep_records(run.id, [kept_of(one) for one in page.data])
-                if (cursor := page.next) is None:
-                    return run
-
-    async def fetch_baseline(self, kind: str, which: str, run: str, store: MirrorStore) -> None:
-        """The same of the run that a gate names, if there is one: `last` is the newest finished one
-        of a kind but for `run`. What is wrong with the name is said where the gate is checked."""
-        async with Connection(self.address, self.settings) as server:
-            if which == "last":
-                asked = server.ask("GET", RUNS, kind=kind, status="finished", limit=2)
-                found = [one.id for one in RunPage(**await asked).data if one.id != run]
-                which = found[0] if found else ""
-        try:
-            if which:
-                await self.fetch(which, store)
-        except NotFoundError:
-            pass
-
-    async def resume(self, which: str, limits: Limits, time_limit: float | None) -> RunDetail:
-        """Go on with a run that has ended before its end."""
-        async with Connection(self.address, self.settings) as server:
-            run = await _find(server, which)
-            if run.status == "finished":
-                return run
-            body = {"limits": _limits(limits) or None, "time_limit": time_limit}
-            given = {name: value for name, value in body.items() if value is not None}
-            await server.ask("POST", f"{RUNS}/{part(run.id)}/resume", given)
-            return run
-
-    async def cancel(self, which: str) -> RunDetail:
-        """End the work on a run; what was answered is kept."""
-        async with Connection(self.address, self.settings) as server:
-            run = await _find(server, which)
-            await server.ask("POST", f"{RUNS}/{part(run.id)}/cancel", {})
-            return run
 
     async def follow(
         self,
@@ -199,7 +224,7 @@ class RemoteServer:
                 if keeper is not None:
                     await keeper.flush()
             if store is not None:
-                store.take_run(await _get(server, told.id))
+                store.take_run(RunDetail(**await server.ask("GET", f"{RUNS}/{part(told.id)}")))
         if last is not None and last.status == "failed":
             raise FatalModelError(last.reason or f"run {told.id}: has failed at {self.address}")
         if store is None and last is not None and last.status == "cancelled":
@@ -216,29 +241,6 @@ def refuse_objects(launch: Launch) -> None:
             f"{name}: is this program's own and cannot be sent to a server; name what the server"
             " has, or run it here with server='none'"
         )
-
-
-async def _find(server: Connection, which: str) -> RunDetail:
-    """By its id; by its name, or the start of its id, among the newest; or the newest."""
-    try:
-        if which != "last":
-            return await _get(server, which)
-    except (NotFoundError, InputError):
-        pass
-    asked: dict[str, Any] = {"limit": 1} if which == "last" else {"limit": PAGE, "text": which}
-    for one in RunPage(**await server.ask("GET", RUNS, **asked)).data:
-        if which in ("last", one.name) or one.id.startswith(which):
-            return await _get(server, one.id)
-    raise NotFoundError(f"{server.address}: no run '{which}'; its page /runs lists them")
-
-
-async def _get(server: Connection, run_id: str) -> RunDetail:
-    return RunDetail(**await server.ask("GET", f"{RUNS}/{part(run_id)}"))
-
-
-def _limits(limits: Limits) -> dict[str, Any]:
-    given = {"cost": limits.cost, "tokens": limits.tokens, "calls": limits.calls}
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def write_study(
