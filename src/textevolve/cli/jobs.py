@@ -24,15 +24,10 @@ from textevolve.jobs.job_report import report_job, report_jobs, show_time
 from textevolve.jobs.job_spec import JobSpec, name_from_root, write_job_study
 from textevolve.jobs.scheduler import AT_ONCE, JobDesk, perform_claim, work_on_jobs
 from textevolve.jobs.schedules import check_schedule, next_due
-from textevolve.reach import Reach
 from textevolve.report.terminal import print_report
-from textevolve.server.options import ServerOptions
-from textevolve.server.studies.confinement import reach_of
-from textevolve.settings import Settings
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import JobRunStatus
-from textevolve.store.repository import Store, open_store
-from textevolve.store.served import ServedRun
+from textevolve.store.repository import open_store
 from textevolve.studies.study_file import read_study_file
 
 JobName = Annotated[str, typer.Argument(metavar="NAME", help="Its name, or NAMESPACE/NAME.")]
@@ -41,7 +36,7 @@ Replace = Annotated[bool, typer.Option("--replace", help="Change the job if it i
 EXIT_CODES: Mapping[JobRunStatus, int] = {"finished": 0, "incomplete": PARTLY, "gated": GATED}
 
 
-@takes(JobSpec, "name", "study", "sent")
+@takes(JobSpec, "name", "study")
 def add(
     name: JobName,
     file: StudyFile,
@@ -135,7 +130,7 @@ def run(name: JobName, namespace: NamespaceName = None, store: options.StoreFile
         open_named(store, name, namespace) as (settings, resources, space, own),
         open_store(settings.store) as runs,
     ):
-        desk = _set_desk(settings, resources, runs)
+        desk = JobDesk(settings, resources, runs, say)
         job = resources.write(stored_jobs.hasten_job, space, own)
         claim = resources.write(stored_jobs.claim_due_job, job.id, desk.lease_seconds)
         if claim is None:
@@ -161,14 +156,5 @@ def work(
     ):
         say(f"running jobs of {settings.memory_location} when they are due; Ctrl-C ends this")
         with suppress(KeyboardInterrupt, asyncio.CancelledError):
-            sync.run(work_on_jobs(_set_desk(settings, resources, runs), at_once))
+            sync.run(work_on_jobs(JobDesk(settings, resources, runs, say), at_once))
     say("stopped; what was under way is gone on with by the next scheduler")
-
-
-def _set_desk(settings: Settings, resources: Store, store: Store) -> JobDesk:
-    """Jobs that clients of a server added may reach no more here than what they sent."""
-
-    def reach(served: ServedRun) -> Reach:
-        return reach_of(served, ServerOptions(), settings, store)
-
-    return JobDesk(settings, resources, store, reach, say)

@@ -42,7 +42,7 @@ def describe_job(job: StoredJob, last: StoredJobRun | None) -> dict[str, Any]:
     return {
         "id": job.id,
         "namespace": job.namespace,
-        **spec.model_dump(mode="json", exclude={"sent"}),
+        **spec.model_dump(mode="json"),
         "created": job.created,
         "updated": job.updated,
         "paused": job.paused,
@@ -58,9 +58,8 @@ def describe_job_run(run: StoredJobRun) -> dict[str, Any]:
 
 
 def write_job_yaml(job: StoredJob) -> str:
-    """Return what a job was added with, without its client."""
-    spec = {name: value for name, value in job.spec.items() if name != "sent"}
-    return yaml.safe_dump(spec, sort_keys=False, allow_unicode=True)
+    """Return the specification that a job was added with."""
+    return yaml.safe_dump(dict(job.spec), sort_keys=False, allow_unicode=True)
 
 
 def report_jobs(namespace: str, jobs: Sequence[tuple[StoredJob, StoredJobRun | None]]) -> Report:

@@ -26,16 +26,6 @@ from textevolve.wiring import Limits
 LIMITS = "Limits of each run"
 
 
-class SentBy(Frozen):
-    """Who made a job over HTTP, whose runs are confined to what this client may reach. `key`: the
-    id of its key, empty on the server's own machine; `namespaces`: those that it sees, None: all;
-    `files`: where the files are that it sent."""
-
-    key: str = ""
-    namespaces: tuple[str, ...] | None = None
-    files: str = ""
-
-
 class JobSpec(Frozen):
     """A study that runs by a clock: when a cron expression says.
 
@@ -66,7 +56,6 @@ class JobSpec(Frozen):
     max_calls: int | None = option(None, "Stop at this many calls.", group=LIMITS, ge=0)
     time_limit: float | None = option(None, "Stop after so many seconds.", group=LIMITS, ge=0)
     gates: Gates = Gates()
-    sent: SentBy | None = option(None, "Who made it over HTTP; said by the server.")
 
     @model_validator(mode="after")
     def _usable(self) -> JobSpec:

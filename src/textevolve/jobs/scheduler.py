@@ -16,9 +16,8 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from textevolve.errors import BusyError, StoreError, TextEvolveError, public_message
-from textevolve.jobs.job_spec import SentBy, read_job
+from textevolve.jobs.job_spec import read_job
 from textevolve.jobs.schedules import next_due
-from textevolve.reach import Reach, confine
 from textevolve.report import wording
 from textevolve.settings import Settings
 from textevolve.store import Store
@@ -28,7 +27,6 @@ from textevolve.store.runs import RunRecord
 from textevolve.store.served import ServedRun
 from textevolve.studies import driver
 from textevolve.studies.baseline import check_run, find_baseline
-from textevolve.studies.driver import Launch
 from textevolve.studies.gates import Gated
 from textevolve.studies.kinds import find_study
 from textevolve.studies.stored import read_stored
@@ -51,16 +49,12 @@ RENEWALS = 4
 
 @dataclass(frozen=True)
 class JobDesk:
-    """What jobs are run with. `reach_of`: limits what the runs of clients may reach; `account`:
-    limits them to the quota of their key and namespace. `announce`: is called with a line when a
-    job begins or ends."""
+    """What jobs are run with. `announce`: is called with a line when a job begins or ends."""
 
     settings: Settings
     resources: Store
     store: Store
-    reach_of: Callable[[ServedRun], Reach]
     announce: Callable[[str], None] = log.info
-    account: Callable[[ServedRun, Launch], Launch] = lambda _served, launch: launch
     lease_seconds: float = LEASE_SECONDS
 
 
@@ -165,20 +159,15 @@ def _end_claim(desk: JobDesk, claim: JobClaim, outcome: JobOutcome) -> None:
     desk.resources.write(stored_jobs.end_claim, claim, outcome.status, outcome.detail, next_due)
 
 
-def served_of(job: StoredJob, run_id: str = "") -> ServedRun:
+def served_of(job: StoredJob, run_id: str) -> ServedRun:
     """Return a job's run as one that belongs to the job's namespace. Servers leave it alone:
     schedulers resume it."""
-    sent = read_job(job).sent or SentBy()
-    seen = None if sent.namespaces is None else list(sent.namespaces)
-    launch = {"name": job.name, "files": sent.files, "namespaces": seen}
-    return ServedRun(run_id, job.namespace, sent.key, time.time(), "limited", launch)
+    return ServedRun(run_id, job.namespace, "", time.time(), "limited", {"name": job.name})
 
 
 async def _attempt(desk: JobDesk, claim: JobClaim) -> JobOutcome:
-    """Run a job; one that a client added reaches no more than that client may."""
     try:
-        with confine(desk.reach_of(served_of(claim.job)) if read_job(claim.job).sent else None):
-            return await _perform(desk, claim, await _begin_run(desk, claim))
+        return await _perform(desk, claim, await _begin_run(desk, claim))
     except TextEvolveError as error:
         log.warning("job %s failed: %s", claim.job.name, error)
         return JobOutcome("failed", public_message(error))
@@ -240,8 +229,6 @@ async def _perform(desk: JobDesk, claim: JobClaim, run: RunRecord) -> JobOutcome
     known = run.status == "finished" and not claim.run.run_id
     baseline = await asyncio.to_thread(find_baseline, desk.store, run, spec.gates, settings)
     launch, rows = spec.launch(claim.job.namespace), dict[str, Row]()
-    if spec.sent is not None:
-        launch = desk.account(served_of(claim.job, run.id), launch)
     while True:
         # Another process may work on the run, such as a scheduler that is about to stop.
         while (await asyncio.to_thread(desk.store.get_run, run.id)).status == "running":  # noqa: ASYNC110

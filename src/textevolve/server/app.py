@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -36,7 +35,6 @@ from textevolve.server.studies.feed import Feed
 from textevolve.server.studies.runner import open_runner
 from textevolve.settings import Settings, store_location
 from textevolve.store import Store, open_store
-from textevolve.store import jobs as stored_jobs
 from textevolve.store import keys as stored_keys
 from textevolve.studies.chats import Chats
 
@@ -129,10 +127,7 @@ async def open_state(
         own = settings.model_copy(update={"model": serving.bench.default_model or settings.model})
         identities = Identities(resources, key)
         accounts = Accounts(limits, identities)
-        files_of_jobs = partial(resources.read, stored_jobs.files_of_jobs)
-        runner = await stack.enter_async_context(
-            open_runner(store, own, options, accounts, files_of_jobs)
-        )
+        runner = await stack.enter_async_context(open_runner(store, own, options, accounts))
         state = ServerState(
             options=options,
             settings=settings,

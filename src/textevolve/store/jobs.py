@@ -30,7 +30,6 @@ from textevolve.store.resource_rows import (
     ResourceTable,
     build,
     delete_where,
-    fetch_all,
     fetch_one,
     insert_row,
     mapping_of,
@@ -195,12 +194,6 @@ def list_job_runs(connection: Connection, job: StoredJob, limit: int = 20) -> li
     """List what became of a job, the newest first."""
     query = select(_runs).where(_runs.c.job_id == job.id).order_by(_runs.c.id.desc()).limit(limit)
     return [_read_run(row, working=job.working) for row in connection.execute(query)]
-
-
-def files_of_jobs(connection: Connection) -> set[str]:
-    """Where the files lie that clients sent with their jobs, as `textevolve.jobs` notes it."""
-    sent = [json.loads(row.spec).get("sent", {}) for row in fetch_all(connection, _jobs)]
-    return {each["files"] for each in sent if each.get("files")}
 
 
 # Work

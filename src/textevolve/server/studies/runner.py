@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -39,14 +39,12 @@ log = logging.getLogger("textevolve.server")
 
 @dataclass
 class Runner:
-    """`accounts`: of keys and namespaces, which bound what their studies take. `files_of_jobs`: the
-    folders of files that jobs need beside runs."""
+    """`accounts`: of keys and namespaces, which bound what their studies take."""
 
     store: Store
     settings: Settings
     options: ServerOptions
     accounts: Accounts
-    files_of_jobs: Callable[[], set[str]] = set[str]
     ending: bool = False
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]])
     _begun: set[str] = field(default_factory=set[str])
@@ -64,8 +62,7 @@ class Runner:
         task.add_done_callback(lambda _task: self._tasks.pop(run_id, None))
 
     def _used_files(self) -> set[str]:
-        used = {served.launch.get("files", "") for served in self.store.all_served()}
-        return used | self.files_of_jobs()
+        return {served.launch.get("files", "") for served in self.store.all_served()}
 
     def works_on(self, run_id: str) -> bool:
         """Whether it is worked on here, or waits for its turn."""
@@ -249,10 +246,9 @@ async def open_runner(
     settings: Settings,
     options: ServerOptions,
     accounts: Accounts,
-    files_of_jobs: Callable[[], set[str]],
 ) -> AsyncGenerator[Runner]:
     """A runner that goes on with what is unfinished; at its end it lets go of all runs cleanly."""
-    runner = Runner(store, settings, options, accounts, files_of_jobs)
+    runner = Runner(store, settings, options, accounts)
     if not options.serves:
         yield runner
         return
