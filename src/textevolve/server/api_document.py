@@ -1,20 +1,15 @@
-"""The OpenAPI document, /openapi.json: what the paths say of themselves, with what all have in
-common: their groups, the errors that may come, and examples.
+"""The OpenAPI document, /openapi.json: its introduction, groups of paths, the shape of errors.
 
 No page shows it here: those that usually do load scripts from elsewhere.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel, ConfigDict
-
-from textevolve.studies.study_file import OURS
+from fastapi import Body
+from pydantic import BaseModel
 
 DESCRIPTION = """Judges, models, agents with memories, and studies, for other programs.
 
@@ -36,9 +31,8 @@ Errors:
 - 502: A model gave no usable answer.
 - 503: Something that is needed cannot be reached or used now."""
 TAGS: Mapping[str, str] = {
-    "openai": "The OpenAI protocol: agents, judges and models.",
-    "decisions": "Typed questions, answered with probabilities: TypeSafe's System One, and OpenAI's"
-    " Decisions API.",
+    "OpenAI": "The OpenAI protocol: agents, judges and models.",
+    "decisions": "Typed questions, answered with probabilities: TypeSafe's System One.",
     "studies": "Anything that `textevolve run` runs, run here.",
     "namespaces": "Walls between what belongs to different owners.",
     "agents": "Whoever answers, and remembers, with all their versions.",
@@ -47,106 +41,22 @@ TAGS: Mapping[str, str] = {
     "users": "Whom agents talk with.",
     "jobs": "Studies by the clock.",
 }
-"""The groups of paths, in this order; those without paths are left out."""
+"""The groups of paths, in this order."""
 
 
 class ErrorBody(BaseModel):
-    """What went wrong, in the shapes of both APIs."""
+    """An error, in the shapes of both APIs: OpenAI's `error`, System One's `detail`."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "example": {
-                "detail": {"error_type": "not_found", "message": "no namespace 'acme'"},
-                "error": {
-                    "message": "no namespace 'acme'",
-                    "type": "invalid_request_error",
-                    "param": None,
-                    "code": "not_found",
-                },
-            }
-        }
-    )
-
-    detail: dict[str, Any] | None = None
+    detail: Any = None
     error: dict[str, Any] | None = None
 
 
 RESPONSES: Mapping[int | str, dict[str, Any]] = {
     "default": {"description": "An error, as its status says.", "model": ErrorBody}
 }
-"""What any path may answer with, beside its own."""
-EXAMPLES: Mapping[str, Mapping[str, Any]] = {
-    "/v1/systemone": {
-        "model": "judge/probe+rules",
-        "state": {"input": "What is 2 + 2?", "output": "4"},
-        "questions": {"right": {"type": "noul", "instructions": "Is the output right?"}},
-    },
-    "/v1/studies": {
-        "kind": "evaluate",
-        "cases": ["cases.jsonl"],
-        "judge": "probe+rules",
-        "run": {
-            "name": "nightly",
-            "limits": {"calls": 5000},
-            "files": {"cases.jsonl": '{"input": "2 + 2?", "candidates": ["4", "5"]}\n'},
-        },
-    },
-    "/v1/studies/{run_id}/resume": {"limits": {"calls": 10000}},
-    "/v1/namespaces/{namespace}/jobs": {
-        "name": "nightly",
-        "cron": "0 3 * * *",
-        "zone": "Europe/Vienna",
-        "study": {"kind": "evaluate", "cases": ["cases.jsonl"], "judge": "probe+rules"},
-        "files": {"cases.jsonl": '{"input": "2 + 2?", "candidates": ["4", "5"]}\n'},
-    },
-}
-"""Of bodies that say none themselves, by their paths."""
-
-_FILES = re.compile(r"; @FILE reads it from a file(, - from standard input)?|, @FILE")
+"""The answers that any path may give beside its own."""
 
 
-def document_api(app: FastAPI) -> None:
-    """Makes the app's document as above, with the first request for it."""
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            found = get_openapi(
-                title=app.title,
-                version=app.version,
-                summary="TextEvolve over HTTP.",
-                description=DESCRIPTION,
-                routes=app.routes,
-            )
-            app.openapi_schema = complete_document(found)
-        return app.openapi_schema
-
-    app.openapi = openapi  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def complete_document(document: dict[str, Any]) -> dict[str, Any]:
-    """Complete a document that FastAPI made with what all paths have in common."""
-    used = set[str]()
-    for path, operations in document["paths"].items():
-        for operation in operations.values():
-            used |= set(operation.get("tags", ()))
-            if path in EXAMPLES and "requestBody" in operation:
-                operation["requestBody"]["content"]["application/json"]["example"] = EXAMPLES[path]
-    document["tags"] = [{"name": n, "description": d} for n, d in TAGS.items() if n in used]
-    document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-    document["security"] = [{"key": []}, {}]
-    return cast(dict[str, Any], _without_ours(document))
-
-
-def _without_ours(data: Any) -> Any:
-    """Without what specifications note for other doors, such as the command line."""
-    if isinstance(data, list):
-        return [_without_ours(one) for one in cast(list[Any], data)]
-    if not isinstance(data, dict):
-        return data
-    held = cast(dict[str, Any], data)
-    is_field = "description" in held and ("type" in held or "anyOf" in held)
-    kept = {name: _without_ours(value) for name, value in held.items()}
-    if is_field:
-        kept = {name: value for name, value in kept.items() if name not in OURS}
-        kept["description"] = _FILES.sub("", str(kept["description"]))
-    return kept
+def example_body(example: Mapping[str, Any]) -> Any:
+    """Mark a parameter as the body, with an example of it."""
+    return Body(openapi_examples={"example": {"value": dict(example)}})

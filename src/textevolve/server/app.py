@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 import textevolve
 from textevolve.errors import SettingsError, TextEvolveError
-from textevolve.server import memories_api, resources_api
-from textevolve.server.api_document import RESPONSES, document_api
+from textevolve.server import resources_api
+from textevolve.server.api_document import DESCRIPTION, RESPONSES, TAGS
 from textevolve.server.decisions import api as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import ApiError, as_api_error, respond
@@ -67,6 +68,10 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        summary="TextEvolve over HTTP.",
+        description=DESCRIPTION,
+        openapi_tags=[{"name": name, "description": text} for name, text in TAGS.items()],
+        dependencies=[Depends(HTTPBearer(scheme_name="key", auto_error=False))],
         responses=dict(RESPONSES),
     )
     app.include_router(decisions_api.router, tags=["decisions"])
@@ -74,12 +79,10 @@ def create_app(
     app.include_router(openai_api.router)
     app.include_router(jobs_router)
     app.include_router(resources_api.router)
-    app.include_router(memories_api.router)
     app.include_router(pages.router, include_in_schema=False)
     app.mount("/static/report", StaticFiles(packages=[("textevolve.report", "templates")]))
     app.mount("/static", StaticFiles(packages=[("textevolve.server.pages", "static")]))
     app.add_api_route("/health", _say_healthy)
-    document_api(app)
     refused = (RequestValidationError, HTTPException, ApiError, TextEvolveError, RecursionError)
     for kind in refused:
         app.add_exception_handler(kind, _refuse)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from typing import Any
 
 from fastapi import Request
 
@@ -49,7 +50,7 @@ async def open_namespace_of(request: Request, caller: Caller, name: str) -> Asyn
     return AsyncNamespace(desk_of(server, name))
 
 
-def check_models(request: Request, named: Iterable[str | None]) -> None:
+def check_models(request: Request, named: Iterable[Any]) -> None:
     """What a client keeps may name the models that its studies may.
 
     Raises:
@@ -59,5 +60,5 @@ def check_models(request: Request, named: Iterable[str | None]) -> None:
     trusted = caller_of(request) == THIS_MACHINE
     allowed = allowed_models(server.options, server.settings, trusted=trusted)
     for name in named:
-        if not (name is None or name in server.serving.deciders or allowed(name)):
+        if isinstance(name, str) and not (name in server.serving.deciders or allowed(name)):
             raise ApiError(400, INVALID, f"the model '{name}' is none that this server knows")

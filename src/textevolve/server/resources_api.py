@@ -1,161 +1,59 @@
-"""Namespaces, agents, collections and users over HTTP: one function makes the paths of a kind.
+"""Namespaces, agents, collections, users and memories over HTTP.
 
-Memories have paths of their own, in `memories_api.py`.
+One function makes the paths of a kind of resource; memories have paths of their own. Bodies are the
+specifications themselves.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import Field
 
+from textevolve.api.memories import AsyncMemories
 from textevolve.api.namespaces import AsyncNamespace
 from textevolve.api.resources import AsyncResources
-from textevolve.rows import place_lines
+from textevolve.errors import InputError
+from textevolve.memory.memory_spec import MemorySpec, Time, memory_data
+from textevolve.memory.recall_settings import RecallSettings
+from textevolve.rows import parse_row, place_lines
 from textevolve.server.access import KeyScope, caller_of, needs
+from textevolve.server.api_document import example_body
 from textevolve.server.errors import ApiError, respond
 from textevolve.server.namespaces import check_models, desk_of, open_namespace_of
-from textevolve.server.resource_shapes import (
-    EXAMPLES,
-    Revert,
-    changes_of,
-    example_body,
-)
 from textevolve.server.state import server_of
+from textevolve.spec import Frozen, option
 from textevolve.store.kinds import COLLECTIONS, KINDS, Kind
+from textevolve.studies.memory_files import read_memory, recalled_data
 from textevolve.studies.resource_report import describe, describe_versions
 
 MOST_ON_A_PAGE = 500
 PageLimit: TypeAlias = Annotated[int, Query(ge=1, le=MOST_ON_A_PAGE, description="How many.")]
 _Name: TypeAlias = Annotated[str, Path(description="Its name.")]
-_Cursor: TypeAlias = Annotated[str, Query(description="The `next` of the page before.")]
-_Force: TypeAlias = Annotated[bool, Query(description="Also where agents name it.")]
+_After: TypeAlias = Annotated[str, Query(description="The `next` of the page before.")]
+_Force: TypeAlias = Annotated[bool, Query(description="A collection also where agents name it.")]
+
+EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "namespaces": {"name": "acme", "description": "The support team's."},
+    "agents": {
+        "name": "ada",
+        "persona": "You are Ada, who answers briefly and says when she does not know.",
+        "memory": {"collections": ["notes"], "limit": 5},
+        "memories": "notes",
+    },
+    "collections": {"name": "notes", "kind": "episodic", "description": "What customers said."},
+    "users": {"name": "ann", "description": "Speaks Norwegian."},
+}
+"""Bodies that make one of each kind."""
 
 
-Route: TypeAlias = Callable[..., Callable[[Callable[..., Any]], None]]
+class Revert(Frozen):
+    """Which version of a resource becomes the newest one once more."""
 
-
-def routes_of(kind: Kind[Any, Any], router: APIRouter) -> Route:
-    """Return what adds a path of a kind to a router: its method, its place, the scope it needs."""
-    beginning = f"/v1/namespaces/{{namespace}}/{kind.command}" if kind.walled else "/v1/namespaces"
-
-    def route(
-        method: str,
-        path: str = "",
-        scope: KeyScope = "read",
-        *,
-        status: int = 200,
-        body: Any = None,
-    ) -> Callable[[Callable[..., Any]], None]:
-        def add(handle: Callable[..., Any]) -> None:
-            handle.__annotations__ |= {"space": _space_of(kind, scope), "body": body}
-            shown = inspect.signature(handle).parameters.values()
-            hidden = () if kind is COLLECTIONS else ("force",)
-            handle.__signature__ = inspect.Signature([p for p in shown if p.name not in hidden])  # pyright: ignore[reportFunctionMemberAccess]
-            text = (handle.__doc__ or "").format(noun=kind.noun, many=kind.command)
-            handle.__name__ = f"{handle.__name__}_{kind.command}"
-            router.add_api_route(
-                beginning + path,
-                handle,
-                methods=[method],
-                status_code=status,
-                description=text,
-            )
-
-        return add
-
-    return route
-
-
-def make_router(kind: Kind[Any, Any]) -> APIRouter:
-    """Make the paths of a kind of resource."""
-    router = APIRouter(tags=[kind.command])
-    example = EXAMPLES[kind.command]
-    changed = {n: v for n, v in example.items() if n not in (*kind.fixed, "memories")}
-
-    route = routes_of(kind, router)
-
-    def group_of(space: AsyncNamespace) -> AsyncResources[Any, Any]:
-        return getattr(space, kind.command)
-
-    def check_new_name(request: Request, name: str) -> None:
-        if not kind.walled and not caller_of(request).sees(name):
-            raise ApiError(403, "permission_denied", "the key is for other namespaces")
-
-    async def describe_all(space: AsyncNamespace, stored: Sequence[Any]) -> list[dict[str, Any]]:
-        counts = await space.collections.count() if kind is COLLECTIONS else None
-        return [describe(each, counts=counts) for each in stored]
-
-    @route("GET")
-    async def list_all(
-        request: Request, space: Any, limit: PageLimit = 100, cursor: _Cursor = ""
-    ) -> Response:
-        """The {many}, by name, page by page."""
-        group = group_of(space)
-        visible = None if kind.walled else caller_of(request).namespaces
-        stored = await group.list(limit=limit + 1 if visible is None else None, after=cursor)
-        if visible is not None:
-            stored = [each for each in stored if each.spec.name in visible]
-        data = await describe_all(space, stored[:limit])
-        return respond({"data": data, "next": data[-1]["name"] if len(stored) > limit else None})
-
-    @route(
-        "POST",
-        scope="admin",
-        status=201,
-        body=Annotated[kind.spec, example_body(example)],
-    )
-    async def create(request: Request, space: Any, body: Any) -> Response:
-        """Make a new {noun}."""
-        check_new_name(request, body.name)
-        check_models(request, [getattr(body, name, None) for name in ("model", "embedder")])
-        stored = await group_of(space).create(**body.model_dump(exclude_unset=True))
-        return respond(describe(stored), 201)
-
-    @route("GET", "/{name}")
-    async def show(space: Any, name: _Name) -> Response:
-        """One {noun}."""
-        (data,) = await describe_all(space, [await group_of(space).get(name)])
-        return respond(data)
-
-    @route(
-        "PATCH",
-        "/{name}",
-        "admin",
-        body=Annotated[changes_of(kind), example_body(changed)],
-    )
-    async def update(request: Request, space: Any, name: _Name, body: Any) -> Response:
-        """Change what is given of the {noun}; the rest stays."""
-        changes = body.model_dump(exclude_unset=True)
-        check_models(request, [changes.get("model")])
-        (data,) = await describe_all(space, [await group_of(space).update(name, **changes)])
-        return respond(data)
-
-    @route("DELETE", "/{name}", "admin", status=204)
-    async def delete(space: Any, name: _Name, force: _Force = False) -> Response:
-        """Delete the {noun} with all that belongs to it."""
-        await group_of(space).delete(name, force=force)
-        return Response(status_code=204)
-
-    @route("GET", "/{name}/versions")
-    async def list_versions(space: Any, name: _Name) -> Response:
-        """All versions of the {noun}, the oldest first."""
-        return respond({"data": describe_versions(await group_of(space).versions(name))})
-
-    @route(
-        "POST",
-        "/{name}/revert",
-        "admin",
-        body=Annotated[Revert, example_body({"version": 1})],
-    )
-    async def revert(space: Any, name: _Name, body: Any) -> Response:
-        """Go back to an earlier version of the {noun}, which becomes the newest one."""
-        (data,) = await describe_all(space, [await group_of(space).revert(name, body.version)])
-        return respond(data)
-
-    return router
+    version: int = Field(ge=1, description="As `versions` numbers them.")
 
 
 def _space_of(kind: Kind[Any, Any], scope: KeyScope) -> Any:
@@ -173,14 +71,236 @@ def _space_of(kind: Kind[Any, Any], scope: KeyScope) -> Any:
             await open_namespace_of(request, caller, name)
         return AsyncNamespace(desk_of(server_of(request), ""))
 
-    return Annotated[AsyncNamespace, Depends(walled if kind.walled else top)]
+    return Depends(walled if kind.walled else top)
 
 
-def read_body_lines(body: bytes) -> Any:
-    """The lines of a body of JSON lines, each with its place."""
-    return place_lines(body.decode("utf-8", "surrogateescape").split("\n"), "body")
+def _with_body(body: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a path the type of its body, which depends on the kind."""
+
+    def mark(handle: Callable[..., Any]) -> Callable[..., Any]:
+        handle.__annotations__["body"] = body
+        return handle
+
+    return mark
+
+
+def make_router(kind: Kind[Any, Any]) -> APIRouter:
+    """Make the paths of a kind of resource."""
+    place = f"/v1/namespaces/{{namespace}}/{kind.command}" if kind.walled else "/v1/namespaces"
+    router = APIRouter(prefix=place, tags=[kind.command])
+    example = EXAMPLES[kind.command]
+    changes = {n: v for n, v in example.items() if n not in (*kind.fixed, "memories")}
+    reads, admins = _space_of(kind, "read"), _space_of(kind, "admin")
+
+    def group_of(space: AsyncNamespace) -> AsyncResources[Any, Any]:
+        return getattr(space, kind.command)
+
+    async def describe_all(space: AsyncNamespace, stored: Sequence[Any]) -> list[dict[str, Any]]:
+        counts = await space.collections.count() if kind is COLLECTIONS else None
+        return [describe(each, counts=counts) for each in stored]
+
+    @router.get("")
+    async def list_all(
+        request: Request, space: Any = reads, limit: PageLimit = 100, cursor: _After = ""
+    ) -> Response:
+        """All of them by name, page by page."""
+        visible = None if kind.walled else caller_of(request).namespaces
+        most = limit + 1 if visible is None else None
+        stored = await group_of(space).list(limit=most, after=cursor)
+        if visible is not None:
+            stored = [each for each in stored if each.spec.name in visible]
+        data = await describe_all(space, stored[:limit])
+        return respond({"data": data, "next": data[-1]["name"] if len(stored) > limit else None})
+
+    @router.post("", status_code=201)
+    @_with_body(Annotated[kind.spec, example_body(example)])
+    async def create(request: Request, body: Any, space: Any = admins) -> Response:
+        """Make a new one."""
+        if not kind.walled and not caller_of(request).sees(body.name):
+            raise ApiError(403, "permission_denied", "the key is for other namespaces")
+        check_models(request, [getattr(body, name, None) for name in ("model", "embedder")])
+        stored = await group_of(space).create(**body.model_dump(exclude_unset=True))
+        return respond(describe(stored), 201)
+
+    @router.get("/{name}")
+    async def show(name: _Name, space: Any = reads) -> Response:
+        """One of them."""
+        (data,) = await describe_all(space, [await group_of(space).get(name)])
+        return respond(data)
+
+    @router.patch("/{name}")
+    @_with_body(Annotated[dict[str, Any], example_body(changes)])
+    async def update(request: Request, name: _Name, body: Any, space: Any = admins) -> Response:
+        """Change the fields that are sent; the others stay."""
+        if "name" in body:
+            raise InputError(f"{kind.noun} '{name}': its name is chosen for good")
+        check_models(request, [body.get("model")])
+        (data,) = await describe_all(space, [await group_of(space).update(name, **body)])
+        return respond(data)
+
+    @router.delete("/{name}", status_code=204)
+    async def delete(name: _Name, space: Any = admins, force: _Force = False) -> Response:
+        """Delete one with everything that belongs to it."""
+        await group_of(space).delete(name, force=force)
+        return Response(status_code=204)
+
+    @router.get("/{name}/versions")
+    async def list_versions(name: _Name, space: Any = reads) -> Response:
+        """All versions of one, the oldest first."""
+        return respond({"data": describe_versions(await group_of(space).versions(name))})
+
+    @router.post("/{name}/revert")
+    @_with_body(Annotated[Revert, example_body({"version": 1})])
+    async def revert(name: _Name, body: Any, space: Any = admins) -> Response:
+        """Go back to an earlier version, which becomes the newest one."""
+        (data,) = await describe_all(space, [await group_of(space).revert(name, body.version)])
+        return respond(data)
+
+    return router
+
+
+NEW_MEMORY = {
+    "text": "Ann drinks green tea.",
+    "importance": 0.7,
+    "valid_from": "2025-01-31",
+    "source": "chat 3",
+    "entities": ["Ann"],
+}
+
+MEMORY_LINES = (
+    '{"text": "Ann drinks green tea.", "importance": 0.7}\n{"text": "Ann lives in Oslo."}\n'
+)
+SEARCH = {"query": "What does Ann drink?", "limit": 5}
+
+
+class MemorySearch(RecallSettings):
+    """A search by meaning and by words. The score of a memory is the mean of its relevance,
+    importance and recency, each from 0 to 1 among those that were found, weighted by the fields of
+    these names."""
+
+    # The path says the collection, and nobody here makes summaries.
+    collections: ClassVar[tuple[str, ...]] = ()  # pyright: ignore[reportIncompatibleVariableOverride]
+    summarize: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    query: str = option(description="A text; what bears on it is found.", min_length=1)
+    as_of: Time | None = option(None, "What held at that time; now, unless given.")
+
+
+LINES = "application/x-ndjson"
+"""Lines of JSON."""
+WHERE = "/v1/namespaces/{namespace}/collections/{collection}/memories"
+LABEL = "HTTP"
+IMPORTED = {
+    "requestBody": {
+        "required": True,
+        "content": {LINES: {"schema": {"type": "string"}, "example": MEMORY_LINES}},
+    }
+}
+
+memories_router = APIRouter(prefix=WHERE, tags=["memories"])
+
+
+def _memories_for(scope: KeyScope) -> Any:
+    """The memories that a path names, for a caller who has the scope."""
+
+    async def memories(
+        request: Request,
+        namespace: Annotated[str, Path(description="The namespace.")],
+        collection: Annotated[str, Path(description="The collection's name.")],
+    ) -> AsyncMemories:
+        space = await open_namespace_of(request, await needs(scope)(request), namespace)
+        found = space.memories(collection)
+        await found.collection()
+        return found
+
+    return Depends(memories)
+
+
+_Read: TypeAlias = Annotated[AsyncMemories, _memories_for("read")]
+_Write: TypeAlias = Annotated[AsyncMemories, _memories_for("run")]
+"""Whoever may chat may write memories: chats do."""
+_NewMemory: TypeAlias = Annotated[MemorySpec, example_body(NEW_MEMORY)]
+_Search: TypeAlias = Annotated[MemorySearch, example_body(SEARCH)]
+_Closed: TypeAlias = Annotated[
+    bool, Query(description="Also those that were superseded or forgotten.")
+]
+_Version: TypeAlias = Annotated[
+    int | None, Query(ge=0, description="As this version of the collection held them.")
+]
+_Cursor: TypeAlias = Annotated[str | None, Query(description="The `next` of the page before.")]
+_Id: TypeAlias = Annotated[str, Path(description="The memory's id.")]
+_Erase: TypeAlias = Annotated[bool, Query(description="Delete the text, too; needs admin.")]
+
+
+@memories_router.get("")
+async def list_memories(
+    memories: _Read,
+    limit: PageLimit = 100,
+    cursor: _Cursor = None,
+    closed: _Closed = False,
+    version: _Version = None,
+) -> Response:
+    """The memories in the order in which they were kept, page by page."""
+    found = await memories.list(limit=limit + 1, after=cursor, closed=closed, version=version)
+    data = [memory_data(one) for one in found[:limit]]
+    return respond({"data": data, "next": data[-1]["id"] if len(found) > limit else None})
+
+
+@memories_router.post("", status_code=201)
+async def add_memory(memories: _Write, spec: _NewMemory) -> Response:
+    """Keep a memory."""
+    kept = await memories.add(**spec.model_dump(exclude_unset=True))
+    return respond(memory_data(kept), 201)
+
+
+@memories_router.post("/search")
+async def search_memories(
+    memories: _Read,
+    asked: _Search,
+) -> Response:
+    """Find what bears on a text, best first, with the parts of each score."""
+    found = await memories.search(**asked.model_dump(exclude_unset=True))
+    told = {n: v for n, v in asdict(found).items() if n not in ("memories", "summarised")}
+    return respond({"data": [recalled_data(one) for one in found.memories], **told})
+
+
+@memories_router.post("/import", openapi_extra=IMPORTED)
+async def import_memories(memories: _Write, request: Request) -> Response:
+    """Keep the memories of JSON lines; what is there already is left out, so that the same again
+    adds nothing. Where a line is none, nothing is kept."""
+    text = (await request.body()).decode("utf-8", "surrogateescape")
+    lines = place_lines(text.split("\n"), "body")
+    rows = [(where, parse_row(text, where, "memory")) for where, text in lines]
+    specs = [read_memory(where, row) for where, row in rows if not row.get("closed")]
+    done = await memories.add_all(specs, label=LABEL)
+    return respond(asdict(done))
+
+
+@memories_router.get("/{id}")
+async def show_memory(memories: _Read, id: _Id) -> Response:
+    """One memory: where it is from, and what became of it."""
+    (found,) = await memories.get(id)
+    return respond(memory_data(found))
+
+
+@memories_router.get("/{id}/history")
+async def show_history(memories: _Read, id: _Id) -> Response:
+    """A memory with what it took the place of, and what took its own, oldest first."""
+    return respond({"data": [memory_data(one) for one in await memories.history(id)]})
+
+
+@memories_router.delete("/{id}", status_code=204)
+async def forget_memory(
+    memories: _Write, request: Request, id: _Id, erase: _Erase = False
+) -> Response:
+    """Close a memory: it is found no more, and its history stays."""
+    if erase:
+        await needs("admin")(request)
+    await memories.forget(id, erase=erase)
+    return Response(status_code=204)
 
 
 router = APIRouter()
 for _kind in KINDS.values():
     router.include_router(make_router(_kind))
+router.include_router(memories_router)

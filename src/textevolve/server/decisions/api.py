@@ -7,17 +7,24 @@ from typing import Annotated, TypeAlias
 from fastapi import APIRouter, Depends, Request, Response
 
 from textevolve.server.access import Caller, needs
+from textevolve.server.api_document import example_body
 from textevolve.server.decisions.serving import refuse_unanswered
 from textevolve.server.decisions.wires import SystemOneRequest
 from textevolve.server.errors import SYSTEM_ONE, respond
 from textevolve.server.state import server_of
 
 router = APIRouter()
+EXAMPLE = {
+    "model": "judge/probe+rules",
+    "state": {"input": "What is 2 + 2?", "output": "4"},
+    "questions": {"right": {"type": "noul", "instructions": "Is the output right?"}},
+}
+Question: TypeAlias = Annotated[SystemOneRequest, example_body(EXAMPLE)]
 Asking: TypeAlias = Annotated[Caller, Depends(needs("run"))]
 
 
 @router.post(SYSTEM_ONE, responses={422: {"description": "The body cannot be used."}})
-async def answer_system_one(asked: SystemOneRequest, request: Request, caller: Asking) -> Response:
+async def answer_system_one(asked: Question, request: Request, caller: Asking) -> Response:
     """Answer typed questions about a state, as TypeSafe's System One does."""
     server = server_of(request)
     await server.limits.check_tokens(caller)

@@ -19,6 +19,7 @@ from textevolve.remote.wire import (
     RunPage,
 )
 from textevolve.server.access import Caller, needs
+from textevolve.server.api_document import example_body
 from textevolve.server.errors import ApiError, respond
 from textevolve.server.state import ServerState, server_of
 from textevolve.server.studies import beginning
@@ -44,6 +45,18 @@ Runs: TypeAlias = Annotated[Caller, Depends(needs("run"))]
 Limit: TypeAlias = Annotated[int, Query(ge=1, le=500)]
 LARGEST_REVISION = 2**62
 AS_IT_WAS = ResumePart()
+EXAMPLE = {
+    "kind": "evaluate",
+    "cases": ["cases.jsonl"],
+    "judge": "probe+rules",
+    "run": {
+        "name": "nightly",
+        "limits": {"calls": 5000},
+        "files": {"cases.jsonl": '{"input": "2 + 2?", "candidates": ["4", "5"]}\n'},
+    },
+}
+StudyBody: TypeAlias = Annotated[dict[str, Any], example_body(EXAMPLE)]
+Changes: TypeAlias = Annotated[ResumePart, example_body({"limits": {"calls": 10000}})]
 
 
 def _see(request: Request, caller: StudyReader, run_id: str) -> Seen:
@@ -66,7 +79,7 @@ def _describe(server: ServerState, caller: Caller, run_id: str, status: int) -> 
 
 
 @router.post("/studies", response_model=RunDetail, status_code=201)
-async def begin_study(request: Request, caller: Runs, given: dict[str, Any]) -> Response:
+async def begin_study(request: Request, caller: Runs, given: StudyBody) -> Response:
     """Begin a study, or find it."""
     server = server_of(request)
     asked = await beginning.read_asked(server, caller, given)
@@ -153,7 +166,7 @@ async def cancel_study(request: Request, caller: Runs, seen: OwnRun) -> Response
 
 @router.post("/studies/{run_id}/resume", response_model=RunDetail, status_code=202)
 async def resume_study(
-    request: Request, caller: Runs, seen: OwnRun, given: ResumePart = AS_IT_WAS
+    request: Request, caller: Runs, seen: OwnRun, given: Changes = AS_IT_WAS
 ) -> Response:
     """Go on with a run that was interrupted, cancelled or has failed."""
     server, run_id = server_of(request), seen.run.id
