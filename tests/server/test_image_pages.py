@@ -1,21 +1,13 @@
-"""Images at a server: sent along, confined, shown on pages whose policy allows them, labelled."""
+"""Images at a server: sent along, confined, shown on pages whose policy allows them."""
 
 import base64
-import re
 import time
 import urllib.parse
 import urllib.request
 
-import pytest
-
 from made_images import png
-from textevolve.agents.resources import NamespaceSpec
 from textevolve.images import image_reference, image_url
-from textevolve.labelling.tasks import LabelItem, TaskSpec, show_to
 from textevolve.llm.testing import seen_images
-from textevolve.store import kinds
-from textevolve.store import labelling as stored_labels
-from textevolve.store.repository import Store
 
 RED, BLUE = png(64, 48), png(48, 64, (0, 0, 255))
 ROWS = "question,picture,output\nWhat colour is it here?,img/red.png,Red.\n"
@@ -94,46 +86,3 @@ def test_cases_of_a_program_bring_theirs_as_data_urls(serve, ask, server):
         assert status == 400, error
         assert "image 1 of the input is no data URL" in error["error"]["message"]
     assert server.calls == calls
-
-
-@pytest.fixture
-def kept(home):
-    opened = Store(str(home / "store.db"))
-    opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="default"))
-    yield opened
-    opened.close()
-
-
-def test_labelling_shows_pictures_each_beside_its_text(serve, kept):
-    item = LabelItem(
-        *(0, "1", "Which fits?", ("(image)", "(image)")),
-        candidates=(1, 2),
-        images=(image_url(RED),),
-        text_images=((image_url(RED),), (image_url(BLUE),)),
-    )
-    hostile = LabelItem(
-        *(1, "2", "q", ("a", "b")),
-        images=("javascript:alert(1)", 'data:image/png;base64,"onerror=alert(1)'),
-    )
-    task = kept.write(
-        stored_labels.create_task, "default", "mine", TaskSpec(kind="pairs"), [item, hostile]
-    )
-    url = serve()
-    shown = show_to(task.id, item, "Ann")
-    opened = urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open
-
-    def get(path, **form):
-        body = urllib.parse.urlencode(form).encode() if form else None
-        request = urllib.request.Request(url + path, body, {"Accept": "text/html", "Origin": url})
-        with opened(request, timeout=60) as response:
-            return response.read().decode()
-
-    token = re.search(r'name="csrf" (?:value|content)="([^"]*)"', get(f"/labelling/{task.id}"))
-    text = get("/labelling/name", csrf=token[1], name="Ann", then=f"/labelling/{task.id}")
-    images = re.findall(r'<img class="image" src="([^"]+)" alt="([^"]+)"', text)
-    beside = [url for own in shown.text_images for url in own]
-    assert sorted(beside) == sorted([image_url(RED), image_url(BLUE)])
-    assert [source for source, _ in images] == [image_url(RED), *beside]
-    assert images[0][1].startswith("Image 1: png, ")
-    assert images[1][1].startswith("A, image 1: png")
-    assert "<img" not in get(f"/labelling/{task.id}?item=1")

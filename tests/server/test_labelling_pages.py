@@ -9,7 +9,7 @@ from http.cookiejar import CookieJar
 import pytest
 
 from textevolve.agents.resources import NamespaceSpec
-from textevolve.labelling.tasks import GivenLabel, LabelItem, TaskSpec
+from textevolve.labelling.tasks import LabelItem, TaskSpec
 from textevolve.store import keys as stored_keys
 from textevolve.store import kinds
 from textevolve.store import labelling as stored_labels
@@ -144,25 +144,6 @@ def test_names_are_shown_as_text_and_lead_nowhere_else(serve, task):
     assert ann.post("/labelling/name", name="a" * 61, then="") == 400
 
 
-def label(kept, task, name, answers, note=""):
-    for position, answer in enumerate(answers):
-        kept.write(stored_labels.keep_label, task, GivenLabel(position, name, answer, note))
-
-
-def test_agreement_is_shown_with_what_people_differ_on(serve, kept, task):
-    url = serve()
-    label(kept, task, "ann", ["first"] * 4)
-    label(kept, task, "bob", ["first", "tie", "second", "skip"], "said bob")
-    ann = Person(url)
-    assert ann.get(f"/labelling/{task.id}/agreement") == 200
-    for said in ("Krippendorff", "Disputed", "said bob", "bench agreement labelling:default/mine"):
-        assert said in ann.text
-    assert "<script>alert" not in ann.text
-    ann.get(f"/labelling/{task.id}/export")
-    assert ann.text.startswith("id,input,candidate_1")
-    assert "[0.75, 0.25]" in ann.text
-
-
 def test_keys_label_under_their_own_name_and_see_no_more_than_they_may(serve, kept, task, ask):
     keys = pytest.importorskip("textevolve.store.keys")
     kept.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="other"))
@@ -191,9 +172,7 @@ def test_keys_label_under_their_own_name_and_see_no_more_than_they_may(serve, ke
     assert send(other, path)[0] == 404
     assert send(add("reader", "read"), path)[0] == 403
     assert "mine" not in send(other, f"{url}/labelling")[1]
-    for part in ("/export", "/agreement"):
-        codes = [send(key, path + part)[0] for key in (ann, other, "te_none")]
-        assert codes == [403, 404, 401]
+    assert send("te_none", path)[0] == 401
     page = f"{url}/labelling/{task.id}"
     body = urllib.parse.urlencode({"item": 0, "answer": "tie"}).encode()
     headers = {"Authorization": f"Bearer {ann}", "Origin": url}
@@ -246,5 +225,3 @@ def test_a_task_is_labelled_by_keyboard_alone(serve, kept, page, check_page):
     swapped = [one.swapped for one in labels]
     assert answers == [turned[s] if t else s for s, t in zip(shown, swapped, strict=True)]
     assert labels[3].note == "now1 is odd"
-    page.goto(f"{url}/labelling/{task.id}/agreement")
-    check_page(page)

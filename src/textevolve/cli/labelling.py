@@ -17,8 +17,7 @@ from textevolve.cli.results import ending_of, print_json, print_lines, print_lis
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.cli.study import telling_warnings
 from textevolve.errors import InputError
-from textevolve.labelling.agreement import agree
-from textevolve.labelling.label_rows import item_rows, label_rows
+from textevolve.labelling.agreement import agree, item_rows
 from textevolve.labelling.tasks import StoredTask
 from textevolve.report import wording
 from textevolve.report.data import choose_writer
@@ -123,9 +122,6 @@ def export(
     output: Annotated[
         str, typer.Option("--output", "-o", help="A .jsonl, .csv or .parquet file; or -.")
     ] = "-",
-    each: Annotated[
-        bool, typer.Option("--each", help="A row for each label, in place of each item.")
-    ] = False,
     namespace: NamespaceName = None,
     store: options.StoreFile = None,
 ) -> None:
@@ -136,9 +132,8 @@ def export(
     with open_named(store, name, namespace) as (_, resources, space, own):
         task = resources.read(stored_labels.find_task, space, own)
         items, labels = resources.read(stored_labels.read_task, task.id)
-    rows_of = label_rows if each else item_rows
     with open_target(output, binary=ending == ".parquet") as target:
-        number = write(lambda: rows_of(task.spec, items, labels), target)
+        number = write(lambda: item_rows(task.spec, items, labels), target)
     if output != "-":
         say(f"{wording.count(number, 'row')} written to {output}")
 

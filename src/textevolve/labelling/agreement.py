@@ -6,9 +6,10 @@ A skipped item is missing data, not a class.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
@@ -148,3 +149,30 @@ def _count_wins(
         for variant, score in zip(item.variants, mean_scores(spec, labels), strict=False):
             by_variant[variant].append(score)
     return {name: (sum(scores) / len(scores), len(scores)) for name, scores in by_variant.items()}
+
+
+LabelRow = dict[str, Any]
+
+
+def item_rows(
+    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel]
+) -> Iterator[LabelRow]:
+    """Yield a row for each labelled item: a pair with its candidates and their `scores`, the share
+    of people who chose each; a single text with `human`, in [0, 1]."""
+    for item, given in labels_by_item(items, labels):
+        scores = mean_scores(spec, given)
+        if not scores:
+            continue
+        row: LabelRow = {"id": item.id, "input": item.input}
+        if spec.kind == "pairs":
+            row |= {f"candidate_{n}": text for n, text in enumerate(item.texts, 1)}
+            row |= {f"variant_{n}": name for n, name in enumerate(item.variants, 1)}
+            row |= {"scores": list(scores)}
+        else:
+            row |= {"candidate": next(iter(item.candidates), None), "output": item.texts[0]}
+            row |= {"human": scores[0], "variant": next(iter(item.variants), None)}
+        notes = [f"{label.labeller}: {label.note}" for label in given if label.note]
+        row |= {"context": item.context, "reference": item.reference}
+        row |= {"labels": sum(label.answer != SKIP for label in given)}
+        row |= {"notes": "\n".join(notes) or None}
+        yield {name: value for name, value in row.items() if value is not None}

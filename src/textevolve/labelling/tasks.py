@@ -54,8 +54,7 @@ class LabelItem:
     """A text or a pair to be labelled, with its input.
 
     `place`: its number among the items, from 0 on. `candidates`: the texts' numbers in their case,
-    from 1 on. Texts of a run have the `variants` that wrote them. `images`: those of the input, as
-    data URLs; `text_images`: those of each text, or empty.
+    from 1 on. Texts of a run have the `variants` that wrote them.
     """
 
     place: int
@@ -66,8 +65,6 @@ class LabelItem:
     reference: str | None = None
     candidates: tuple[int, ...] = ()
     variants: tuple[str, ...] = ()
-    images: tuple[str, ...] = ()
-    text_images: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +115,6 @@ def show_to(task: str, item: LabelItem, labeller: str) -> LabelItem:
         texts=item.texts[::step],
         context=item.context,
         reference=item.reference,
-        images=item.images,
-        text_images=item.text_images[::step],
     )
 
 

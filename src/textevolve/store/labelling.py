@@ -141,9 +141,8 @@ def read_task_item(connection: Connection, task: str, position: int) -> LabelIte
 
 def _read_item(text: str) -> LabelItem:
     fields: dict[str, Any] = json.loads(text)
-    for name in ("texts", "candidates", "variants", "images"):
+    for name in ("texts", "candidates", "variants"):
         fields[name] = tuple(fields[name])
-    fields["text_images"] = tuple(tuple(urls) for urls in fields["text_images"])
     return build(LabelItem, fields)
 
 

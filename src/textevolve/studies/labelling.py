@@ -21,10 +21,9 @@ from textevolve import store
 from textevolve.agents.resources import split_name
 from textevolve.debate.result import DebateResult
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, choose_candidates, with_images
+from textevolve.evaluation import Case
 from textevolve.judges.judged import JudgedCase
-from textevolve.labelling.agreement import PeopleAgreement, agree, labels_by_item
-from textevolve.labelling.label_rows import item_rows
+from textevolve.labelling.agreement import PeopleAgreement, agree, item_rows, labels_by_item
 from textevolve.labelling.tasks import (
     FIRST,
     SECOND,
@@ -95,6 +94,8 @@ def make_items(spec: LabellingSpec, cases: Sequence[Case]) -> tuple[TaskKind, li
     Raises:
         InputError: there is nothing to label.
     """
+    if any(case.images or case.candidate_images for case in cases):
+        raise InputError("there are images, and people label texts alone here")
     several = any(len(case.candidates) > 1 for case in cases)
     kind = spec.kind or ("pairs" if several and spec.scale is None else "single")
     if kind == "pairs" and spec.scale is not None:
@@ -121,8 +122,6 @@ def _make_item(case: Case, chosen: Sequence[int]) -> LabelItem:
         context=case.context,
         reference=case.reference,
         candidates=tuple(n + 1 for n in chosen),
-        images=case.images,
-        text_images=choose_candidates(case, chosen).candidate_images,
         variants=tuple(variants[n] for n in chosen) if variants else (),
     )
 
@@ -148,7 +147,7 @@ def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
     if not cases:
         whose = f" of the variant {' or '.join(spec.variant)}" if spec.variant else ""
         raise InputError(f"run {record.id}: has no texts{whose} that people could label")
-    return [with_images(case, store.find_image) for case in cases]
+    return cases
 
 
 def _compared_case(outputs: Sequence[Output]) -> Case:
@@ -160,7 +159,6 @@ def _compared_case(outputs: Sequence[Output]) -> Case:
         parameters={"variants": [output.variant for output in outputs]},
         reference=first.reference,
         context=first.context,
-        images=first.images,
     )
 
 
@@ -305,8 +303,6 @@ def _write_labels(task_name: str, settings: Settings, folder: Path, spec: StudyS
     with closing(store.Store(settings.memory_location)) as resources:
         task = resources.read(stored_labels.find_task, space, name)
         items, labels = resources.read(stored_labels.read_task, task.id)
-    if spec.takes_items and any(item.images or any(item.text_images) for item in items):
-        raise InputError(f"{task_name}: has images, and judges are measured on texts alone so far")
     if spec.takes_items and task.spec.kind == "single":
         raise InputError(
             f"{task_name}: has single texts, so none is preferred to another; hold a judge's"

@@ -18,7 +18,6 @@ from textevolve.memory.recall_settings import RecallSettings
 from textevolve.server.access import Caller
 from textevolve.server.decisions.spending import spending
 from textevolve.server.errors import INVALID, ApiError
-from textevolve.server.openai.completions import AnswerEnd, AnswerPieces, NoteTokens
 from textevolve.server.openai.requests import (
     ClientMessage,
     NamedChoice,
@@ -26,6 +25,7 @@ from textevolve.server.openai.requests import (
     text_of,
     write_schema,
 )
+from textevolve.server.openai.streams import AnswerEnd, AnswerPieces, NoteTokens
 from textevolve.server.state import ServerState
 from textevolve.store import kinds
 from textevolve.studies.chats import ChatOptions, ChatRequest, MemoryUse

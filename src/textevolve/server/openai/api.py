@@ -15,7 +15,6 @@ from textevolve.server.decisions.deciders import DecidingJudge, DecidingModel
 from textevolve.server.decisions.serving import JUDGE, Serving
 from textevolve.server.errors import no_model, respond
 from textevolve.server.openai.agents import answer_as_agent, is_agent
-from textevolve.server.openai.completions import JsonObject, NoteTokens, OwnAnswer
 from textevolve.server.openai.embeddings import embed_for
 from textevolve.server.openai.judges import answer_as_judge
 from textevolve.server.openai.relaying import RelayedAnswer
@@ -33,7 +32,16 @@ from textevolve.server.openai.responses import (
     write_events,
     write_response,
 )
-from textevolve.server.openai.streams import DONE, EventResponse, WhileConnected, begun, event_of
+from textevolve.server.openai.streams import (
+    DONE,
+    EventResponse,
+    JsonObject,
+    NoteTokens,
+    OwnAnswer,
+    WhileConnected,
+    begun,
+    event_of,
+)
 from textevolve.server.state import ServerState, server_of
 from textevolve.store import kinds
 
@@ -112,8 +120,8 @@ async def complete_chat(request: Request, caller: RunCaller) -> Response:
             async with server.serving.in_time():
                 return respond(await answer.whole())
         options = read_shape(OwnRequest, body).stream_options or StreamOptions()
-        events = await begun(_events(answer, usage=options.include_usage))
-        return EventResponse(events, server.serving)
+        events = _events(answer, usage=options.include_usage)
+        return EventResponse(await begun(events, server.serving), server.serving)
 
     return _answer(server, caller, body, make)
 
@@ -145,7 +153,8 @@ async def create_response(request: Request, caller: RunCaller) -> Response:
     async def make() -> Response:
         answer = await find_answer(server, caller, as_chat(asked))
         if asked.stream:
-            return EventResponse(await begun(write_events(asked, answer)), server.serving)
+            events = await begun(write_events(asked, answer), server.serving)
+            return EventResponse(events, server.serving)
         async with server.serving.in_time():
             return respond(write_response(asked, await answer.whole()))
 
@@ -165,7 +174,7 @@ async def create_embeddings(request: Request, caller: RunCaller) -> Response:
         async with server.serving.in_time():
             await server.limits.check_tokens(caller)
             note = partial(server.limits.note_tokens, caller)
-            return respond(await embed_for(server, decider.model, body, note))
+            return respond(await embed_for(decider.model, body, note))
 
     return _answer(server, caller, body, make)
 

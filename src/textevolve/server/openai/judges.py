@@ -18,8 +18,8 @@ from textevolve.server.decisions.states import (
     read_state,
 )
 from textevolve.server.errors import INVALID, ApiError
-from textevolve.server.openai.completions import AnswerEnd, NoteTokens
 from textevolve.server.openai.requests import OwnRequest, text_of
+from textevolve.server.openai.streams import AnswerEnd, NoteTokens
 
 CANDIDATES = "candidates"
 _TEXTS = TypeAdapter(Annotated[tuple[str, ...], Field(min_length=1)])

@@ -29,8 +29,7 @@ from textevolve.llm.refusals import is_too_long
 from textevolve.llm.wrappers import Allowance
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.errors import INVALID, TOO_LONG, ApiError
-from textevolve.server.openai.completions import JsonObject, NoteTokens
-from textevolve.server.openai.streams import EventResponse
+from textevolve.server.openai.streams import EventResponse, JsonObject, NoteTokens
 from textevolve.wiring import allow_calls
 
 log = logging.getLogger("textevolve.server")
@@ -65,7 +64,7 @@ class Relays:
 
     @asynccontextmanager
     async def begun(
-        self, spec: str, path: str, body: Mapping[str, Any], note: NoteTokens
+        self, spec: str, body: Mapping[str, Any], note: NoteTokens
     ) -> AsyncGenerator[tuple[BegunAnswer, UsageReader]]:
         """An answer that has begun, within the limits of the server; when it has been read, what
         it took is kept, and `note` hears of it.
@@ -87,7 +86,7 @@ class Relays:
                 spent = await stack.enter_async_context(room)
             answer, usage, failed = None, Usage(calls=1), None
             try:
-                answer = await relay.post(path, body)
+                answer = await relay.post(CHATS, body)
                 if answer.status != 200:
                     raise as_refusal(await relay.refusal_of(answer))
                 yield answer, reader
@@ -102,7 +101,7 @@ class Relays:
                     spent.usage = usage
                 note(usage.tokens)
                 seconds = time.perf_counter() - began
-                self._keep(_entry(spec, path, usage, failed, started, seconds))
+                self._keep(_entry(spec, usage, failed, started, seconds))
 
     def _keep(self, entry: JournalEntry) -> None:
         """Write an entry to the journal, without the client waiting for it."""
@@ -123,16 +122,15 @@ class Relays:
 def _size_of(body: Mapping[str, Any]) -> tuple[int, int | None]:
     """Characters of the prompt, and the most tokens of the answer."""
     most: object = body.get("max_completion_tokens") or body.get("max_tokens")
-    said = body.get("messages") or body.get("input") or ""
-    return len(str(said)), most if isinstance(most, int) else None
+    return len(str(body.get("messages") or "")), most if isinstance(most, int) else None
 
 
 def _entry(
-    spec: str, path: str, usage: Usage, failed: str | None, started: float, seconds: float
+    spec: str, usage: Usage, failed: str | None, started: float, seconds: float
 ) -> JournalEntry:
     """What a call took, under a key of its own: it is never found in place of another."""
     response = None if failed else ModelResponse("", "passed on", usage, seconds=seconds)
-    request = Request(messages=(Message("user", (f"passed on: {path}",)),))
+    request = Request(messages=(Message("user", (f"passed on: {CHATS}",)),))
     key = secrets.token_hex(32)
     return JournalEntry(key, spec, request, response, failed, started, seconds, 1)
 
@@ -156,7 +154,7 @@ def as_refusal(refused: Refused) -> ApiError:
 
 @dataclass(frozen=True, slots=True)
 class RelayedAnswer:
-    """An answer of a model that requests are passed on to; see `completions.Answering`."""
+    """An answer of a model that requests are passed on to."""
 
     relays: Relays
     spec: str
@@ -174,7 +172,7 @@ class RelayedAnswer:
     async def _raw(self) -> bytes:
         async with (
             self.relays.serving.in_time(),
-            self.relays.begun(self.spec, CHATS, self.body, self.note) as (answer, reader),
+            self.relays.begun(self.spec, self.body, self.note) as (answer, reader),
         ):
             raw = await answer.whole()
             reader.read(raw)
@@ -182,7 +180,7 @@ class RelayedAnswer:
 
     async def _parts(self) -> AsyncGenerator[bytes]:
         """The type of what comes, then what comes."""
-        async with self.relays.begun(self.spec, CHATS, self.body, self.note) as (answer, reader):
+        async with self.relays.begun(self.spec, self.body, self.note) as (answer, reader):
             yield answer.headers.get("Content-Type", "").encode()
             async with aclosing(answer.parts()) as parts:
                 async for part in parts:

@@ -20,9 +20,9 @@ from textevolve.evaluation import Usage
 from textevolve.llm.prices import ReportedUsage, usage_of
 from textevolve.llm.wire import CompletionChunk, SentToolCall
 from textevolve.server.errors import INVALID, ApiError
-from textevolve.server.openai.completions import Answering, JsonObject
+from textevolve.server.openai.relaying import RelayedAnswer
 from textevolve.server.openai.requests import read_shape
-from textevolve.server.openai.streams import event_of
+from textevolve.server.openai.streams import JsonObject, OwnAnswer, event_of
 
 STATEFUL = ("previous_response_id", "conversation", "background", "prompt", "context_management")
 SAME = ("user", "metadata", "temperature", "top_p")
@@ -298,7 +298,9 @@ def write_response(asked: ResponsesRequest, completion: JsonObject) -> JsonObjec
     return writer.response
 
 
-async def write_events(asked: ResponsesRequest, answer: Answering) -> AsyncGenerator[bytes]:
+async def write_events(
+    asked: ResponsesRequest, answer: OwnAnswer | RelayedAnswer
+) -> AsyncGenerator[bytes]:
     """The events of a response that is streamed.
 
     Raises:

@@ -8,22 +8,25 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import secrets
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, aclosing
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
 from textevolve.errors import TextEvolveError
+from textevolve.evaluation import Usage
+from textevolve.llm.model import ToolCall
+from textevolve.llm.wire import as_sent
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.errors import ApiError, as_api_error, openai_error
 
 log = logging.getLogger("textevolve.server")
 
-SILENCE = 15.0
-"""Seconds without a word, after which a sign of life is sent, so that no proxy gives up."""
-SIGN_OF_LIFE = b": still at work\n\n"
 DONE = b"data: [DONE]\n\n"
 
 
@@ -92,43 +95,103 @@ def event_of(data: Mapping[str, Any], name: str = "") -> bytes:
     return f"{kind}data: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
 
 
-async def begun(events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    """The same events, of which the first is there or is long in coming: what fails before has a
-    status of its own."""
-    parts = _pour(events)
-    await anext(parts)
-    return parts
+async def begun(events: AsyncGenerator[bytes], serving: Serving) -> AsyncGenerator[bytes]:
+    """Return the same events, of which the first is there: an error before it has a status of its
+    own."""
+    async with serving.in_time():
+        first = await anext(events, b"")
 
-
-async def _pour(events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    """A mark that the first event is there, then the events, with signs of life where none comes
-    for long. They are made in one task, so that context variables stay what they are."""
-    made: asyncio.Queue[bytes | None] = asyncio.Queue()
-
-    async def make() -> None:
+    async def parts() -> AsyncGenerator[bytes]:
         async with aclosing(events):
+            yield first
             async for event in events:
-                made.put_nowait(event)
+                yield event
 
-    making = asyncio.ensure_future(make())
-    making.add_done_callback(lambda _: made.put_nowait(None))
-    try:
-        event = await _take(made)
-        if event is None:
-            making.result()
-        yield b""
-        while event is not None:
-            yield event
-            event = await _take(made)
-        making.result()
-    finally:
-        making.cancel()
-        await asyncio.gather(making, return_exceptions=True)
+    return parts()
 
 
-async def _take(made: asyncio.Queue[bytes | None]) -> bytes | None:
-    try:
-        async with asyncio.timeout(SILENCE):
-            return await made.get()
-    except TimeoutError:
-        return SIGN_OF_LIFE
+JsonObject: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEnd:
+    """What is known of an answer at its end. `usage`: None where that is unknown."""
+
+    finish_reason: str = "stop"
+    usage: Usage | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+NoteTokens: TypeAlias = Callable[[int], None]
+"""Is told how many tokens were spent for a caller."""
+AnswerPieces: TypeAlias = AsyncGenerator[str | AnswerEnd]
+"""The pieces of an answer's text, then its end."""
+
+
+class OwnAnswer:
+    """An answer of an agent or a judge."""
+
+    def __init__(self, model: str, pieces: AnswerPieces) -> None:
+        self._pieces = pieces
+        self._head: JsonObject = {
+            "id": f"chatcmpl-{secrets.token_hex(12)}",
+            "created": int(time.time()),
+            "model": model,
+        }
+
+    async def whole(self) -> JsonObject:
+        text, end = "", AnswerEnd()
+        async with aclosing(self._pieces) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, AnswerEnd):
+                    end = piece
+                else:
+                    text += piece
+        message: JsonObject = {
+            "role": "assistant",
+            "content": text,
+            "refusal": None,
+            "annotations": [],
+        }
+        if end.tool_calls:
+            message |= {"content": text or None, "tool_calls": as_sent(end.tool_calls)}
+        return {
+            "object": "chat.completion",
+            **self._head,
+            "choices": [_choice("message", message, end.finish_reason)],
+            **({} if end.usage is None else {"usage": _write_usage(end.usage)}),
+            **({"metadata": dict(end.metadata)} if end.metadata else {}),
+        }
+
+    async def chunks(self) -> AsyncGenerator[JsonObject]:
+        head = {"object": "chat.completion.chunk", **self._head}
+        opening, end = {"role": "assistant", "content": ""}, AnswerEnd()
+        async with aclosing(self._pieces) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, AnswerEnd):
+                    end = piece
+                    continue
+                delta, opening = {**opening, "content": piece}, {}
+                yield {**head, "choices": [_choice("delta", delta, None)]}
+        for index, call in enumerate(as_sent(end.tool_calls)):
+            delta, opening = {**opening, "tool_calls": [{"index": index, **call}]}, {}
+            yield {**head, "choices": [_choice("delta", delta, None)]}
+        told = {"metadata": dict(end.metadata)} if end.metadata else {}
+        yield {**head, "choices": [_choice("delta", opening, end.finish_reason)], **told}
+        if end.usage is not None:
+            yield {**head, "choices": [], "usage": _write_usage(end.usage)}
+
+
+def _choice(kind: str, said: JsonObject, finish_reason: str | None) -> JsonObject:
+    return {"index": 0, kind: said, "logprobs": None, "finish_reason": finish_reason}
+
+
+def _write_usage(usage: Usage) -> JsonObject:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }

@@ -20,7 +20,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block
 from textevolve.report.cells import shade
 from textevolve.report.html import draw_blocks, open_templates
-from textevolve.report.images import say_image, source_of
+from textevolve.report.images import say_image
 from textevolve.report.matrices import main_score, say_entry
 from textevolve.server.access import THIS_MACHINE
 from textevolve.server.errors import ApiError, invalid_error, respond_error, respond_invalid
@@ -146,7 +146,6 @@ def _environment() -> Environment:
     filters |= {
         "counted": wording.count,
         "described": say_image,
-        "source": source_of,
         "figured": wording.number,
         "shortened": wording.shorten,
         "clipped": wording.clip,

@@ -7,7 +7,6 @@ Nothing that is shown says where a text comes from: no id, no variant, no score.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -17,7 +16,6 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
 from textevolve.errors import InputError, NotFoundError
-from textevolve.labelling.label_rows import item_rows
 from textevolve.labelling.tasks import (
     GivenLabel,
     LabelItem,
@@ -27,13 +25,11 @@ from textevolve.labelling.tasks import (
     show_to,
     turn,
 )
-from textevolve.report.data import write_rows
 from textevolve.server.access import Caller, needs
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.state import server_of
 from textevolve.store import Store
 from textevolve.store import labelling as stored_labels
-from textevolve.studies.labelling import report_task
 
 router = APIRouter(prefix="/labelling")
 
@@ -137,25 +133,6 @@ def take_answer(id: str, request: Request, caller: Labeller, form: Form) -> Resp
     following = desk.next_after(position)
     query = f"?item={following}" if following is not None and following != position else ""
     return RedirectResponse(f"/labelling/{id}{query}", SEE_OTHER)
-
-
-@router.get("/{id}/agreement")
-def show_agreement(id: str, request: Request, caller: Reader) -> Response:
-    task = _find_task(request, caller, id)
-    items, labels = server_of(request).resources.read(stored_labels.read_task, task.id)
-    report = report_task(task, items, labels)
-    return draw(request, "labelling_agreement.html", task=task, report=report)
-
-
-@router.get("/{id}/export")
-def export_labels(id: str, request: Request, caller: Reader) -> Response:
-    """Send the labels as rows that `bench agreement` and `bench rate` read."""
-    task = _find_task(request, caller, id)
-    items, labels = server_of(request).resources.read(stored_labels.read_task, task.id)
-    target = io.BytesIO()
-    write_rows(lambda: item_rows(task.spec, items, labels), target, ".csv")
-    headers = {"Content-Disposition": f'attachment; filename="{task.name}.csv"'}
-    return Response(target.getvalue(), headers=headers, media_type="text/csv; charset=utf-8")
 
 
 def _find_task(request: Request, caller: Caller, id: str) -> StoredTask:
