@@ -112,9 +112,3 @@ def key_in_reference(url: str) -> str | None:
     """The key of the image that a reference is of; None for anything else."""
     found = _REFERENCE.fullmatch(url)
     return found and found[3]
-
-
-def is_shown(url: str) -> bool:
-    """Whether it is a data URL that a page may show."""
-    found = _URL.match(url)
-    return found is not None and _BASE64.fullmatch(url, found.end()) is not None
