@@ -488,7 +488,7 @@ WORK = {
                 "labelling:export",
                 "Write labels as rows for `bench agreement` and `bench rate`.",
                 "labels export answers -o labels.jsonl",
-                "labels export answers --each -o each.csv",
+                "labels export answers -o answers.csv",
             ),
             "delete": _command(
                 "labelling:delete",
