@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 from pydantic import SecretStr
 
@@ -283,49 +284,41 @@ def test_without_xllamacpp_it_says_how_to_get_it(smollm: Path, monkeypatch: pyte
 # The header and the machine
 
 
-def gguf(path: Path, **entries: int | str | list[int]) -> Path:
-    """A header with these entries; `_` in a name stands for a dot where it is doubled."""
-
-    def text(value: str) -> bytes:
-        return struct.pack("<Q", len(value)) + value.encode()
-
-    body = b""
+def header(path: Path, **entries: Any) -> Path:
+    """A header with these entries of the architecture."""
+    writer = gguf.GGUFWriter(path, "new")
     for name, value in entries.items():
-        body += text(name.replace("__", "."))
-        if isinstance(value, str):
-            body += struct.pack("<I", 8) + text(value)
-        elif isinstance(value, list):
-            body += struct.pack("<IIQ", 9, 4, len(value)) + struct.pack(f"<{len(value)}I", *value)
-        else:
-            body += struct.pack("<II", 4, value)
-    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, len(entries)) + body)
+        add = writer.add_array if isinstance(value, list) else writer.add_uint32
+        add(f"new.{name.replace('__', '.')}", value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
     return path
 
 
 def test_the_header_of_a_real_file(smollm: Path):
-    header = read_header(smollm)
+    found = read_header(smollm)
     # 30 layers, 3 heads of 64 for keys and as many for values, 2 bytes each
-    assert (header.architecture, header.trained_context) == ("llama", 8192)
-    assert header.cache_bytes_per_token == 30 * 3 * 64 * 2 * 2
+    assert (found.architecture, found.trained_context) == ("llama", 8192)
+    assert found.cache_bytes_per_token == 30 * 3 * 64 * 2 * 2
 
 
 def test_a_header_with_sizes_of_its_own_for_each_layer(tmp_path: Path):
-    file = gguf(
+    file = header(
         tmp_path / "x.gguf",
-        general__architecture="new",
-        new__block_count=3,
-        new__context_length=4096,
-        new__embedding_length=512,
-        new__attention__head_count=8,
-        new__attention__head_count_kv=[8, 2, 2],
-        new__attention__key_length=128,
-        new__attention__value_length=64,
+        block_count=3,
+        context_length=4096,
+        embedding_length=512,
+        attention__head_count=8,
+        attention__head_count_kv=[8, 2, 2],
+        attention__key_length=128,
+        attention__value_length=64,
     )
     assert read_header(file).cache_bytes_per_token == 2 * (8 + 2 + 2) * (128 + 64)
 
 
 def test_the_default_context_yields_to_a_smaller_model(tmp_path: Path):
-    file = gguf(tmp_path / "x.gguf", general__architecture="old", old__context_length=2048)
+    file = header(tmp_path / "x.gguf", context_length=2048)
     assert local._choose_context(file, Local()) == 2048  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(SettingsError, match="2048"):
         local._choose_context(file, Local(context=8192))  # pyright: ignore[reportPrivateUsage]

@@ -5,13 +5,12 @@ The weights are the smallest of the catalogue under a header that makes them a d
 options are letters (llama.cpp's type `openjev`). What it decides means nothing.
 """
 
-import io
 import json
-import struct
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import gguf
 import pytest
 
 from textevolve.errors import CapabilityError, FatalModelError, TooLongError
@@ -27,9 +26,6 @@ TEMPLATE = (
     "{% for option in options %}{{ option.label }}: {{ option.key }}\n{% endfor %}"
     "Answer with one letter.<|im_end|>\n<|im_start|>assistant\n"
 )
-ALIGNMENT = 32
-SCALARS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-STRING, ARRAY = 8, 9
 QUESTIONS = (
     predicate("blue", "Is the sky blue?"),
     choice("colour", "Which colour has the sky?", ["blue", "green", "red"]),
@@ -37,58 +33,23 @@ QUESTIONS = (
 )
 
 
-class Header:
-    """Goes over a GGUF file's header; only how long its parts are is wanted."""
-
-    def __init__(self, data: bytes) -> None:
-        self.stream = io.BytesIO(data)
-
-    def number(self, layout: str) -> int:
-        return struct.unpack(layout, self.stream.read(struct.calcsize(layout)))[0]
-
-    def skip(self, count: int) -> None:
-        self.stream.seek(count, io.SEEK_CUR)
-
-    def value(self, kind: int) -> None:
-        if kind == STRING:
-            self.skip(self.number("<Q"))
-        elif kind == ARRAY:
-            inner, count = self.number("<I"), self.number("<Q")
-            if inner in SCALARS:
-                self.skip(count * SCALARS[inner])
-            else:
-                for _ in range(count):
-                    self.value(inner)
-        else:
-            self.skip(SCALARS[kind])
-
-
 def make_decider(weights: Path, made: Path) -> None:
-    """Writes the same weights with two more entries at the beginning of their header."""
-    data = weights.read_bytes()
-    header = Header(data)
-    header.skip(4)
-    version, tensors, entries = header.number("<I"), header.number("<Q"), header.number("<Q")
-    start = header.stream.tell()
-    for _ in range(entries):
-        header.value(STRING)
-        header.value(header.number("<I"))
-    for _ in range(tensors):
-        header.value(STRING)
-        header.skip(8 * header.number("<I") + 12)
-    end = header.stream.tell()
-    more = {"llama.decision.type": "openjev", "tokenizer.chat_template.systemone": TEMPLATE}
-    added = b"".join(
-        text(key) + struct.pack("<I", STRING) + text(value) for key, value in more.items()
-    )
-    count = struct.pack("<IQQ", version, tensors, entries + len(more))
-    head = data[:4] + count + added + data[start:end]
-    head += bytes(-len(head) % ALIGNMENT)
-    made.write_bytes(head + data[end + -end % ALIGNMENT :])
-
-
-def text(value: str) -> bytes:
-    return struct.pack("<Q", len(value.encode())) + value.encode()
+    """Writes the same weights with two more entries in their header."""
+    reader = gguf.GGUFReader(weights)
+    writer = gguf.GGUFWriter(made, "llama")
+    for name, field in reader.fields.items():
+        if name.startswith("GGUF.") or name == "general.architecture":
+            continue
+        inner = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+        writer.add_key_value(name, field.contents(), field.types[0], inner)
+    writer.add_string("llama.decision.type", "openjev")
+    writer.add_string("tokenizer.chat_template.systemone", TEMPLATE)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 @pytest.fixture(scope="module")

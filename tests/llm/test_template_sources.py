@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 
 from textevolve.errors import InputError
@@ -22,32 +22,16 @@ def write(folder: Path, **files: Any) -> Path:
     return folder
 
 
-def entry(key: str, value: Any) -> bytes:
-    """One of a GGUF header's entries."""
-
-    def text(said: str) -> bytes:
-        return struct.pack("<Q", len(said.encode())) + said.encode()
-
-    if isinstance(value, bool):
-        return text(key) + struct.pack("<I?", 7, value)
-    if isinstance(value, int):
-        return text(key) + struct.pack("<II", 4, value)
-    if isinstance(value, str):
-        return text(key) + struct.pack("<I", 8) + text(value)
-    return text(key) + struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(text, value))
-
-
-def write_gguf(place: Path, **values: Any) -> Path:
-    entries = {
-        "general.architecture": "llama",
-        "tokenizer.ggml.model": "llama",
-        "tokenizer.ggml.tokens": ["<unk>", "<s>", "</s>"],
-        "tokenizer.ggml.bos_token_id": 1,
-        "tokenizer.ggml.eos_token_id": 2,
-        **{f"tokenizer.{name.replace('__', '.')}": value for name, value in values.items()},
-    }
-    head = b"GGUF" + struct.pack("<IQQ", 3, 0, len(entries))
-    place.write_bytes(head + b"".join(entry(key, value) for key, value in entries.items()))
+def write_gguf(place: Path, template: str = "") -> Path:
+    writer = gguf.GGUFWriter(place, "llama")
+    writer.add_array("tokenizer.ggml.tokens", ["<unk>", "<s>", "</s>"])
+    writer.add_uint32("tokenizer.ggml.bos_token_id", 1)
+    writer.add_uint32("tokenizer.ggml.eos_token_id", 2)
+    if template:
+        writer.add_string("tokenizer.chat_template", template)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
     return place
 
 
@@ -69,7 +53,7 @@ def test_the_default_of_named_templates(tmp_path: Path) -> None:
 
 def test_gguf_metadata(tmp_path: Path) -> None:
     source = "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}" + "{# long #}" * 1000
-    found = read_chat_template(write_gguf(tmp_path / "m.gguf", chat_template=source))
+    found = read_chat_template(write_gguf(tmp_path / "m.gguf", source))
     assert found.open().render([{"role": "user", "content": "x"}]) == "<s>x</s>"
     assert read_chat_template(tmp_path).source == found.source
 

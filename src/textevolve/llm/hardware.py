@@ -32,21 +32,13 @@ def available_memory() -> int | None:
     """Bytes that can be taken without swapping, None where the system does not say."""
     free = _fields(Path("/proc/meminfo")).get("MemAvailable")
     if free is None:
-        return _free_pages()
+        return None
     limit = _read(_CGROUP / "memory.max")
     used = _read(_CGROUP / "memory.current")
     if not (limit.isdigit() and used.isdigit()):
         return free * 1024
     reclaimable = _fields(_CGROUP / "memory.stat").get("inactive_file", 0)
     return max(0, min(free * 1024, int(limit) - int(used) + reclaimable))
-
-
-def _free_pages() -> int | None:
-    try:
-        # Not every system counts what is available: half of all memory is a careful guess.
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def physical_cores() -> int:

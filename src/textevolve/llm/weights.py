@@ -326,6 +326,7 @@ def _row(located: Located) -> WeightsRow:
         note, decides = "not of the catalogue: no hash to check it against", False
         with suppress(SettingsError):  # a wrong file is an error when it is used
             decides = read_header(path).decides
+        note = f"decides, does not chat; {note}" if decides else note
         return WeightsRow(name, path, _size(path) or 0, "unknown", "own file", None, note, decides)
     return WeightsRow(
         name,

@@ -210,9 +210,6 @@ class SeenImage:
     size: int
     sha256: str
 
-    def __str__(self) -> str:
-        return f"{self.kind or 'no image'} {self.size} bytes {self.sha256[:12]}"
-
 
 def seen_images(body: Mapping[str, Any]) -> Iterator[SeenImage]:
     """The images in a request's messages, in their order."""
