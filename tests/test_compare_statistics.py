@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import optimize, stats
+from scipy import stats
 from statsmodels.regression.linear_model import OLS
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
@@ -18,7 +18,6 @@ from textevolve.bench.variants import (
     pass_rate,
     say_differences,
 )
-from textevolve.judges.pairwise import PRIOR, bradley_terry
 from textevolve.statistics.clusters import cluster_mean, cluster_share
 from textevolve.statistics.comparisons import permutation_p
 from textevolve.statistics.intervals import t_quantile
@@ -90,30 +89,6 @@ def test_paired_differences_are_those_of_scipy_and_statsmodels():
         exact.append(test.pvalue)
     corrected = multipletests(exact, method="holm")[1]
     assert [one.p for one in found.values()] == pytest.approx(list(corrected))
-
-
-def tables(seed, true, rows):
-    """Outcomes of every pair in every row by the model of Bradley and Terry."""
-    rng = np.random.default_rng(seed)
-    found = np.full((rows, len(true), len(true)), np.nan)
-    for a in range(len(true)):
-        for b in range(a):
-            won = (rng.random(rows) < 1 / (1 + np.exp(true[b] - true[a]))).astype(float)
-            found[:, a, b], found[:, b, a] = won, 1 - won
-    return found
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_strengths_are_the_most_likely_ones(seed):
-    wins = np.nansum(tables(seed, [0.8, 0.1, -0.3, -0.6], 40), axis=0)
-
-    def height(logs):
-        gap = logs[:, None] - logs[None, :]
-        alone = np.logaddexp(0, logs) + np.logaddexp(0, -logs)
-        return (wins * np.logaddexp(0, -gap)).sum() + PRIOR * alone.sum()
-
-    wanted = optimize.minimize(height, np.zeros(4), tol=1e-12).x
-    assert bradley_terry(wins) == pytest.approx(wanted - wanted.mean(), abs=1e-4)
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ from textevolve.errors import (
     AnswerError,
     BudgetError,
     InputError,
-    UnavailableError,
 )
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.report.data import plain
@@ -100,7 +99,6 @@ async def test_samples_have_seeds_of_their_own():
     ("error", "kind"),
     [
         (AnswerError("no number"), "failed"),
-        (UnavailableError("no answer"), "failed"),
         (InputError("candidate 1 is blank"), "failed"),
         (BudgetError("the limit of calls is reached"), "skipped"),
     ],
@@ -120,7 +118,6 @@ async def test_what_fails_fails_alone(error, kind):
     [
         ([0.5], (None, None), "the judge gave 1 results for 2 candidates"),
         ([0.5, math.nan], (0.5, None), "the score nan is outside 0 to 1"),
-        ([0.5, 2.0], (0.5, None), "the score 2.0 is outside 0 to 1"),
     ],
 )
 async def test_results_that_cannot_be_used(results, scores, reason):

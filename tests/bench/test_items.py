@@ -137,14 +137,7 @@ def bad(**changes):
             "'winner' must be a candidate's number from 1 to 3, its letter or 'tie', not 4",
         ),
         (bad(winner=None), "needs one of 'winner', 'scores' and 'ranking'; found none"),
-        (bad(scores=[1, 2, 3]), "found 'winner' and 'scores'"),
-        (
-            bad(winner=None, scores=[1, 2]),
-            "'scores' must be a list of 3 finite numbers, one a",
-        ),
         (bad(winner=None, ranking=[0, 1, 2]), "'ranking' must hold places from 1 to 3"),
-        (bad(candidates=["x"]), "needs two candidates or more, not 1"),
-        (bad(candidates="xy"), "'candidates' must be a list of texts"),
         (bad(candidates=None, candidate_1="x", candidate_3="y"), "'candidate_2' is missing"),
         (bad(input=None), "no column for the input"),
     ],
@@ -159,10 +152,7 @@ def test_bad_plain_rows(tmp_path, row, said):
     ("row", "said"),
     [
         (LLMBAR | {"label": 3}, "'label' must be 1 or 2, not 3"),
-        (LLMBAR | {"label": True}, "'label' must be 1 or 2, not True"),
-        (LLMBAR | {"output_2": None}, "'output_2' is missing"),
         (JUDGEBENCH | {"label": "A>C"}, "'label' must be A>B, B>A or A=B, not 'A>C'"),
-        (JUDGEBENCH | {"response_A": 4}, "'response_A' must be text, not int"),
         (REWARDBENCH | {"id": 31, "chosen": [{"role": "user"}]}, "'chosen' must be text, not list"),
     ],
 )

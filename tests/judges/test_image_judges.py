@@ -28,11 +28,6 @@ DRAWN = replace(PLAIN, candidate_images=((GREEN,), (BLUE,)))
 BOTH = replace(ASKED, candidate_images=((GREEN,), (BLUE,)))
 
 
-def text_of(message):
-    content = message["content"]
-    return content if isinstance(content, str) else content[-1]["text"]
-
-
 def images_in(body):
     """The images of each message that has some, in their order."""
     found = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -92,17 +91,3 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path, make_result: Make, s
         write_results(broken, path)
     assert path.read_bytes() == b"as it was"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_device_or_pipe_stays_what_it_is(tmp_path: Path, make_result: Make) -> None:
-    write_results([make_result()], "/dev/null", ".jsonl")
-    assert not Path("/dev/null").is_file()
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        write_results([make_result()], pipe, ".jsonl")
-        assert b'"nonce"' in os.read(reader, 1 << 16)
-    finally:
-        os.close(reader)
-    assert pipe.is_fifo()

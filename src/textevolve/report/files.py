@@ -17,22 +17,16 @@ from textevolve.errors import InputError
 def open_target(path: str | Path, *, binary: bool = False) -> Generator[IO[bytes]]:
     """A file to write bytes to, which takes its name only when all is written.
 
-    What stands there already stays as it is until then. A pipe or a device is written to directly.
+    What stands there already stays as it is until then.
 
     Raises:
         InputError: it cannot be written; says why.
     """
-    standard = str(path) == "-"
-    if standard and binary:
+    if str(path) == "-" and binary:
         raise InputError("-: this format is not for standard output; name a file")
-    target = Path(os.path.realpath(path))
-    if target.is_dir() and not standard:
-        raise InputError(f"{path}: is a folder; name a file in it")
+    check_target(path)
+    opened = _standard_output() if str(path) == "-" else _renamed(Path(os.path.realpath(path)))
     try:
-        if standard:
-            opened = _standard_output()
-        else:
-            opened = _written_in_place(target) if _is_special(target) else _renamed(target)
         with opened as file:
             yield file
     except BrokenPipeError:
@@ -41,14 +35,16 @@ def open_target(path: str | Path, *, binary: bool = False) -> Generator[IO[bytes
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
-def check_target(path: str) -> None:
+def check_target(path: str | Path) -> None:
     """Raises InputError where a file of this name could not be written, before it costs anything to
     find that out."""
     target = Path(os.path.realpath(path))
-    if path == "-" or (_is_special(target) and not target.is_dir()):
+    if str(path) == "-":
         return
     if target.is_dir():
         raise InputError(f"{path}: is a folder; name a file in it")
+    if target.exists() and not target.is_file():
+        raise InputError(f"{path}: is no file; write to - and redirect that")
     if not target.parent.is_dir():
         raise InputError(f"{path}: cannot be written (there is no folder {target.parent})")
 
@@ -58,16 +54,6 @@ def _standard_output() -> Generator[IO[bytes]]:
     sys.stdout.flush()
     yield sys.stdout.buffer
     sys.stdout.buffer.flush()
-
-
-def _is_special(target: Path) -> bool:
-    return target.exists() and not target.is_file()
-
-
-@contextmanager
-def _written_in_place(target: Path) -> Generator[IO[bytes]]:
-    with target.open("wb") as file:
-        yield file
 
 
 @contextmanager

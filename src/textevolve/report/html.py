@@ -8,7 +8,6 @@ any number of sections takes no more memory than its largest block.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import IO, Any
 from urllib.parse import quote
@@ -44,7 +43,7 @@ def write_html(report: Report, target: IO[bytes]) -> None:
     """Write the whole report as a page of its own, in UTF-8."""
     script, _ = matrix_page.asset(*matrix_page.SCRIPT)
     inline = Markup("<script>{}</script>").format(script)
-    pieces = _draw_blocks(report.blocks, 2, _Matrices(inline))
+    pieces = draw_blocks(report.blocks, script=inline)
     style, style_hash = matrix_page.asset("style.css")
     _, script_hash = matrix_page.asset(*matrix_page.SCRIPT)
     policy = f"style-src {style_hash}; script-src {script_hash}"
@@ -56,7 +55,7 @@ def write_html(report: Report, target: IO[bytes]) -> None:
 def html_fragment(report: Report) -> str:
     """The report as an element with its own style, for a page of somebody else's; a matrix is a
     plain table."""
-    pieces = _draw_blocks(report.blocks, 2, _Matrices())
+    pieces = draw_blocks(report.blocks)
     style, _ = matrix_page.asset("style.css")
     return _template("fragment.html").render(report=report, pieces=pieces, style=style)
 
@@ -66,38 +65,32 @@ def draw_blocks(
 ) -> Iterator[Markup]:
     """The pieces of a page that has the style of reports already. `script`: the elements that load
     the script of a matrix, which is a plain table without."""
-    return _draw_blocks(blocks, level, _Matrices(script))
+    return _draw_blocks(blocks, level, script, matrix_page.names())
 
 
-@dataclass(frozen=True, slots=True)
-class _Matrices:
-    """What loads the script of matrices, None where there is none, and the names of matrices."""
-
-    script: Markup | None = None
-    names: Iterator[str] = field(default_factory=matrix_page.names)
-
-
-def _draw_blocks(blocks: Iterable[Block], level: int, page: _Matrices) -> Iterator[Markup]:
+def _draw_blocks(
+    blocks: Iterable[Block], level: int, script: Markup | None, names: Iterator[str]
+) -> Iterator[Markup]:
     for block in blocks:
         if isinstance(block, Matrix):
-            yield from _draw_matrix(block, min(level + 1, DEEPEST_HEADING), page)
+            place = min(level + 1, DEEPEST_HEADING)
+
+            def draw(below: Iterable[Block], deeper: int) -> Iterator[Markup]:
+                return _draw_blocks(below, deeper, script, names)
+
+            yield from matrix_page.draw_matrix(
+                block, place, _matrix_macro, draw, name=next(names), script=script
+            )
         elif isinstance(block, Section):
             yield _macro("start_section", block, min(level, DEEPEST_HEADING))
-            yield from _draw_blocks(block.blocks, level + 1, page)
+            yield from _draw_blocks(block.blocks, level + 1, script, names)
             yield _macro("end_section")
         else:
             yield _draw(block, min(level + 1, DEEPEST_HEADING))
 
 
-def _draw_matrix(matrix: Matrix, level: int, page: _Matrices) -> Iterator[Markup]:
-    def macro(name: str, *arguments: Any) -> Markup:
-        return _macro(name, *arguments, of="matrix.html")
-
-    def draw(blocks: Iterable[Block], below: int) -> Iterator[Markup]:
-        return _draw_blocks(blocks, below, page)
-
-    name = next(page.names)
-    return matrix_page.draw_matrix(matrix, level, macro, draw, name=name, script=page.script)
+def _matrix_macro(name: str, *arguments: Any) -> Markup:
+    return _macro(name, *arguments, of="matrix.html")
 
 
 def _draw(block: Block, level: int) -> Markup:

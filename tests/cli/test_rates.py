@@ -1,15 +1,9 @@
-"""`bench card` and `bench rate` as they are used, on the scripted server."""
+"""`bench rate` as it is used."""
 
-import csv
 import json
 import random
 
 import pytest
-
-GOOD = "It is good"
-
-
-# Rates
 
 
 def draw(seed, number, prevalence, sensitivity=0.9, specificity=0.7):
@@ -23,13 +17,7 @@ def draw(seed, number, prevalence, sensitivity=0.9, specificity=0.7):
 
 
 def write_rows(path, rows):
-    if path.suffix == ".csv":
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
