@@ -55,7 +55,8 @@ MOST_HANGS = 3
 """An evaluator that hung so many times is left out."""
 
 log = logging.getLogger("textevolve.node_eval")
-Evaluators = tuple[NodeEvaluator, ...]
+Plan = tuple[tuple[NodeEvaluator, bool], ...]
+"""The evaluators of a node, each with whether it is a slow one."""
 
 evaluating: ContextVar[bool] = ContextVar("evaluating", default=False)
 """Set where an evaluator runs: nodes that it runs itself are not the agent's."""
@@ -63,14 +64,11 @@ evaluating: ContextVar[bool] = ContextVar("evaluating", default=False)
 
 @dataclass(slots=True, eq=False)
 class EvaluatorTask:
-    """Evaluators to run on a node, one after another; those that have ended are removed.
-
-    `started`: when the first began, on the monotonic clock. `future`: its work on the event loop,
-    while it is awaited.
-    """
+    """An evaluator to run on a node. `started`: when it began, on the monotonic clock. `future`:
+    its work on the event loop, while it is awaited."""
 
     job: EvaluationJob
-    evaluators: list[NodeEvaluator]
+    evaluator: NodeEvaluator
     started: float = 0.0
     future: Future[NodeOutcome] | None = None
 
@@ -138,8 +136,7 @@ def _shared_loop() -> BackgroundLoop:
 
 
 class Background:
-    """`queue_size`: how many nodes may wait for quick evaluators, and how many evaluations of the
-    slow kind may wait for a thread; more are dropped. `timeout`: seconds for one evaluation.
+    """`queue_size`: how many quick evaluations may wait, and how many slow ones; more are dropped. `timeout`: seconds for one evaluation.
     `concurrency`: how many slow ones run at a time."""
 
     def __init__(
@@ -162,52 +159,35 @@ class Background:
         self._quick = Lane(self._run, self.lock, 1)
         self._slow = Lane(self._run, self.lock, self.concurrency)
 
-    def put(self, job: EvaluationJob, quick: Evaluators, slow: Evaluators) -> None:
+    def put(self, job: EvaluationJob, plan: Plan) -> None:
         """Take a node in. Evaluations that find no place are recorded as skipped."""
         if self._quick.queue or self._slow.queue:
             self._give_up_overdue()
         with self.lock:
-            if self._closed:
-                self._skip(job, quick + slow, "the monitor is closed")
-                return
-            quick = self._admit(job, self._quick, quick)
-            slow = self._admit(job, self._slow, slow)
-            job.missing = {id(evaluator): evaluator for evaluator in quick + slow}
-            if job.missing:
-                self.unfinished.add(job)
-            if quick:
-                self._quick.queue.append(EvaluatorTask(job, list(quick)))
-                self._quick.start()
-            for evaluator in slow:
-                self._slow.queue.append(EvaluatorTask(job, [evaluator]))
-                self._slow.start()
-
-    def _admit(self, job: EvaluationJob, lane: Lane, evaluators: Evaluators) -> Evaluators:
-        waiting = len(lane.queue) if evaluators else 0
-        if 2 * waiting >= self.queue_size:  # a thread that naps is woken before it is too late
-            lane.news.notify()
-        if waiting < self.queue_size:
-            return evaluators
-        self.dropped += len(evaluators)
-        self._skip(job, evaluators, f"dropped: the queue of {self.queue_size:,} was full")
-        return ()
-
-    def _skip(self, job: EvaluationJob, evaluators: Evaluators, reason: str) -> None:
-        for evaluator in evaluators:
-            _record(job, evaluator, Failure("skipped", reason))
+            for evaluator, slow in plan:
+                lane = self._slow if slow else self._quick
+                if 2 * len(lane.queue) >= self.queue_size:  # a napping thread is woken in time
+                    lane.news.notify()
+                if self._closed:
+                    _record(job, evaluator, Failure("skipped", "the monitor is closed"))
+                elif len(lane.queue) >= self.queue_size:
+                    self.dropped += 1
+                    reason = f"dropped: the queue of {self.queue_size:,} was full"
+                    _record(job, evaluator, Failure("skipped", reason))
+                else:
+                    job.missing[id(evaluator)] = evaluator
+                    self.unfinished.add(job)
+                    lane.queue.append(EvaluatorTask(job, evaluator))
+                    lane.start()
 
     def _run(self, lane: Lane, worker: object, task: EvaluatorTask) -> None:
-        """Run the evaluators of a task, on one of the lane's threads."""
-        while task.evaluators:
-            evaluator = task.evaluators[0]
-            outcome = self._evaluate(task, evaluator)
-            with self.lock:
-                task.future = None
-                if lane.workers.get(worker) is not task:  # given up on meanwhile, or closed
-                    return
-                del task.evaluators[0]
-                task.started = monotonic()
-            self.settle(task.job, evaluator, outcome)
+        """Run a task on one of the lane's threads."""
+        outcome = self._evaluate(task, task.evaluator)
+        with self.lock:
+            if lane.workers.get(worker) is not task:  # given up on meanwhile, or closed
+                return
+            task.started = inf  # it is over, however long it takes to record it
+        self.settle(task.job, task.evaluator, outcome)
 
     def _evaluate(self, task: EvaluatorTask, evaluator: NodeEvaluator) -> NodeOutcome:
         if self._hangs[evaluator.name] >= MOST_HANGS:
@@ -264,22 +244,17 @@ class Background:
             self.settle(job, evaluator, self._no_answer(evaluator))
 
     def _leave_behind(self, lane: Lane) -> Iterator[tuple[EvaluationJob, NodeEvaluator]]:
-        """Leave the threads whose evaluator is overdue, and the event loop that one blocks; others
-        do what they had left."""
+        """Leave the threads whose evaluator is overdue, and the event loop that one blocks."""
         for worker, task in list(lane.workers.items()):
-            if task is None or not task.evaluators:
+            if task is None:
                 continue
-            evaluator = task.evaluators[0]
             grace = 0.0 if task.future is None else GRACE  # an async one is cancelled before
-            if monotonic() - task.started <= self.limit_of(evaluator) + grace:
-                continue
-            if task.future is not None:
-                _shared_loop.cache_clear()
-            del lane.workers[worker], task.evaluators[0]
-            if task.evaluators:
-                lane.queue.appendleft(EvaluatorTask(task.job, task.evaluators))
-            lane.start()
-            yield task.job, evaluator
+            if monotonic() - task.started > self.limit_of(task.evaluator) + grace:
+                if task.future is not None:
+                    _shared_loop.cache_clear()
+                del lane.workers[worker]
+                lane.start()
+                yield task.job, task.evaluator
 
     def wait(self, done: Callable[[], bool], timeout: float | None) -> bool:
         """Whether `done` came true within the seconds; it is called with each outcome."""

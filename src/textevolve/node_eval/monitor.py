@@ -21,6 +21,7 @@ from uuid import uuid4
 from textevolve.errors import InputError
 from textevolve.node_eval.background import (
     Background,
+    Plan,
     close_first,
     evaluating,
     is_slow,
@@ -59,8 +60,8 @@ _superstep: ContextVar[object | None] = ContextVar("superstep", default=None)
 class Monitor:
     """The history of an agent's nodes, and the evaluators that judge them.
 
-    `limits`: how much of each state is kept. `queue_size`: how many nodes may wait for quick
-    evaluators, and how many evaluations in the background may wait; more are dropped and counted.
+    `limits`: how much of each state is kept. `queue_size`: how many quick evaluations, and
+    how many in the background, may wait; more are dropped and counted.
     `timeout`: seconds for one evaluation, where the evaluator names none. `concurrency`: how many
     evaluations run in the background at a time.
 
@@ -86,7 +87,7 @@ class Monitor:
         self.find_outer: Callable[[], OpenNode | None] = lambda: None
         """The node of a graph whose code runs here; set by what watches graphs."""
         self._evaluators: tuple[NodeEvaluator, ...] = ()
-        self._plans: dict[Instruction | None, tuple[tuple[NodeEvaluator, ...], ...]] = {}
+        self._plans: dict[Instruction | None, Plan] = {}
         self._background = Background(
             limits=limits, queue_size=queue_size, timeout=timeout, concurrency=concurrency
         )
@@ -286,27 +287,22 @@ class Monitor:
         try:
             with self._background.lock:
                 job = node.job = self._records.place(item, node.run, node.step)
-            quick, slow = self._plans.get(node.instruction) or self._plan(node.instruction)
+            plan = self._plans.get(node.instruction) or self._plan(node.instruction)
             if (why := skip_broken(item)) is not None:
-                item.evaluation_results = {one.name: why for one in (*quick, *slow)}
-            elif quick or slow:
-                self._background.put(job, quick, slow)
+                item.evaluation_results = {evaluator.name: why for evaluator, _ in plan}
+            elif plan:
+                self._background.put(job, plan)
         except Exception as fault:  # noqa: BLE001  the agent must not suffer from its monitor
             log.warning("node '%s' is not judged: %s", node.name, describe_error(fault))
         return item
 
-    def _plan(self, instruction: Instruction | None) -> tuple[tuple[NodeEvaluator, ...], ...]:
-        """The quick and the slow ones that judge nodes of this type."""
-        fitting = [
-            one
-            for one in self._evaluators
-            if (targets := read_targets(one)) is None or instruction in targets
-        ]
-        plan = (
-            tuple(one for one in fitting if not is_slow(one)),
-            tuple(one for one in fitting if is_slow(one)),
+    def _plan(self, instruction: Instruction | None) -> Plan:
+        """Return those that judge nodes of this type, the quick ones first."""
+        targets = ((each, read_targets(each)) for each in self._evaluators)
+        fitting = (
+            (each, is_slow(each)) for each, aim in targets if aim is None or instruction in aim
         )
-        self._plans[instruction] = plan
+        plan = self._plans[instruction] = tuple(sorted(fitting, key=lambda pair: pair[1]))
         return plan
 
     @property
