@@ -23,9 +23,9 @@ from textevolve.node_eval import (
     GENERATE,
     REFLECT,
     History,
+    JudgeEvaluator,
     Monitor,
     NodeEvaluator,
-    RulesEvaluator,
 )
 from textevolve.settings import read_settings
 from textevolve.wiring import choose_model, open_models
@@ -99,7 +99,13 @@ async def run(model: str | None) -> None:
             return answer.text.strip()
 
         evaluators = [
-            RulesEvaluator("length", SHORT, "draft", target_instructions=[GENERATE]),
+            JudgeEvaluator(
+                "length",
+                SHORT,
+                output_key="draft",
+                target_instructions=[GENERATE],
+                background=False,
+            ),
             NamesTheMoon("moon", [GENERATE]),
         ]
         async with Monitor(evaluators) as monitor:

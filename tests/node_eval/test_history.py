@@ -1,5 +1,3 @@
-import datetime
-
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval import GENERATE, VERIFY, History, HistoryItem
 
@@ -46,8 +44,3 @@ def test_nothing_in_a_history_is_markup_or_moves_the_terminal():
     assert "\x1b" not in str(history)
     assert "<b>" not in history._repr_html_()
     assert "&lt;script&gt;" in history._repr_html_()
-
-
-def test_a_datetime_becomes_unix_time():
-    at = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
-    assert HistoryItem(at).timestamp == at.timestamp()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from otlp_lines import document, span
 
 from textevolve.loops.rules import parse_rules
-from textevolve.node_eval.checks import RulesEvaluator
+from textevolve.node_eval import JudgeEvaluator
 from textevolve.node_eval.episode_evaluation import evaluate_episodes
 from textevolve.node_eval.evaluators import ThresholdEvaluator
 from textevolve.node_eval.span_messages import SpanMessage, read_message, read_numbered
@@ -58,7 +58,10 @@ async def test_what_instrumentations_say_of_a_call_is_no_output(read):
     assert item.output_state == {"messages": []}
     assert item.attributes == {"metadata": given["metadata"], "confidence": 0.75}
     rules = parse_rules("rules: [{kind: length, unit: characters, max: 16}]")
-    checks = [RulesEvaluator("length", rules), ThresholdEvaluator("sure", "confidence", 0.5)]
+    checks = [
+        JudgeEvaluator("length", rules, needs_input=False),
+        ThresholdEvaluator("sure", "confidence", 0.5),
+    ]
     (judged,) = [node async for node in evaluate_episodes([episode], checks, 1)]
     item = judged.item
     assert [one.passed for one in item.evaluation_results.values()] == [True, True]

@@ -10,7 +10,6 @@ from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.checks import (
     ConsistencyEvaluator,
     LatencyEvaluator,
-    RulesEvaluator,
     TokenEvaluator,
 )
 from textevolve.node_eval.evaluators import NodeEvaluator, ThresholdEvaluator
@@ -116,7 +115,6 @@ __all__ = [
     "NodeJudge",
     "Normative",
     "OpenNode",
-    "RulesEvaluator",
     "SnapshotLimits",
     "Social",
     "ThresholdEvaluator",

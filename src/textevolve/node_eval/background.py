@@ -136,7 +136,8 @@ def _shared_loop() -> BackgroundLoop:
 
 
 class Background:
-    """`queue_size`: how many quick evaluations may wait, and how many slow ones; more are dropped. `timeout`: seconds for one evaluation.
+    """`queue_size`: how many quick evaluations may wait, and how many slow ones; more are dropped.
+    `timeout`: seconds for one evaluation.
     `concurrency`: how many slow ones run at a time."""
 
     def __init__(

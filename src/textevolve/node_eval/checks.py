@@ -1,4 +1,4 @@
-"""Evaluators of nodes that ask no model: rules, consistency with earlier nodes, time and
+"""Evaluators of nodes that ask no model: consistency with earlier nodes, time and
 tokens.
 
 They judge what the agent made: a field that is not there, or was not kept whole, is an error, and
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Iterator
-from typing import Any, Literal, cast
+from collections.abc import Iterator
+from typing import Any, Literal
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
+from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.evaluators import (
     NodeEvaluator,
     NodeOutcome,
@@ -23,53 +23,13 @@ from textevolve.node_eval.history import History, HistoryItem, strip_number
 from textevolve.node_eval.state_fields import (
     NO_OUTPUT,
     FieldError,
-    Keys,
     as_text,
-    check_keys,
-    read_text,
     read_value,
 )
 from textevolve.texts.prose import split_words
 
 LOOK_BACK = 200
 """Supersteps in which earlier nodes are looked for."""
-
-
-class RulesEvaluator(NodeEvaluator):
-    """Any `Evaluator` that asks no model, such as `textevolve.load_rules(...)`, on one output field
-    or several (see `state_fields.Keys`). `blocks`: a pattern may take seconds."""
-
-    blocks = True
-
-    def __init__(
-        self,
-        name: str,
-        rules: Evaluator,
-        output_key: Keys = None,
-        *,
-        input_key: Keys = None,
-        target_instructions: Targets = None,
-    ) -> None:
-        super().__init__(name, target_instructions)
-        check_keys(name, output_key)
-        check_keys(name, input_key)
-        self.rules, self.output_key, self.input_key = rules, output_key, input_key
-
-    def evaluate(self, history: History) -> NodeOutcome | Awaitable[NodeOutcome]:
-        item = history.entries[-1][-1]
-        if item.output_state is None:
-            return Failure("skipped", NO_OUTPUT)
-        text = read_text(item.output_state, self.output_key, "output")
-        asked = read_text(item.input_state, self.input_key, "input")
-        # Rules can judge a text there and then, without an event loop.
-        judge: Any = getattr(self.rules, "judge", None)
-        if callable(judge):
-            return cast(NodeOutcome, judge(text, asked))
-        return self._ask(Case(asked, (text,)))
-
-    async def _ask(self, case: Case) -> NodeOutcome:
-        (outcome,) = (await self.rules(case)).result
-        return outcome
 
 
 class ConsistencyEvaluator(NodeEvaluator):
@@ -91,13 +51,6 @@ class ConsistencyEvaluator(NodeEvaluator):
         target_instructions: Targets = None,
     ) -> None:
         super().__init__(name, target_instructions)
-        check_keys(name, key)
-        if earlier < 1:
-            raise InputError(f"evaluator '{name}': 'earlier' must be 1 or more, not {earlier}")
-        if not 0 <= threshold <= 1:
-            raise InputError(f"evaluator '{name}': the threshold must be from 0 to 1")
-        if of_same not in ("node", "instruction"):
-            raise InputError(f"evaluator '{name}': 'of_same' must be node or instruction")
         self.key, self.earlier, self.threshold = key, earlier, threshold
         self.of_same = of_same
 
@@ -159,40 +112,30 @@ def _share_of_words(one: str, other: str) -> float:
     return 2 * (left & right).total() / words if words else 0.0
 
 
-class _BudgetEvaluator(NodeEvaluator):
-    """passed = the node used its budget at most; above, the score is the budget by what it used."""
+class LatencyEvaluator(NodeEvaluator):
+    """passed = the node took its budget of seconds at most; above, the score is the budget by what
+    it took."""
 
-    def __init__(self, name: str, budget: Any, targets: Targets) -> None:
-        super().__init__(name, targets)
+    unit = "seconds"
+
+    def __init__(self, name: str, budget: float, *, target_instructions: Targets = None) -> None:
+        super().__init__(name, target_instructions)
         if not _is_number(budget) or budget <= 0:
             raise InputError(f"evaluator '{name}': the budget must be a number above 0")
         self.budget = budget
 
-    def judge(self, used: float | None, unit: str) -> NodeOutcome:
+    def evaluate(self, history: History) -> NodeOutcome:
+        used: float | None = getattr(history.entries[-1][-1], self.unit)
         if used is None:
-            return Failure("skipped", f"how many {unit} the node used is not known")
+            return Failure("skipped", f"how many {self.unit} the node used is not known")
         passed = used <= self.budget
         shown = [f"{n:,}" if isinstance(n, int) else f"{n:.3g}" for n in (used, self.budget)]
-        feedback = f"{shown[0]} of {shown[1]} {unit}"
+        feedback = f"{shown[0]} of {shown[1]} {self.unit}"
         score = 1.0 if passed else self.budget / used
-        return EvaluationResult(score, passed, feedback, {unit: used})
+        return EvaluationResult(score, passed, feedback, {self.unit: used})
 
 
-class LatencyEvaluator(_BudgetEvaluator):
-    """passed = the node took `seconds` or less; above, the score is `seconds` by what it took."""
+class TokenEvaluator(LatencyEvaluator):
+    """As `LatencyEvaluator`, of the tokens that the node used."""
 
-    def __init__(self, name: str, seconds: float, *, target_instructions: Targets = None) -> None:
-        super().__init__(name, seconds, target_instructions)
-
-    def evaluate(self, history: History) -> NodeOutcome:
-        return self.judge(history.entries[-1][-1].seconds, "seconds")
-
-
-class TokenEvaluator(_BudgetEvaluator):
-    """passed = the node used `tokens` or fewer; above, the score is `tokens` by what it used."""
-
-    def __init__(self, name: str, tokens: int, *, target_instructions: Targets = None) -> None:
-        super().__init__(name, tokens, target_instructions)
-
-    def evaluate(self, history: History) -> NodeOutcome:
-        return self.judge(history.entries[-1][-1].tokens, "tokens")
+    unit = "tokens"

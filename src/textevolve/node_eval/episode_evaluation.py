@@ -23,14 +23,11 @@ from textevolve.node_eval.evaluators import (
     NodeOutcome,
     as_failure,
     check_outcome,
-    read_targets,
     skip_broken,
 )
 from textevolve.node_eval.history import History, HistoryItem
-from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.run_records import EvaluationJob, NodeRunRecord
 from textevolve.node_eval.snapshots import WHOLE
-from textevolve.texts.patterns import search_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +71,7 @@ async def evaluate_episodes(
         FatalModelError: no call to a model can succeed. StoreError: answers cannot be kept.
     """
     gate = asyncio.Semaphore(concurrency)
-    targets = [(evaluator, read_targets(evaluator)) for evaluator in evaluators]
-    judge = partial(_judge_node, targets=targets, gate=gate)
+    judge = partial(_judge_node, evaluators=evaluators, gate=gate)
     nodes = stream(_replay_all(episodes), judge, max(concurrency, NODES_IN_FLIGHT))
     async with aclosing(nodes) as found:
         async for node in found:
@@ -87,12 +83,12 @@ NODES_IN_FLIGHT = 16
 
 async def _judge_node(
     found: tuple[PlacedNode, EvaluationJob],
-    targets: Sequence[tuple[NodeEvaluator, frozenset[Instruction] | None]],
+    evaluators: Sequence[NodeEvaluator],
     gate: asyncio.Semaphore,
 ) -> PlacedNode:
     node, job = found
     item = node.item
-    wanted = [one for one, aim in targets if aim is None or item.instruction in aim]
+    wanted = [each for each in evaluators if each.judges(item.instruction)]
 
     async def judge(evaluator: NodeEvaluator) -> NodeOutcome:
         if broken := skip_broken(item):
@@ -127,10 +123,7 @@ async def judge_node(history: History, evaluator: NodeEvaluator) -> NodeOutcome:
     """What an evaluator says of `history.entries[-1][-1]`, or a failure that says why not."""
     limit: asyncio.Timeout | None = None
     try:
-        if getattr(evaluator, "blocks", False):
-            made: Any = await search_apart(evaluator.evaluate, history)
-        else:
-            made = evaluator.evaluate(history)
+        made: Any = evaluator.evaluate(history)
         if inspect.isawaitable(made):
             async with asyncio.timeout(getattr(evaluator, "timeout", None)) as limit:
                 made = await made

@@ -46,6 +46,11 @@ class NodeEvaluator(ABC):
         """The judgement of `history.entries[-1][-1]`; may be an async function. The history is
         only to be read; what it raises is recorded, and the agent goes on."""
 
+    def judges(self, instruction: Instruction | None) -> bool:
+        """Whether it judges nodes of this type."""
+        targets = read_targets(self)
+        return targets is None or instruction in targets
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r})"
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field, fields
 from html import escape
 from typing import Any
 
-from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.snapshots import WHOLE, take_snapshot
@@ -22,9 +20,9 @@ _NUMBER = re.compile(r"(\[\d+\])?(\(\d+\))?$")
 class HistoryItem:
     """One node that ran. It grows while its evaluators finish, and by nothing else.
 
-    `timestamp`: Unix time when it began; a `datetime`, or a text of ISO 8601, is turned into it.
-    States are snapshots; `output_state` is None where the node failed, and `error` says how, or
-    what it waits for where it was `interrupted`. `evaluation_results`: by the evaluator's name.
+    `timestamp`: Unix time when it began. States are snapshots; `output_state` is None where the
+    node failed, and `error` says how, or what it waits for where it was `interrupted`.
+    `evaluation_results`: by the evaluator's name.
     `path`: the graphs that it ran in, the outermost first, empty without any. `seconds` it took;
     `tokens` it used, None where unknown. `run_id`: the run of the agent, empty where nobody said;
     `thread_id`: the conversation that the run is part of. `order`: its place among all in the order
@@ -50,24 +48,6 @@ class HistoryItem:
     thread_id: str | None = None
     order: int = field(default=0, compare=False)
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
-
-    def __post_init__(self) -> None:
-        self.timestamp = read_time(self.timestamp)
-
-
-def read_time(given: Any) -> Any:
-    """Unix time of a `datetime` or a text of ISO 8601; without a zone it is local. What else is
-    given stays.
-
-    Raises:
-        InputError: a text that is no time.
-    """
-    if isinstance(given, str):
-        try:
-            given = datetime.datetime.fromisoformat(given)
-        except ValueError:
-            raise InputError(f"'{one_line(given, 40)}' is no time of ISO 8601") from None
-    return given.timestamp() if isinstance(given, datetime.datetime) else given
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from textevolve.errors import InputError
@@ -25,16 +25,15 @@ from textevolve.node_eval.evaluators import (
     NodeEvaluator,
     NodeOutcome,
     Targets,
-    read_targets,
 )
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.state_fields import NO_INPUT, NO_OUTPUT, Keys, check_keys, read_text
+from textevolve.node_eval.state_fields import NO_INPUT, NO_OUTPUT, read_text
 
 
 class JudgeEvaluator(NodeEvaluator):
-    """One of our judges on a node: `input_key` is what was asked, `output_key` the answer; see
-    `state_fields.Keys`. Runs in the background unless told otherwise.
+    """One of our judges, or rules, on a node: `input_key` is what was asked, `output_key` the
+    answer; see `read_value`. Runs in the background unless told otherwise.
 
     `metadata["usage"]` has the calls, tokens and US dollars that the judgement took. Raises what
     the judge raises; a monitor records that.
@@ -44,25 +43,26 @@ class JudgeEvaluator(NodeEvaluator):
         self,
         name: str,
         evaluator: Evaluator,
-        input_key: Keys = None,
-        output_key: Keys = None,
+        input_key: str | None = None,
+        output_key: str | None = None,
         target_instructions: Targets = None,
         *,
         background: bool = True,
         timeout: float | None = None,
+        needs_input: bool = True,
     ) -> None:
-        self.background, self.timeout = background, timeout
+        self.background, self.timeout, self.needs_input = background, timeout, needs_input
         super().__init__(name, target_instructions)
         if not callable(evaluator):
             raise InputError(f"evaluator '{name}': the judge is not one: it cannot be called")
-        check_keys(name, input_key)
-        check_keys(name, output_key)
         self.evaluator, self.input_key, self.output_key = evaluator, input_key, output_key
 
     async def evaluate(self, history: History) -> NodeOutcome:
         item = history.entries[-1][-1]
-        if item.output_state is None or item.input_state is None:
-            return Failure("skipped", NO_OUTPUT if item.output_state is None else NO_INPUT)
+        if item.output_state is None:
+            return Failure("skipped", NO_OUTPUT)
+        if item.input_state is None and self.needs_input:
+            return Failure("skipped", NO_INPUT)
         question = read_text(item.input_state, self.input_key, "input")
         answer = read_text(item.output_state, self.output_key, "output")
         evaluation = await self.evaluator(Case(question, (answer,)))
@@ -70,9 +70,10 @@ class JudgeEvaluator(NodeEvaluator):
         if isinstance(outcome, Failure):
             return outcome
         usage = evaluation.usage
+        if not usage.calls:
+            return outcome
         spent = {"calls": usage.calls, "tokens": usage.tokens, "cost": usage.cost}
-        metadata = {**outcome.metadata, "usage": spent}
-        return EvaluationResult(outcome.score, outcome.passed, outcome.feedback, metadata)
+        return replace(outcome, metadata={**outcome.metadata, "usage": spent})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +109,7 @@ class NodeJudge:
     ) -> None:
         self.instruction, self.node = instruction, node
         self.input_key, self.output_key = input_key, output_key
-        self.evaluators = [
-            one for one in evaluators if (aim := read_targets(one)) is None or instruction in aim
-        ]
+        self.evaluators = [each for each in evaluators if each.judges(instruction)]
         if not self.evaluators:
             raise InputError("none of the evaluators judges a node of this type")
 

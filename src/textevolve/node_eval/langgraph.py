@@ -84,13 +84,6 @@ def _check_names(graph: Pregel[Any, Any, Any, Any], names: Mapping[str, Any]) ->
             )
 
 
-def _read_instruction(node: str, given: Instruction | str | None) -> Instruction | None:
-    try:
-        return read_instruction(given)
-    except InputError as error:
-        raise InputError(f"node {node!r}: {error}") from None
-
-
 @dataclass(slots=True, eq=False)
 class _Place:
     """A node that runs: `key` is the number of its LangChain run, `label` its name in the paths of
@@ -163,7 +156,7 @@ class LangGraphHandler(BaseCallbackHandler):
     ) -> None:
         self._monitor, self._records = monitor, records
         self._instructions = {
-            name: _read_instruction(name, given) for name, given in (instructions or {}).items()
+            name: read_instruction(given) for name, given in (instructions or {}).items()
         }
         self._runs = _runs_of.setdefault(monitor, _Runs())
         monitor.find_outer = self._runs.find_node
@@ -292,18 +285,9 @@ class LangGraphHandler(BaseCallbackHandler):
             self._runs.models[run_id.int] = run.id, space
 
     def on_llm_start(
-        self,
-        serialized: dict[str, Any],
-        prompts: list[str],
-        *,
-        run_id: UUID,
-        parent_run_id: UUID | None = None,
-        metadata: dict[str, Any] | None = None,
-        **kwargs: Any,
+        self, serialized: dict[str, Any], prompts: list[str], *, run_id: UUID, **kwargs: Any
     ) -> None:
-        self.on_chat_model_start(
-            serialized, [], run_id=run_id, parent_run_id=parent_run_id, metadata=metadata
-        )
+        self.on_chat_model_start(serialized, [], run_id=run_id, **kwargs)
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         runs = self._runs

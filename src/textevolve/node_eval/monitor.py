@@ -32,7 +32,6 @@ from textevolve.node_eval.evaluators import (
     check_evaluator,
     describe_error,
     is_number,
-    read_targets,
     skip_broken,
 )
 from textevolve.node_eval.history import History, HistoryItem
@@ -298,10 +297,7 @@ class Monitor:
 
     def _plan(self, instruction: Instruction | None) -> Plan:
         """Return those that judge nodes of this type, the quick ones first."""
-        targets = ((each, read_targets(each)) for each in self._evaluators)
-        fitting = (
-            (each, is_slow(each)) for each, aim in targets if aim is None or instruction in aim
-        )
+        fitting = [(each, is_slow(each)) for each in self._evaluators if each.judges(instruction)]
         plan = self._plans[instruction] = tuple(sorted(fitting, key=lambda pair: pair[1]))
         return plan
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.node_eval.history import HistoryItem, read_time
+from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.snapshots import (
     WHOLE,
@@ -58,7 +59,7 @@ class NodeLine(BaseModel):
     node: str = ""
     path: tuple[str, ...] = ()
     instruction: Instruction | None = None
-    timestamp: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    timestamp: Annotated[float, Field(allow_inf_nan=False)] | datetime.datetime = 0.0
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     tokens: Annotated[int, Field(ge=0)] | None = None
     input: Any = None
@@ -67,14 +68,6 @@ class NodeLine(BaseModel):
     interrupted: bool = False
     attributes: dict[str, Any] = {}
     results: dict[str, ResultLine | FailureLine] = {}
-
-    @field_validator("timestamp", mode="before")
-    @classmethod
-    def _time(cls, given: object) -> object:
-        try:
-            return read_time(given)
-        except InputError:  # it is said below what else is wrong with it
-            return given
 
     @field_validator("episode", "run_id", "thread_id", mode="before")
     @classmethod
@@ -103,8 +96,9 @@ def parse_node(where: str, row: Mapping[str, Any]) -> NodeLine:
 
 def as_item(line: NodeLine) -> HistoryItem:
     """The node of a line; values under the names of secrets are masked."""
+    began = line.timestamp
     return HistoryItem(
-        timestamp=line.timestamp,
+        timestamp=began.timestamp() if isinstance(began, datetime.datetime) else began,
         instruction=line.instruction,
         input_state=take_snapshot(line.input, WHOLE),
         output_state=take_snapshot(line.output, WHOLE),

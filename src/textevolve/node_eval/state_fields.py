@@ -13,10 +13,6 @@ from textevolve.errors import InputError
 from textevolve.node_eval.evaluators import is_state
 from textevolve.node_eval.snapshots import find_loss
 
-Keys = str | Sequence[str] | None
-"""One field, several, or (None) the `text` of a state that has one, else the whole state.
-`messages.-1.content` goes down a level with each point, into a list by number."""
-
 NO_OUTPUT = "no output was recorded"
 NO_INPUT = "no input was recorded"
 TEXT = "text"
@@ -29,8 +25,9 @@ class FieldError(InputError):
 
 
 def read_value(state: Any, key: str | None, place: str) -> Any:
-    """Return the value of one field, the text of a state or all of it; `place` is "input" or
-    "output", for messages.
+    """Return the value of a field; without a key the `text` of a state that has one, else the whole
+    state. `messages.-1.content` goes down a level with each point, into a list by number. `place`
+    is "input" or "output", for messages.
 
     Raises:
         FieldError: there is no such field, or it was not kept whole.
@@ -60,15 +57,13 @@ def _find(state: Any, key: str) -> Any:
     return _find(found, rest) if dot and found is not _NOT_THERE else found
 
 
-def read_text(state: Any, keys: Keys, place: str) -> str:
-    """One field as a text; several, each under its name.
+def read_text(state: Any, key: str | None, place: str) -> str:
+    """Return a field as a text.
 
     Raises:
-        FieldError: one of them is not there, or was not kept whole.
+        FieldError: it is not there, or was not kept whole.
     """
-    if keys is None or isinstance(keys, str):
-        return as_text(read_value(state, keys, place))
-    return "\n\n".join(f"{key}:\n{as_text(read_value(state, key, place))}" for key in keys)
+    return as_text(read_value(state, key, place))
 
 
 def as_text(value: Any) -> str:
@@ -80,17 +75,3 @@ def as_text(value: Any) -> str:
         if all(isinstance(part, str) for part in parts):
             return "".join(parts)
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def check_keys(name: str, keys: Any) -> None:
-    """
-    Raises:
-        InputError: they are no key, keys or None.
-    """
-    if keys is None or (isinstance(keys, str) and keys):
-        return
-    if isinstance(keys, Sequence) and keys:
-        given = cast("Sequence[Any]", keys)
-        if all(isinstance(one, str) and one for one in given):
-            return
-    raise InputError(f"evaluator '{name}': a key must be the name of a field, or a list of names")

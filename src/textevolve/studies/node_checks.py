@@ -14,7 +14,6 @@ from textevolve.evaluation import Evaluator
 from textevolve.node_eval.checks import (
     ConsistencyEvaluator,
     LatencyEvaluator,
-    RulesEvaluator,
     TokenEvaluator,
 )
 from textevolve.node_eval.evaluators import NodeEvaluator, Targets, ThresholdEvaluator
@@ -86,10 +85,8 @@ def targets_of(spec: NodeChecks) -> Targets:
 
 def open_rules(rules: Evaluator, spec: NodeChecks) -> NodeEvaluator:
     """Rules for texts as an evaluator of nodes."""
-    targets = targets_of(spec)
-    return RulesEvaluator(
-        "rules", rules, spec.output_key, input_key=spec.input_key, target_instructions=targets
-    )
+    fields = spec.input_key, spec.output_key
+    return JudgeEvaluator("rules", rules, *fields, targets_of(spec), needs_input=False)
 
 
 def open_judge(name: str, judge: Evaluator, spec: NodeChecks) -> NodeEvaluator:
