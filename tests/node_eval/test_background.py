@@ -213,13 +213,6 @@ def test_async_evaluators_share_one_loop():
     assert len(loops) == 1
 
 
-def test_an_awaitable_from_a_plain_function_is_awaited():
-    async def later():
-        return FINE
-
-    assert judge(Says("odd", lambda _: later()))[0]["odd"] == FINE
-
-
 @pytest.mark.parametrize("kind", [Says, SaysLater])
 def test_after_closing_nobody_waits_for_a_node_that_was_still_queued(kind):
     release = threading.Event()

@@ -110,29 +110,6 @@ def test_a_judge_is_asked_once_for_each_node_of_the_type_and_never_twice(judged,
     assert (again.out, server.calls) == (first.out, calls)
 
 
-def test_the_judge_sees_the_text_of_a_state_and_other_fields_where_they_are_named(judged, server):
-    judged("--only", "GENERATE")
-    shown = "\n".join(m["content"] for m in server.requests[-1]["messages"])
-    assert "confidence" not in shown
-    assert "Explain tides." in shown
-    assert judged("--only", "GENERATE", "--output-key", "confidence").code == 0
-    assert "0.6" in "\n".join(m["content"] for m in server.requests[-1]["messages"])
-    missing = judged("--output-key", "answer", "--only", "GENERATE", "--json")
-    assert missing.code == 3
-    assert "no field 'answer'" in missing.rows[1]["results"]["probe"]["reason"]
-
-
-def test_what_came_of_it_is_drawn_with_where_it_comes_from(judged):
-    ended = judged("--latency", 1)
-    assert ended.code == 0, ended.err
-    said = words(ended.out)
-    assert "latency 0.833 2 3 1" in said
-    assert "probe 0.667 2 3 1" in said
-    assert "4 nodes in 2 episodes; 1 failed themselves" in said
-    assert "Judges probe" in said
-    assert "no score by probe: look: the node failed" in said
-
-
 def test_lines_that_cannot_be_used_are_said_and_the_rest_is_judged(cli, trace, home):
     path = home / trace()
     path.write_text(path.read_text() + "oops\n" * 7 + '{"node": "n", "step": -1}\n')
@@ -223,14 +200,9 @@ def test_spans_are_judged_and_their_types_can_be_named(cli, home):
     [
         ((), "nothing to judge by"),
         (("--judge", "prob"), "did you mean 'probe'"),
-        (("--judge", "pairwise"), "'pairwise' compares candidates"),
         (("--judge", "probe", "--judge", "probe"), "two evaluators have the name 'probe'"),
-        (("--rules", "none.yaml"), "cannot be read"),
-        (("--latency", "-1"), "latency must be more than 0"),
         (("--threshold", "confidence"), "NAME=NUMBER"),
-        (("--threshold", "a=1", "--threshold", "a=2"), "two evaluators have the name 'a'"),
         (("--latency", "1", "--only", "GENERATES"), "did you mean 'GENERATE'"),
-        (("--latency", "1", "--instruction", "x"), "NAME=TYPE"),
         (("--latency", "1", "-o", "trace.jsonl"), "is read and would be overwritten"),
     ],
 )

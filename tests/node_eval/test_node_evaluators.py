@@ -49,6 +49,10 @@ def test_a_field_is_found_by_its_key_or_its_path(key, value):
     assert read_value(STATE, key, "output") == value
 
 
+def test_without_a_key_the_text_of_a_state_is_read():
+    assert read_value({"text": "the tide", "n": 1}, None, "output") == "the tide"
+
+
 @pytest.mark.parametrize("key", ["c", "a.b", "b.d.2", "b.d.e", "b.d.-3", "", "."])
 def test_a_field_that_is_not_there_is_an_error_that_names_it(key):
     with pytest.raises(FieldError, match=r"the output has no field"):

@@ -67,18 +67,6 @@ def test_a_run_is_exported_in_every_format(evaluate, cli, home):
         assert "The moon, and the sun." in (home / page).read_text()
 
 
-def test_a_file_describes_an_evaluation(cli, trace, home):
-    (home / "rules.yaml").write_text("rules: [{kind: keywords, all: [moon]}]\n")
-    (home / "study.yaml").write_text(
-        "kind: nodes\ntrace: trace.jsonl\nrules: rules.yaml\nonly: []\nlatency: 10\n"
-        "threshold: confidence=0.5\n"
-    )
-    ended = cli("run", "study.yaml", "--json")
-    assert ended.code == 0, ended.err
-    assert list(ended.rows[0]["results"]) == ["rules", "confidence", "latency"]
-    assert cli("runs", "show", "last").code == 0
-
-
 def test_python_runs_the_same_study(evaluate, server, model, trace):
     async def run(judge, **options):
         async with AsyncClient(**options) as client:

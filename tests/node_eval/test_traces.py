@@ -111,13 +111,6 @@ def test_a_file_in_which_nothing_can_be_used_is_refused(trace, tmp_path):
         list(read_episodes(tmp_path / "none.jsonl"))
 
 
-def test_an_episode_that_comes_again_is_reported(trace):
-    reading = Reading()
-    path = trace(line(episode="a"), line(episode="b"), line(episode="a"))
-    assert [episode.id for episode in read_episodes(path, reading)] == ["a", "b"]
-    assert "episode 'a' has ended before" in reading.faults[0]
-
-
 def test_nodes_of_one_step_stand_side_by_side_and_others_in_their_order(trace):
     path = trace(
         line(node="a"),

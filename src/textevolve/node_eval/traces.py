@@ -76,24 +76,16 @@ def _looks_like_spans(line: str) -> bool:
 def _read_own(
     lines: Iterable[tuple[str, str]], reading: Reading, instructions: EpisodeInstructions
 ) -> Iterator[Episode]:
-    """The lines of an episode stand together; one that comes again is reported."""
-    ended: set[str] = set()
-    gathered: list[NodeLine] = []
-    for where, line in lines:
-        node = _read_line(where, line, reading)
-        if node is None:
-            continue
-        if node.episode in ended:
-            reading.report(f"{where}: episode '{node.episode}' has ended before; keep it together")
-            continue
-        if gathered and node.episode != gathered[0].episode:
-            ended.add(gathered[0].episode)
-            yield gather_episode(gathered, instructions)
-            gathered = []
-        gathered.append(node)
-        reading.nodes += 1
-    if gathered:
-        yield gather_episode(gathered, instructions)
+    """Read the episodes of our own lines; those of one stand together."""
+    nodes = (node for where, line in lines if (node := _read_line(where, line, reading)))
+    yield from gather_episodes(nodes, instructions)
+
+
+def gather_episodes(
+    lines: Iterable[NodeLine], instructions: EpisodeInstructions | None = None
+) -> Iterator[Episode]:
+    for _, group in itertools.groupby(lines, lambda line: line.episode):
+        yield gather_episode(list(group), instructions)
 
 
 def _read_line(where: str, line: str, reading: Reading) -> NodeLine | None:
@@ -105,7 +97,9 @@ def _read_line(where: str, line: str, reading: Reading) -> NodeLine | None:
             if {name: row.get(name) for name in HEADER} != HEADER:
                 raise InputError(f"{where}: is of another format; this TextEvolve reads {HEADER}")
             return None
-        return parse_node(where, row)
+        node = parse_node(where, row)
+        reading.nodes += 1
+        return node
     except InputError as error:
         reading.report(str(error))
         return None

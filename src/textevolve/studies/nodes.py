@@ -24,11 +24,8 @@ from textevolve.node_eval.episodes import Episode, Reading, split_history
 from textevolve.node_eval.evaluators import NodeEvaluator
 from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.node_lines import (
-    NodeLine,
-)
 from textevolve.node_eval.state_fields import NO_INPUT, NO_OUTPUT
-from textevolve.node_eval.traces import gather_episode, read_episodes
+from textevolve.node_eval.traces import gather_episodes, read_episodes
 from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.spec import Several, option
@@ -164,15 +161,7 @@ def read_kept(cases: Iterable[Case]) -> Iterator[Episode]:
     Raises:
         MismatchError: another version wrote them.
     """
-    lines: list[NodeLine] = []
-    for case in cases:
-        line = parse_line(case.id, case.input)
-        if lines and line.episode != lines[0].episode:
-            yield gather_episode(lines)
-            lines = []
-        lines.append(line)
-    if lines:
-        yield gather_episode(lines)
+    return gather_episodes(parse_line(case.id, case.input) for case in cases)
 
 
 def ask(spec: NodesSpec) -> Asks:
