@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from textevolve.errors import BudgetError, CapabilityError
+from textevolve.errors import CapabilityError
 from textevolve.llm.decision_wires import let_decide, wire_of
 from textevolve.llm.decisions import decide, predicate
 from textevolve.llm.journal import JournalEntry
@@ -63,15 +63,6 @@ async def test_what_was_decided_is_kept():
     assert again.answers == first.answers
 
 
-async def test_a_limit_holds_for_decisions():
-    with ScriptedServer(wires=["systemone"]) as server:
-        settings = settings_of(server, decisions="systemone")
-        async with opened(settings, Kept(), Limits(calls=1)) as model:
-            await decide(model, "A text.", [KIND])
-            with pytest.raises(BudgetError):
-                await decide(model, "Another text.", [KIND])
-
-
 async def test_where_no_wire_is_spoken_it_is_emulated_and_that_is_kept():
     kept = Kept()
     with ScriptedServer() as server:
@@ -80,21 +71,6 @@ async def test_where_no_wire_is_spoken_it_is_emulated_and_that_is_kept():
                 assert wire_of(model) is None
                 assert (await decide(model, "A text.", [KIND])).emulated
         assert server.calls == 1
-
-
-async def test_a_state_that_is_longer_than_the_model_reads_is_cut_and_told():
-    with ScriptedServer(wires=["systemone"]) as server:
-        settings = settings_of(server, decisions="systemone", context=200)
-        async with opened(settings, Kept()) as model:
-            cut = await decide(model, "a" * 600 + "z" * 600, [KIND])
-            whole = await decide(model, "short", [KIND])
-        state = server.requests[0]["state"]
-    assert cut.cut > 600
-    assert whole.cut == 0
-    assert len(state) < 600
-    assert state.startswith("aaa")
-    assert state.endswith("zzz")
-    assert f"{cut.cut} characters left out" in state
 
 
 async def test_a_model_that_only_decides_is_not_opened_to_chat(tmp_path: Path):

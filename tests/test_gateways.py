@@ -130,16 +130,6 @@ def test_headers_under_the_names_of_litellm_are_read():
     assert read_windows(limits, 0.0)[0] == RateWindow("requests", 0.0, None)
 
 
-async def test_an_argument_that_a_gateway_does_not_expect_is_left_out(server, caplog):
-    words = "AsyncCompletions.create() got an unexpected keyword argument 'response_format'"
-    server.script = lambda body, n: refused(500, words) if "response_format" in body else "fine"
-    async with OpenAIClient(server.url, "m") as client:
-        request = Request(messages=(Message("user", ("Hm?",)),), schema='{"type": "object"}')
-        assert [(await client(request)).text for _ in range(2)] == ["fine", "fine"]
-    assert (server.calls, client.schema) == (3, False)
-    assert caplog.text.count("the endpoint refuses a JSON schema") == 1
-
-
 def test_headers_of_a_provider_are_sent_and_kept_secret(cli, home, server, monkeypatch):
     secret, literal = "vk-secret", "pc-config-of-mine-1234"
     monkeypatch.setenv("GATEWAY_SECRET", secret)

@@ -12,6 +12,7 @@ from textevolve.evaluators import Judges
 from textevolve.judge_specs import parse_evaluator
 from textevolve.judges.embedding import cosine
 from textevolve.llm.client import OpenAIClient
+from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Request
 from textevolve.llm.testing import ScriptedServer
 
@@ -22,7 +23,7 @@ NUMBERS = st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=3)
 async def judge(case=CASE, script=None):
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
         made = await Judges("scripted", lambda _: client).open("embedding")(case)
-        vectors = await client.embed(["Seven.", "Nine."])
+        vectors = [await embed(client, text) for text in ("Seven.", "Nine.")]
     return made, vectors
 
 

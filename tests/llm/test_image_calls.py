@@ -5,16 +5,9 @@ import pytest
 from made_images import jpeg, png
 from textevolve.errors import CapabilityError, RejectedError, UnavailableError
 from textevolve.images import image_url
-from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Message, Request
 from textevolve.llm.refusals import Refusal, failure
-from textevolve.llm.testing import (
-    Fault,
-    ScriptedServer,
-)
 from textevolve.llm.wire import chat_body
-from textevolve.llm.wrappers import Retrying
-from textevolve.settings import Retries
 
 ONE, OTHER = png(), jpeg()
 URLS = (image_url(ONE), image_url(OTHER))
@@ -53,15 +46,3 @@ def test_a_model_without_eyes_is_known_by_its_words(said, status):
 def test_one_bad_image_is_not_the_end_of_a_run(said):
     assert type(failure("m", 400, Refusal(said), images=True)) is RejectedError
     assert type(failure("m", 500, Refusal(said), images=True)) is UnavailableError
-
-
-@pytest.mark.parametrize("fault", [Fault.NO_IMAGES_OPENAI, Fault.NO_IMAGES_LLAMACPP])
-async def test_a_refusal_is_told_once_and_not_tried_again(fault):
-    async with (
-        ScriptedServer(lambda _body, _number: fault) as server,
-        OpenAIClient(server.url, "blind", name="scripted/blind") as client,
-    ):
-        model = Retrying(client, Retries(attempts=4, first=0.001, longest=0.001))
-        with pytest.raises(CapabilityError, match="scripted/blind: this model takes no images"):
-            await model(ASKED)
-    assert server.calls == 1

@@ -25,15 +25,13 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
     ("text", "seconds"),
     [
         ("6m0s", 360.0),
-        ("2m59.56s", 179.56),
-        ("1h2m3s", 3723.0),
+        ("1h2m3.5s", 3723.5),
         ("32", 32.0),
         (str(int(NOW) + 30), 30.0),
         (str((int(NOW) + 30) * 1000), 30.0),
         ("2026-03-01T12:00:30Z", 30.0),
         ("Sun, 01 Mar 2026 12:00:30 GMT", 30.0),
         ("soon", None),
-        ("-3", None),
     ],
 )
 def test_resets_in_all_their_forms(text: str, seconds: float | None) -> None:

@@ -125,14 +125,6 @@ async def test_a_stream_that_breaks_off_is_asked_again(server, fault) -> None:
     assert entry.response == response
 
 
-async def test_an_endpoint_that_refuses_to_stream_is_not_asked_to_again(server, client) -> None:
-    server.script = lambda body, _number: Fault.NO_STREAM if "stream" in body else TEXT
-    for _ in range(2):
-        assert (await ask_streaming(client, ask(), Heard())).text == TEXT
-    assert server.calls == 3
-    assert "stream_options" not in server.requests[-1]
-
-
 async def test_a_reader_who_goes_leaves_nothing_behind(server, client) -> None:
     server.script = lambda _body, _number: Answer(text=TEXT, transport="stall")
     heard, journal = Heard(), Kept()

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from textevolve.errors import UnavailableError
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Message, Request, Response, ToolCall
 from textevolve.llm.streaming import AnswerPiece, ask_streaming
@@ -158,14 +157,6 @@ async def test_calls_of_tools_are_read_whole_and_streamed(server, client) -> Non
     assert [replace(call, id="") for call in again.tool_calls] == [
         replace(call, id="") for call in whole.tool_calls
     ]
-
-
-async def test_what_is_no_response_is_worth_another_try(server, responses) -> None:
-    said = [b'{"status": "completed"}', b"[]", b'{"object": "response", "output": [7]}']
-    for body in said:
-        server.script = lambda _body, _number, body=body: Answer(body=body)
-        with pytest.raises(UnavailableError, match="a 200 without a response"):
-            await responses(ask())
 
 
 def test_items_of_responses_that_are_not_known_are_passed_over() -> None:

@@ -11,7 +11,7 @@ it has for the model, and its likelihood read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
@@ -183,10 +183,7 @@ class OpenAIClient:
 
     async def __call__(self, request: Request, /) -> Response:
         if request.embeds:
-            started = perf_counter()
-            found = await self._embed([request.messages[-1].text])
-            seconds, prompt = perf_counter() - started, prompt_tokens(request)
-            return self._note_usage(as_vector(found, seconds, self._price, prompt))
+            return await self._embed(request)
         if request.questions is not None:
             return self._note_usage(await self._decide(request))
         if not self.chats:
@@ -342,18 +339,14 @@ class OpenAIClient:
             return None
         return tokens
 
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector for each text, in order; an AnswerError where another number came."""
-        vectors = sorted((await self._embed(texts)).data, key=lambda vector: vector.index)
-        return [vector.embedding for vector in vectors]
-
-    async def _embed(self, texts: Sequence[str]) -> Embeddings:
-        body = encode({"model": self.model, "input": list(texts), "encoding_format": "float"})
-        found = await self._ask("POST", "/embeddings", body, Embeddings)
-        if len(found.data) != len(texts):
-            number = len(found.data)
-            raise AnswerError(f"{self.name}: {number} vectors came for {len(texts)} texts")
-        return found
+    async def _embed(self, request: Request) -> Response:
+        texts, started = [request.messages[-1].text], perf_counter()
+        body = encode({"model": self.model, "input": texts, "encoding_format": "float"})
+        answer = await self._ask("POST", "/embeddings", body, Embeddings)
+        if len(answer.data) != 1:
+            raise AnswerError(f"{self.name}: {len(answer.data)} vectors came for one text")
+        seconds, prompt = perf_counter() - started, prompt_tokens(request)
+        return self._note_usage(as_vector(answer, seconds, self._price, prompt))
 
     async def _exchange_natively(
         self, path: str, body: Mapping[str, Any] | None = None

@@ -22,6 +22,7 @@ from email.utils import parsedate_to_datetime
 
 from textevolve.errors import AccessError, FatalModelError, ModelError, UnavailableError
 from textevolve.events import CallHeld, CallRetried, Listener, silence
+from textevolve.llm.case_images import prompt_tokens
 from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.prompt_cache import prefix_key
 
@@ -29,8 +30,8 @@ ANNOUNCED = 0.5
 """Seconds of a wait that is worth telling."""
 MARGIN = 0.05
 """Seconds after the moment at which an endpoint says that a limit is whole again."""
-TOKENS_PER_CHARACTER, ANSWER = 0.3, 200.0
-"""A call's tokens as they are estimated before it is answered."""
+ANSWER = 200.0
+"""Tokens of an answer as they are estimated before it comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +210,7 @@ def note_headers(headers: Mapping[str, str]) -> None:
 
 def estimate_tokens(request: Request) -> float:
     """The tokens of a call's prompt and answer, about."""
-    characters = sum(len(part) for message in request.messages for part in message.parts)
-    answer = ANSWER if request.max_tokens is None else min(ANSWER, request.max_tokens)
-    return characters * TOKENS_PER_CHARACTER + answer
+    return prompt_tokens(request) + min(ANSWER, request.max_tokens or ANSWER)
 
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|s|m|h|d)")

@@ -14,7 +14,6 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -34,6 +33,7 @@ from textevolve.settings import (
     Settings,
     WireName,
 )
+from textevolve.spec import suggest
 
 SERVICE = "textevolve"
 """The name under which a keyring holds our keys; the user name there is the provider's name."""
@@ -276,11 +276,10 @@ def _local_decider(model: str, settings: Settings) -> dict[str, Any]:
 
 def _unknown(spec: str, name: str, known: Mapping[str, Provider]) -> str:
     full = {value.default_model: f"{key}/{value.default_model}" for key, value in known.items()}
-    near = [full[spec]] if spec in full else get_close_matches(name, known, n=1, cutoff=0.75)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = f"; did you mean '{full[spec]}'?" if spec in full else suggest(name, tuple(known))
     return (
-        f"{spec}: there is no provider {name!r}; {hint}write {FORMS}; known are {', '.join(known)};"
-        f" add others to the settings under [providers.{name}]"
+        f"{spec}: there is no provider {name!r}{hint} (write {FORMS}, or add it to the settings"
+        f" under [providers.{name}])"
     )
 
 
