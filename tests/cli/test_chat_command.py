@@ -194,7 +194,6 @@ def test_sessions_are_listed_shown_and_removed(cli, agents, model, home) -> None
     ("given", "told"),
     [
         (("acme/nobody",), "there is no agent 'nobody' in the namespace 'acme'"),
-        (("acme/guide", "--session", "last"), "there is no chat yet"),
         (("acme/guide", "--once", " "), "the message is blank"),
     ],
 )

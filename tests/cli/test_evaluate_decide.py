@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from parameter_sets import slow_but_first
 from textevolve.llm.testing import Answer, ScriptedServer
 
 INPUT, GOOD, BAD = "Why are there tides?", "The moon pulls the sea.", "I like cheese."
@@ -84,34 +83,6 @@ def test_another_model_decides_and_is_told_everywhere(cli, server, model, decide
     assert (server.calls, decider.calls) == (3, 3 * EMULATED)
 
 
-def test_a_missing_key_of_the_decider_is_said_before_anything_is_asked(
-    cli, server, model, decider, monkeypatch
-):
-    monkeypatch.delenv("OTHER_KEY")
-    ended = cli(*CASE, "-m", model, "--decider", "other/decider")
-    assert ended.code == 2
-    assert "OTHER_KEY" in ended.err
-    assert server.calls == 0
-    planned = cli(*CASE, "-m", model, "--decider", "other/decider", "--dry-run")
-    assert planned.code == 0
-
-
-def test_a_budget_counts_what_the_decider_takes_and_the_run_goes_on(cli, server, model, decider):
-    command = (*CASE, "-m", model, "--decider", "other/decider")
-    cut = cli(*command, "--max-calls", str(EMULATED + 5), "--json")
-    assert cut.code == 3
-    assert cut.rows[0]["stopped"] == "budget"
-    assert f"the limit of {EMULATED + 5} calls is reached" in cut.err
-    kept = cut.rows[0]["metrics"]["calls"]
-    assert 1 + EMULATED < kept <= EMULATED + 5
-    asked = decider.calls
-    whole = cli("runs", "resume", "last", "--json")
-    assert whole.code == 0
-    assert whole.rows[0]["metrics"]["best"] == 1
-    assert whole.rows[0]["metrics"]["calls"] == 3 * (1 + EMULATED)
-    assert decider.calls - asked <= 2 * EMULATED  # the first turn is not decided again
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -125,10 +96,7 @@ def test_a_decider_of_another_readout_is_refused(cli, server, model, options, sa
     assert server.calls == 0
 
 
-WIRES = ["systemone", "decisions"]
-
-
-@pytest.mark.parametrize("wire", slow_but_first(WIRES))
+@pytest.mark.parametrize("wire", ["systemone"])
 def test_on_a_wire_of_its_own_one_request_fills_a_turn(cli, server, model, home, wire):
     with ScriptedServer(wires=[wire]) as other:
         (home / "textevolve.toml").write_text(

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from textevolve.llm.testing import Answer, Fault, misbehave
+from textevolve.llm.testing import Answer
 
 INPUT, GOOD, BAD = "Why are there tides?", "The moon pulls the sea.", "I like cheese."
 CASE = ("evaluate", INPUT, BAD, GOOD)
@@ -113,26 +113,10 @@ def test_json_lines_and_csv_say_the_same(home, cli, fairly, model, cases):
     assert written == rows
 
 
-def test_a_question_that_gets_no_answer_is_a_reason_and_no_score(cli, server, model):
-    def script(body, number):
-        said = body["messages"][-1]["content"]
-        return misbehave(Fault.EMPTY) if BAD in said else fair(body, number)
-
-    server.script = script
-    ended = cli(*CASE, "--judge", "probe", "-m", model, "--json")
-    (row,) = ended.rows
-    assert ended.code == 3
-    assert [c["score"] is None for c in row["candidates"]] == [True, False]
-    assert row["best"] is None
-    assert "empty" in row["candidates"][0]["reason"]
-
-
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         (("--judge", "probe", "--rounds", 2), "rounds is an option of debates"),
-        (("--judge", "instruction-likelihood+rules"), "no option 'rules'"),
-        (("--judge", "probe+rounds=2"), "no parameter 'rounds'"),
     ],
 )
 def test_bad_input_is_one_line(cli, server, model, options, reason):

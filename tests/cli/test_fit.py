@@ -7,8 +7,6 @@ import re
 import pytest
 import yaml
 
-from flat_verbs import evaluate, fit_judge
-from textevolve import InputError
 from textevolve.llm.testing import Answer
 
 ITEMS = 40
@@ -85,8 +83,6 @@ def test_a_judge_is_fitted_written_and_used(home, cli, knows, model, labels):
     assert kept["labels"]["items"] == ITEMS
     assert kept["threshold"]["holds"]
     calls = knows.calls
-    assert cli(*asked).code == 0  # shown again from the journal
-    assert knows.calls == calls
     # The file names its model, so none is named or looked for.
     ended = cli("evaluate", "Question?", "good words", "poor words", "--judge", path, "--json")
     assert ended.code == 0, ended.err
@@ -95,8 +91,6 @@ def test_a_judge_is_fitted_written_and_used(home, cli, knows, model, labels):
     assert first["score"] > 0.5 > second["score"]
     assert first["score"] + second["score"] == pytest.approx(1)
     assert "look:length" in first["feedback"]
-    alone = cli("evaluate", "Question?", "good words", "--judge", path, "--json")
-    assert json.loads(alone.out)["candidates"][0]["score"] > 0.5
     assert knows.calls == calls + 6
     ended = cli("evaluate", "Question?", "good words", "--judge", path, "--dry-run", "--json")
     assert json.loads(ended.out)["expected"]["calls"]["median"] == 3
@@ -116,10 +110,8 @@ def test_nothing_is_fitted_to_nothing(home, cli, knows, model):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--signals", "probe,lenght"), "no judge 'lenght'"),
         (("--signals", "probe,probe"), "name each signal once"),
         (("--signals", "old.judge"), "must be a judge that a file can name again"),
-        (("--limit", "12"), "too few labelled items to fit: 12 on 6"),
     ],
 )
 def test_what_cannot_be_fitted_is_said_before_anything_is_asked(
@@ -129,18 +121,3 @@ def test_what_cannot_be_fitted_is_said_before_anything_is_asked(
     assert ended.code == 2
     assert said in ended.err
     assert knows.calls == 0
-
-
-@pytest.mark.slow
-def test_in_python(home, knows, model):
-    fitted = fit_judge(rows(), ["probe", "length"], model=model, output=home / "my.judge")
-    assert fitted.fit.items == ITEMS
-    assert fitted.file.signals[0].judge == "probe"
-    result = evaluate("Question?", ["good words", "poor words"], judge=str(home / "my.judge"))
-    assert result.best == 0
-    again = fit_judge(rows(), "probe,length", model=model)
-    assert again.fit.agreement == fitted.fit.agreement
-    with pytest.raises(InputError, match=r"ends in \.judge"):
-        fit_judge(rows(), output="my.yaml")
-    with pytest.raises(InputError, match="too few labelled items"):
-        fit_judge(rows()[:5], model=model)

@@ -49,19 +49,6 @@ def test_gates_have_an_exit_code_and_a_line_each(cli, server, judged, model):
     assert "pass rate 0.000" in lines(stricter)[0]
 
 
-def test_a_row_that_fails_counts_against_the_gate(cli, judged, model):
-    def code(*more):
-        return cli(*command(model, *more, cases="blank.csv")).code
-
-    assert code() == 3
-    assert code("--min-mean", 0.5) == 4
-    assert code("--min-mean", 0.5, "--max-failed", 1) == 0
-    assert code("--max-failed", "0.1") == 4
-    assert code("--max-failed", "0.2") == 0
-    ended = cli(*command(model, "--min-mean", 0.5, cases="blank.csv"))
-    assert lines(ended)[0] == "gate fails: 1 of 7 records without a score, more than 0"
-
-
 @pytest.mark.slow
 def test_an_earlier_run_is_named_by_its_name_or_as_the_last(cli, server, judged, model):
     first = cli(*command(model, "--name", "main", "--no-worse-than", "last"))

@@ -62,15 +62,11 @@ def test_a_task_of_rows_is_made_listed_shown_exported_and_deleted(cli, rows, kep
     assert "no labelling task 'mine'" in cli("labels", "show", "mine").err
 
 
-@pytest.mark.parametrize("written", ["labelling:mine", "labels.csv"])
-def test_labels_are_what_a_judge_is_measured_on(cli, rows, kept, server, model, written):
-    """At once, and as files."""
+def test_labels_are_what_a_judge_is_measured_on(cli, rows, kept, server, model):
     cli("labels", "create", "mine", rows, *MAPPED)
     rng = random.Random(1)
     label_all(kept, "mine", lambda item: rng.choice(["first", "second", "tie"]))
-    if "." in written:
-        cli("labels", "export", "mine", "-o", written)
-    ended = cli("bench", "agreement", written, "--judge", "probe", "-m", model, "--json")
+    ended = cli("bench", "agreement", "labelling:mine", "--judge", "probe", "-m", model, "--json")
     assert ended.code == 0, ended.err
     (found,) = ended.rows
     assert found["summary"]["labelled"] == 12
@@ -112,14 +108,9 @@ def test_variants_of_a_comparison_are_labelled_against_each_other(cli, rows, kep
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ((), "a file of rows, or a run"),
         (("rows.jsonl", "--run", "last"), "a file of rows, or a run"),
-        (("rows.jsonl",), "no column for the input"),
-        (("rows.jsonl", *MAPPED, "--kind", "both"), "kind must be"),
         (("rows.jsonl", *MAPPED, "--kind", "pairs", "--scale", "5"), "about single texts"),
         (("rows.jsonl", *MAPPED[:4], "--kind", "pairs"), "no input has two texts"),
-        (("nothing.csv",), "nothing.csv"),
-        (("--run", "nothing"), "nothing"),
     ],
 )
 def test_what_cannot_be_labelled_is_refused(cli, rows, given, said):

@@ -38,9 +38,3 @@ def test_the_health_of_members(cli, home, server):
     ]
     assert "cannot connect" in report["models"][1]["note"]
     assert done.code == 1  # one of them does not answer
-
-
-def test_a_pool_that_is_none_is_said_before_anything_is_asked(cli, home, server):
-    (home / "textevolve.toml").write_text("[pools.duo]\nmembers = []\n")
-    done = cli("evaluate", "Why?", "So.", "--model", "pool/duo")
-    assert (done.code != 0, "pools.duo.members" in done.err, server.calls) == (True, True, 0)

@@ -84,14 +84,8 @@ def test_deleting_asks_and_says_who_needs_it(cli, embedded):
 
 
 BAD = {
-    "no such agent": (("agents", "show", "amn"), "did you mean 'ann'?; make it with:"),
-    "two slashes": (
-        ("agents", "users", "show", "a/b/c"),
-        "is no name: give NAME or NAMESPACE/NAME",
-    ),
     "taken": (("agents", "create", "ann", "--persona", "A"), "the agent 'ann' is there already"),
     "a blank persona": (("agents", "create", "b", "--persona", " "), "the persona is blank"),
-    "no such version": (("agents", "revert", "ann", "7"), "has no version 7; there are: 1"),
     "no such provider": (
         ("memories", "collections", "create", "c", "--embedder", "nobody/model"),
         "there is no provider 'nobody'",

@@ -34,11 +34,9 @@ def test_it_says_where_it_listens_and_ends_with_a_signal(spawn, model, cli):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (("--judge", "prope"), "no judge 'prope'"),
         (("--judge", "probe", "--alias", "mine=judge/nix"), "not served"),
         (("--host", "0.0.0.0"), "--key-env"),
         (("--key-env", "NO_SUCH_KEY"), "NO_SUCH_KEY is empty"),
-        (("--model", "nix/nix"), "nix"),
     ],
 )
 def test_what_cannot_be_served_is_told_before_it_listens(cli, model, given, told):
