@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 
@@ -136,7 +137,7 @@ async def test_a_dead_member_is_left_out_until_it_is_tried_again(
 
 async def test_a_limited_member_is_passed_over_until_its_time(servers: Servers) -> None:
     servers[0].script = lambda _body, n: (
-        misbehave(Fault.RATE_LIMIT_WAIT, retry_after=60) if n == 1 else None
+        replace(misbehave(Fault.RATE_LIMIT), headers={"Retry-After": "60"}) if n == 1 else None
     )
     model = await servers.pool(5, 1)
     for n in range(10):

@@ -22,45 +22,159 @@ from textevolve.images import image_kind
 from textevolve.llm.testing.answers import Answer
 
 
-class Fault(StrEnum):
-    """One way to misbehave. Those of `CONTENT` answer 200 with a text that cannot be used as is;
-    those of streams change nothing of an answer that is not streamed."""
+def _refusal(status: int, message: str, type: str, code: str | None = None, **more: Any) -> Answer:
+    error = {"message": message, "type": type, "param": None, "code": code} | more
+    return Answer(status=status, body=json.dumps({"error": error}).encode())
 
-    RATE_LIMIT = "429"
-    RATE_LIMIT_WAIT = "429 with Retry-After"
-    SERVER_ERROR = "500"
-    OVERLOADED = "503"
-    TIMEOUT = "never answers"
-    RESET = "connection reset in the middle of the answer"
-    CUT_BODY = "body shorter than its Content-Length"
-    ENDLESS = "an answer that does not end"
-    NOT_JSON = "200 with a page of HTML"
-    ERROR_IN_200 = "200 with an error object"
-    BROKEN_JSON = "JSON with its punctuation damaged"
-    CUT_JSON = "JSON cut by the token limit"
-    PROSE = "JSON within prose"
-    FENCE = "JSON in a code fence"
-    OUT_OF_RANGE = "numbers out of range"
-    EMPTY = "empty text"
-    UNAUTHORISED = "401"
-    FORBIDDEN = "403"
-    NOT_FOUND = "404"
-    NO_CREDIT = "429 insufficient_quota"
-    TOO_LONG_OPENAI = "400 context_length_exceeded"
-    TOO_LONG_LLAMACPP = "400 exceed_context_size_error"
-    NO_SCHEMA = "400 response_format unsupported"
-    NO_LOGPROBS = "400 logprobs unsupported"
-    NO_IMAGES_OPENAI = "400 image_url unsupported"
-    NO_IMAGES_LLAMACPP = "500 image input unsupported"
-    NO_STREAM = "400 stream unsupported"
-    STREAM_IGNORED = "a plain body where a stream was asked for"
-    STREAM_STALL = "a stream that stops in the middle"
-    STREAM_SHORT = "a stream that ends early in an orderly way"
-    STREAM_NO_DONE = "a stream without [DONE]"
-    CALLS_ONLY = "calls of tools in place of a text"
-    THOUGHT_ONLY = "thoughts that use up all tokens"
-    THOUGHT_OPEN = "thoughts in the text that are cut by the token limit"
-    NO_DECISIONS = "501 not a decision model"
+
+_THOUGHTS = "The moon pulls at the sea. But the sun does, too. Wait, once more. " * 4
+
+
+class Fault(StrEnum):
+    """One way to misbehave, with the answer that shows it. Those of `CONTENT` answer 200 with a
+    text that cannot be used as is; those of streams change nothing of an answer that is not
+    streamed."""
+
+    answer: Answer
+
+    def __new__(cls, text: str, answer: Answer) -> Fault:
+        fault = str.__new__(cls, text)
+        fault._value_, fault.answer = text, answer
+        return fault
+
+    RATE_LIMIT = ("429", _refusal(429, "Rate limit reached", "rate_limit_error", "rate_limit"))
+    RATE_LIMIT_WAIT = (
+        "429 with Retry-After",
+        replace(RATE_LIMIT[1], headers={"Retry-After": "0.05"}),
+    )
+    SERVER_ERROR = ("500", _refusal(500, "The server had an error", "server_error"))
+    OVERLOADED = ("503", _refusal(503, "The engine is overloaded", "server_error", "overloaded"))
+    TIMEOUT = ("never answers", Answer(transport="hang"))
+    RESET = ("connection reset in the middle of the answer", Answer(transport="reset"))
+    CUT_BODY = ("body shorter than its Content-Length", Answer(transport="cut"))
+    ENDLESS = ("an answer that does not end", Answer(transport="endless"))
+    NOT_JSON = ("200 with a page of HTML", Answer(body=b"<html><body>Bad gateway</body></html>"))
+    ERROR_IN_200 = (
+        "200 with an error object",
+        Answer(body=b'{"error":{"message":"Upstream failed","code":502}}'),
+    )
+    BROKEN_JSON = (
+        "JSON with its punctuation damaged",
+        Answer(alter=lambda text: text.replace('"', "“").replace(":", "=").rstrip("}]")),
+    )
+    CUT_JSON = (
+        "JSON cut by the token limit",
+        Answer(alter=lambda text: text[: max(1, len(text) * 2 // 3)], finish_reason="length"),
+    )
+    PROSE = (
+        "JSON within prose",
+        Answer(alter=lambda text: f"Sure, here is my judgement:\n\n{text}\n\nAnything else?"),
+    )
+    FENCE = ("JSON in a code fence", Answer(alter=lambda text: f"```json\n{text}\n```"))
+    OUT_OF_RANGE = (
+        "numbers out of range",
+        Answer(alter=lambda text: re.sub(r"(?<=[:\[,] )\d+(\.\d+)?", "1009", text)),
+    )
+    EMPTY = ("empty text", Answer(alter=lambda _text: ""))
+    UNAUTHORISED = (
+        "401",
+        _refusal(401, "Incorrect API key", "invalid_request_error", "invalid_key"),
+    )
+    FORBIDDEN = ("403", _refusal(403, "Country not supported", "request_forbidden"))
+    NOT_FOUND = (
+        "404",
+        _refusal(404, "The model does not exist", "invalid_request_error", "model_not_found"),
+    )
+    NO_CREDIT = (
+        "429 insufficient_quota",
+        _refusal(
+            429, "You exceeded your current quota", "insufficient_quota", "insufficient_quota"
+        ),
+    )
+    TOO_LONG_OPENAI = (
+        "400 context_length_exceeded",
+        _refusal(
+            400,
+            "This model's maximum context length is 8192 tokens. However, your messages resulted in"
+            " 9321 tokens. Please reduce the length of the messages.",
+            "invalid_request_error",
+            "context_length_exceeded",
+        ),
+    )
+    TOO_LONG_LLAMACPP = (
+        "400 exceed_context_size_error",
+        _refusal(
+            400,
+            "request (9321 tokens) exceeds the available context size (8192 tokens), try increasing"
+            " it",
+            "exceed_context_size_error",
+            n_prompt_tokens=9321,
+            n_ctx=8192,
+        ),
+    )
+    NO_SCHEMA = (
+        "400 response_format unsupported",
+        _refusal(
+            400,
+            "Invalid parameter: 'response_format' of type 'json_schema' is not supported",
+            "invalid_request_error",
+            param="response_format",
+        ),
+    )
+    NO_LOGPROBS = (
+        "400 logprobs unsupported",
+        _refusal(
+            400,
+            "You are not allowed to request logprobs from this model",
+            "invalid_request_error",
+            param="logprobs",
+        ),
+    )
+    NO_IMAGES_OPENAI = (
+        "400 image_url unsupported",
+        _refusal(
+            400,
+            "Invalid content type. image_url is only supported by certain models.",
+            "invalid_request_error",
+            param="messages.[0].content.[0].type",
+        ),
+    )
+    NO_IMAGES_LLAMACPP = (
+        "500 image input unsupported",
+        _refusal(
+            500,
+            "image input is not supported - hint: if this is unexpected, you may need to provide"
+            " the mmproj",
+            "server_error",
+        ),
+    )
+    NO_STREAM = (
+        "400 stream unsupported",
+        _refusal(400, "Streaming is not supported", "invalid_request_error", param="stream"),
+    )
+    STREAM_IGNORED = ("a plain body where a stream was asked for", Answer(streams=False))
+    STREAM_STALL = ("a stream that stops in the middle", Answer(transport="stall"))
+    STREAM_SHORT = (
+        "a stream that ends early in an orderly way",
+        Answer(packets=lambda events: events[: len(events) // 2]),
+    )
+    STREAM_NO_DONE = ("a stream without [DONE]", Answer(packets=lambda events: events[:-1]))
+    CALLS_ONLY = (
+        "calls of tools in place of a text",
+        Answer(text="", tool_calls=(("search", '{"query": "tides"}'),)),
+    )
+    THOUGHT_ONLY = (
+        "thoughts that use up all tokens",
+        Answer(text="", reasoning=_THOUGHTS, finish_reason="length"),
+    )
+    THOUGHT_OPEN = (
+        "thoughts in the text that are cut by the token limit",
+        Answer(text=f"<think>\n{_THOUGHTS}", finish_reason="length"),
+    )
+    NO_DECISIONS = (
+        "501 not a decision model",
+        _refusal(501, "This model is not a decision model", "not_supported_error"),
+    )
 
 
 TRANSIENT = (
@@ -84,102 +198,9 @@ CONTENT = (
 )
 
 
-def _refusal(status: int, message: str, type: str, code: str | None = None, **more: Any) -> Answer:
-    error = {"message": message, "type": type, "param": None, "code": code} | more
-    return Answer(status=status, body=json.dumps({"error": error}).encode())
-
-
-_ALTER: Mapping[Fault, Callable[[str], str]] = {
-    Fault.BROKEN_JSON: lambda text: text.replace('"', "“").replace(":", "=").rstrip("}]"),
-    Fault.CUT_JSON: lambda text: text[: max(1, len(text) * 2 // 3)],
-    Fault.PROSE: lambda text: f"Sure, here is my judgement:\n\n{text}\n\nAnything else?",
-    Fault.FENCE: lambda text: f"```json\n{text}\n```",
-    Fault.OUT_OF_RANGE: lambda text: re.sub(r"(?<=[:\[,] )\d+(\.\d+)?", "1009", text),
-    Fault.EMPTY: lambda _text: "",
-}
-
-
-_THOUGHTS = "The moon pulls at the sea. But the sun does, too. Wait, once more. " * 4
-_WHOLE: Mapping[Fault, Answer] = {
-    Fault.RATE_LIMIT: _refusal(429, "Rate limit reached", "rate_limit_error", "rate_limit"),
-    Fault.SERVER_ERROR: _refusal(500, "The server had an error", "server_error"),
-    Fault.OVERLOADED: _refusal(503, "The engine is overloaded", "server_error", "overloaded"),
-    Fault.TIMEOUT: Answer(transport="hang"),
-    Fault.RESET: Answer(transport="reset"),
-    Fault.CUT_BODY: Answer(transport="cut"),
-    Fault.ENDLESS: Answer(transport="endless"),
-    Fault.NOT_JSON: Answer(body=b"<html><body>Bad gateway</body></html>"),
-    Fault.ERROR_IN_200: Answer(body=b'{"error":{"message":"Upstream failed","code":502}}'),
-    Fault.UNAUTHORISED: _refusal(401, "Incorrect API key", "invalid_request_error", "invalid_key"),
-    Fault.FORBIDDEN: _refusal(403, "Country not supported", "request_forbidden"),
-    Fault.NOT_FOUND: _refusal(
-        404, "The model does not exist", "invalid_request_error", "model_not_found"
-    ),
-    Fault.NO_CREDIT: _refusal(
-        429, "You exceeded your current quota", "insufficient_quota", "insufficient_quota"
-    ),
-    Fault.TOO_LONG_OPENAI: _refusal(
-        400,
-        "This model's maximum context length is 8192 tokens. However, your messages resulted in "
-        "9321 tokens. Please reduce the length of the messages.",
-        "invalid_request_error",
-        "context_length_exceeded",
-    ),
-    Fault.TOO_LONG_LLAMACPP: _refusal(
-        400,
-        "request (9321 tokens) exceeds the available context size (8192 tokens), try increasing it",
-        "exceed_context_size_error",
-        n_prompt_tokens=9321,
-        n_ctx=8192,
-    ),
-    Fault.NO_SCHEMA: _refusal(
-        400,
-        "Invalid parameter: 'response_format' of type 'json_schema' is not supported",
-        "invalid_request_error",
-        param="response_format",
-    ),
-    Fault.NO_STREAM: _refusal(
-        400, "Streaming is not supported", "invalid_request_error", param="stream"
-    ),
-    Fault.STREAM_IGNORED: Answer(streams=False),
-    Fault.STREAM_STALL: Answer(transport="stall"),
-    Fault.STREAM_SHORT: Answer(packets=lambda events: events[: len(events) // 2]),
-    Fault.STREAM_NO_DONE: Answer(packets=lambda events: events[:-1]),
-    Fault.NO_IMAGES_OPENAI: _refusal(
-        400,
-        "Invalid content type. image_url is only supported by certain models.",
-        "invalid_request_error",
-        param="messages.[0].content.[0].type",
-    ),
-    Fault.NO_IMAGES_LLAMACPP: _refusal(
-        500,
-        "image input is not supported - hint: if this is unexpected, you may need to provide the"
-        " mmproj",
-        "server_error",
-    ),
-    Fault.CALLS_ONLY: Answer(text="", tool_calls=(("search", '{"query": "tides"}'),)),
-    Fault.THOUGHT_ONLY: Answer(text="", reasoning=_THOUGHTS, finish_reason="length"),
-    Fault.THOUGHT_OPEN: Answer(text=f"<think>\n{_THOUGHTS}", finish_reason="length"),
-    Fault.NO_DECISIONS: _refusal(501, "This model is not a decision model", "not_supported_error"),
-    Fault.NO_LOGPROBS: _refusal(
-        400,
-        "You are not allowed to request logprobs from this model",
-        "invalid_request_error",
-        param="logprobs",
-    ),
-}
-
-
-def misbehave(fault: Fault, *, retry_after: float = 0.05) -> Answer:
+def misbehave(fault: Fault) -> Answer:
     """The answer that shows `fault`. Faults of the content start from the obliging answer."""
-    if fault in _ALTER:
-        cut = "length" if fault is Fault.CUT_JSON else None
-        return Answer(alter=_ALTER[fault], finish_reason=cut)
-    if fault is Fault.RATE_LIMIT_WAIT:
-        plain = _WHOLE[Fault.RATE_LIMIT]
-        headers = {"Retry-After": f"{retry_after:g}"}
-        return Answer(status=plain.status, body=plain.body, headers=headers)
-    return _WHOLE[fault]
+    return fault.answer
 
 
 def faults(
