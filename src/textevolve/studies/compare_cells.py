@@ -178,7 +178,7 @@ async def _ask_chain(bench: Workbench, chain: Chain, planned: Planned) -> Output
 
     response = await attempt(ask())
     if isinstance(response, Failure):
-        return replace(empty, failure=response, usage=spent.usage)
+        return replace(empty, failure=response, usage=spent.trace.usage)
     return replace(empty, text=response.text, usage=response.usage, seconds=response.seconds)
 
 

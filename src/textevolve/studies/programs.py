@@ -182,7 +182,7 @@ async def run_traced(
         except AnswerError as error:
             raise ProgramError(str(error), _trace(trying)) from error
         finally:
-            count(spent.usage)
+            count(spent.trace.usage)
     return ProgramOutput(response, _trace(trying))
 
 

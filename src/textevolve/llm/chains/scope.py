@@ -22,10 +22,10 @@ CHAIN_STEP = "chain step"
 """The `step` of the events that a chain announces; their details have its `path` and `kind`."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class StepTrace:
-    """The trace of a step. `seconds`: its duration; `began`: seconds after the chain began.
-    `usage`: of all calls within it. `note`: the model that was asked, the case that was chosen.
+    """The trace of a step, which grows while it runs. `seconds`: its duration; `began`: seconds
+    after the chain began. `usage`: of all calls within it. `note`: the model that was asked.
     `error`: why it ended without a value."""
 
     name: str
@@ -35,55 +35,39 @@ class StepTrace:
     usage: Usage = Usage()
     note: str = ""
     error: str = ""
-    steps: tuple[StepTrace, ...] = ()
+    steps: list[StepTrace] = field(default_factory=list["StepTrace"])
 
 
 class TraceRecorder:
-    """Records a step while it runs; `trace` is its trace so far."""
+    """Records a step in its `trace`, and its usage in those of the steps around it, too."""
 
     def __init__(self, name: str, kind: str, parent: TraceRecorder | None = None) -> None:
-        self.name, self.kind, self.parent = name, kind, parent
-        self.path = name if parent is None else f"{parent.path}/{name}"
+        self.parent = parent
         self.start = time.perf_counter()
         self.origin = self.start if parent is None else parent.origin
-        self.seconds: float | None = None
-        self.usage, self.note, self.error = Usage(), "", ""
-        self.inner: list[TraceRecorder] = []
+        self.path = name if parent is None else f"{parent.path}/{name}"
+        self.trace = StepTrace(name, kind, self.start - self.origin)
         if parent is not None:
-            parent.inner.append(self)
+            parent.trace.steps.append(self.trace)
 
     def add(self, usage: Usage) -> None:
-        self.usage += usage
+        self.trace.usage += usage
         if self.parent is not None:
             self.parent.add(usage)
-
-    @property
-    def trace(self) -> StepTrace:
-        passed = time.perf_counter() - self.start if self.seconds is None else self.seconds
-        return StepTrace(
-            self.name,
-            self.kind,
-            self.start - self.origin,
-            passed,
-            self.usage,
-            self.note,
-            self.error,
-            tuple(one.trace for one in self.inner),
-        )
 
 
 @contextmanager
 def recording(recorder: TraceRecorder, case: str, listener: Listener) -> Generator[None]:
     """Announces a step's beginning and end, and keeps why it failed, or was cancelled."""
-    details = {"path": recorder.path, "kind": recorder.kind}
+    details = {"path": recorder.path, "kind": recorder.trace.kind}
     listener(StepStarted(case, CHAIN_STEP, details))
     try:
         yield
     except BaseException as error:
-        recorder.error = f"{type(error).__name__}: {error}".removesuffix(": ")
+        recorder.trace.error = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise
     finally:
-        recorder.seconds = time.perf_counter() - recorder.start
+        recorder.trace.seconds = time.perf_counter() - recorder.start
         listener(StepFinished(case, CHAIN_STEP, (recorder.path, recorder.trace)))
 
 
@@ -140,7 +124,7 @@ class StepScope:
         """The model of this name, whose calls are counted with the step; None: the chain's own."""
         name = spec or self.model
         if not name:
-            step = self.recorder.name
+            step = self.recorder.trace.name
             raise InputError(f"step '{step}': names no model, and neither does its chain")
         return _Counted(self.context.model_of(name), self.recorder, self.loop)
 

@@ -94,7 +94,7 @@ class ModelStep:
 
     async def run(self, known: Mapping[str, Any], scope: StepScope) -> Any:
         model = scope.model_of(self.model)
-        scope.recorder.note = model.name
+        scope.recorder.trace.note = model.name
         request = Request(messages=self.template.fill(known), **self.sampling)
         prompt = "\n\n".join(message.text for message in request.messages)
         first = scope.context.sample * self.attempts
