@@ -26,7 +26,6 @@ OPTIONS = {
 }
 
 _SESSION = pytest.StashKey[JudgingSession]()
-_PLACES = pytest.StashKey[dict[str, int]]()
 _SUMMARY = pytest.StashKey[list[str]]()
 
 
@@ -82,15 +81,9 @@ def _read_number(name: str, text: str | None, most: float) -> float | None:
     return value
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    places = {item.nodeid: place for place, item in enumerate(session.items)}
-    session.config.stash[_PLACES] = places
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    place = item.config.stash[_PLACES].get(item.nodeid, 0)
-    item.config.stash[_SESSION].begin_test(item.nodeid, place)
+    item.config.stash[_SESSION].begin_test(item.nodeid)
 
 
 @pytest.hookimpl(wrapper=True)

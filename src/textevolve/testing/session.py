@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from textevolve.settings import Settings
     from textevolve.testing.judging import AssertionRun
 
-IN_ONE_TEST = 100_000
-"""More judgements than one test makes: places in the run go by the test, then by its judgements."""
-
 
 @dataclass(frozen=True)
 class SessionOptions:
@@ -43,19 +40,19 @@ class JudgingSession:
         self._key = key
         self._guard = threading.Lock()
         self._run: AssertionRun | None = None
-        self._test, self._place, self._judged = "outside of a test", 0, 0
+        self._test, self._judged, self._all = "outside of a test", 0, 0
 
-    def begin_test(self, name: str, place: int) -> None:
-        """Judgements from now on belong to this test, the `place`-th that was collected."""
+    def begin_test(self, name: str) -> None:
+        """Judgements from now on belong to this test."""
         with self._guard:
-            self._test, self._place, self._judged = name, place, 0
+            self._test, self._judged = name, 0
 
     def name_next(self) -> tuple[str, int]:
         """The id of the next judgement, such as `test_tides.py::test_cause #2`, and its place."""
         with self._guard:
-            self._judged += 1
+            self._judged, self._all = self._judged + 1, self._all + 1
             again = f" #{self._judged}" if self._judged > 1 else ""
-            return f"{self._test}{again}", self._place * IN_ONE_TEST + self._judged
+            return f"{self._test}{again}", self._all
 
     def read_settings(self) -> Settings:
         """
