@@ -2,8 +2,8 @@
 
 import pytest
 
-from textevolve.server.access import THIS_MACHINE, Caller, check_namespace
 from textevolve.server.errors import ApiError
+from textevolve.server.identity import THIS_MACHINE, Caller, check_namespace
 
 
 def test_what_is_not_seen_is_not_there():

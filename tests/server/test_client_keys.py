@@ -15,9 +15,9 @@ from starlette.responses import StreamingResponse
 from textevolve.agents.resources import NamespaceSpec
 from textevolve.errors import SettingsError
 from textevolve.server import identity
-from textevolve.server.access import Caller
 from textevolve.server.app import require_keys
 from textevolve.server.errors import ApiError
+from textevolve.server.identity import Caller
 from textevolve.server.limits import UsageLimits, open_limits
 from textevolve.server.options import ServerOptions, find_client_key
 from textevolve.server.pages import runs

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from textevolve.server import guard
-from textevolve.server.access import Caller
+from textevolve.server.identity import Caller
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from textevolve.server import guard
-from textevolve.server.access import Caller
+from textevolve.server.identity import Caller
 
 
 @pytest.fixture

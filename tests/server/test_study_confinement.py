@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from textevolve.reach import Reach, allowed_path, confine, is_file, is_folder, matching_files
-from textevolve.server.access import Caller
+from textevolve.server.identity import Caller
 from textevolve.server.options import ServerOptions
-from textevolve.server.studies.confinement import reach_of
+from textevolve.server.studies.runner import reach_of
 from textevolve.server.studies.uploads import Uploads
 from textevolve.settings import Settings
 from textevolve.store import open_store

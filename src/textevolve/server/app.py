@@ -15,10 +15,9 @@ from starlette.staticfiles import StaticFiles
 import textevolve
 from textevolve.errors import SettingsError, TextEvolveError
 from textevolve.server import resources_api
-from textevolve.server.api_document import DESCRIPTION, RESPONSES, TAGS
-from textevolve.server.decisions import api as decisions_api
+from textevolve.server.decisions import wires as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
-from textevolve.server.errors import ApiError, as_api_error, respond
+from textevolve.server.errors import DESCRIPTION, RESPONSES, TAGS, ApiError, as_api_error, respond
 from textevolve.server.guard import Guard
 from textevolve.server.identity import Identities
 from textevolve.server.jobs_api import open_scheduler
@@ -31,9 +30,8 @@ from textevolve.server.pages import routes as pages
 from textevolve.server.pages.drawing import refuse
 from textevolve.server.state import ServerState
 from textevolve.server.studies import api as studies_api
-from textevolve.server.studies.accounts import Accounts
 from textevolve.server.studies.feed import Feed
-from textevolve.server.studies.runner import open_runner
+from textevolve.server.studies.runner import Accounts, open_runner
 from textevolve.settings import Settings, store_location
 from textevolve.store import Store, open_store
 from textevolve.store import keys as stored_keys

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, TypeAlias
 
-from textevolve.server.access import Caller
 from textevolve.server.errors import INVALID, ApiError
+from textevolve.server.identity import Caller
 
 MIB = 2**20
 LARGEST_BODY = 2 * MIB

@@ -20,7 +20,6 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 
 from textevolve.server import identity
-from textevolve.server.access import NOBODY, THIS_MACHINE
 from textevolve.server.bodies import (
     AsgiMessage,
     AsgiScope,
@@ -47,7 +46,7 @@ from textevolve.server.browser import (
     read_cookie,
 )
 from textevolve.server.errors import ApiError
-from textevolve.server.identity import SESSION_SECONDS, Sender, find_sender
+from textevolve.server.identity import NOBODY, SESSION_SECONDS, THIS_MACHINE, Sender, find_sender
 from textevolve.server.options import ServerOptions, is_here
 from textevolve.server.state import ServerState
 

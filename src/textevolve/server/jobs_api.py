@@ -16,8 +16,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from textevolve.jobs.job_report import describe_job, describe_job_run
 from textevolve.jobs.scheduler import JobDesk, work_on_jobs
 from textevolve.jobs.schedules import next_due
-from textevolve.server.access import Caller, check_namespace, needs
 from textevolve.server.errors import respond
+from textevolve.server.identity import Caller, check_namespace, needs
 from textevolve.server.state import ServerState, server_of
 from textevolve.store import Store
 from textevolve.store import jobs as stored_jobs

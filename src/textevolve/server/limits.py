@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 from textevolve.errors import StoreError
-from textevolve.server.access import Caller
 from textevolve.server.errors import ApiError
+from textevolve.server.identity import Caller
 from textevolve.store import Store, keys
 from textevolve.store.keys import TokenBudget
 

@@ -14,10 +14,10 @@ from fastapi import Request
 
 from textevolve.api.namespaces import AsyncNamespace
 from textevolve.errors import NotFoundError
-from textevolve.server.access import THIS_MACHINE, Caller, caller_of, check_namespace
 from textevolve.server.errors import INVALID, ApiError
+from textevolve.server.identity import THIS_MACHINE, Caller, caller_of, check_namespace
 from textevolve.server.state import ServerState, server_of
-from textevolve.server.studies.confinement import allowed_models
+from textevolve.server.studies.runner import allowed_models
 from textevolve.store import kinds
 from textevolve.studies.memory_desk import MemoryDesk
 

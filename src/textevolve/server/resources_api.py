@@ -20,9 +20,8 @@ from textevolve.errors import InputError
 from textevolve.memory.memory_spec import MemorySpec, Time, memory_data
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.rows import parse_row, place_lines
-from textevolve.server.access import KeyScope, caller_of, needs
-from textevolve.server.api_document import example_body
-from textevolve.server.errors import ApiError, respond
+from textevolve.server.errors import ApiError, example_body, respond
+from textevolve.server.identity import KeyScope, caller_of, needs
 from textevolve.server.namespaces import check_models, desk_of, open_namespace_of
 from textevolve.server.state import server_of
 from textevolve.spec import Frozen, option

@@ -7,13 +7,16 @@ other state whole; the question is its rubric where it takes one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import FatalModelError, InputError, StoreError, TextEvolveError
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, failure_of
+from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, failure_of
+from textevolve.events import CallFinished, Event
 from textevolve.judges.shipped_rubrics import is_rubric_name
 from textevolve.llm.choice_logprobs import log_odds, softmax
 from textevolve.llm.decisions import (
@@ -23,8 +26,52 @@ from textevolve.llm.decisions import (
     decide,
 )
 from textevolve.llm.model import Model
-from textevolve.server.decisions.spending import note_cause
 from textevolve.server.decisions.states import read_state, state_text
+
+
+@dataclass
+class RequestSpending:
+    """`usage`: of calls that were made now; those that the journal answered cost nothing and are
+    counted in `replayed`. `causes`: what kept questions from being answered."""
+
+    usage: Usage = Usage()
+    replayed: int = 0
+    causes: list[Exception] = field(default_factory=list[Exception])
+
+
+_current: ContextVar[RequestSpending | None] = ContextVar("spending", default=None)
+
+
+@contextmanager
+def spending(note: Callable[[int], None] = lambda _tokens: None) -> Generator[RequestSpending]:
+    """Adds up what is spent within the block; `note` hears of all its tokens at the end."""
+    found = RequestSpending()
+    before = _current.set(found)
+    try:
+        yield found
+    finally:
+        _current.reset(before)
+        note(found.usage.tokens)
+
+
+def note_event(event: Event) -> None:
+    """The listener of a server's workbench."""
+    found = _current.get()
+    if found is None or not isinstance(event, CallFinished):
+        return
+    if event.replayed:
+        found.replayed += 1
+    else:
+        found.usage += event.usage
+    if event.cause is not None:
+        found.causes.append(event.cause)
+
+
+def note_cause(error: Exception) -> None:
+    """Why a question has no answer, where it is an error that no call announced."""
+    if (found := _current.get()) is not None:
+        found.causes.append(error)
+
 
 _BRACKETS = re.compile(r"[\[\]|]")
 QUESTIONS_AT_ONCE = 8

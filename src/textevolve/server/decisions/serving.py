@@ -25,9 +25,11 @@ from textevolve.server.decisions.deciders import (
     Decider,
     DecidingJudge,
     DecidingModel,
+    RequestSpending,
+    note_event,
     opens_with_rubric,
+    spending,
 )
-from textevolve.server.decisions.spending import RequestSpending, note_event, spending
 from textevolve.server.errors import ApiError, as_api_error, no_model
 from textevolve.server.options import ServerOptions, check_aliases
 from textevolve.settings import Settings, today

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
+from fastapi import APIRouter, Depends, Request, Response
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -19,8 +20,11 @@ from pydantic import (
 
 from textevolve.evaluation import Failure
 from textevolve.llm.decisions import Answer, Question, choice, predicate, score
-from textevolve.server.decisions.serving import Answered
+from textevolve.server.decisions.serving import Answered, refuse_unanswered
 from textevolve.server.decisions.states import state_text
+from textevolve.server.errors import SYSTEM_ONE, example_body, respond
+from textevolve.server.identity import Caller, needs
+from textevolve.server.state import server_of
 
 MOST_QUESTIONS, MOST_OPTIONS, MOST_LEVELS = 400, 255, 10
 NO_IMAGES = "this server reads no images; send text"
@@ -189,3 +193,24 @@ class SystemOneRequest(BaseModel):
             **({"x_unanswered": missing} if missing else {}),
             **describe_answered(answered),
         }
+
+
+router = APIRouter()
+EXAMPLE = {
+    "model": "judge/probe+rules",
+    "state": {"input": "What is 2 + 2?", "output": "4"},
+    "questions": {"right": {"type": "noul", "instructions": "Is the output right?"}},
+}
+Body: TypeAlias = Annotated[SystemOneRequest, example_body(EXAMPLE)]
+Asking: TypeAlias = Annotated[Caller, Depends(needs("run"))]
+
+
+@router.post(SYSTEM_ONE, responses={422: {"description": "The body cannot be used."}})
+async def answer_system_one(asked: Body, request: Request, caller: Asking) -> Response:
+    """Answer typed questions about a state, as TypeSafe's System One does."""
+    server = server_of(request)
+    await server.limits.check_tokens(caller)
+    answered = await server.serving.answer(asked.model, asked.state, asked.read())
+    server.limits.note_tokens(caller, answered.spending.usage.tokens)
+    refuse_unanswered(answered)
+    return respond(asked.write(answered))

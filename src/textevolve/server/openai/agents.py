@@ -15,9 +15,9 @@ from textevolve.llm.model import Message
 from textevolve.llm.streaming import AnswerPiece
 from textevolve.llm.wire import as_tool_calls
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.server.access import Caller
-from textevolve.server.decisions.spending import spending
+from textevolve.server.decisions.deciders import spending
 from textevolve.server.errors import INVALID, ApiError
+from textevolve.server.identity import Caller
 from textevolve.server.openai.requests import (
     ClientMessage,
     NamedChoice,

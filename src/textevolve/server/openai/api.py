@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from textevolve.server.access import Caller, caller_of, needs
 from textevolve.server.decisions.deciders import DecidingJudge, DecidingModel
 from textevolve.server.decisions.serving import JUDGE, Serving
 from textevolve.server.errors import no_model, respond
+from textevolve.server.identity import Caller, caller_of, needs
 from textevolve.server.openai.agents import answer_as_agent, is_agent
 from textevolve.server.openai.embeddings import embed_for
 from textevolve.server.openai.judges import answer_as_judge

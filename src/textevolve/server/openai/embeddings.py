@@ -13,7 +13,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.evaluation import check_text
 from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Model
-from textevolve.server.decisions.spending import spending
+from textevolve.server.decisions.deciders import spending
 from textevolve.server.errors import INVALID, ApiError
 from textevolve.server.openai.requests import read_shape
 from textevolve.server.openai.streams import JsonObject, NoteTokens

@@ -9,9 +9,8 @@ from typing import Annotated, Any, cast
 from pydantic import Field, TypeAdapter, ValidationError
 
 from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
-from textevolve.server.decisions.deciders import DecidingJudge
+from textevolve.server.decisions.deciders import DecidingJudge, spending
 from textevolve.server.decisions.serving import Serving, failure_error
-from textevolve.server.decisions.spending import spending
 from textevolve.server.decisions.states import (
     ReadState,
     parse_json,

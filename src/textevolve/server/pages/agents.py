@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from textevolve.agents.resources import agent_collections, split_name
 from textevolve.agents.session import SessionMessage
-from textevolve.server.access import Caller, check_namespace, needs
+from textevolve.server.identity import Caller, check_namespace, needs
 from textevolve.server.pages.drawing import Page, draw
 from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import server_of

@@ -22,8 +22,8 @@ from textevolve.report.cells import shade
 from textevolve.report.html import draw_blocks, open_templates
 from textevolve.report.images import say_image
 from textevolve.report.matrices import main_score, say_entry
-from textevolve.server.access import THIS_MACHINE
 from textevolve.server.errors import ApiError, invalid_error, respond_error, respond_invalid
+from textevolve.server.identity import THIS_MACHINE
 
 SECTIONS = (
     ("runs", "Runs"),

@@ -25,7 +25,7 @@ from textevolve.labelling.tasks import (
     show_to,
     turn,
 )
-from textevolve.server.access import Caller, needs
+from textevolve.server.identity import Caller, needs
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.state import server_of
 from textevolve.store import Store

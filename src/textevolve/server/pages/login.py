@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from textevolve.server.access import caller_of
 from textevolve.server.browser import cookie_name, make_cookie
-from textevolve.server.identity import SESSION_SECONDS
+from textevolve.server.identity import SESSION_SECONDS, caller_of
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.state import server_of
 

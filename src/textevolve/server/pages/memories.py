@@ -18,9 +18,9 @@ from textevolve.memory.memory_spec import memory_data
 from textevolve.memory.recall import Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Collection
-from textevolve.server.access import Caller, check_namespace
-from textevolve.server.decisions.spending import spending
+from textevolve.server.decisions.deciders import spending
 from textevolve.server.errors import ApiError
+from textevolve.server.identity import Caller, check_namespace
 from textevolve.server.namespaces import desk_of
 from textevolve.server.pages.drawing import draw
 from textevolve.server.pages.runs import RunReader

@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 
 from textevolve.errors import InputError, NotFoundError, StoreAwayError, StoreError
 from textevolve.remote.wire import RunDetail, StudyStatus, WireLimits
-from textevolve.server.access import Caller
 from textevolve.server.errors import ApiError
+from textevolve.server.identity import Caller
 from textevolve.server.state import ServerState
 from textevolve.server.studies.feed import record_json, wire_usage
 from textevolve.server.studies.runner import Runner

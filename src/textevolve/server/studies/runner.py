@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 
 from textevolve.errors import BusyError, StoreAwayError, StoreError, TextEvolveError, public_message
+from textevolve.events import CallFinished, Event
+from textevolve.llm.catalogue import PROVIDER, SUFFIX
+from textevolve.llm.providers import known_providers
 from textevolve.reach import Reach, confine
 from textevolve.remote.wire import StudyStatus, WireLimits
+from textevolve.server.errors import ApiError
+from textevolve.server.identity import THIS_MACHINE, Identities
+from textevolve.server.limits import UsageLimits
 from textevolve.server.options import ServerOptions
-from textevolve.server.studies.accounts import Accounts
-from textevolve.server.studies.confinement import reach_of
 from textevolve.server.studies.uploads import Uploads, files_folder
 from textevolve.settings import Settings
 from textevolve.store import RunRecord, Store
@@ -27,6 +32,91 @@ from textevolve.store.served import ServedRun
 from textevolve.studies import driver
 from textevolve.studies.driver import Launch
 from textevolve.wiring import Limits
+
+
+def reach_of(served: ServedRun, options: ServerOptions, settings: Settings, store: Store) -> Reach:
+    """What a run may reach."""
+    sent = served.launch.get("files")
+    seen = served.launch.get("namespaces")
+
+    def sees(namespace: str) -> bool:
+        return seen is None or namespace in seen
+
+    return Reach(
+        folder=files_folder(store.location) / sent if sent else None,
+        own=lambda name: name == settings.profile,
+        models=allowed_models(options, settings, trusted=bool(served.launch.get("trusted"))),
+        code=lambda name: name in options.allow_code,
+        addresses=lambda address: _matches(address, options.allow_address),
+        namespaces=sees,
+    )
+
+
+def allowed_models(
+    options: ServerOptions, settings: Settings, *, trusted: bool
+) -> Callable[[str], bool]:
+    """Those that are served, those of the settings, and what the operator allows; whoever needs no
+    key (`trusted`) may ask each provider that there is, but no address and no file of weights."""
+    own = {*options.model, settings.model, settings.embedder}
+
+    def allowed(spec: str) -> bool:
+        if spec in own or _matches(spec, options.allow_model):
+            return True
+        name, _, model = spec.partition("/")
+        if not trusted or "://" in spec or name not in known_providers(settings):
+            return False
+        is_path = any(one in model for one in "/\\~") or model.endswith(SUFFIX)
+        return name != PROVIDER or not is_path
+
+    return allowed
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+LONGEST_WAIT = 5.0
+"""Seconds after which a study that waits for its key's next minute asks again."""
+GONE = "the key that began it is no longer valid; resume it with another one"
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """`limits` holds what is left, and counts what is spent."""
+
+    limits: UsageLimits
+    identities: Identities
+
+    def limit(self, served: ServedRun, launch: Launch) -> Launch:
+        """Limit a run to the quota of its key and its namespace."""
+        caller = THIS_MACHINE
+
+        def hear(event: Event) -> None:
+            if isinstance(event, CallFinished) and not event.replayed:
+                self.limits.note_tokens(caller, event.usage.tokens, served.namespace)
+
+        async def halt() -> str:
+            """Wait until the key's tokens of a minute allow a call; return why there can be none,
+            as where those of a namespace's day are spent."""
+            nonlocal caller
+            while True:
+                try:
+                    holder = await self.identities.of_id(served.key_id)
+                    if holder is None:
+                        return GONE
+                    caller = holder
+                    await self.limits.check_tokens(caller, served.namespace)
+                except StoreError:  # keys cannot be looked up meanwhile: the run goes on
+                    return ""
+                except ApiError as error:
+                    if error.code != "rate_limit_exceeded":
+                        return error.message
+                    await asyncio.sleep(min(error.retry_after or 1.0, LONGEST_WAIT))
+                else:
+                    return ""
+
+        return replace(launch, listener=hear, halt=halt)
+
 
 DRAIN_SECONDS = 30.0
 """How long calls that are in flight may take when the server ends."""
