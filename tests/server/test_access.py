@@ -15,10 +15,3 @@ def test_what_is_not_seen_is_not_there():
         assert (refused.value.status, refused.value.code) == (404, "not_found")
         assert refused.value.message == "no namespace 'other'"
     check_namespace(THIS_MACHINE, "other")
-
-
-def test_admin_holds_all_scopes_and_no_other_does():
-    admin = Caller("key_1", "ann", frozenset({"admin"}))
-    assert all(admin.may(scope) for scope in ("read", "run", "label", "admin"))
-    runner = Caller("key_2", "bob", frozenset({"run", "read", "label"}))
-    assert not runner.may("admin")

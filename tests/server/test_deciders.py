@@ -33,13 +33,6 @@ def test_confidence_is_that_of_the_reference(row):
     assert score_confidence(row) == pytest.approx(reference.score_confidence(row), abs=1e-9)
 
 
-def test_confidence_at_its_ends():
-    assert choice_confidence([0.25] * 4) == 0
-    assert choice_confidence([0, 1, 0]) == 1
-    assert score_confidence([0, 1, 0]) == 1
-    assert score_confidence([0.5, 0, 0.5]) == 0
-
-
 def results(*odds):
     return [EvaluationResult(0.5, True, metadata={"log_odds": one}) for one in odds]
 

@@ -15,25 +15,12 @@ from hypothesis import strategies as st
 from plain_http import fetch
 from starlette.responses import StreamingResponse
 
-from textevolve.errors import SettingsError
 from textevolve.server import bodies, guard, listening
 from textevolve.server.bodies import LARGEST_BODY, Bodies, json_depth
 from textevolve.server.errors import ApiError
-from textevolve.server.options import ServerOptions, find_client_key
 from textevolve.server.pages import runs
 
 LONG_KEY = "a-secret-of-thirty-two-characters"
-
-
-def test_the_operators_key_is_read_from_the_environment(monkeypatch):
-    assert find_client_key(ServerOptions()) is None
-    monkeypatch.setenv("OUR_KEY", LONG_KEY)
-    assert find_client_key(ServerOptions(host="0.0.0.0", key_env="OUR_KEY")) == LONG_KEY
-    monkeypatch.setenv("OUR_KEY", "secret")
-    assert find_client_key(ServerOptions(key_env="OUR_KEY")) == "secret"
-    monkeypatch.setenv("OUR_KEY", " ")
-    with pytest.raises(SettingsError, match="OUR_KEY"):
-        find_client_key(ServerOptions(key_env="OUR_KEY"))
 
 
 def test_every_answer_tells_browsers_what_not_to_do(serve, monkeypatch):

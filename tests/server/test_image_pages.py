@@ -68,21 +68,3 @@ def test_no_picture_of_the_server_is_read(serve, ask, server, home):
         assert status == 400, error
         assert "is no file that was sent with the study" in error["error"]["message"]
     assert server.calls == 0
-
-
-def test_cases_of_a_program_bring_theirs_as_data_urls(serve, ask, server):
-    url = serve()
-    case = {"input": "q", "candidates": ["a", "(image)"], "images": [image_url(RED)]}
-    case["candidate_images"] = [[], [image_url(BLUE)]]
-    asked = {"kind": "evaluate", "judge": "pairwise", "run": {"cases": [case]}}
-    status, begun = ask(f"{url}/v1/studies", asked)
-    assert status == 201, begun
-    finish(ask, url, begun)
-    assert [one.size for one in seen_images(server.requests[-1])] == [len(RED), len(BLUE)]
-    calls = server.calls
-    for wrong in ("own.png", "https://a.b/c.png", "data:image/svg+xml;base64,PHN2Zz4="):
-        asked["run"] = {"cases": [{**case, "images": [wrong]}]}
-        status, error = ask(f"{url}/v1/studies", asked)
-        assert status == 400, error
-        assert "image 1 of the input is no data URL" in error["error"]["message"]
-    assert server.calls == calls

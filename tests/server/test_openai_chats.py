@@ -3,7 +3,6 @@
 import base64
 import json
 import struct
-import threading
 import time
 import urllib.request
 
@@ -147,26 +146,6 @@ def test_a_client_that_goes_ends_the_call_of_the_model(serve, server, model):
     wait_for(lambda: len(server.connections) < before)
 
 
-def test_a_client_that_goes_before_an_answer_ends_the_call(serve, server, model):
-    server.script = lambda body, n: Answer(delay=3600)
-    url = serve()
-    data = json.dumps({"model": model, "messages": HELLO}).encode()
-    request = urllib.request.Request(
-        f"{url}/v1/chat/completions", data, {"Content-Type": "application/json"}
-    )
-
-    def ask():
-        with pytest.raises(OSError):
-            urllib.request.urlopen(request, timeout=1)
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    wait_for(lambda: server.calls)
-    assert server.connections
-    thread.join()
-    wait_for(lambda: not server.connections)
-
-
 def test_what_an_agent_had_said_when_its_client_went_is_kept(serve, server, agents):
     server.script = lambda body, n: Answer(text="word " * 2000, pace=0.05)
     asked = {"model": "acme/plain", "messages": HELLO, "metadata": {"session": "new"}}
@@ -186,23 +165,6 @@ def test_what_an_agent_had_said_when_its_client_went_is_kept(serve, server, agen
 
 
 # Agents
-
-
-def test_an_agent_answers_plainly_and_as_a_stream(serve, ask, server, agents):
-    server.script = lambda body, n: "Hello to you."
-    url = f"{serve()}/v1/chat/completions"
-    asked = {"model": "acme/plain", "messages": HELLO, "user": "ann"}
-    status, said = ask(url, asked)
-    assert (status, text_of(said), said["model"]) == (200, "Hello to you.", "acme/plain")
-    assert said["usage"]["total_tokens"] > 0
-    assert "Ann climbs." in str(server.requests[-1]["messages"])
-    events = stream_of(url, {**asked, "stream_options": {"include_usage": True}})
-    deltas = [one["choices"][0]["delta"].get("content", "") for one in events if one["choices"]]
-    assert "".join(deltas) == "Hello to you."
-    assert len(deltas) > 2
-    assert events[0]["choices"][0]["delta"]["role"] == "assistant"
-    assert events[-1]["usage"]["total_tokens"] > 0
-    assert all("usage" not in one for one in stream_of(url, asked))
 
 
 def test_what_a_client_sends_is_the_history_and_nothing_is_kept(serve, ask, server, agents):
@@ -247,19 +209,6 @@ def test_a_session_is_gone_on_with(serve, ask, server, agents):
         assert (status, said["error"]["param"]) == (404, "metadata.session")
         assert "ann" not in said["error"]["message"].replace(given, "")
     assert len(agents.sessions("acme").messages(session)) == 4
-
-
-def test_a_message_that_was_not_answered_is_not_kept_twice(serve, ask, server, agents):
-    broken = Answer(status=400, body=b'{"error":{"message":"no"}}')
-    server.script = lambda body, n: broken if n == 1 else "Here."
-    url = f"{serve()}/v1/chat/completions"
-    asked = {"model": "acme/plain", "messages": HELLO, "metadata": {"session": "new"}}
-    assert ask(url, asked)[0] == 502
-    (session,) = agents.sessions("acme").list()
-    asked["metadata"] = {"session": session.id}
-    assert text_of(ask(url, asked)[1]) == "Here."
-    kept = agents.sessions("acme").messages(session.id)
-    assert [(one.role, one.text) for one in kept] == [("user", "Hello?"), ("assistant", "Here.")]
 
 
 def test_what_an_agent_cannot_do_is_refused(serve, ask, server, agents):

@@ -281,10 +281,3 @@ def test_behind_a_proxy_with_tls_the_cookie_is_secure(serve, key):
     assert reply.cookies[0].startswith("__Host-te_csrf=")
     assert "Secure" in reply.cookies[0]
     assert "max-age" in reply.headers["strict-transport-security"]
-
-
-def test_few_things_are_open(visitor):
-    for path in ("/health", "/login", "/static/page.js"):
-        assert fetch(f"{visitor.url}{path}").status == 200
-    for path in ("/", "/runs", "/v1/models", "/openapi.json", "/nowhere", "/login/x"):
-        assert fetch(f"{visitor.url}{path}").status == 401

@@ -14,7 +14,6 @@ from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.server.studies import uploads
 from textevolve.server.studies.uploads import Uploads
 from textevolve.store import Store
-from textevolve.studies.kinds import kinds
 
 CASES = "".join(
     json.dumps({"id": f"c{n}", "input": f"Question {n}?", "candidates": ["one", "two"]}) + "\n"
@@ -220,17 +219,6 @@ def test_so_many_studies_are_worked_on_at_once(serve, ask, wait):
         for one in runs:
             wait(url, one["id"])
     assert upstream.most_in_flight <= 2  # a candidate each
-
-
-def test_every_kind_says_its_schema(serve, ask):
-    url = serve()
-    status, found = ask(f"{url}/v1/kinds")
-    assert status == 200
-    assert [one["kind"] for one in found["data"]] == list(kinds())
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(urllib.request.Request(f"{url}/v1/kinds", b"{}", JSON))
-    with refused.value as answer:
-        assert (answer.code, answer.headers["allow"]) == (405, "GET")
 
 
 def test_an_ended_server_goes_on_with_its_next_start(serve, ask, wait, stalling):
