@@ -36,10 +36,10 @@ from textevolve.llm.journal import Journal
 from textevolve.llm.limiting import RateBucket
 from textevolve.llm.mapreduce import compress
 from textevolve.llm.model import Model, Request, Response
-from textevolve.llm.prices import find_price, price_of
+from textevolve.llm.prices import find_price
 from textevolve.llm.providers import FORMS, Endpoint, resolve
 from textevolve.llm.refusals import refuse_unfit
-from textevolve.llm.wrappers import Allowance, Budget, Journaled, Retrying, refuse_unpriced, within
+from textevolve.llm.wrappers import Allowance, Budget, Budgeted, Journaled, Retrying
 from textevolve.memory.cue import Recall, nothing
 from textevolve.memory.index import Embed
 from textevolve.memory_snapshots import (
@@ -119,15 +119,9 @@ def make_budget(limits: Limits | Budget | None) -> Budget:
 
 
 def allow_calls(spec: str, settings: Settings, budget: Budget) -> Allowance:
-    """What calls of a model may take that are made beside `Workbench.model_of`.
-
-    Raises:
-        SettingsError: the cost is limited, and what the model costs is not known.
-    """
-    price, endpoint = price_of(spec, settings), resolve(spec, settings, asks=False)
-    if math.isfinite(budget.cost) and price is None and not endpoint.reports_cost:
-        raise refuse_unpriced(spec)
-    return Allowance(spec, budget, price)
+    """What calls of a model may take that are made beside `Workbench.model_of`."""
+    endpoint = resolve(spec, settings, asks=False)
+    return Allowance(spec, budget, find_price(endpoint), reports_cost=endpoint.reports_cost)
 
 
 @dataclass(frozen=True)
@@ -319,7 +313,9 @@ async def open_models(
         def bound(model: Model, price_of: Callable[[Endpoint], Price | None]) -> Model:
             if not budget.limits:
                 return model
-            return within(model, resolve(model.name, settings, asks=False), budget, price_of)
+            endpoint = resolve(model.name, settings, asks=False)
+            price = price_of(endpoint)
+            return Budgeted(model, budget, price, reports_cost=endpoint.reports_cost)
 
         def model_of(spec: str) -> Model:
             if spec not in models:

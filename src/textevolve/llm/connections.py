@@ -12,7 +12,7 @@ import io
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -304,7 +304,7 @@ def _proxy(url: URL) -> str | None:
 
 
 class JsonService:
-    """A service at an address. Use it in `async with`, or call `aclose` at the end.
+    """A service at an address; `aclose` ends it.
 
     Until something was answered, a 404 is an `AccessError`, for the address is wrong; later it is a
     `RejectedError`, for it may mean what was asked for.
@@ -324,15 +324,6 @@ class JsonService:
         limits = timeouts or Timeouts()
         self._http = Http(name, self.base_url, key, limits, SERVICE_CONNECTIONS, largest_answer)
         self._reached = False
-
-    def __repr__(self) -> str:
-        return f"JsonService({self.name!r})"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
     async def aclose(self) -> None:
         await self._http.aclose()

@@ -33,7 +33,6 @@ from textevolve.llm.case_images import prompt_tokens
 from textevolve.llm.journal import Journal, JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
 from textevolve.llm.prices import cost_of
-from textevolve.llm.providers import Endpoint
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN
 from textevolve.llm.usage_meter import note_call
 from textevolve.settings import Price, Retries
@@ -300,12 +299,16 @@ class ClaimedCall:
 
 class Allowance:
     """The part of a `Budget` that the calls of one model may take: estimated before, and
-    bounded better with each answer. Without a price, costs are those that the model reports."""
+    bounded better with each answer. Without a price, costs are those that the model reports; where
+    it reports none, no call keeps within a limit of cost."""
 
-    def __init__(self, name: str, budget: Budget, price: Price | None = None) -> None:
+    def __init__(
+        self, name: str, budget: Budget, price: Price | None = None, *, reports_cost: bool = True
+    ) -> None:
         self.name = name
         self.budget = budget
         self.price = price
+        self._unpriced = price is None and not reports_cost and math.isfinite(budget.cost)
         self._seen_per_character = (math.inf, 0.0)
         self._longest_answer = 0
         self._most_per_token = math.inf
@@ -317,6 +320,8 @@ class Allowance:
         Raises:
             BudgetError, SettingsError: as `Budget.claim`.
         """
+        if self._unpriced:
+            raise refuse_unpriced(self.name)
         claim = self._estimate(characters, max_tokens)
         await self.budget.claim(claim)
         spent = ClaimedCall()
@@ -355,9 +360,16 @@ class Allowance:
 class Budgeted:
     """A model that asks only within a `Budget`."""
 
-    def __init__(self, model: Model, budget: Budget, price: Price | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        budget: Budget,
+        price: Price | None = None,
+        *,
+        reports_cost: bool = True,
+    ) -> None:
         self.model, self.name, self.budget = model, model.name, budget
-        self._allowance = Allowance(model.name, budget, price)
+        self._allowance = Allowance(model.name, budget, price, reports_cost=reports_cost)
 
     async def __call__(self, request: Request, /) -> Response:
         characters = CHARACTERS_A_TOKEN * prompt_tokens(request)
@@ -365,27 +377,6 @@ class Budgeted:
             response = await self.model(request)
             spent.usage = response.usage
             return response
-
-
-def within(
-    model: Model, endpoint: Endpoint, budget: Budget, price_of: Callable[[Endpoint], Price | None]
-) -> Model:
-    """The model within a budget; it asks nothing where a limited cost is not known."""
-    price = price_of(endpoint)
-    if math.isfinite(budget.cost) and price is None and not endpoint.reports_cost:
-        model = _Unpriced(model.name)
-    return Budgeted(model, budget, price)
-
-
-@dataclass(frozen=True, slots=True)
-class _Unpriced:
-    """Stands where a model was of which a limit of cost could only be kept after a call too many.
-    What the journal has is still found."""
-
-    name: str
-
-    async def __call__(self, request: Request, /) -> Response:
-        raise refuse_unpriced(self.name)
 
 
 class Salted:
