@@ -134,7 +134,7 @@ def test_hostile_texts_are_shown_as_text(cli, home, model, server):
         assert "\x1b" not in shown
 
 
-@pytest.mark.parametrize("system", slow_but_first(["context:last=3", "echo.py:Echo"]))
+@pytest.mark.parametrize("system", slow_but_first(["context", "echo.py:Echo"]))
 def test_a_dry_run_asks_nothing(cli, data, server, model, system):
     said = cli(*command(model, "--dry-run", "--json", system=system))
     assert said.code == 0, said.err

@@ -7,7 +7,6 @@ A system is given dialogues, says what it took, and finds memories. Adapters of 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -71,17 +70,16 @@ class NoMemory(MemorySystem):
 
 
 class WholeContext(MemorySystem):
-    """Finds every turn so far, or the `last` so many, whatever the query and the limit are."""
+    """Finds every turn so far, whatever the query and the limit are."""
 
+    name = "context"
     capabilities = Capabilities(extracts=False)
 
-    def __init__(self, last: int | None = None) -> None:
-        self.name = "context" if last is None else f"context:last={last}"
-        self._last = last
-        self._turns: dict[str, deque[str]] = {}
+    def __init__(self) -> None:
+        self._turns: dict[str, list[str]] = {}
 
     async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
-        turns = self._turns.setdefault(user, deque(maxlen=self._last))
+        turns = self._turns.setdefault(user, [])
         turns.extend(write_turn(turn) for turn in dialogue)
         return ()
 

@@ -206,12 +206,14 @@ class StoredMemories:
         limit: int = 100,
         version: int | None = None,
         closed: bool = False,
+        newest_first: bool = False,
     ) -> Sequence[MemoryRecord]:
         known = read_collection(connection, self.namespace, collection)
-        query = select(memories).where(memories.c.collection_id == known.id)
-        query = query.order_by(memories.c.seq).limit(limit)
+        query, seq = select(memories).where(memories.c.collection_id == known.id), memories.c.seq
+        query = query.order_by(seq.desc() if newest_first else seq).limit(limit)
         if after is not None:
-            query = query.where(memories.c.seq > self._place(connection, known, after))
+            place = self._place(connection, known, after)
+            query = query.where(seq < place if newest_first else seq > place)
         if version is None:
             query = query if closed else query.where(memories.c.closed.is_(None))
             return self._list(connection, query)
@@ -219,31 +221,6 @@ class StoredMemories:
         if not closed:
             query = query.where(in_version(version), memories.c.text != "")
         return self._list(connection, query, choose_held(connection, known, version))
-
-    @_reads
-    def timeline(
-        self,
-        connection: Connection,
-        collection: str,
-        *,
-        before: str | None = None,
-        limit: int = 50,
-        closed: bool = False,
-    ) -> Sequence[MemoryRecord]:
-        """Return memories that were kept before the one with the id `before`, the newest first: the
-        current ones, with `closed` all.
-
-        Raises:
-            InputError: there is no such collection, or no memory `before` in it.
-        """
-        known = read_collection(connection, self.namespace, collection)
-        query = select(memories).where(memories.c.collection_id == known.id)
-        query = query.order_by(memories.c.seq.desc()).limit(limit)
-        if before is not None:
-            query = query.where(memories.c.seq < self._place(connection, known, before))
-        if not closed:
-            query = query.where(memories.c.closed.is_(None))
-        return self._list(connection, query)
 
     @_writes
     def apply(

@@ -1,7 +1,7 @@
-"""From a spec such as `context:last=50` to a memory system: those shipped, and the user's own.
+"""From a spec such as `context` to a memory system: those shipped, and the user's own.
 
 none                     keeps nothing
-context, context:last=N  keeps every turn, or the last N
+context                  keeps every turn
 http:URL                 a service over HTTP; a bare http(s):// address is one, too
 mem0, mem0:CONFIG.yaml   the open-source package mem0
 textevolve               TextEvolve's own memories, which a run opens (`studies`)
@@ -11,7 +11,6 @@ MODULE:ATTRIBUTE         a class or a function that makes one; also FILE.py:ATTR
 from __future__ import annotations
 
 import inspect
-import re
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +38,8 @@ def open_system(spec: str, settings: Settings | None = None) -> MemorySystem:
     name, colon, rest = spec.partition(":")
     if name == "none" and not colon:
         return NoMemory()
-    if name == "context":
-        return WholeContext(_read_last(spec, rest) if colon else None)
+    if name == "context" and not colon:
+        return WholeContext()
     if name == "recorded" and not colon:
         raise InputError("recorded: no system to feed, its results are in the data")
     settings = settings or read_settings()[0]
@@ -55,12 +54,6 @@ def open_system(spec: str, settings: Settings | None = None) -> MemorySystem:
 
         return Mem0System(rest or None, settings)
     return Adapted(_make(spec), spec, settings.timeouts.deadline)
-
-
-def _read_last(spec: str, rest: str) -> int:
-    if not re.fullmatch("last=0*[1-9][0-9]*", rest):
-        raise InputError(f"system '{spec}': give context, or context:last=N with N of 1 or more")
-    return int(rest.removeprefix("last="))
 
 
 def _make(spec: str) -> object:

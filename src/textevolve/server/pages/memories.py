@@ -79,8 +79,9 @@ async def show_memories(
         values |= {"recalled": recalled, "hindrance": hindrance, "scores": scores}
         memories = [stored[id] for id in scores if id in stored]
     else:
-        memories = await store.timeline(
-            collection, before=search.before or None, limit=SHOWN + 1, closed=True
+        before = search.before or None
+        memories = await store.page(
+            collection, after=before, limit=SHOWN + 1, closed=True, newest_first=True
         )
         if len(memories) > SHOWN:
             older = request.url.include_query_params(before=memories[SHOWN - 1].id)
