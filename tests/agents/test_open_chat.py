@@ -42,22 +42,6 @@ def test_leaving_early_stops_the_answer(settings, resources, guide, stalled) -> 
         assert stopped[-1].interrupted
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"agent": "acme/nobody"}, "there is no agent"),
-        ({"agent": "acme/plain", "session": "last"}, "there is no chat yet"),
-        ({"agent": "acme/plain", "temperature": 9}, "temperature"),
-    ],
-)
-def test_what_cannot_be_used_is_told(settings, resources, given, told) -> None:
-    with (
-        pytest.raises(InputError, match=told),
-        open_chat(given.pop("agent"), settings=settings, **given) as chat,
-    ):
-        chat.say("Hello.")
-
-
 def test_the_example_of_the_page_runs(settings, resources, monkeypatch, capsys) -> None:
     page = (Path(__file__).parents[2] / "docs" / "chat.md").read_text(encoding="utf-8")
     monkeypatch.setenv("TEXTEVOLVE_MODEL", settings.model)

@@ -98,13 +98,10 @@ def test_a_user_as_the_benchmark_has_it(read):
     ("fields", "expected"),
     [
         ({"is_update": "True"}, {"is_update": True}),
-        ({"is_update": None}, {"is_update": False}),
         ({"importance": "0.5"}, {"importance": 0.5}),
         ({"importance": None, "memory_source": "interference"}, {"importance": 0.0}),
         ({"memory_type": "RELATIONSHIP memory"}, {"type": "relationship"}),
-        ({"memory_source": "Interference"}, {"source": "interference"}),
         ({"original_memories": "Kim lived."}, {"originals": ("Kim lived.",)}),
-        ({"original_memories": [{"memory_content": "old"}]}, {"originals": ("old",)}),
         ({"index": None}, {"index": 1}),
         ({"memories_from_system": ["a", {"memory": "b"}]}, {"returned": ("a", "b")}),
     ],

@@ -67,7 +67,6 @@ async def test_the_verdict_is_what_is_scored_highest(task):
 @pytest.mark.parametrize(
     ("scores", "reason"),
     [
-        ({}, "tied: update Correct and Hallucination and Omission and Other"),
         ({"Correct": 0.7, "Other": 0.7}, "tied: update Correct and Other"),
         (
             {"Correct": 0.7, "Other": Failure("failed", "no answer")},

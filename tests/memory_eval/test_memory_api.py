@@ -8,7 +8,6 @@ import pytest
 
 from flat_verbs import evaluate_memory
 from textevolve import (
-    InputError,
     Limits,
 )
 from textevolve.llm.testing import Answer, ScriptedServer
@@ -101,12 +100,3 @@ def test_a_run_over_an_object_is_shown_anywhere_and_gone_on_with_in_its_program(
     assert "Notes is an object of the program that began this run" in refused.err
     assert server.calls == 4
     assert evaluate_memory(people, Notes(), model=model).whole
-
-
-@pytest.mark.parametrize(
-    ("system", "said"),
-    [(object(), "no method add"), ("contxt", "did you mean 'context'"), ("recorded", "recorded")],
-)
-def test_a_system_that_cannot_be_measured_is_refused(model, people, system, said):
-    with pytest.raises(InputError, match=said):
-        evaluate_memory(people, system, model=model)

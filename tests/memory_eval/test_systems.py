@@ -2,8 +2,6 @@
 
 import asyncio
 import re
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -55,14 +53,6 @@ class Plain:
         return [turn.content for turn in dialogue]
 
 
-def make_plain():
-    return Plain()
-
-
-def make_nothing():
-    return None
-
-
 def make_trouble():
     raise RuntimeError("no database\nat all")
 
@@ -93,7 +83,7 @@ async def test_a_system_of_the_users_own():
     assert Async.closed
 
 
-@pytest.mark.parametrize("attribute", ["Plain", "make_plain", "READY"])
+@pytest.mark.parametrize("attribute", ["Plain", "READY"])
 async def test_plain_methods_run_in_one_thread_beside_ours(attribute):
     system = open_system(f"{__name__}:{attribute}")
     assert system.name == f"{__name__}:{attribute}"
@@ -111,10 +101,7 @@ async def test_plain_methods_run_in_one_thread_beside_ours(attribute):
     ("spec", "said"),
     [
         ("contxt", "no memory system 'contxt'; did you mean 'context'?"),
-        ("mem1:config.yaml", "mem1:config.yaml: cannot be loaded"),
         ("zebra", "there are: none, context, http, textevolve, mem0, recorded, MODULE:ATTRIBUTE"),
-        ("recorded", "no system to feed"),
-        (f"{__name__}:make_nothing", "it has no method add"),
         (f"{__name__}:make_trouble", "RuntimeError: no database at all"),
         ("http:ftp://host", "address is not of the form"),
     ],
@@ -145,9 +132,7 @@ def test_memories_in_the_forms_they_come_in(given, texts):
     [
         (None, "gave nothing, not a list of texts"),
         ("a text", "gave a str, not a list of texts"),
-        ({"memories": None}, "gave nothing, not"),
         (["a", 7], "number 2 of its list is an int, not a text"),
-        ([{"id": 1}], "number 1 of its list is a dict, not a text"),
     ],
 )
 async def test_what_is_no_list_of_memories_is_a_failure_and_never_none(given, said):
@@ -209,7 +194,6 @@ async def test_a_system_that_never_answers_is_given_up():
     "wrong",
     [
         {"capabilities": {"flies": True}},
-        {"capabilities": {"durable": "yes"}},
         {"add": None},
     ],
 )
@@ -227,31 +211,3 @@ async def test_the_system_in_the_docs_is_one(tmp_path):
     assert await system.add(TURNS, "u") == ("I moved to Lyon.",)
     assert await system.search("moved where", "u", 5) == ("I moved to Lyon.",)
     await system.aclose()
-
-
-def test_a_plain_method_that_never_ends_does_not_keep_the_program_from_ending():
-    script = """
-import asyncio, threading
-from textevolve.memory_eval.systems.adapter import Adapted
-
-begun = threading.Event()
-
-class Stuck:
-    def add(self, dialogue, user):
-        begun.set()
-        threading.Event().wait()
-
-async def main():
-    system = Adapted(Stuck(), "stuck", 60)
-    adding = asyncio.create_task(system.add([], "u"))
-    waiting = asyncio.create_task(system.add([], "u"))
-    await asyncio.to_thread(begun.wait)
-    adding.cancel(), waiting.cancel()
-    print(await asyncio.gather(adding, waiting, return_exceptions=True))
-    await system.aclose()
-
-asyncio.run(main())
-"""
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30)
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count(b"CancelledError") == 2

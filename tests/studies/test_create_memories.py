@@ -11,7 +11,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "memory"))
 
 from memory_script import remember
 
-from flat_verbs import create_memories
 from textevolve.agents.resources import CollectionSpec
 from textevolve.errors import InputError
 from textevolve.store import Store, kinds
@@ -173,14 +172,6 @@ def test_a_process_that_dies_around_a_change(create, write, notes, spawn, model)
     assert all(row["id"] for row in rows)
 
 
-def test_an_estimate_asks_and_writes_nothing(create, write, notes, server):
-    said = create(write(*CHATS), "--dry-run", "--json")
-    assert said.code == 0, said.err
-    assert server.calls == 0
-    assert held(notes) == []
-    assert json.loads(said.out)["cases"] == 3
-
-
 def test_whose_dialogue_it_is_stands_in_the_prompt(create, write, server):
     assert create(write(chat("FACT: Alex swims.", id="a", user="Alex"))).code == 0
     assert "what it tells about Alex" in server.requests[0]["messages"][0]["content"]
@@ -190,12 +181,8 @@ def test_what_cannot_be_used_is_said_in_a_line(cli, write, model, notes):
     path = write(*CHATS)
     for arguments, told in (
         ((path, "-c", "nothing"), "no collection 'nothing'"),
-        ((path, "-c", "other/notes"), "no namespace 'other'"),
-        ((path, "-c", "a/b/c"), "no name"),
         ((write({"text": "x"}, name="text.jsonl"), "-c", "notes"), "is no dialogue"),
-        ((write({"messages": ["x"]}, name="x.jsonl"), "-c", "notes"), "needs a list of messages"),
         ((write(chat("a", id=1), chat("b", id=1), name="d.jsonl"), "-c", "notes"), "twice"),
-        ((write(name="empty.jsonl"), "-c", "notes"), "no dialogues"),
     ):
         said = cli("memories", "create", *arguments, "-m", model)
         assert said.code == 2
@@ -231,12 +218,3 @@ def test_chats_are_read_in_many_forms(home):
         assert [turn.role for turn in given.turns] == ["user", "assistant"]
     with pytest.raises(InputError, match="dialogue 1"):
         list(take_dialogues([[{"text": "x"}]]))
-
-
-def test_from_python(server, model, notes, home):
-    messages = [{"role": "user", "content": "FACT: Lou has a cat."}]
-    made = create_memories(messages, "notes", model=model, store=home / "store.db")
-    assert (made.memories, made.actions) == (1, {"add": 1})
-    made = create_memories([messages], "default/notes", model=model, store=home / "store.db")
-    assert made.dialogues == {"taken in before": 1}
-    assert held(notes) == ["Lou has a cat."]

@@ -6,7 +6,6 @@ import secrets
 from time import time
 
 import pytest
-import yaml
 
 from flat_verbs import aevaluate, aevaluate_batch
 from textevolve import Case, InputError, Settings
@@ -118,7 +117,7 @@ async def test_an_agent_is_shown_what_it_recalls_with_its_source_and_fenced(
     assert not any(FACT in text for text in prompts(server) if "You are Guest" in text)
 
 
-@pytest.mark.parametrize("readout", ["pointwise", "after-argument", "decide"])
+@pytest.mark.parametrize("readout", ["pointwise", "decide"])
 async def test_each_readout_sees_the_memories(server, model, settings, place, readout):
     place.create("facts")
     await place.add("facts", FACT)
@@ -180,10 +179,6 @@ async def test_a_case_may_not_name_a_collection_that_the_run_does_not_pin(model,
         one async for one in aevaluate_batch([case], model=model, settings=settings, **given)
     ]
     assert "'default/secret' has no pinned version" in result.failure.reason
-
-
-def write_profile(home, **memory):
-    (home / "clerk.yaml").write_text(yaml.safe_dump({"name": "clerk", **profile(**memory)}))
 
 
 def test_records_of_earlier_versions_hold_the_texts_alone(make_result):

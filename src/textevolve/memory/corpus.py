@@ -31,12 +31,12 @@ from textevolve.memory.record import (
 )
 from textevolve.memory.shown import ask_once, memory_prompt
 from textevolve.spec import Frozen, option
+from textevolve.texts.splitting import split_text
 
 DocumentFormat: TypeAlias = Literal["text", "markdown"]
 
 LEAST_TOKENS = 64
-"""The smallest chunks that may be asked for. A run without a space that is longer than a chunk is
-no word, and is cut."""
+"""The smallest chunks that may be asked for."""
 LONGEST_TITLE = 120
 BETWEEN = " > "
 """Between the titles of a heading path."""
@@ -107,14 +107,15 @@ def split_document(document: Document, tokens: int) -> Iterator[Chunk]:
 
     No chunk reaches over a heading, but for headings with nothing below them, which go with what
     follows. Within a section as many whole paragraphs as fit make a chunk; one that is too long is
-    divided between its sentences, then lines, then words.
+    divided between its sentences, then words (see `split_text`).
     """
     most = max(tokens, LEAST_TOKENS) * CHARACTERS_A_TOKEN
     position = 0
     for headings, start, end in _sections(document):
-        for first, last in _divide(document.text, start, end, most):
+        for text in _join_blank(split_text(document.text[start:end], most)):
             position += 1
-            yield Chunk(document.text[first:last], headings, position, first)
+            yield Chunk(text, headings, position, start)
+            start += len(text)
 
 
 def _sections(document: Document) -> Iterator[tuple[tuple[str, ...], int, int]]:
@@ -140,65 +141,17 @@ def _is_blank(text: str, start: int, end: int) -> bool:
 
 
 _WORD = re.compile(r"\S")
-_ENDS: Sequence[re.Pattern[str]] = (
-    re.compile(r"\n[^\S\n]*\n\s*"),
-    re.compile(r"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+\s+|(?<![。！？])[。！？]++[」』”’）]*+\s*"),
-    re.compile(r"\n\s*"),
-    re.compile(r"\s+"),
-)
-"""Behind which a text may be divided: paragraphs, sentences, lines, words. Linear in time."""
 
 
-def _divide(
-    text: str, start: int, end: int, most: int, level: int = 0
-) -> Iterator[tuple[int, int]]:
-    """Spans that join up to the whole, each of at most so many characters between its white space:
-    of pieces of this level as many as fit, and of a longer one the pieces of the next level."""
-    if _fits(text, start, end, most):
-        yield start, end
-        return
-    if level == len(_ENDS):
-        yield from _cut(text, start, end, most)
-        return
-    held = last = start
-    for stop in _stops(_ENDS[level], text, start, end):
-        if _fits(text, held, stop, most):
-            last = stop
-            continue
-        if last > held and not _is_blank(text, held, last):
-            yield held, last
-            held = last
-        if not _fits(text, held, stop, most):
-            *whole, (held, _) = _divide(text, held, stop, most, level + 1)
-            yield from whole
-        last = stop
-    yield held, end
-
-
-def _stops(ends: re.Pattern[str], text: str, start: int, end: int) -> Iterator[int]:
-    """Where pieces end; the last one is `end`."""
-    last = start
-    for found in ends.finditer(text, start, end):
-        last = found.end()
-        yield last
-    if last < end:
-        yield end
-
-
-def _fits(text: str, start: int, end: int, most: int) -> bool:
-    return end - start <= most or len(text[start:end].strip()) <= most
-
-
-def _cut(text: str, start: int, end: int, most: int) -> Iterator[tuple[int, int]]:
-    """A run without a space, in pieces; what is blank around it goes with them."""
-    bare = text[start:end]
-    first = len(bare) - len(bare.lstrip())
-    size = len(bare.strip())
-    begun = start
-    for at in range(first + most, first + size, most):
-        yield begun, start + at
-        begun = start + at
-    yield begun, end
+def _join_blank(pieces: Iterable[str]) -> Iterator[str]:
+    """Join pieces without a word to the piece before them, or to the first one."""
+    held = ""
+    for piece in pieces:
+        if held.strip() and piece.strip():
+            yield held
+            held = ""
+        held += piece
+    yield held
 
 
 ORIGINAL = "the document's own words: "

@@ -35,6 +35,7 @@ from textevolve.memory.sameness import (
 from textevolve.rows.chats import ASSISTANT, USER, speaker_of
 from textevolve.spec import Frozen, option
 from textevolve.texts.dates import dates_in, parse_time, write_date
+from textevolve.texts.splitting import split_text
 
 
 class CreationSettings(Frozen):
@@ -241,16 +242,9 @@ def _last(pieces: Sequence[DialoguePiece], settings: CreationSettings) -> tuple[
 
 def _cut_turn(number: int, turn: DialogueTurn, most: int) -> list[DialoguePiece]:
     """A turn in pieces of at most so many characters, cut between sentences where there are any."""
-    text, speaker, time = turn.content.strip(), speaker_of(turn.role), parse_time(turn.timestamp)
-    pieces: list[DialoguePiece] = []
-    while text:
-        end = len(text)
-        if end > most:
-            breaks = [m.end() for m in re.finditer(r"\n+|[.!?]\s", text[:most])]
-            end = next((at for at in reversed(breaks) if at > most // 2), most)
-        pieces.append(DialoguePiece(number, speaker, text[:end].strip(), time))
-        text = text[end:].lstrip()
-    return [piece for piece in pieces if piece.text]
+    speaker, time = speaker_of(turn.role), parse_time(turn.timestamp)
+    parts = (part.strip() for part in split_text(turn.content.strip(), most))
+    return [DialoguePiece(number, speaker, part, time) for part in parts if part]
 
 
 async def _read_window(
