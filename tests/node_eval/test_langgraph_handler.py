@@ -57,13 +57,6 @@ def test_a_name_holds_for_every_depth_and_a_full_name_wins(monitor, nested):
     }
 
 
-def test_the_graph_itself_stays_as_it_is(monitor, nested):
-    watched = monitor.attach(nested, {})
-    nested.invoke({})
-    assert monitor.history.entries == []
-    assert type(watched) is type(nested)
-
-
 def test_a_handler_serves_one_run_only_where_it_is_given(monitor, nested):
     handler = monitor.langgraph({"score": Instruction.VERIFY})
     nested.invoke({}, {"callbacks": [handler]})

@@ -85,7 +85,6 @@ DEEDS = [
     lambda history: None,
     lambda history: EvaluationResult(1.5, True),
     lambda history: EvaluationResult(float("nan"), True),
-    lambda history: EvaluationResult(True, True),
     lambda history: EvaluationResult("0.5", True),
     lambda history: {"score": 0.5},
 ]

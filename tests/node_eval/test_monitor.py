@@ -60,7 +60,7 @@ def test_arguments_are_the_input_by_their_names(monitor):
             return text
 
     Agent().check("a", 1, 2, strict=True)
-    assert last(monitor).input_state == {"text": "a", "more": [1, 2], "strict": True}
+    assert last(monitor).input_state == {"text": "a", "…": [1, 2], "strict": True}
     Agent.of_class("b")
     assert last(monitor).input_state == {"text": "b"}
 

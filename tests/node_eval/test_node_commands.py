@@ -202,7 +202,7 @@ def test_spans_are_judged_and_their_types_can_be_named(cli, home):
         (("--judge", "prob"), "did you mean 'probe'"),
         (("--judge", "probe", "--judge", "probe"), "two evaluators have the name 'probe'"),
         (("--threshold", "confidence"), "NAME=NUMBER"),
-        (("--latency", "1", "--only", "GENERATES"), "did you mean 'GENERATE'"),
+        (("--latency", "1", "--only", "GENERATES"), "is not a valid Instruction"),
         (("--latency", "1", "-o", "trace.jsonl"), "is read and would be overwritten"),
     ],
 )

@@ -182,12 +182,3 @@ def test_episodes_can_be_named():
     alone = History([[HistoryItem(1.0, node="a")]])
     assert [one.id for one in split_history(alone)] == ["1"]
     assert [one.id for one in split_history(alone, "night")] == ["night"]
-
-
-def test_several_runs_print_as_trees_of_their_own():
-    shown = str(watched()).splitlines()
-    assert shown[0] == "3 runs, 5 supersteps, 5 nodes"
-    assert shown[1] == "run 1"
-    assert "run b  thread thread of b" in shown
-    (first, *_) = watched().runs.values()
-    assert str(first).splitlines()[:2] == ["1 superstep, 1 node", "superstep 1"]

@@ -175,9 +175,8 @@ def _input_reader(
     except (TypeError, ValueError):
         parameters = []
     skipped = 1 if parameters and parameters[0].name in ("self", "cls") else 0
-    named = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [one.name for one in parameters[skipped:] if one.kind in named]
-    others = [one.name for one in parameters if one.kind == inspect.Parameter.VAR_POSITIONAL]
+    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    names = [one.name for one in parameters[skipped:] if one.kind <= positional]
 
     def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = args[skipped:]
@@ -185,8 +184,8 @@ def _input_reader(
         if len(values) == 1 and _is_state(values[0]):
             return values[0]
         state = {**dict(zip(names, given, strict=False)), **kwargs}
-        if len(given) > len(names):
-            state[others[0] if others else "…"] = list(given[len(names) :])
+        if more := given[len(names) :]:
+            state["…"] = list(more)
         return state
 
     return read

@@ -11,7 +11,7 @@ import datetime
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, is_dataclass, replace
 from decimal import Decimal
 from enum import Enum
@@ -21,8 +21,6 @@ from itertools import islice
 from pathlib import PurePath
 from typing import Any, cast
 from uuid import UUID
-
-from textevolve.errors import InputError
 
 MASK = "***"
 MARK = "<{}: not kept>"
@@ -65,9 +63,6 @@ class SnapshotLimits:
     secrets: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("characters", "items", "total", "depth"):
-            if getattr(self, name) < 1:
-                raise InputError(f"the limit of {name} must be a whole number from 1 on")
         names = tuple(map(_plain_name, self.secrets))
         object.__setattr__(self, "secrets", names)
 
@@ -173,11 +168,9 @@ class _Snapshot:
     def _copy_dict(self, mapping: Any, depth: int) -> dict[Any, Any]:
         length, most = len(mapping), min(self.limits.items, self.left)
         fits = length <= most
-        if not isinstance(mapping, dict):
-            kept = islice(mapping, length if fits else most - 1)
-            pairs: dict[Any, Any] = {key: mapping[key] for key in kept}
-        elif fits:
-            pairs = _dict.copy(mapping)  # in one step: no other thread can change it meanwhile
+        if fits:
+            # In one step: no other thread can change it meanwhile.
+            pairs: dict[Any, Any] = _dict.copy(mapping)
         else:
             pairs = dict(islice(_dict.items(mapping), most - 1))
         self.left -= len(pairs)
@@ -219,8 +212,7 @@ def _open(value: Any, kind: Any) -> tuple[Any, Any]:
     if issubclass(kind, dict):
         return (Fields if kind is Fields else dict), value
     if issubclass(kind, tuple):
-        names: Any = getattr(cast(Any, kind), "_fields", None)
-        return (Fields, dict(zip(names, value, strict=False))) if names else (tuple, value)
+        return tuple, value
     if issubclass(kind, (list, deque, Set)):
         return list, value
     if is_dataclass(kind):
@@ -228,7 +220,7 @@ def _open(value: Any, kind: Any) -> tuple[Any, Any]:
     if hasattr(kind, PYDANTIC):
         extra: Any = getattr(value, "__pydantic_extra__", None) or {}
         return Fields, {**value.__dict__, **extra}
-    return (dict, value) if issubclass(kind, Mapping) else (None, None)
+    return None, None
 
 
 def mask_json(text: str, limits: SnapshotLimits) -> str:

@@ -19,7 +19,7 @@ from textevolve.node_eval.checks import (
 from textevolve.node_eval.evaluators import NodeEvaluator, Targets, ThresholdEvaluator
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.judging import JudgeEvaluator
-from textevolve.spec import Frozen, Several, option, suggest
+from textevolve.spec import Frozen, Several, option
 from textevolve.texts.numbers import read_number
 
 
@@ -62,11 +62,10 @@ def read_type(option: str, text: str) -> Instruction:
         InputError: there is no such type of nodes; `option` is where it was given.
     """
     try:
-        return Instruction[text.strip().upper()]
-    except KeyError:
-        names = [one.name for one in Instruction]
+        return Instruction(text.strip().upper())
+    except ValueError as error:
         raise InputError(
-            f"{option}: no instruction type '{text}'{suggest(text.strip().upper(), names)}"
+            f"{option}: {error}; there are: {', '.join(Instruction.__members__)}"
         ) from None
 
 
