@@ -391,8 +391,7 @@ def test_a_forked_process_judges_for_itself():
 @pytest.mark.parametrize(
     "wrong",
     [
-        *({"queue_size": 0}, {"concurrency": True}, {"timeout": 0}),
-        *({"timeout": float("nan")}, {"evaluators": ThresholdEvaluator("a", "k", 0.5)}),
+        *({"queue_size": 0}, {"timeout": float("nan")}),
         {"evaluators": [ThresholdEvaluator("a", "k", 0.5), ThresholdEvaluator("a", "k", 0.6)]},
         *({"evaluators": [object()]}, {"evaluators": [None]}),
     ],

@@ -31,7 +31,6 @@ from textevolve.node_eval.evaluators import (
     NodeEvaluator,
     check_evaluator,
     describe_error,
-    is_number,
     skip_broken,
 )
 from textevolve.node_eval.history import History, HistoryItem
@@ -76,10 +75,8 @@ class Monitor:
         timeout: float = 30.0,
         concurrency: int = 8,
     ) -> None:
-        _check_whole("queue_size", queue_size)
-        _check_whole("concurrency", concurrency)
-        if not is_number(timeout) or not 0 < timeout < float("inf"):
-            raise InputError(f"the timeout must be seconds above 0, not {timeout!r}")
+        if not (queue_size >= 1 and concurrency >= 1 and 0 < timeout < float("inf")):
+            raise InputError("queue_size, concurrency and timeout must be numbers above 0")
         self.limits = limits = limits or SnapshotLimits()
         self._records = NodeRecords()
         self._key = object()
@@ -90,8 +87,6 @@ class Monitor:
         self._background = Background(
             limits=limits, queue_size=queue_size, timeout=timeout, concurrency=concurrency
         )
-        if not isinstance(evaluators, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError("evaluators must be a list, even of one")
         for evaluator in evaluators:
             self.add(evaluator)
 
@@ -372,8 +367,3 @@ class Monitor:
         if error is None or isinstance(error, Exception):
             await self.drain()
         self.close(0.0)
-
-
-def _check_whole(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{name} must be a whole number from 1 on, not {value!r}")

@@ -28,19 +28,17 @@ OURS = "gen_ai."
 """Logs of other names are an application's own, and hold no messages of a model."""
 
 NAMES = {
-    "resourceSpans": "resource_spans",
-    "resourceLogs": "resource_logs",
-    "resourceMetrics": "resource_metrics",
-    "scopeSpans": "scope_spans",
-    "scopeLogs": "scope_logs",
-    "logRecords": "log_records",
-    "traceId": "trace_id",
-    "spanId": "span_id",
-    "parentSpanId": "parent_span_id",
+    "resource_spans": "resourceSpans",
+    "resource_logs": "resourceLogs",
+    "scope_spans": "scopeSpans",
+    "scope_logs": "scopeLogs",
+    "log_records": "logRecords",
+    "trace_id": "traceId",
+    "span_id": "spanId",
+    "parent_span_id": "parentSpanId",
 }
-"""Names in JSON, and those of the protocol's files."""
+"""Names of the protocol's files, and those in JSON."""
 
-SIGNALS = ("resourceSpans", "resourceLogs", "resourceMetrics")
 Event = tuple[str, dict[str, Any]]
 """A name with its attributes."""
 
@@ -117,10 +115,6 @@ def _read_log(raw: dict[str, Any], ids: list[str]) -> Log:
     return Log(ids[0], ids[1], time, (name, fields))
 
 
-def is_otlp(data: object) -> bool:
-    return any(_items(data, signal) is not None for signal in SIGNALS)
-
-
 def read_traces(
     lines: Lines, source: str, reading: Reading
 ) -> Iterator[tuple[str, dict[str, Span]]]:
@@ -179,9 +173,13 @@ def _read_documents(lines: Lines, source: str, reading: Reading) -> Iterator[tup
     yield source, _parse_document(source, first + "".join(line for _, line in rest))
 
 
+def _rename(fields: dict[str, Any]) -> dict[str, Any]:
+    return {NAMES.get(name, name): value for name, value in fields.items()}
+
+
 def _parse_document(where: str, text: str) -> object:
     try:
-        return json.loads(text)
+        return json.loads(text, object_hook=_rename)
     except ValueError as error:
         raise InputError(f"{where}: not valid JSON: {str(error).split(';')[0]}") from None
     except RecursionError:
@@ -200,7 +198,7 @@ def _read_records(
     """Read each span and each log of a document; those that cannot be used are reported."""
     documents = cast(list[object], document) if isinstance(document, list) else [document]
     for one in documents:
-        if all(_items(one, names[0]) is None for _, _, names in PLACES):
+        if not any(isinstance(one, dict) and names[0] in one for _, _, names in PLACES):
             reading.report(f"{where}: no OTLP trace: it has no resourceSpans")
     for read, noun, names in PLACES:
         raws = (raw for one in documents for raw in _nested(one, *names))
@@ -213,7 +211,7 @@ def _read_records(
                 fields.pop("links", None)
                 # The ids are no base64, which protobuf's JSON would expect.
                 ids = [
-                    str(fields.pop(name, None) or fields.pop(NAMES[name], None) or "")
+                    str(fields.pop(name, None) or "")
                     for name in ("traceId", "spanId", "parentSpanId")
                 ]
                 yield place, read(fields, ids)
@@ -222,17 +220,9 @@ def _read_records(
 
 
 def _nested(raw: object, name: str, *below: str) -> Iterator[object]:
-    for one in _items(raw, name) or ():
+    group = cast(dict[str, Any], raw).get(name) if isinstance(raw, dict) else None
+    for each in cast(list[object], group) if isinstance(group, list) else ():
         if below:
-            yield from _nested(one, *below)
+            yield from _nested(each, *below)
         else:
-            yield one
-
-
-def _items(raw: object, name: str) -> Any:
-    """Return a list by its name in JSON, or by that in the protocol's files; None if it is none."""
-    if not isinstance(raw, dict):
-        return None
-    fields = cast(dict[str, Any], raw)
-    value: Any = fields.get(name, fields.get(NAMES.get(name, name)))
-    return cast(Any, value) if isinstance(value, list) else None
+            yield each

@@ -7,7 +7,6 @@ A line is the business of `node_lines.py`. A file of OpenTelemetry spans is reco
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +25,6 @@ from textevolve.node_eval.node_lines import (
     parse_node,
 )
 from textevolve.node_eval.otel import read_spans
-from textevolve.node_eval.otlp import is_otlp
 from textevolve.rows import parse_row, read_lines
 
 HEADER = {"format": "textevolve-nodes", "version": 1}
@@ -54,7 +52,8 @@ def read_episodes(
     if first is None:
         raise InputError(f"{source}: no nodes: it is empty")
     lines = itertools.chain([first], lines)
-    if _looks_like_spans(first[1]):
+    # One document may be spread over many lines.
+    if first[1].strip() in ("{", "[", "[{") or OTLP.search(first[1]):
         episodes = read_spans(lines, source, found, instructions or {})
     else:
         episodes = _read_own(lines, found, instructions or {})
@@ -62,15 +61,6 @@ def read_episodes(
     if not found.nodes:
         why = found.faults[0] if found.faults else f"{source}: it has a header and nothing else"
         raise InputError(f"no node can be used: {why}")
-
-
-def _looks_like_spans(line: str) -> bool:
-    """OTLP as lines, or the beginning of one document that is spread over many."""
-    try:
-        data: object = json.loads(line)
-    except (ValueError, RecursionError):
-        return line.strip() in ("{", "[", "[{") or bool(OTLP.search(line))
-    return isinstance(data, list) or is_otlp(data)
 
 
 def _read_own(
