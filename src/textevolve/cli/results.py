@@ -29,7 +29,7 @@ def ending_of(output: str) -> str:
 def check_outputs(study: AnyStudy, outputs: Sequence[str]) -> None:
     """Raises InputError where a file's name does not say what is to be written, and SettingsError
     where a package is missing that writes it."""
-    known = (*WHOLE, *ROWS, *study.text_endings)
+    known = (*WHOLE, *ROWS, *study.texts)
     for output in outputs:
         if ending_of(output) not in known:
             raise InputError(f"{output}: must end in {', '.join(known)}")
@@ -59,15 +59,15 @@ def write_outputs(
     it was."""
     spec = read_spec(study, read_stored(run))
     for output in outputs:
-        ending, texts = ending_of(output), dict[str, str]()
-        if ending in study.text_endings:
-            texts = dict(study.texts(spec, study.summarise(spec, records())))
-            if ending not in texts:
+        ending, text = ending_of(output), ""
+        if write_text := study.texts.get(ending):
+            text = write_text(spec, study.summarise(spec, records()))
+            if not text:
                 say(f"{output}: is not written, since there is no text for it")
                 continue
         with open_target(output, binary=ending == ".parquet") as target:
-            if ending in texts:
-                target.write(texts[ending].encode("utf-8", "backslashreplace"))
+            if text:
+                target.write(text.encode("utf-8", "backslashreplace"))
             else:
                 write_output(study, store, run, records, ending, target, gated=gated)
         if output != "-":

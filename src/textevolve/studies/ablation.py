@@ -129,5 +129,4 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    aggregates=False,
 )

@@ -123,6 +123,5 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    aggregates=False,
     variants=lambda spec, _model: spec.judge,
 )

@@ -260,6 +260,7 @@ def flatten(one: Assertion) -> Iterator[Mapping[str, Any]]:
 encode, decode = json_codec(Assertion)
 
 STUDY = Study(
+    aggregates=True,
     spec=AssertionsSpec,
     cases=read_cases,
     asks=ask,

@@ -61,7 +61,7 @@ from textevolve.spec import option
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.studies.case_rows import MappedSpec
 from textevolve.studies.chained import chains_among, refuse_rehearsal
-from textevolve.studies.programs import OpenedProgram, keeps_rows, open_program, write_templates
+from textevolve.studies.programs import OpenedProgram, keeps_rows, open_program
 from textevolve.studies.rehearsal import UsableEdits
 from textevolve.studies.study import (
     OUTLOOK,
@@ -474,9 +474,10 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    aggregates=False,
     note=note,
     steps=LoopSteps({STAGE: "generate", "outputs": "evaluate", "judge": "evaluate"}, round=ROUND),
-    text_endings=(".txt", ".yaml", ".yml"),
-    texts=lambda _spec, found: write_templates(found),
+    texts={
+        ".txt": lambda _spec, found: found.template.rstrip("\n") + "\n",
+        **dict.fromkeys((".yaml", ".yml"), lambda _spec, found: write_prompts(found.templates)),
+    },
 )

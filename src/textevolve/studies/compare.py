@@ -210,6 +210,5 @@ STUDY = Study(
     flat=flatten,
     independent=lambda _spec: True,
     variants=lambda spec, _model: [variant.name for variant in variants_of(spec)],
-    aggregates=False,
     rows=matrix_rows,
 )

@@ -18,7 +18,6 @@ from textevolve.errors import (
     AnswerError,
     BudgetError,
     InputError,
-    TextEvolveError,
 )
 from textevolve.evaluation import (
     Case,
@@ -33,6 +32,7 @@ from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.scope import TraceRecorder
 from textevolve.llm.model import Request, Response
 from textevolve.llm.usage_meter import UsageMeter
+from textevolve.loops.attempt import ask_judge
 from textevolve.loops.placeholders import check_spelling
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.shapes import LabelMetric
@@ -199,12 +199,7 @@ async def _judge(
         context=output.context,
         images=output.images,
     )
-    try:
-        found = await attempt(judge(case), InputError)
-    except TextEvolveError:
-        raise
-    except Exception as error:  # noqa: BLE001  the user's own evaluator, on any text
-        found = Failure("failed", f"the evaluator raised {type(error).__name__}: {error}")
+    found = await ask_judge(judge, case)
     if isinstance(found, Failure):
         return [found] * len(texts), Usage()
     return found.result, found.usage

@@ -307,12 +307,6 @@ class Variant:
     column: str = ""
     chain: str = ""
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What it may be called by, when one is picked."""
-        whole = f"{self.prompt.name}, {self.model}" if self.prompt and self.model else self.name
-        return (self.name, whole)
-
 
 def variants_of(spec: CompareSpec) -> tuple[Variant, ...]:
     """Named by what tells them apart: the prompt, the model, or both.
@@ -344,7 +338,7 @@ def baseline_of(spec: CompareSpec, variants: Sequence[Variant]) -> Variant | Non
     if spec.baseline is None:
         return next(iter(variants), None)
     for variant in variants:
-        if spec.baseline in variant.names:
+        if spec.baseline == variant.name:
             return variant
     names = "; ".join(variant.name for variant in variants)
     raise InputError(f"no variant is named '{spec.baseline}'; there are: {names}")

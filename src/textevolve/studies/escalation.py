@@ -305,5 +305,4 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    aggregates=False,
 )

@@ -364,6 +364,7 @@ for _kind in (DebateResult, JudgedCase):
     show_as(_kind, _draw, candidate_rows)
 
 STUDY = Study(
+    aggregates=True,
     spec=EvaluateSpec,
     cases=read_given,
     asks=ask,

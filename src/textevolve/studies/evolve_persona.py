@@ -339,10 +339,6 @@ def flatten(step: EvolutionStep) -> Iterator[Mapping[str, Any]]:
         yield {**asdict(one), "memories": list(one.memories), "version": step.version}
 
 
-def write_texts(_spec: EvolvePersonaSpec, found: EvolvedPersona) -> Mapping[str, str]:
-    return {".txt": found.text + "\n"} if found.text else {}
-
-
 encode, decode = json_codec(EvolutionStep)
 
 STUDY = Study(
@@ -358,8 +354,6 @@ STUDY = Study(
     data=data,
     flat=flatten,
     note=note_step,
-    texts=write_texts,
-    text_endings=(".txt",),
+    texts={".txt": lambda _spec, found: found.text and found.text + "\n"},
     describe=describe,
-    aggregates=False,
 )

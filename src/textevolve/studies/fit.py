@@ -289,10 +289,6 @@ def flatten(one: SignalVerdict) -> Iterator[Mapping[str, Any]]:
         yield {**row, "model": one.model}
 
 
-def write_texts(_spec: FitSpec, found: FittedSignals) -> Mapping[str, str]:
-    return {} if found.file is None else {ENDING: found.file.text}
-
-
 encode, decode = json_codec(SignalVerdict)
 
 STUDY = Study(
@@ -308,8 +304,6 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    texts=write_texts,
-    text_endings=(ENDING,),
-    aggregates=False,
+    texts={ENDING: lambda _spec, found: found.file.text if found.file else ""},
     variants=lambda spec, _model: names_of(spec),
 )

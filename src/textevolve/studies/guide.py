@@ -282,10 +282,6 @@ def flatten(found: GuidedAnswer) -> Iterator[Mapping[str, Any]]:
             yield {"question": made.question, "answer": name, **(_answer(answer) or {})}
 
 
-def write_texts(_spec: GuideSpec, found: GuidedAnswer) -> Mapping[str, str]:
-    return {} if found.answer is None else {".txt": f"{found.answer}\n"}
-
-
 STUDY = Study(
     spec=GuideSpec,
     cases=read_cases,
@@ -298,7 +294,6 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    aggregates=False,
     note=note_step,
     steps=LoopSteps(
         {
@@ -308,6 +303,5 @@ STUDY = Study(
         },
         ends=frozenset({"candidates", "plain", "guided"}),
     ),
-    text_endings=(".txt",),
-    texts=write_texts,
+    texts={".txt": lambda _spec, found: f"{found.answer}\n" if found.answer else ""},
 )

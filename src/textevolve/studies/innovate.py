@@ -344,11 +344,9 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    aggregates=False,
     note=note,
     steps=LoopSteps(
         {"refine": "generate", "outputs": "evaluate", FRESH: "evaluate"}, ends=frozenset({ATTEMPT})
     ),
-    text_endings=(".txt",),
-    texts=lambda _, found: {".txt": found.input.rstrip("\n") + "\n"},
+    texts={".txt": lambda _spec, found: found.input.rstrip("\n") + "\n"},
 )

@@ -451,5 +451,4 @@ STUDY = Study(
     flat=flatten,
     note=note_step,
     describe=describe,
-    aggregates=False,
 )

@@ -19,7 +19,7 @@ import numpy as np
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.profile import Profile
 from textevolve.debate.record import result_metrics
-from textevolve.debate.result import DebateResult, Feedback, Turn
+from textevolve.debate.result import DebateResult, Turn
 from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.images import image_reference
 from textevolve.judges.cascade import DECIDED_BY
@@ -262,9 +262,9 @@ def _show_debate(result: DebateResult) -> Iterator[Block]:
         rounds = [_round(result, r) for r in range(len(result.convergence))]
         yield Section("Debate", rounds, folded=True)
     if result.scored:
-        found = [(j, one) for j, one in enumerate(result.feedback) if _say_feedback(one)]
-        for j, one in found:
-            yield Texts(f"Feedback on {wording.letter(j)}", [(_weakest(one), _say_feedback(one))])
+        for j, found in enumerate(result.feedback):
+            if found.strengths or found.weaknesses or found.instructions:
+                yield Texts(f"Feedback on {wording.letter(j)}", [("", str(found))])
 
 
 def _texts(judged: Judged) -> Section:
@@ -388,22 +388,6 @@ def turn_table(turn: Turn, profile: Profile, known: Mapping[int, int]) -> Table:
         for j in range(len(scores))
     ]
     return Table("", columns, rows)
-
-
-def _weakest(found: Feedback) -> str:
-    return f"weakest: {found.weakest_component}" if found.weakest_component else ""
-
-
-def _say_feedback(found: Feedback) -> str:
-    named: Mapping[str, Sequence[str]] = {
-        "Strengths": found.strengths,
-        "Weaknesses": found.weaknesses,
-        "Instructions": found.instructions,
-    }
-    parts = [
-        f"{n}:\n" + "\n".join(f"- {one}" for one in lines) for n, lines in named.items() if lines
-    ]
-    return "\n".join(parts)
 
 
 def _show_judged(judged: JudgedCase) -> Iterator[Block]:

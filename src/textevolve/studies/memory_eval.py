@@ -512,6 +512,5 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    aggregates=False,
     describe=describe,
 )

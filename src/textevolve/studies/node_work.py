@@ -48,9 +48,7 @@ class SpreadRun:
 
 
 @asynccontextmanager
-async def open_work(
-    run: SpreadRun, workers: int, line: ray.DriverLine
-) -> AsyncGenerator[ray.ItemWork]:
+async def open_work(run: SpreadRun, workers: int, line: ray.Line) -> AsyncGenerator[ray.ItemWork]:
     """Open what a worker needs, one of so many, which share the limits a minute.
 
     Raises:
@@ -87,7 +85,7 @@ async def open_work(
         yield work
 
 
-async def _open_journal(run: SpreadRun, line: ray.DriverLine, stack: AsyncExitStack) -> Journal:
+async def _open_journal(run: SpreadRun, line: ray.Line, stack: AsyncExitStack) -> Journal:
     location = run.settings.store
     if not isinstance(location, StoreAddress):
         return AskedJournal(line)
@@ -96,7 +94,7 @@ async def _open_journal(run: SpreadRun, line: ray.DriverLine, stack: AsyncExitSt
     return store.journal(run.run_id)
 
 
-def _tell(line: ray.DriverLine, event: Event) -> None:
+def _tell(line: ray.Line, event: Event) -> None:
     """What is worth the way: steps of single cases are not."""
     if isinstance(event, CallFinished):
         line.tell(replace(event, cause=None))
@@ -132,7 +130,7 @@ class Settled:
 class AskedJournal:
     """The journal of the driver, which writes for all: an answer is durable when `append` ends."""
 
-    def __init__(self, line: ray.DriverLine) -> None:
+    def __init__(self, line: ray.Line) -> None:
         self._line = line
 
     async def find(self, key: str) -> Response | None:
@@ -145,7 +143,7 @@ class AskedJournal:
 class AskedBudget(Budget):
     """The budget of the driver, which all workers share."""
 
-    def __init__(self, limits: Limits, line: ray.DriverLine) -> None:
+    def __init__(self, limits: Limits, line: ray.Line) -> None:
         super().__init__(cost=limits.cost, tokens=limits.tokens, calls=limits.calls)
         self._line = line
 

@@ -261,6 +261,7 @@ def data(spec: NodesSpec, found: NodesResult) -> Mapping[str, Any]:
 
 
 STUDY = Study(
+    aggregates=True,
     spec=NodesSpec,
     cases=read_cases,
     take=lambda _spec, histories, _objects: node_cases(

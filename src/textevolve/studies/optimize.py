@@ -295,10 +295,10 @@ def data(_spec: OptimizeSpec, found: Sequence[Optimization]) -> Mapping[str, Any
     return {"tasks": [next(flatten(made)) for made in found]}
 
 
-def write_texts(_spec: OptimizeSpec, found: Sequence[Optimization]) -> Mapping[str, str]:
-    """The best texts, one below the other."""
+def write_text(_spec: OptimizeSpec, found: Sequence[Optimization]) -> str:
+    """Write the best texts, one below the other."""
     texts = [made.output.rstrip() for made in found if made.output]
-    return {".txt": "\n\n".join(texts) + "\n"} if texts else {}
+    return "\n\n".join(texts) + "\n" if texts else ""
 
 
 def report(spec: OptimizeSpec, found: Sequence[Optimization]) -> Report:
@@ -328,6 +328,7 @@ def _note_attempt(attempt: Attempt) -> str:
 
 
 STUDY = Study(
+    aggregates=True,
     spec=OptimizeSpec,
     cases=read_cases,
     take=lambda _spec, tasks, _objects: map(task_case, tasks),
@@ -341,8 +342,7 @@ STUDY = Study(
     data=data,
     flat=flatten,
     note=note,
-    text_endings=(".txt",),
-    texts=write_texts,
+    texts={".txt": write_text},
     streams=True,
     steps=LoopSteps(
         {"generate": "generate", "judge": "evaluate"}, ends=frozenset({ATTEMPT}), done=DONE
@@ -412,11 +412,10 @@ def _draw(made: Optimization) -> Iterator[Block]:
 
 def _table(made: Optimization) -> Table:
     second = any(attempt.second is not None for attempt in made.attempts)
-    told = any(attempt.made is not None for attempt in made.attempts)  # of old runs it is not known
     columns = [Column("attempt", "text"), Column("score", "score", 3)]
     columns += [Column("second judge", "score", 3)] * second
-    columns += [Column("made", "text")] * told
     columns += [
+        Column("made", "text"),
         Column("like before", "percent", 0),
         Column("characters", "count"),
         Column("tokens", "count"),
@@ -427,7 +426,7 @@ def _table(made: Optimization) -> Table:
             f"attempt {a.iteration}",
             a.score,
             *([_score(a.second)] * second),
-            *([a.made] * told),
+            a.made,
             a.similarity,
             None if a.output is None else len(a.output),
             a.usage.tokens,

@@ -168,13 +168,10 @@ def flatten(found: GeneratedProfile) -> Iterator[Mapping[str, Any]]:
         yield part.model_dump(mode="json")
 
 
-def write_texts(_spec: ProfileSpec, found: GeneratedProfile) -> Mapping[str, str]:
-    return {} if found.written is None else {".yaml": found.text, ".yml": found.text}
-
-
 encode, decode = json_codec(GeneratedProfile)
 
 STUDY = Study(
+    aggregates=True,
     spec=ProfileSpec,
     cases=read_cases,
     asks=ask,
@@ -188,6 +185,5 @@ STUDY = Study(
     flat=flatten,
     note=note_step,
     steps=LoopSteps({"draft": "generate"}),
-    text_endings=(".yaml", ".yml"),
-    texts=write_texts,
+    texts=dict.fromkeys((".yaml", ".yml"), lambda _spec, found: found.text),
 )

@@ -22,7 +22,6 @@ from textevolve.llm.chains.chain_file import (
     ENDINGS,
     load_chain,
     read_prompts,
-    write_prompts,
 )
 from textevolve.llm.chains.chat_template import (
     ChatTemplate,
@@ -41,7 +40,6 @@ from textevolve.llm.chains.scope import (
 )
 from textevolve.llm.chains.steps import call
 from textevolve.loops.calibration.examples import Example, ProgramNames
-from textevolve.loops.calibration.plan import CalibrationResult
 from textevolve.loops.calibration.trial_runner import (
     PROMPT,
     ProgramError,
@@ -305,13 +303,6 @@ def keeps_rows(
         return False
     given = objects.get(metric) if metric.startswith(OWN) else open_metric(metric)
     return given is not None and takes_row(given)
-
-
-def write_templates(found: CalibrationResult) -> dict[str, str]:
-    """What was found as text, by the endings of files: a single template as it is, several as a
-    search can begin with them."""
-    several = write_prompts(found.templates)
-    return {".txt": found.template.rstrip("\n") + "\n", ".yaml": several, ".yml": several}
 
 
 ProgramRun: TypeAlias = Callable[[Mapping[str, str], Mapping[str, Any], Trying], Awaitable[Any]]

@@ -185,6 +185,7 @@ def flatten(rate: RateReport) -> Iterator[Mapping[str, Any]]:
 encode, decode = json_codec(RateReport)
 
 STUDY = Study(
+    aggregates=True,
     spec=RatesSpec,
     cases=read_cases,
     asks=lambda _: Asks(),

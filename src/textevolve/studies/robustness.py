@@ -197,5 +197,4 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    aggregates=False,
 )

@@ -245,5 +245,4 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    aggregates=False,
 )

@@ -195,8 +195,7 @@ class Study(Generic[S, R, T]):
     alone, which may come from the store. `report`: what a person is shown of that; `data`: the same
     for programs, as JSON-ready figures. `flat`: the rows that a record has in a table. `note`: a
     line to show for an event of the work. `texts`: what of the result is worth a file of its own,
-    such as a template to use, by the file's ending, all of which `text_endings` names; one that
-    there is not is left out. `streams`:
+    such as a template to use, by the file's ending; if it is empty, none is written. `streams`:
     records are results by themselves, to be shown as they come. `independent`: whether, by the
     specification, each case can be worked on alone, by a `run` over nothing else whose place is
     `Workbench.first`, so that cases may be spread over machines; their steps are not heard of then.
@@ -226,15 +225,16 @@ class Study(Generic[S, R, T]):
     data: Callable[[S, T], Mapping[str, Any]]
     flat: Callable[[R], Iterable[Mapping[str, Any]]]
     note: Callable[[Event], str | None] = no_note
-    texts: Callable[[S, T], Mapping[str, str]] = lambda _spec, _result: {}
-    text_endings: tuple[str, ...] = ()
+    texts: Mapping[str, Callable[[S, T], str]] = field(
+        default_factory=dict[str, Callable[[S, T], str]]
+    )
     streams: bool = False
     complete: Callable[[S, Settings], S] = lambda spec, _settings: spec
     line: Callable[[R], str] | None = None
     rescore: Callable[[R, Mapping[str, Any]], R] | None = None
     describe: DescribeWorld[S] | None = None
     variants: Callable[[S, str], Sequence[str]] = lambda _spec, _model: ()
-    aggregates: bool = True
+    aggregates: bool = False
     independent: Callable[[S], bool] = lambda _spec: False
     steps: LoopSteps | None = None
     take: Callable[[S, Any, Mapping[str, object]], Iterable[Case]] | None = None

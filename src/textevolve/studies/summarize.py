@@ -214,10 +214,6 @@ def flatten(found: Summary) -> Iterator[Mapping[str, Any]]:
     yield told | {"chunks_failed": len(dropped.failed), "answers_cut": dropped.cuts}
 
 
-def write_texts(_spec: SummarizeSpec, found: Summary) -> Mapping[str, str]:
-    return {} if found.compressed is None else {".txt": f"{found.text}\n"}
-
-
 encode, decode = json_codec(Summary)
 
 STUDY = Study(
@@ -233,7 +229,5 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    text_endings=(".txt",),
-    texts=write_texts,
-    aggregates=False,
+    texts={".txt": lambda _spec, found: f"{found.text}\n" if found.compressed else ""},
 )

@@ -13,12 +13,12 @@ does.
 
 from textevolve.engine.ray.cluster import join_cluster, load, pickled, unpickled
 from textevolve.engine.ray.spreading import Crew, spread
-from textevolve.engine.ray.worker import DriverLine, ItemWork
+from textevolve.engine.ray.worker import ItemWork, Line
 
 __all__ = [
     "Crew",
-    "DriverLine",
     "ItemWork",
+    "Line",
     "join_cluster",
     "load",
     "pickled",

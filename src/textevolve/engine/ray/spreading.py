@@ -5,10 +5,10 @@ A cluster has to be joined before (`cluster`)."""
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from textevolve.engine.local import cancel, stream
@@ -18,7 +18,7 @@ from textevolve.engine.ray.cluster import (
     pickled,
     unpickled,
 )
-from textevolve.engine.ray.worker import Outbox, RayWorker, portable
+from textevolve.engine.ray.worker import Line, RayWorker
 from textevolve.errors import ClusterError
 
 BATCH = 100
@@ -74,28 +74,10 @@ class _LostError(Exception):
     """The worker of an item died."""
 
 
-@dataclass
-class _Member:
-    """A worker as the driver sees it. `in_hand`: its items, by number."""
-
-    name: str
-    actor: Any
-    in_hand: dict[int, asyncio.Future[Any]] = field(default_factory=dict[int, asyncio.Future[Any]])
-    outbox: Outbox = field(default_factory=Outbox)
-    answering: set[asyncio.Future[None]] = field(default_factory=set[asyncio.Future[None]])
-
-    def drop(self, error: BaseException) -> None:
-        """End the waiting for all that it has in hand."""
-        for result in self.in_hand.values():
-            if not result.done():
-                result.set_exception(error)
-
-
 class _Driver:
     def __init__(self, crew: Crew) -> None:
         self.crew = crew
-        self._numbers = itertools.count()
-        self._members: dict[str, _Member] = {}
+        self._lines: dict[str, Line] = {}
         self._serving: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
@@ -105,32 +87,29 @@ class _Driver:
     def count_room(self) -> int:
         """Count the items that all workers may have in hand."""
         at_once = self.crew.at_once
-        return (at_once + min(BATCH, at_once)) * max(1, len(self._members))
+        return (at_once + min(BATCH, at_once)) * max(1, len(self._lines))
 
     async def work(self, item: Any) -> Any:
         """Return the result of an item, of the worker that had least to do."""
         while True:
-            while self._failure is None and not self._members:
+            while self._failure is None and not self._lines:
                 self._changed.clear()
                 await self._changed.wait()
             if self._failure is not None:
                 raise self._failure
-            member = min(self._members.values(), key=lambda one: len(one.in_hand))
-            number = next(self._numbers)
-            result = member.in_hand[number] = asyncio.get_running_loop().create_future()
-            member.outbox.write("item", number, item)
+            line = min(self._lines.values(), key=lambda each: each.waiting)
             try:
-                return await result
+                result = unpickled(await line.ask(item))
             except _LostError:
                 continue
-            finally:
-                member.in_hand.pop(number, None)
+            self._losses = 0
+            return result
 
     def fail(self, error: BaseException) -> None:
         """End the run with an error."""
         self._failure = self._failure or error
-        for member in self._members.values():
-            member.drop(self._failure)
+        for line in self._lines.values():
+            line.drop(self._failure)
         self._changed.set()
 
     async def watch(self) -> None:
@@ -155,35 +134,36 @@ class _Driver:
                 self._serving[node] = asyncio.ensure_future(serving)
         if (notice := await self.crew.notice()) != self._notice:
             self._notice = notice
-            for member in self._members.values():
-                member.outbox.write("notice", 0, notice)
+            for line in self._lines.values():
+                line.tell(notice)
 
     async def _serve(self, node: str, place: str, nodes: int) -> None:
         """Lead one worker's life. It ends without an error if the worker is lost."""
         exceptions = loaded().exceptions
         name = f"{node[:12]}-{self._losses}"
         actor = await asyncio.to_thread(_hire, node, self.crew, nodes)
-        member = _Member(name, actor)
+        line = Line(partial(self.crew.answer, name), partial(self.crew.hear, name))
         pumps: list[asyncio.Future[None]] = []
         try:
             fault = unpickled(await asyncio.wait_for(_shielded(actor.open.remote()), OPEN_SECONDS))
             if fault is not None:
                 raise fault
-            self._members[name] = member
-            member.outbox.write("notice", 0, self._notice)
+            self._lines[name] = line
+            line.tell(self._notice)
             self._changed.set()
-            pumps = [asyncio.ensure_future(one(member)) for one in (self._send, self._receive)]
+            pumps = [asyncio.ensure_future(pump(actor, line)) for pump in (_send, _receive)]
             await asyncio.gather(*pumps)
         except (exceptions.RayError, ConnectionError, TimeoutError) as error:
-            self._members.pop(name, None)
+            self._lines.pop(name, None)
             self._note_loss(place, error)
-            member.drop(_LostError())
+            line.drop(_LostError())
             await asyncio.sleep(min(self._losses, 5) * LOOK_SECONDS)
         except Exception as error:  # noqa: BLE001  it ends the run
             self.fail(error)
         finally:
-            self._members.pop(name, None)
-            await cancel([*pumps, *member.answering])
+            self._lines.pop(name, None)
+            await cancel(pumps)
+            await line.close()
             self.crew.lost(name)
             await _dismiss(actor)
 
@@ -198,38 +178,19 @@ class _Driver:
                 )
             )
 
-    async def _send(self, member: _Member) -> None:
-        while True:
-            letters = await member.outbox.gather()
-            await _shielded(member.actor.give.remote(pickled(letters)))
-
-    async def _receive(self, member: _Member) -> None:
-        while True:
-            for kind, number, content in unpickled(await _shielded(member.actor.fetch.remote())):
-                result = member.in_hand.get(number)
-                if kind == "question":
-                    answering = asyncio.ensure_future(self._answer(member, number, content))
-                    member.answering.add(answering)
-                    answering.add_done_callback(member.answering.discard)
-                elif kind == "news":
-                    self.crew.hear(member.name, content)
-                elif result is not None and not result.done():
-                    self._losses = 0
-                    if kind == "failure":
-                        result.set_exception(content)
-                    else:
-                        result.set_result(unpickled(content))
-
-    async def _answer(self, member: _Member, number: int, question: Any) -> None:
-        try:
-            answer = await self.crew.answer(member.name, question)
-        except Exception as error:  # noqa: BLE001  it belongs to the worker that asked
-            member.outbox.write("refusal", number, portable(error))
-        else:
-            member.outbox.write("answer", number, answer)
-
     async def dismiss(self) -> None:
         await cancel(self._serving.values())
+
+
+async def _send(actor: Any, line: Line) -> None:
+    while True:
+        letters = await line.gather()
+        await _shielded(actor.give.remote(pickled(letters)))
+
+
+async def _receive(actor: Any, line: Line) -> None:
+    while True:
+        line.take(unpickled(await _shielded(actor.fetch.remote())))
 
 
 def _find_nodes() -> Mapping[str, str]:

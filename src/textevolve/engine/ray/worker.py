@@ -1,11 +1,11 @@
-"""What runs at a node: the actor, and its line to the driver."""
+"""What runs at a node: the actor, and the line between it and the driver."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, TypeAlias
 
@@ -17,71 +17,96 @@ GATHER_SECONDS = 0.005
 """How long letters are gathered."""
 
 Letter: TypeAlias = tuple[str, int, Any]
-"""Its kind, the number of its item or question, and its content. To a worker: "item", "answer",
-"refusal", "notice"; from it: "result" (packed), "failure", "question", "news"."""
+"""Its kind ("question", "answer", "error" or "news"), the number of its question, its content."""
 
 
-class Outbox:
-    """Letters that wait to be sent, many at once."""
+class Line:
+    """One end of the line between the driver and a worker. Both ask questions, which the other end
+    answers side by side, and tell news. `notice`: the last news.
 
-    def __init__(self) -> None:
+    Letters are gathered, so that many travel at once.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[Any], Awaitable[Any]],
+        hear: Callable[[Any], object] = lambda _news: None,
+    ) -> None:
+        self.notice: Any = None
+        self._answer, self._hear = answer, hear
         self._letters: list[Letter] = []
         self._written = asyncio.Event()
+        self._numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._answering: set[asyncio.Future[None]] = set()
 
-    def write(self, kind: str, number: int, content: Any) -> None:
+    @property
+    def waiting(self) -> int:
+        """The number of questions whose answers are to come."""
+        return len(self._waiting)
+
+    async def ask(self, question: Any) -> Any:
+        """Return the answer of the other end; an error that answering raised there is raised."""
+        number = next(self._numbers)
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._write("question", number, question)
+        try:
+            return await answer
+        finally:
+            del self._waiting[number]
+
+    def tell(self, news: Any) -> None:
+        self._write("news", 0, news)
+
+    def _write(self, kind: str, number: int, content: Any) -> None:
         self._letters.append((kind, number, content))
         self._written.set()
 
-    def end(self) -> None:
-        """Let whoever gathers go: no letter comes any more."""
-        self._written.set()
-
     async def gather(self) -> list[Letter]:
-        """Return the letters that were written; waits for the first."""
+        """Return the letters to send; waits for the first."""
         await self._written.wait()
         await asyncio.sleep(GATHER_SECONDS)
         self._written.clear()
         letters, self._letters = self._letters, []
         return letters
 
+    def take(self, letters: Sequence[Letter]) -> None:
+        """Take letters of the other end."""
+        for kind, number, content in letters:
+            waiting = self._waiting.get(number)
+            if kind == "question":
+                answering = asyncio.ensure_future(self._reply(number, content))
+                self._answering.add(answering)
+                answering.add_done_callback(self._answering.discard)
+            elif kind == "news":
+                self.notice = content
+                self._hear(content)
+            elif waiting is None or waiting.done():  # whoever asked was cancelled
+                continue
+            elif kind == "error":
+                waiting.set_exception(content)
+            else:
+                waiting.set_result(content)
 
-class DriverLine:
-    """The link of work at a worker to its driver. `notice`: the last that the driver sent."""
-
-    def __init__(self, outbox: Outbox) -> None:
-        self.notice: Any = None
-        self._outbox = outbox
-        self._numbers = itertools.count()
-        self._answers: dict[int, asyncio.Future[Any]] = {}
-
-    async def ask(self, question: Any) -> Any:
-        """Return the driver's answer; an error that answering raised there is raised here."""
-        number = next(self._numbers)
-        answer = self._answers[number] = asyncio.get_running_loop().create_future()
-        self._outbox.write("question", number, question)
+    async def _reply(self, number: int, question: Any) -> None:
         try:
-            return await answer
-        finally:
-            del self._answers[number]
+            self._write("answer", number, await self._answer(question))
+        except Exception as error:  # noqa: BLE001  it is raised where the question was asked
+            self._write("error", number, portable(error))
 
-    def tell(self, news: Any) -> None:
-        self._outbox.write("news", 0, news)
+    def drop(self, error: BaseException) -> None:
+        """End the waiting for answers with an error."""
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(error)
 
-    def take(self, kind: str, number: int, content: Any) -> None:
-        """Take a letter of the driver."""
-        answer = self._answers.get(number)
-        if kind == "notice":
-            self.notice = content
-        elif answer is None or answer.done():  # whoever asked was cancelled
-            return
-        elif kind == "refusal":
-            answer.set_exception(content)
-        else:
-            answer.set_result(content)
+    async def close(self) -> None:
+        self._written.set()
+        await cancel(self._answering)
 
 
 ItemWork: TypeAlias = Callable[[Any], Awaitable[Any]]
-Opening: TypeAlias = Callable[[DriverLine], AbstractAsyncContextManager[ItemWork]]
+Opening: TypeAlias = Callable[[Line], AbstractAsyncContextManager[ItemWork]]
 """Called at a worker, where it opens what its work needs."""
 
 
@@ -92,13 +117,11 @@ class RayWorker:
         self._opening = opening
         self._gate = asyncio.Semaphore(at_once)
         self._stack = AsyncExitStack()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> bytes:
         """Open what the work needs; return an error that this raised, packed."""
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of what a killed driver leaves
-        self._outbox = Outbox()
-        self._line = DriverLine(self._outbox)
+        self._line = Line(self._do)
         try:
             opening: Opening = unpickled(self._opening)
             self._work = await self._stack.enter_async_context(opening(self._line))
@@ -108,28 +131,18 @@ class RayWorker:
             return pickled(portable(error))
         return pickled(None)
 
-    async def give(self, packed: bytes) -> None:
-        for kind, number, content in unpickled(packed):
-            if kind == "item":
-                task = asyncio.ensure_future(self._do(number, content))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-            else:
-                self._line.take(kind, number, content)
-
-    async def _do(self, number: int, item: Any) -> None:
+    async def _do(self, item: Any) -> bytes:
         async with self._gate:
-            try:
-                self._outbox.write("result", number, pickled(await self._work(item)))
-            except Exception as error:  # noqa: BLE001  it is raised at the driver
-                self._outbox.write("failure", number, portable(error))
+            return pickled(await self._work(item))
+
+    async def give(self, packed: bytes) -> None:
+        self._line.take(unpickled(packed))
 
     async def fetch(self) -> bytes:
-        return pickled(await self._outbox.gather())
+        return pickled(await self._line.gather())
 
     async def close(self) -> None:
-        self._outbox.end()
-        await cancel(self._tasks)
+        await self._line.close()
         await self._stack.aclose()
 
 

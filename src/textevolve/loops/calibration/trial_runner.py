@@ -22,7 +22,6 @@ from textevolve.errors import (
     CallError,
     InputError,
     RejectedError,
-    TextEvolveError,
 )
 from textevolve.evaluation import (
     Case,
@@ -30,13 +29,14 @@ from textevolve.evaluation import (
     Evaluator,
     Failure,
     Usage,
+    check_case,
     failure_of,
 )
 from textevolve.events import Listener, StepStarted, silence
 from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.reasoning import why_without_text
-from textevolve.loops.attempt import outcome_of, reasons_of
+from textevolve.loops.attempt import ask_judge, outcome_of, reasons_of
 from textevolve.loops.calibration.examples import Example
 from textevolve.loops.placeholders import fill
 from textevolve.metrics.label_metrics import grade_output
@@ -296,15 +296,12 @@ class TrialRunner:
         first."""
         case = Case(self.program.show(self.program.templates, example), (text,), example.id)
         try:
-            evaluation = await judge(case)
+            check_case(case)
         except InputError as error:  # the text cannot be judged
             return OutputFailure("failed", str(error))
-        except (CallError, BudgetError) as error:
-            return failure_of(error)
-        except TextEvolveError:  # of the store or the settings: it would be the same for all
-            raise
-        except Exception as error:  # noqa: BLE001  the caller's own evaluator, on any text
-            return Failure("failed", f"the evaluator raised {type(error).__name__}: {error}")
+        evaluation = await ask_judge(judge, case)
+        if isinstance(evaluation, Failure):
+            return evaluation
         self.usage += evaluation.usage
         outcome = outcome_of(evaluation)
         if isinstance(outcome, Failure):
