@@ -23,7 +23,7 @@ from pathlib import Path
 from textevolve import Client
 from textevolve.report.blocks import Matrix, Report
 from textevolve.report.markdown import write_markdown
-from textevolve.studies.compare_report import report
+from textevolve.studies.compare import report
 from textevolve.studies.compare_spec import CompareSpec
 
 MODELS = ("local/qwen2.5-coder-0.5b", "local/qwen2.5-coder-1.5b")

@@ -28,8 +28,7 @@ from textevolve.debate.profile import (
     parse_profile,
     shipped_profiles,
 )
-from textevolve.debate.record import result_metrics
-from textevolve.debate.result import DebateResult, Turn
+from textevolve.debate.result import DebateResult, Turn, result_metrics
 from textevolve.evaluation import Case, Failure
 from textevolve.llm.catalogue import read_catalogue
 from textevolve.llm.providers import PROVIDERS

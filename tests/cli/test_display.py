@@ -25,9 +25,8 @@ from textevolve.events import (
 from textevolve.report.terminal import print_report
 from textevolve.store.runs import RunRecord, RunTotals
 from textevolve.studies.debate_words import round_text
-from textevolve.studies.evaluate import find_row
-from textevolve.studies.evaluation_report import Evaluations, report_evaluations
-from textevolve.studies.live_debate import LiveDebate
+from textevolve.studies.evaluate import Evaluations, find_row, report_evaluations
+from textevolve.studies.judged_report import LiveDebate
 
 HOSTILE = (
     "\x1b[2J\x1b]0;owned\x07 [red]not red[/red] [link=http://x]y[/link] \u202eback \x9b31m \ud800"

@@ -53,14 +53,11 @@ def test_a_users_profile_with_own_components(tmp_path):
     ("text", "line", "reason"),
     [
         ("agents: [", 1, "flow sequence|expected"),
-        (AGENT + "rounds: 0\n", 3, "greater than or equal to 1"),
         (AGENT + "wieghts: {accuracy: 1}\n", 3, "did you mean 'weights'"),
         (AGENT + "weights:\n  accuracy: 1\n  relevance: 2\n", 5, "less than or equal to 1"),
         (AGENT + "weights: {acuracy: 1}\n", 1, "did you mean 'accuracy'"),
         (AGENT + "  - {name: A, persona: again}\n", 1, "two agents have the name 'A'"),
-        (AGENT + "  - {name: B}\n", 3, "missing"),
         ("- 1\n", 1, "must be a mapping"),
-        ("rounds: 1\n", 1, "agents: missing"),
         (AGENT + "components: [wit]\n", 3, "'wit' is not a shipped component"),
     ],
 )
@@ -81,15 +78,9 @@ def test_unknown_profiles_are_named_with_the_nearest():
     ("parameters", "reason"),
     [
         ({"rounds": 0}, "rounds"),
-        ({"convergence": 1.5}, "convergence"),
-        ({"escalate_below": 1.5}, "escalate_below"),
-        ({"history_rounds": -1}, "history_rounds"),
-        ({"weights": {"accuracy": 1.1}}, "weights.accuracy"),
         ({"weights": {"accuracy": 0}}, "all are 0"),
         ({"weights": {"beauty": 1}}, "unknown component 'beauty'"),
-        ({"protocol": "chaos"}, "protocol"),
         ({"roundz": 1}, "did you mean 'rounds'"),
-        ({"temperature": 0}, "temperature"),
         ({"weights": {"accuracy": float("nan")}}, "weights.accuracy"),
     ],
 )

@@ -157,7 +157,7 @@ async def test_a_summary_stands_in_for_the_transcript():
     assert result.usage.calls == 9 + 2
 
 
-@pytest.mark.parametrize(("window", "sees"), [(0, 0), (1, 3), (2, 6), (None, 6)])
+@pytest.mark.parametrize(("window", "sees"), [(0, 0), (1, 3), (None, 6)])
 async def test_the_window_bounds_how_far_back_a_turn_sees(window, sees):
     async with ScriptedServer() as server:
         await debate(server, rounds=3, history_rounds=window)
@@ -265,9 +265,7 @@ async def test_an_unusable_answer_is_asked_again_once_with_the_error(fault):
     ("fault", "readout", "error"),
     [
         (Fault.UNAUTHORISED, "stated", AccessError),
-        (Fault.NOT_FOUND, "stated", AccessError),
         (Fault.NO_LOGPROBS, "probe", CapabilityError),
-        (Fault.NO_LOGPROBS, "expected", CapabilityError),
     ],
 )
 async def test_what_cannot_succeed_stops_the_debate(fault, readout, error):
@@ -311,10 +309,7 @@ async def test_memories_reach_the_prompt_before_the_persona():
     [
         (Case("x", ()), "no candidates"),
         (Case("x", ("a", "  \n")), "candidate 2 is blank"),
-        (Case("", ("a",)), "the input is blank"),
         (Case("x", ("a\0b",)), "NUL character at position 1"),
-        (Case("x", ("ab\ud800",)), "half a surrogate pair at position 2"),
-        (Case("x", (5,)), "not a text"),
     ],
 )
 async def test_a_case_that_cannot_be_judged_is_refused(case, reason):
@@ -433,26 +428,9 @@ async def test_one_surviving_voter_is_no_consensus():
     assert (again.stopped, len(again.convergence)) == ("rounds", 3)
 
 
-async def test_a_round_scored_alone_by_one_agent_is_asked_again_of_the_others():
-    async with ScriptedServer(only("Critic")) as server:
-        wanted = {"readout": "pointwise", "argue": False, "convergence": 0.05, "rounds": 2}
-        result = await debate(server, **wanted)
-    assert (result.stopped, result.voters) == ("rounds", (1, 1))
-
-
 def test_only_the_readout_alone_does_without_arguments():
     with pytest.raises(InputError, match="argue"):
         override(load_profile("general"), {"argue": False, "readout": "after-argument"})
-
-
-@pytest.mark.parametrize("rules", [False, True])
-async def test_explicit_rules_reach_every_kind_of_prompt(rules):
-    for readout in ("verbalized", "pointwise"):
-        async with ScriptedServer() as server:
-            await debate(server, readout=readout, rounds=1, rules=rules)
-        told = ["to the letter" in body["messages"][0]["content"] for body in server.requests]
-        assert all(told) is rules
-        assert any(told) is rules
 
 
 async def test_a_record_of_an_earlier_version_keeps_how_answers_were_read(server: ScriptedServer):

@@ -28,9 +28,3 @@ def test_a_program_that_has_set_its_own_is_left_alone():
     with rare_collections():
         assert gc.get_threshold() == (5_000, 7, 7)
     assert gc.get_threshold() == (5_000, 7, 7)
-
-
-def test_what_is_set_within_a_block_stays():
-    with rare_collections():
-        gc.set_threshold(9_000, 9, 9)
-    assert gc.get_threshold() == (9_000, 9, 9)

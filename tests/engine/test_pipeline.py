@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import pytest
 
-from textevolve.engine.pipeline import pipe
+from textevolve.engine.local import pipe
 
 
 class Source:
@@ -44,10 +44,6 @@ async def test_every_piece_of_every_source_arrives_once():
     found = sorted([result async for result in results])
     assert found == sorted(2 * (s * 100 + n) for s in range(7) for n in range(5))
     assert (source.closed, source.most) == (7, 3)
-
-
-async def test_nothing_at_all_ends():
-    assert [r async for r in pipe([], Source(), double, source_concurrency=2, concurrency=2)] == []
 
 
 async def test_a_slow_reader_holds_everything_back():

@@ -153,12 +153,6 @@ async def test_an_error_of_the_items_is_raised_and_nothing_is_left():
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_nothing_to_do():
-    found = []
-    await collect(stream([], Workshop(), 3), found)
-    assert found == []
-
-
 @given(
     delays=st.lists(st.integers(0, 3), max_size=30),
     limit=st.integers(1, 8),

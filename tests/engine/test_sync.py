@@ -173,7 +173,7 @@ class End(BaseException):
     """No Exception, as what some libraries raise."""
 
 
-ENDINGS = [SystemExit(3), KeyboardInterrupt(), End()]
+ENDINGS = [SystemExit(3), End()]
 
 
 @pytest.mark.parametrize("ending", ENDINGS, ids=repr)
@@ -203,25 +203,4 @@ def test_what_ends_the_loop_is_raised_where_the_work_is_waited_for(ending):
     with pytest.raises(type(ending)):
         list(sync.iterate(source()))
     assert closed == ["cleanly", "cleanly", "the source too"]
-    assert threads() == []
-
-
-def test_a_task_that_nobody_awaits_does_not_take_the_loop_with_it_in_silence():
-    closed = []
-
-    async def end():
-        raise SystemExit(3)
-
-    async def work():
-        task = asyncio.create_task(end())
-        try:
-            await asyncio.sleep(60)
-        finally:
-            await asyncio.sleep(0.01)
-            closed.append(task)
-
-    with pytest.raises(SystemExit):
-        sync.run(work())
-    assert len(closed) == 1
-    assert closed[0].exception().code == 3
     assert threads() == []

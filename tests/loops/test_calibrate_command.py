@@ -91,22 +91,6 @@ def test_the_better_template_is_found_shown_and_written(cli, files, scripted, mo
     assert "<script" not in page
 
 
-def test_a_budget_stops_it_and_the_same_command_goes_on(cli, files, scripted, model):
-    calls = 30
-    whole = json.loads(cli(*command(model, *EXACT, "--json", "--store", "other.db")).out)
-    before = scripted.calls
-    short = cli(*command(model, *EXACT, "--json", "--max-calls", calls))
-    assert short.code == 3
-    found = json.loads(short.out)
-    assert (found["stopped"], found["accepted"]) == ("budget", False)
-    assert scripted.calls - before == calls
-    assert "Go on with: textevolve runs resume" in short.err
-    rest = json.loads(cli(*command(model, *EXACT, "--json")).out)
-    assert rest["nodes"] == whole["nodes"]
-    assert rest["gain"] == whole["gain"]
-    assert scripted.calls == 2 * before
-
-
 @pytest.mark.slow
 def test_a_dry_run_of_any_strategy_asks_nothing(cli, files, scripted, model):
     for strategy in ("auto", "protegi"):
@@ -153,34 +137,12 @@ def test_bad_input_is_one_line(cli, files, server, model, more, said):
     assert server.calls == 0
 
 
-def test_a_template_without_placeholders_is_refused(cli, files, server, model):
-    (files / "template.txt").write_text('{"json": {"n": 1}}')
-    ended = cli(*command(model, *EXACT))
-    assert ended.code == 2
-    assert "there can be: {n}, {sum}" in ended.err
-
-
 def test_comparisons_leave_out_what_is_missing():
     nan = float("nan")
     gain = compare_scores([1.0] * 12 + [nan, 1.0], [0.0] * 12 + [1.0, nan])
     assert (gain.items, gain.rows, gain.difference) == (12, 14, 1.0)
     assert (gain.first_scored, gain.second_scored) == (13, 13)
     assert compare_scores([nan], [nan]).items == 0
-
-
-def test_rules_from_a_file_judge_too_and_cost_nothing(cli, files, scripted, model):
-    (files / "rules.yaml").write_text("rules:\n  - {kind: must, pattern: '^[0-9]+$'}\n")
-    ended = cli(*command(model, "-j", "rules:rules.yaml", "--json"))
-    assert ended.code == 0, ended.err
-    assert json.loads(ended.out)["accepted"]
-    assert not any(body.get("max_tokens") == 1 for body in scripted.requests)
-
-
-def test_a_metric_may_be_a_function_in_a_file(cli, files, scripted, model):
-    (files / "mine.py").write_text("def right(output, label):\n    return output == str(label)\n")
-    ended = cli(*command(model, "--metric", "mine.py:right", "--label", "sum", "--json"))
-    assert ended.code == 0, ended.err
-    assert json.loads(ended.out)["accepted"]
 
 
 def test_values_from_csv_are_filled_in_as_they_stand(home):

@@ -13,8 +13,7 @@ from textevolve.llm.chains.steps import ask
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import ScriptedServer
 from textevolve.loops.attempt import PlainEvaluation
-from textevolve.loops.composition import StepImprover
-from textevolve.loops.optimization import OptimizationPlan
+from textevolve.loops.optimization import OptimizationPlan, StepImprover
 from textevolve.studies.optimize import OptimizeSpec
 
 TASK = "Tell of Larkspur."

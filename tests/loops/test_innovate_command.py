@@ -51,17 +51,3 @@ def test_the_refined_input_is_shown_with_before_and_after(asked, home):
     found = json.loads((home / "all.json").read_text())
     assert (found["improved"], found["gain"]["value"]) == (True, pytest.approx(0.5))
     assert len(found["after"]["samples"]) == 3
-
-
-@pytest.mark.parametrize(
-    ("text", "more", "reason"),
-    [
-        (" ", (), "the input is blank"),
-        (TASK, ("-j", "pairwise"), "cannot be compared"),
-    ],
-)
-def test_bad_input_is_one_line_and_asks_nothing(asked, server, text, more, reason):
-    ended = asked(*more, text=text)
-    assert (ended.code, server.calls) == (2, 0)
-    assert reason in ended.err
-    assert len(ended.err.splitlines()) == 1

@@ -11,7 +11,6 @@ from test_innovation import TASK
 from test_profile_writing import draft, writes
 
 from textevolve.llm.testing import Answer
-from textevolve.store.repository import open_store
 
 DRAFTS = ("The sea is moved.", "The sea is moved by the moon.", "The sea is pulled by the moon.")
 
@@ -71,39 +70,6 @@ def test_a_limit_stops_it_and_it_is_listed_shown_and_gone_on_with(kind, asked, c
     assert asked().code == 0
     assert "0 records" in cli("runs", "show", "mine", "--failed").out
     assert server.calls == calls
-
-
-def test_it_is_shown_in_parts_and_made_anew_from_the_journal(kind, asked, cli, server, home):
-    asked("--name", "mine")
-    calls, shown = server.calls, cli("runs", "show", "mine").out
-    below = cli("runs", "show", "mine", "--below", 0.1).out
-    assert "0 records" in below
-    with open_store(home / "store.db") as store:
-        store.drop_records(store.get_run("mine").id)
-    again = cli("runs", "show", "mine").out
-    times = ("attempt", "input as", "round")  # rows of a table hold how long something took
-    kept, made = (
-        [line for line in text.splitlines() if not line.strip("* ").startswith(times)]
-        for text in (shown.split("From other runs")[0], again.split("From other runs")[0])
-    )
-    assert kept == made
-    assert server.calls == calls
-
-
-@pytest.mark.parametrize("ending", ["json", "html"])
-def test_it_is_written_and_exported(kind, asked, cli, server, home, ending):
-    asked("--name", "mine", "-o", f"first.{ending}")
-    calls = server.calls
-    assert cli("runs", "export", "mine", f"second.{ending}").code == 0
-    assert server.calls == calls
-    first, second = ((home / f"{name}.{ending}").read_bytes() for name in ("first", "second"))
-    assert first
-    if ending == "json":
-        assert [json.loads(line) for line in first.splitlines()] == [
-            json.loads(line) for line in second.splitlines()
-        ]
-    elif kind in TEXTS:
-        assert TEXTS[kind] in second.decode()
 
 
 def test_a_file_describes_the_same_run(kind, asked, cli, server, model, home):

@@ -94,7 +94,6 @@ async def run(scores, writer=None, **options):
         ([0.5, 0.5, 0.52], {"max_iterations": 9}, "converged", 3, "last 2 scores gained less than"),
         ([0.5, 0.6, 0.6, 0.6], {"max_iterations": 9}, "converged", 2, "gained less than 0.05"),
         ([0.5, 0.1, 0.5], {"max_iterations": 9}, "oscillating", 1, "up and down: 0.50, 0.10, 0.50"),
-        ([0.5, 0.1], {"max_iterations": 2}, "max_iterations", 1, "2 attempts made"),
         ([0.1], {"max_iterations": 1}, "max_iterations", 1, "1 attempt made"),
     ],
 )
@@ -172,11 +171,6 @@ async def test_a_gate_that_fails_keeps_a_high_score_from_being_accepted_or_best(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"threshold": 1.2}, "threshold must be from 0 to 1"),
-        ({"min_improvement": -0.1}, "min_improvement must be"),
-        ({"max_iterations": 0}, "max_iterations must be 1 or more"),
-        ({"convergence_window": 0}, "convergence_window must be 1 or more"),
-        ({"oscillation_limit": -1.0}, "oscillation_limit must be 0 or more"),
         ({"oscillation_limit": float("inf")}, "oscillation_limit must be a finite number"),
         ({"time_limit": -1.0}, "time limit must be 0 or more"),
     ],
@@ -250,25 +244,20 @@ async def test_a_budget_ends_it_with_the_best_so_far(where):
         assert last.output == (None if where == "generate" else "Second text.")
 
 
-@pytest.mark.parametrize("slow", ["judge"])
-async def test_time_ends_it_with_the_best_so_far(slow):
-    writer, judge = Writer("First text.", "Second text."), Scores(0.4, 0.9)
+async def test_time_ends_it_with_the_best_so_far():
+    judge, heard = Scores(0.4, 0.9), []
 
-    def slowed(work):
-        async def wait(*args, **options):
-            if len(found_so_far):
-                await asyncio.sleep(30)
-            return await work(*args, **options)
+    async def slow(case):
+        if heard:
+            await asyncio.sleep(30)
+        return await judge(case)
 
-        return wait
-
-    found_so_far = []
     found = await optimize(
         TASK,
-        generator=slowed(writer) if slow == "writer" else writer,
-        evaluator=slowed(judge) if slow == "judge" else judge,
+        generator=Writer("First text.", "Second text."),
+        evaluator=slow,
         time_limit=1.0,
-        listener=lambda e: isinstance(e, StepFinished) and found_so_far.append(e),
+        listener=lambda e: isinstance(e, StepFinished) and heard.append(e),
     )
     assert (found.status, found.score) == ("budget", 0.4)
     assert found.reason == "the time limit is reached; raise it to go on"

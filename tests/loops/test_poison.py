@@ -5,8 +5,6 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
-
 from textevolve.evaluators import open_evaluator
 from textevolve.judge_specs import parse_evaluator
 from textevolve.llm.client import OpenAIClient
@@ -27,21 +25,6 @@ FORGED = ("<|im_", "[[/3f9c", "[[3f9c", "[[/a1b2", "[[a1b2", "[/INST]", "[INST]"
 JOINER = "\u2060"
 
 
-def test_the_set_is_large_and_varied():
-    families = {attack.family for attack in ATTACKS}
-    marked = [attack for attack in ATTACKS if attack.marker]
-    assert len(ATTACKS) >= 40
-    assert len(families) >= 6
-    assert len({attack.id for attack in ATTACKS}) == len(ATTACKS)
-    assert all(sum(a.family == family for a in ATTACKS) >= 5 for family in families)
-    assert len(marked) >= 20
-    for attack in marked:
-        assert attack.marker.casefold() in attack.order.casefold()
-        assert attack.marker.casefold() not in f"{attack.task} {attack.clean}".casefold()
-    for attack in ATTACKS:
-        assert attack.clean in attack.poisoned != attack.clean
-
-
 def part_prompt(prompt):
     """What stands outside of the fences, and what inside by name; fails on a fence left open."""
     nonce = re.search(r"\[\[([0-9a-f]{12}) task\]\]", prompt)[1]
@@ -58,7 +41,7 @@ def part_prompt(prompt):
     return outside, inside
 
 
-async def revision_prompt(attack, judge):
+async def revision_prompt(attack):
     """What the writer is asked when its attempt is the poisoned candidate, and its judge repeats
     the whole candidate as feedback."""
 
@@ -84,7 +67,7 @@ async def revision_prompt(attack, judge):
     ):
         context = OptimizationContext(
             generator=ModelGenerator(client),
-            evaluator=open_evaluator(parse_evaluator(judge), "scripted", lambda _: client),
+            evaluator=open_evaluator(parse_evaluator("single"), "scripted", lambda _: client),
         )
         plan = OptimizationPlan(threshold=1.0, max_iterations=2)
         await optimize_text(attack.task, plan, context)
@@ -93,17 +76,15 @@ async def revision_prompt(attack, judge):
     return prompt
 
 
-@pytest.mark.parametrize("judge", ["single"])
-async def test_no_candidate_reaches_the_writer_unfenced(judge):
+async def test_no_candidate_reaches_the_writer_unfenced():
     around = set()
     for attack in ATTACKS:
-        outside, inside = part_prompt(await revision_prompt(attack, judge))
+        outside, inside = part_prompt(await revision_prompt(attack))
         around.add(outside)
         assert list(inside) == ["task", "answer", "requests"]
         assert inside["task"] == attack.task
         assert inside["answer"].replace(JOINER, "") == attack.poisoned
-        if judge == "single":  # else this test would see nothing of what a judge repeats
-            repeated = " ".join(inside["requests"].replace(JOINER, "").split())
-            assert " ".join(attack.poisoned.split())[:300] in repeated
+        repeated = " ".join(inside["requests"].replace(JOINER, "").split())
+        assert " ".join(attack.poisoned.split())[:300] in repeated
         assert not [mark for mark in FORGED if mark in inside["answer"] + inside["requests"]]
     assert len(around) == 1  # no candidate changes a letter of what surrounds the fences

@@ -28,30 +28,6 @@ def test_generate_writes_a_file_that_show_reads(cli, writer, model, home):
     assert "finished" in listed
 
 
-@pytest.mark.parametrize(
-    ("more", "code", "reason"),
-    [
-        (("Advice", "--agents", "1"), 2, "agents must be from 2 to 12"),
-        ((" ",), 2, "nothing is given"),
-        (("@gone.txt",), 2, "gone.txt"),
-        (("Advice", "-o", "made.docx"), 2, "must end in"),
-    ],
-)
-def test_generate_refuses_in_one_line(cli, writer, model, home, more, code, reason):
-    ended = cli("judges", "profiles", "generate", *more, "-m", model)
-    assert (ended.code, writer.calls) == (code, 0)
-    assert reason in ended.err
-    assert len(ended.err.splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_beforehand_it_is_said_what_a_profile_may_take(cli, writer, model):
-    found = json.loads(
-        cli("judges", "profiles", "generate", "Advice", "-m", model, "--dry-run", "--json").out
-    )
-    assert (found["expected"]["calls"]["median"], writer.calls) == (1, 0)
-
-
 def test_a_profile_that_is_wrong_is_refused_with_file_line_and_reason(cli, home):
     (home / "bad.yaml").write_text("agents:\n  - name: A\n    persona: You look.\nrounds: many\n")
     ended = cli("judges", "profiles", "show", "bad.yaml")

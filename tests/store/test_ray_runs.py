@@ -13,14 +13,13 @@ import pytest
 
 from flat_verbs import evaluate_batch
 from postgres_server import address_of
-from textevolve.engine.ray import cluster as clusters
-from textevolve.engine.ray import spreading
+from textevolve.engine import ray as spreading
 from textevolve.errors import ClusterError
 from textevolve.evaluation import EvaluationResult
 from textevolve.llm.testing import ScriptedServer
 from textevolve.settings import PoolMember, PoolSettings, Provider, Settings
 from textevolve.store.repository import open_store
-from textevolve.studies.node_work import share_limits
+from textevolve.studies.distributed import share_limits
 
 CASES, CALLS, AT_ONCE = 12, 72, 4
 DEBATE = ("--convergence", "none", "--readout", "verbalized")
@@ -36,10 +35,10 @@ def cluster():
     """The cluster that this process drives."""
     before = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
     os.environ.pop("RAY_ADDRESS", None)
-    clusters.load("ray")  # before anything else does, so that it listens on loopback
+    spreading.load("ray")  # before anything else does, so that it listens on loopback
     ray = pytest.importorskip("ray")
 
-    clusters._join(ray, "")
+    spreading._join(ray, "")
     address = ray.get_runtime_context().gcs_address
     assert address.startswith("127.0.0.1:")
     token = Path.home() / ".ray" / "auth_token"  # which tests with a home of their own do not see

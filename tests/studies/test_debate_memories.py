@@ -9,7 +9,7 @@ import pytest
 
 from flat_verbs import aevaluate, aevaluate_batch
 from textevolve import Case, InputError, Settings
-from textevolve.debate.record import read_result, write_result
+from textevolve.debate.result import read_result, write_result
 from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.cue import Memory
 from textevolve.memory.record import Add, Forget, NewMemory, Origin

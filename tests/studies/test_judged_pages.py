@@ -15,8 +15,7 @@ from textevolve.debate.result import DebateResult, Turn
 from textevolve.evaluation import Case, Failure
 from textevolve.report.files import open_target
 from textevolve.report.html import write_html
-from textevolve.studies.evaluate import find_row
-from textevolve.studies.evaluation_report import Evaluations, report_evaluations
+from textevolve.studies.evaluate import Evaluations, find_row, report_evaluations
 
 Make = Callable[..., DebateResult]
 

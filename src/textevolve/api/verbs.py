@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from textevolve.metrics.shapes import LabelMetric
     from textevolve.node_eval.history import History
     from textevolve.rows.cases import CaseLike
-    from textevolve.studies.compare_report import Comparison
+    from textevolve.studies.compare import Comparison
     from textevolve.studies.fit import FittedSignals
     from textevolve.studies.guide import GuidedAnswer
     from textevolve.studies.innovate import Innovated

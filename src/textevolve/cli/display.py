@@ -35,7 +35,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.report.terminal import print_report
 from textevolve.store.runs import RunRecord
-from textevolve.studies.live_debate import LiveDebate
+from textevolve.studies.judged_report import LiveDebate
 from textevolve.studies.study import AnyStudy, no_note
 
 Describe: TypeAlias = Callable[[Event], str | Report | None]

@@ -28,9 +28,8 @@ import numpy as np
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.candidate_order import draw_labels
 from textevolve.debate.context import DebateContext, prompt, read_rules
-from textevolve.debate.early_stop import Stop, end_early, measure_certainty
 from textevolve.debate.profile import Agent, Profile, override
-from textevolve.debate.result import DebateResult, Turn
+from textevolve.debate.result import DebateResult, Stop, Turn, end_early, measure_certainty
 from textevolve.debate.tensor import Array
 from textevolve.debate.turn import quote_turn, sum_up, take_turn
 from textevolve.engine.local import gather_bounded

@@ -6,25 +6,79 @@ from them on demand, so a result can be scored anew with other weights (`rescore
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Annotated, Any, TypeAlias
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    with_config,
+)
+from pydantic_core import to_json
 
 from textevolve.debate import tensor as arithmetic
-from textevolve.debate.early_stop import Stop, end_early, measure_certainty
-from textevolve.debate.profile import Profile, override
+from textevolve.debate.profile import Profile, explain, override
 from textevolve.debate.tensor import Array, LabelledTensor
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.llm.structured import ParseMode
 from textevolve.memory.cue import Memory
+from textevolve.rows import mend_halves
 from textevolve.showing import Shown
+
+Stop = Literal["rounds", "converged", "certain", "budget", "failed"]
+
+
+def measure_certainty(scores: Array, profile: Profile, nonce: str) -> float | None:
+    """The certainty of one round's scores (agents, candidates, components); see `DebateResult`.
+
+    The same scores, seed and nonce give the same number. A single candidate competes with a text
+    that has the passing threshold everywhere. None where too few agents voted to speak for all.
+    """
+    if not arithmetic.is_quorum(int(arithmetic.voters(scores)), len(profile.agents)):
+        return None
+    weights = np.array(profile.weight_list)
+    if scores.shape[-2] == 1:
+        bar = np.full_like(scores, profile.threshold * arithmetic.TOP_SCORE)
+        scores = np.concatenate([scores, np.where(np.isnan(scores), np.nan, bar)], axis=-2)
+    leaders = arithmetic.top_candidates(
+        arithmetic.normalise(scores[None], weights, profile.aggregation)
+    )
+    if not leaders:
+        return None
+    seed = random.Random(f"{profile.seed}:{nonce}:certainty").getrandbits(128)
+    found = arithmetic.certainty(scores, weights, leaders, seed)
+    return None if np.isnan(found) else found
+
+
+def end_early(
+    profile: Profile, r: int, cv: float, certainty: float | None, voters: int
+) -> Stop | None:
+    """Why a debate is over after round r, counted from 0, before all have run; None: it goes on.
+
+    Nothing has converged where too few agents voted: one that is left agrees with itself. Where
+    a later round asks the same again, as with the readout `pointwise`, a debate that may converge
+    has.
+    `certainty` is the first round's, `voters` are the round's own. After the first round of an
+    escalation nothing else decides: agents may well agree that two candidates are equally good.
+    """
+    if profile.protocol == "independent":
+        return None
+    if profile.protocol == "escalation" and r == 0:
+        return "certain" if certainty is not None and certainty >= profile.escalate_below else None
+    if profile.convergence is None or not arithmetic.is_quorum(voters, len(profile.agents)):
+        return None
+    return "converged" if cv <= profile.convergence or profile.repeats else None
 
 
 def _earlier(name: str, former: str) -> Any:
@@ -124,6 +178,7 @@ class Feedback:
         return "\n".join(parts)
 
 
+@with_config(ConfigDict(ser_json_inf_nan="strings"))
 @dataclass(frozen=True, repr=False)
 class DebateResult(Shown):
     """A finished debate over one case. Candidates are numbered from 0 in the case's order.
@@ -352,8 +407,6 @@ class DebateResult(Shown):
 
     def to_json(self) -> str:
         """One line of JSON that `from_json` reads back, with the computed metrics beside it."""
-        from textevolve.debate.record import write_result
-
         return write_result(self)
 
     @staticmethod
@@ -363,8 +416,6 @@ class DebateResult(Shown):
         Raises:
             InputError: the text is not such a record.
         """
-        from textevolve.debate.record import read_result
-
         return read_result(text)
 
     def _normalise(self, values: Array) -> Array:
@@ -392,3 +443,85 @@ class DebateResult(Shown):
             tuple(found["instructions"]),
             weakest,
         )
+
+
+FORMAT = 1
+"""The version of a record, which holds what the result is made of. Under `metrics` stand the values
+computed from it, for readers that are not this program; they are not read back."""
+
+
+@lru_cache(maxsize=1)
+def _adapter() -> TypeAdapter[DebateResult]:
+    return TypeAdapter(DebateResult)
+
+
+def write_result(result: DebateResult, *, metrics: bool = True) -> str:
+    """Write the result as one line of JSON. `metrics`: with the values computed from it."""
+    more = {"format": FORMAT, "metrics": result_metrics(result) if metrics else {}}
+    try:
+        record = _adapter().dump_json(result).decode()
+    except ValueError:  # half a surrogate pair, as in a memory that the user's code recalled
+        record = mend_halves(json.dumps(_adapter().dump_python(result, mode="json")))[0]
+    return f"{record[:-1]},{to_json(more).decode()[1:]}"
+
+
+def read_result(text: str | bytes) -> DebateResult:
+    try:
+        return _adapter().validate_json(text)
+    except ValidationError as error:
+        raise InputError(f"not a debate's result: {explain(error)}") from None
+
+
+def result_metrics(result: DebateResult) -> dict[str, Any]:
+    """The computed values as JSON-ready data; a value that is missing is None."""
+    return {
+        "status": "scored" if result.scored else _first_failure(result).kind,
+        "best": result.best,
+        "tied": list(result.tied),
+        "s_norm": finite(result.scores.tolist()),
+        "probabilities": finite(result.probabilities.tolist()),
+        "scores": [r.score if isinstance(r, EvaluationResult) else None for r in result.result],
+        "passed": [r.passed if isinstance(r, EvaluationResult) else None for r in result.result],
+        "spread": finite(result.spread.tolist()) if result.tensor.values.size else [],
+        "components": _components(result),
+        "round_one": finite(result.round_one.tolist()),
+        "coverage": result.coverage,
+        "rounds": len(result.convergence),
+        "voters": list(result.voters),
+        "certainty": result.certainty,
+        "winner_changes": sum(s.changed for s in result.swings),
+        "failures": [
+            {
+                "round": t.round + 1,
+                "agent": result.agents[t.agent],
+                "kind": t.failure.kind,
+                "reason": t.failure.reason,
+            }
+            for t in result.turns
+            if t.failure
+        ],
+        "tokens": result.usage.tokens,
+        "calls": result.usage.calls,
+        "cost": result.usage.cost,
+        "seconds": round(result.seconds, 3),
+    }
+
+
+def finite(values: list[float]) -> list[float | None]:
+    return [v if math.isfinite(v) else None for v in values]
+
+
+def to_data(result: DebateResult) -> dict[str, Any]:
+    """The record as plain data."""
+    return json.loads(write_result(result))
+
+
+def _components(result: DebateResult) -> list[dict[str, float] | None]:
+    return [
+        dict(r.metadata["components"]) if isinstance(r, EvaluationResult) else None
+        for r in result.result
+    ]
+
+
+def _first_failure(result: DebateResult) -> Failure:
+    return next(r for r in result.result if isinstance(r, Failure))

@@ -16,19 +16,17 @@ from textevolve.debate.candidate_order import place_candidates
 from textevolve.debate.context import DebateContext, prompt
 from textevolve.debate.deciding import (
     ScoreMatrix,
+    answer_type,
     decide_scores,
+    keep_words,
     probe_after,
     probe_alone,
     probe_scores,
-)
-from textevolve.debate.profile import Agent
-from textevolve.debate.readout import (
-    answer_type,
-    keep_words,
     read_points,
     read_verbalized,
     read_weighted,
 )
+from textevolve.debate.profile import Agent
 from textevolve.debate.result import Turn
 from textevolve.errors import (
     AnswerError,

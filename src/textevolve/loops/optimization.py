@@ -4,18 +4,23 @@ Decisions on the attempts that there are come first: when to stop, which is best
 Then comes the generator that asks a model: an answer to a task, or the revision of an earlier one.
 Task, answer and feedback go into its prompt as data within fences; what the judge says reaches it
 as a list of instructions, and nothing else of the history does, so a prompt does not grow.
+
+The steps of a chain may be judged one by one while it runs: a step that fails is revised before the
+next one begins; where that does not help, its task may be split anew, and the results joined.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import pvariance
 from time import perf_counter
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+from pydantic import BaseModel, Field
 
 from textevolve.errors import (
     AnswerError,
@@ -38,6 +43,7 @@ from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fenced
 from textevolve.llm.model import Message, Model, Request, request_key
 from textevolve.llm.reasoning import why_without_text
+from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import (
@@ -163,7 +169,12 @@ MOST_TOKENS = 2000
 
 @cache
 def _prompt(name: str) -> Template:
-    variables = {"generate": ("task",), "revise": ("task", "previous", "feedback")}
+    variables = {
+        "generate": ("task",),
+        "revise": ("task", "previous", "feedback"),
+        "steps/split": ("task", "previous"),
+        "steps/join": ("task", "parts"),
+    }
     return load_template("textevolve.loops", name, variables[name])
 
 
@@ -528,3 +539,114 @@ def _explain(status: StopReason, attempts: Sequence[Attempt], stopping: Stopping
     gated = any(a.score is not None and a.score >= stopping.threshold for a in attempts)
     kept = " with every gate kept" if gated else ""
     return f"{number} attempt{'s' * (number != 1)} made, none reached {stopping.threshold:g}{kept}"
+
+
+class _Parts(BaseModel):
+    tasks: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=2, max_length=4)]
+
+
+_STEPS = ("steps/split", "steps/join")
+
+
+def composition_prompts() -> dict[str, str]:
+    """The versions of the prompts that split a step's task and join the results."""
+    return {f"loops.{each.name}": each.version for each in map(_prompt, _STEPS)}
+
+
+class _Begun:
+    """A generator whose first text is there already."""
+
+    def __init__(self, text: str, generator: ModelGenerator) -> None:
+        self._text: str | None = text
+        self._generator = generator
+
+    async def __call__(self, task: str, /, **options: Any) -> str:
+        if (text := self._text) is not None:
+            self._text = None
+            return text
+        return await self._generator(task, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class StepImprover:
+    """Improves the answers of a chain's steps as the plan says. `judges`: by the names of steps;
+    others are left alone. `splits`: whether the task of a step that still fails is split."""
+
+    judges: Mapping[str, Evaluator]
+    plan: OptimizationPlan
+    splits: bool = False
+    listener: Listener = silence
+    case: str = "1"
+
+    async def __call__(
+        self, step: str, prompt: str, answer: str, model: Model
+    ) -> tuple[str, Usage]:
+        """The best answer of a step to its prompt, and what its judge used.
+
+        Raises:
+            BudgetError: it is spent; what the step would have come to is not known.
+        """
+        if step not in self.judges:
+            return answer, Usage()
+        plan = self.plan
+        generator = ModelGenerator(
+            model,
+            temperature=plan.temperature,
+            max_tokens=plan.max_answer_tokens,
+            seed=plan.seed,
+        )
+        made = await self._improve(step, prompt, _Begun(answer, generator), plan)
+        text = made.output or answer
+        if made.status == "accepted" or not self.splits:
+            return text, made.usage
+        self.listener(StepStarted(f"{self.case}/{step}", "split", {}))
+        try:
+            joined = await self._split(prompt, text, model, generator)
+        except AnswerError:  # the step keeps what it has
+            return text, made.usage
+        once = plan.model_copy(update={"max_iterations": 1})
+        judged = await self._improve(step, prompt, _Begun(joined, generator), once)
+        if judged.output is not None and (judged.score or 0.0) > (made.score or 0.0):
+            text = judged.output
+        return text, made.usage + judged.usage
+
+    async def _improve(
+        self, step: str, prompt: str, generator: Generator, plan: OptimizationPlan
+    ) -> Optimization:
+        """Let the step's judge score what the generator writes, as the plan says.
+
+        Raises:
+            BudgetError: it is spent.
+        """
+        context = OptimizationContext(generator, self.judges[step], listener=self.listener)
+        made = await optimize_text(prompt, plan, context, f"{self.case}/{step}")
+        if made.status == "budget":
+            raise BudgetError(made.reason)
+        return made
+
+    async def _split(
+        self, prompt: str, previous: str, model: Model, generator: ModelGenerator
+    ) -> str:
+        """The answer that is joined of the results of smaller tasks.
+
+        Raises:
+            AnswerError: a part, or the whole, has no usable answer.
+        """
+        nonce = draw_nonce((prompt, previous), self.plan.seed)
+        task = fenced("task", prompt, nonce)
+        text = _prompt("steps/split").render(task=task, previous=fenced("answer", previous, nonce))
+        request = Request(
+            messages=(Message("user", (text,)),),
+            temperature=0.0,
+            max_tokens=self.plan.max_answer_tokens,
+            seed=self.plan.seed,
+        )
+        parts = (await ask_structured(model, request, _Parts)).value.tasks
+        results = [await generator(part) for part in parts]
+        pairs = enumerate(zip(parts, results, strict=True), 1)
+        shown = "\n\n".join(f"{n}. {part}\n{result}" for n, (part, result) in pairs)
+        text = _prompt("steps/join").render(task=task, parts=fenced("results", shown, nonce))
+        response = await model(replace(request, messages=(Message("user", (text,)),)))
+        if response.finish_reason == "length":
+            raise AnswerError(f"the answer was cut at {self.plan.max_answer_tokens} tokens")
+        return unfence(response.text, nonce)

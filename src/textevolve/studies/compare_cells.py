@@ -1,7 +1,7 @@
 """One cell of a comparison: an output is generated or taken, and graded by metrics and judges; and
 the rows that cells are made of, as cases.
 
-`compare` plans the cells; `compare_report` sums them up.
+`compare` plans the cells and sums them up.
 """
 
 from __future__ import annotations

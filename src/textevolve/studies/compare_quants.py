@@ -22,7 +22,7 @@ from textevolve.report.blocks import Cell, Column, Report, Table
 from textevolve.settings import Settings
 from textevolve.spec import Several, option
 from textevolve.studies import compare
-from textevolve.studies.compare_report import Comparison
+from textevolve.studies.compare import Comparison
 from textevolve.studies.compare_spec import CompareSpec
 
 

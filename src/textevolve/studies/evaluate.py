@@ -6,19 +6,20 @@ whole, so that a run is gone on with as it was begun, whatever became of the fil
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import TypeAdapter
 
+from textevolve.debate import tensor as arithmetic
 from textevolve.debate.context import memory_prompts, prompts_version
 from textevolve.debate.profile import Profile, load_profile, override
 from textevolve.debate.protocol import Debate
-from textevolve.debate.record import read_result, write_result
-from textevolve.debate.result import DebateResult
+from textevolve.debate.result import DebateResult, read_result, write_result
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, CallError, InputError
 from textevolve.evaluation import (
@@ -26,6 +27,7 @@ from textevolve.evaluation import (
     EvaluationResult,
     Evaluator,
     Failure,
+    Usage,
     check_case,
     failure_of,
     mend_texts,
@@ -45,27 +47,160 @@ from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.judges.judged import JudgedCase
 from textevolve.memory.cue import Recall, nothing
 from textevolve.reach import is_file
-from textevolve.report.blocks import Report
+from textevolve.report import wording
+from textevolve.report.blocks import (
+    Block,
+    Column,
+    Matrix,
+    MatrixRow,
+    Note,
+    Report,
+    Section,
+    Table,
+)
 from textevolve.report.html import html_fragment
 from textevolve.rows import SUFFIXES, names_rows, read_argument
 from textevolve.rows.cases import CaseLike, RowReading
 from textevolve.rows.columns import Columns
 from textevolve.settings import Settings
 from textevolve.showing import show_as
+from textevolve.studies.aggregates import Aggregates, say_mean
 from textevolve.studies.case_rows import read_cases, take_cases
 from textevolve.studies.debate_words import reason
 from textevolve.studies.evaluate_spec import DebateParameters, EvaluateSpec, given_parameters
-from textevolve.studies.evaluation_report import Evaluations, report_evaluations
 from textevolve.studies.judged_report import (
     Judged,
     candidate_rows,
+    count_decided,
+    facts_of,
     plain_text,
+    say_decided,
+    say_verdict,
+    show_case,
+    whole_row,
     whole_rows,
     write_line,
 )
 from textevolve.studies.study import Asks, Row, Study, write_json
 from textevolve.user_code import OWN, own_object
 from textevolve.wiring import Workbench
+
+IN_FULL = 1000
+"""Of how many cases the texts and all that was said are shown."""
+
+LEGEND = {
+    "s_norm": "Mean of all agents' scores over rounds and components, each component times its"
+    " weight; from 0 to 10.",
+    "Score": "The same as a weighted mean from 0 to 1, comparable whatever the weights.",
+    "Softmax": "The candidates' shares under the softmax of s_norm.",
+    "Round 1": "What the agents said before they had debated. Where it equals the end, the debate"
+    " changed nothing.",
+    "± agents": "Standard deviation over the agents, in points of 10.",
+    "CV": "Standard deviation over mean of the agents' scores in one round, of the candidate on"
+    " which they differ most. At or below the threshold c the debate ends.",
+    "Coverage": "Share of the turns that gave scores. A turn that failed is missing; it is never"
+    " counted as a zero.",
+    "Response 1, 2, ...": "Names drawn by lot, under which the agents knew the candidates.",
+}
+
+
+@dataclass
+class Evaluations:
+    """What is known of all cases together. `scores`: of the best candidate of each scored case;
+    `decided`: how many of them each judge of a cascade decided; `chosen`: the first cases, which
+    are shown."""
+
+    total: int = 0
+    scores: Aggregates = field(default_factory=Aggregates)
+    usage: Usage = field(default_factory=Usage)
+    coverage: float = 0.0
+    debates: int = 0
+    turned: int = 0
+    failed_turns: int = 0
+    candidates: int = 0
+    decided: Counter[str] = field(default_factory=Counter[str])
+    chosen: list[Judged] = field(default_factory=list[Judged])
+
+    def add(self, judged: Judged, row: Row) -> None:
+        self.total += 1
+        self.scores.add(row)
+        self.candidates = max(self.candidates, len(judged.case.candidates))
+        self.usage += judged.usage
+        self.decided += count_decided(judged)
+        if isinstance(judged, DebateResult):
+            self.debates += 1
+            self.coverage += judged.coverage
+            self.failed_turns += sum(turn.failure is not None for turn in judged.turns)
+            self.turned += _is_turned(judged)
+        if self.total <= IN_FULL:
+            self.chosen.append(judged)
+
+
+def _is_turned(result: DebateResult) -> bool:
+    """Whether the debate ended with another winner than its first round had."""
+    winners = result.tied or (() if result.best is None else (result.best,))
+    first = arithmetic.top_candidates(result.round_one)
+    return bool(winners) and bool(first) and tuple(winners) != tuple(first)
+
+
+def report_evaluations(found: Evaluations, facts: Mapping[str, str]) -> Report:
+    """One case in full, or the aggregates of many, then their list, then those chosen in full."""
+    if found.total == 1:
+        (judged,) = found.chosen
+        title = wording.shorten(str(judged.case.input), 90)
+        whole = {**facts_of(judged), **facts}
+        return Report(title, say_verdict(judged), _with_legend(show_case(judged), found), whole)
+    blocks = _with_legend(_show_many(found), found)
+    decided = {"Decided by": say_decided(found.decided)} if found.decided else {}
+    return Report("Results of a run", _sentence(found), blocks, {**facts, **decided})
+
+
+def _with_legend(blocks: Iterable[Block], found: Evaluations) -> Iterator[Block]:
+    yield from blocks
+    if found.debates:
+        yield Section("How to read this", (), facts=LEGEND, folded=True)
+
+
+def _sentence(found: Evaluations) -> str:
+    counts = found.scores.counts.items()
+    states = ", ".join(f"{number:,} {name}" for name, number in counts if number)
+    said = f"{wording.count(found.total, 'case')}: {states}" if found.total else "no cases"
+    if not (mean := say_mean(found.scores.mean)):
+        return said
+    share = wording.percent(found.scores.pass_rate.value)
+    return f"{said}; {mean}, {share} passed"
+
+
+def _show_many(found: Evaluations) -> Iterator[Block]:
+    if found.candidates > 1:
+        said = "A case's score is that of its best candidate; it passed where a candidate did."
+        yield Note(said, "dim")
+    if found.debates:
+        yield _debates(found)
+    if found.total > len(found.chosen):
+        shown = wording.count(len(found.chosen), "case")
+        yield Note(f"Shown: the first {shown} of {found.total:,}; the figures cover all.", "dim")
+    names = [wording.letter(j) for j in range(max(1, found.candidates))]
+    yield Matrix("Cases", names, _rows(found, len(names)))
+
+
+def _rows(found: Evaluations, columns: int) -> Iterator[MatrixRow]:
+    for row in map(whole_row, found.chosen):
+        missing = (None,) * (columns - len(row.entries))
+        yield replace(row, entries=(*row.entries, *missing))
+
+
+def _debates(found: Evaluations) -> Table:
+    columns = (
+        Column("debates", "count"),
+        Column("coverage", "percent", 1),
+        Column("winner not that of round 1", "count"),
+        Column("failed turns", "count"),
+    )
+    share = found.coverage / found.debates
+    row = (found.debates, share, found.turned, found.failed_turns)
+    return Table("Debates", columns, [row])
+
 
 OF_ANY_JUDGE = ("seed", "threshold")
 """Parameters that judges have which do not debate."""

@@ -15,8 +15,7 @@ from pydantic_core import from_json, to_json
 
 from textevolve.debate.profile import Profile, load_profile, override
 from textevolve.debate.protocol import Debate
-from textevolve.debate.record import read_result, to_data
-from textevolve.debate.result import DebateResult, Turn
+from textevolve.debate.result import DebateResult, Turn, read_result, to_data
 from textevolve.errors import AnswerError, BudgetError
 from textevolve.evaluation import Case, Usage, check_case
 from textevolve.evaluators import say_limit

@@ -3,7 +3,7 @@ another judgement; a line of JSON; rows of tables; a row of a matrix.
 
 A debate's line is the whole of it (`DebateResult.from_json` reads it back). Tables are in long
 form: a row for each candidate. Missing values are None,
-never 0. `evaluation_report.py` reports on many cases together.
+never 0. `evaluate.py` reports on many cases together.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.profile import Profile
-from textevolve.debate.record import result_metrics
-from textevolve.debate.result import DebateResult, Turn
+from textevolve.debate.result import DebateResult, Turn, result_metrics
 from textevolve.evaluation import Case, EvaluationResult, Failure
+from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.images import image_reference
 from textevolve.judges.cascade import DECIDED_BY
 from textevolve.judges.judged import JudgedCase
@@ -32,6 +32,7 @@ from textevolve.report.blocks import (
     Entry,
     MatrixRow,
     Note,
+    Report,
     Section,
     Table,
     Texts,
@@ -40,7 +41,7 @@ from textevolve.report.blocks import (
 )
 from textevolve.report.images import say_image
 from textevolve.studies import debate_words
-from textevolve.studies.debate_words import reason
+from textevolve.studies.debate_words import reason, round_text, turn_labels
 
 Judged: TypeAlias = DebateResult | JudgedCase
 """A case with what a judge made of it: a debate, which has more to tell, or any other judge."""
@@ -470,3 +471,51 @@ def _winner_in_line(judged: Judged) -> dict[str, str]:
         return {}
     tied = judged.tied if isinstance(judged, DebateResult) else ()
     return {"winner": wording.letters(tied or (judged.best,))}
+
+
+class LiveDebate:
+    """Describes the events of one debate: the status of a step that starts, a report of one that
+    has ended. What came of the debate is the report of the run."""
+
+    def __init__(self) -> None:
+        self._profile: Profile | None = None
+        self._certainty: float | None = None
+
+    def __call__(self, event: Event) -> str | Report | None:
+        match event:
+            case StepStarted(step="debate"):
+                self._profile = event.details["profile"]
+            case StepStarted(step="turn" | "probe" | "summary"):
+                return self._status(event)
+            case StepFinished(step="turn", value=Turn() as turn):
+                return Report("", "", self._turn(turn))
+            case StepFinished(step="certainty"):
+                self._certainty = event.value
+            case StepFinished(step="round", value=(r, cv, voters)):
+                return Report("", "", [self._round(int(r), float(cv), int(voters))])
+            case _:
+                pass
+        return None
+
+    def _status(self, event: StepStarted) -> str:
+        doing = "is scoring" if event.step == "probe" else "is arguing"
+        if event.step == "summary":
+            doing = "the debate so far is being summed up"
+        return f"Round {event.details['round'] + 1}  {event.details.get('agent', '')} {doing}"
+
+    def _turn(self, turn: Turn) -> list[Block]:
+        assert self._profile is not None
+        notes = [f"round {turn.round + 1}", turn.model, wording.duration(turn.seconds)]
+        failure = f"{turn.failure.kind}: {turn.failure.reason}" if turn.failure else ""
+        name = self._profile.agents[turn.agent].name
+        said = Utterance(name, turn.argument, ", ".join(notes), (), failure)
+        blocks: list[Block] = [Transcript("", [said])]
+        if turn.scores is not None:
+            known = turn_labels(turn, len(self._profile.agents), self._profile.order)
+            blocks.append(turn_table(turn, self._profile, known))
+        return blocks
+
+    def _round(self, r: int, cv: float, voters: int) -> Note:
+        assert self._profile is not None
+        text = round_text(self._profile, r, cv, self._certainty, voters)
+        return Note(f"Round {r + 1}: {text}", "strong")

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json
 
 from textevolve.agents.resources import CollectionSpec
-from textevolve.engine.pipeline import pipe
+from textevolve.engine.local import pipe
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, Evaluator, Failure, failure_of
 from textevolve.events import RecordsExpected

@@ -22,7 +22,6 @@ from textevolve.events import Aside, Event, Listener, StepFinished, StepStarted
 from textevolve.judge_specs import check_absolute, with_model
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import Attempt, Generator, as_generator, prompts_version
-from textevolve.loops.composition import StepImprover, composition_prompts
 from textevolve.loops.optimization import (
     ATTEMPT,
     DONE,
@@ -30,6 +29,8 @@ from textevolve.loops.optimization import (
     Optimization,
     OptimizationContext,
     OptimizationPlan,
+    StepImprover,
+    composition_prompts,
     optimize_text,
 )
 from textevolve.reach import is_file

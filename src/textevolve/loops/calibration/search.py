@@ -1,7 +1,7 @@
 """The search as it grows: the tree of templates, what is known of them on training rows, and what
 that took.
 
-How the tree grows is for a strategy to say (`protegi.py`, `hill_climbing.py`); how templates are
+How the tree grows is for a strategy to say (`optimizing.py`, `hill_climbing.py`); how templates are
 tried is in `trial_runner.py`, rewritten in `rewriting.py`; the tree that
 results is in `plan.py`. Rows held out from the search decide in `optimizing.py`.
 """

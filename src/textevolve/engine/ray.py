@@ -1,0 +1,506 @@
+"""Work spread over the nodes of a Ray cluster: the counterpart of `local.stream`, and the only
+module that knows Ray.
+
+A worker is an actor, one for each node that has a processor. It works on items that it is given,
+may ask the driver questions on the way, and tells it news. What goes between the two are letters,
+many at once; the driver sends and fetches, so that one outside the cluster works alike. Ray is not
+asked to start an actor again: the driver knows best what a worker that died had in hand, gives that
+to others, and starts another worker where the node still lives. Nothing here knows what an item is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    suppress,
+)
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+from textevolve.engine.local import cancel, stream
+from textevolve.errors import ClusterError, InputError, SettingsError
+
+GATHER_SECONDS = 0.005
+"""How long letters are gathered."""
+
+Letter: TypeAlias = tuple[str, int, Any]
+"""Its kind ("question", "answer", "error" or "news"), the number of its question, its content."""
+
+
+class Line:
+    """One end of the line between the driver and a worker. Both ask questions, which the other end
+    answers side by side, and tell news. `notice`: the last news.
+
+    Letters are gathered, so that many travel at once.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[Any], Awaitable[Any]],
+        hear: Callable[[Any], object] = lambda _news: None,
+    ) -> None:
+        self.notice: Any = None
+        self._answer, self._hear = answer, hear
+        self._letters: list[Letter] = []
+        self._written = asyncio.Event()
+        self._numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._answering: set[asyncio.Future[None]] = set()
+
+    @property
+    def waiting(self) -> int:
+        """The number of questions whose answers are to come."""
+        return len(self._waiting)
+
+    async def ask(self, question: Any) -> Any:
+        """Return the answer of the other end; an error that answering raised there is raised."""
+        number = next(self._numbers)
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._write("question", number, question)
+        try:
+            return await answer
+        finally:
+            del self._waiting[number]
+
+    def tell(self, news: Any) -> None:
+        self._write("news", 0, news)
+
+    def _write(self, kind: str, number: int, content: Any) -> None:
+        self._letters.append((kind, number, content))
+        self._written.set()
+
+    async def gather(self) -> list[Letter]:
+        """Return the letters to send; waits for the first."""
+        await self._written.wait()
+        await asyncio.sleep(GATHER_SECONDS)
+        self._written.clear()
+        letters, self._letters = self._letters, []
+        return letters
+
+    def take(self, letters: Sequence[Letter]) -> None:
+        """Take letters of the other end."""
+        for kind, number, content in letters:
+            waiting = self._waiting.get(number)
+            if kind == "question":
+                answering = asyncio.ensure_future(self._reply(number, content))
+                self._answering.add(answering)
+                answering.add_done_callback(self._answering.discard)
+            elif kind == "news":
+                self.notice = content
+                self._hear(content)
+            elif waiting is None or waiting.done():  # whoever asked was cancelled
+                continue
+            elif kind == "error":
+                waiting.set_exception(content)
+            else:
+                waiting.set_result(content)
+
+    async def _reply(self, number: int, question: Any) -> None:
+        try:
+            self._write("answer", number, await self._answer(question))
+        except Exception as error:  # noqa: BLE001  it is raised where the question was asked
+            self._write("error", number, portable(error))
+
+    def drop(self, error: BaseException) -> None:
+        """End the waiting for answers with an error."""
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(error)
+
+    async def close(self) -> None:
+        self._written.set()
+        await cancel(self._answering)
+
+
+ItemWork: TypeAlias = Callable[[Any], Awaitable[Any]]
+Opening: TypeAlias = Callable[[Line], AbstractAsyncContextManager[ItemWork]]
+"""Called at a worker, where it opens what its work needs."""
+
+
+class RayWorker:
+    """The actor: works on items side by side."""
+
+    def __init__(self, opening: bytes, at_once: int) -> None:
+        self._opening = opening
+        self._gate = asyncio.Semaphore(at_once)
+        self._stack = AsyncExitStack()
+
+    async def open(self) -> bytes:
+        """Open what the work needs; return an error that this raised, packed."""
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of what a killed driver leaves
+        self._line = Line(self._do)
+        try:
+            opening: Opening = unpickled(self._opening)
+            self._work = await self._stack.enter_async_context(opening(self._line))
+        except ImportError as error:
+            return pickled(ClusterError(f"a node lacks code that the run needs ({error})"))
+        except Exception as error:  # noqa: BLE001  it is raised at the driver
+            return pickled(portable(error))
+        return pickled(None)
+
+    async def _do(self, item: Any) -> bytes:
+        async with self._gate:
+            return pickled(await self._work(item))
+
+    async def give(self, packed: bytes) -> None:
+        self._line.take(unpickled(packed))
+
+    async def fetch(self) -> bytes:
+        return pickled(await self._line.gather())
+
+    async def close(self) -> None:
+        await self._line.close()
+        await self._stack.aclose()
+
+
+def portable(error: Exception) -> Exception:
+    """Return the error itself if the driver can have it, else one that says the same."""
+    try:
+        unpickled(pickled(error))
+    except Exception:  # noqa: BLE001  whatever goes wrong, it does not travel
+        return ClusterError(" ".join(f"{type(error).__name__}: {error}".split()))
+    return error
+
+
+CONNECT_SECONDS, START_SECONDS = 5.0, 180.0
+"""How long is waited for an address, and for the cluster behind it."""
+LOCAL_OBJECTS = 100_000_000
+"""Bytes of shared memory of a cluster that is started here: letters are small."""
+
+
+def load(address: str) -> None:
+    """Load Ray, for a cluster at this address; it tells nobody of its use. One of this machine
+    alone listens on loopback, which Ray has to know when it is loaded.
+
+    Raises:
+        SettingsError: it is not installed.
+    """
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    if not _named(address):
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    try:
+        loaded()
+    except ImportError:
+        raise SettingsError(
+            "--on ray needs the package Ray; install it with: pip install 'textevolve[ray]'"
+        ) from None
+
+
+def loaded() -> Any:
+    import ray
+
+    return ray
+
+
+def _named(address: str) -> str:
+    """The address of the cluster that is to be joined; empty: one is started."""
+    named = address if "://" in address else os.environ.get("RAY_ADDRESS", "")
+    return "" if named == "local" else named
+
+
+def pickled(what: Any) -> bytes:
+    """As bytes for another process, code of the user's own included.
+
+    Raises:
+        InputError: it cannot be sent there.
+    """
+    try:
+        return loaded().cloudpickle.dumps(what)
+    except Exception as error:  # noqa: BLE001  pickling may raise anything
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"cannot be sent to another process ({why:.200})") from None
+
+
+def unpickled(packed: bytes) -> Any:
+    return loaded().cloudpickle.loads(packed)
+
+
+@asynccontextmanager
+async def join_cluster(address: str) -> AsyncGenerator[None]:
+    """Be a driver of the cluster, unless this process is one already. Ray has to be loaded.
+    `address`: "ray" is the cluster that RAY_ADDRESS names, or else one that is started on this
+    machine and stopped after it; ray://HOST:PORT is that of a cluster's client server.
+
+    Raises:
+        SettingsError: nothing answers there.
+    """
+    named, ray = _named(address), loaded()
+    if named:
+        await refuse_silent(named)
+    if ray.is_initialized():
+        yield
+        return
+    try:
+        await asyncio.wait_for(asyncio.to_thread(_join, ray, named), START_SECONDS)
+    except TimeoutError:
+        raise _unreached(named, f"it did not let us in within {START_SECONDS:g} s") from None
+    except Exception as error:
+        raise _unreached(named, f"{type(error).__name__}: {error}") from error
+    try:
+        yield
+    finally:
+        await asyncio.shield(asyncio.to_thread(ray.shutdown))
+
+
+def _join(ray: Any, named: str) -> None:
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    quiet: dict[str, Any] = {
+        "log_to_driver": False,
+        "logging_level": logging.CRITICAL,
+        "namespace": "textevolve",
+    }
+    if named:
+        ray.init(named, **quiet)
+    else:
+        quiet |= {"include_dashboard": False, "object_store_memory": LOCAL_OBJECTS}
+        ray.init("local", **quiet)
+    with suppress(ImportError, AttributeError, KeyError):
+        # It prints of workers that died, on standard output; we say what matters ourselves.
+        from ray._private.ray_logging import global_worker_stdstream_dispatcher as printing
+
+        printing.remove_handler("ray_print_logs")
+
+
+async def refuse_silent(address: str) -> None:
+    """Ray waits long for an address where nobody is.
+
+    Raises:
+        SettingsError: nothing answers there.
+    """
+    parts = urlsplit(address if "://" in address else f"//{address}")
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if host is None or port is None:
+        if address == "auto":
+            return
+        raise SettingsError(f"'{address}' is no address of a Ray cluster; write ray://HOST:PORT")
+    try:
+        opening = asyncio.open_connection(host, port)
+        _, writer = await asyncio.wait_for(opening, CONNECT_SECONDS)
+    except (TimeoutError, OSError) as error:
+        raise _unreached(address, str(error) or f"nothing within {CONNECT_SECONDS:g} s") from None
+    writer.close()
+
+
+def _unreached(address: str, why: str) -> SettingsError:
+    why = " ".join(why.split())
+    where = f"the Ray cluster at {address} cannot be reached" if address else "Ray does not start"
+    return SettingsError(f"{where} ({why:.300}); is it up, and of the same version as here?")
+
+
+BATCH = 100
+"""Items at most that a worker has waiting beside those that it works on, as many as these else."""
+LOOK_SECONDS = 1.0
+"""Between two looks at the nodes, and at what there is to notify."""
+OPEN_SECONDS, END_SECONDS = 300.0, 10.0
+"""How long a worker may take to be ready, and to put away its things."""
+MOST_LOSSES = 6
+"""Workers that may die one after the other while no result comes."""
+
+
+@dataclass(frozen=True)
+class Crew:
+    """What workers are and what the driver does for them.
+
+    `opening`: for each worker, made by how many there are, and `pickled`. `at_once`: items that
+    each works on at a time. `answer` to a question of a worker, who has a name; `hear` its news;
+    `lost`: it is gone. `notice`: what all workers are to know; it is sent when it has changed.
+    """
+
+    opening: Callable[[int], bytes]
+    at_once: int
+    answer: Callable[[str, Any], Awaitable[Any]]
+    hear: Callable[[str, Any], None]
+    lost: Callable[[str], None]
+    notice: Callable[[], Awaitable[Any]]
+
+
+async def spread(items: Iterable[Any], crew: Crew, *, ordered: bool = True) -> AsyncGenerator[Any]:
+    """Yield the results of all items, each worked on at some worker; items are read lazily.
+
+    `ordered`: in the order of the items, else as they come. What a worker had in hand that died is
+    worked on again elsewhere. The first error cancels the rest and is raised; nothing runs on when
+    this ends. The process has to have joined a cluster.
+
+    Raises:
+        ClusterError: workers die, one after the other, or there are no nodes to work on.
+    """
+    driver = _Driver(crew)
+    watching = asyncio.ensure_future(driver.watch())
+    try:
+        results = stream(items, driver.work, driver.count_room, ordered=ordered)
+        async with aclosing(results):
+            async for result in results:
+                yield result
+    finally:
+        await cancel([watching])
+        await driver.dismiss()
+
+
+class _LostError(Exception):
+    """The worker of an item died."""
+
+
+class _Driver:
+    def __init__(self, crew: Crew) -> None:
+        self.crew = crew
+        self._lines: dict[str, Line] = {}
+        self._serving: dict[str, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._losses = 0
+        self._notice: Any = None
+
+    def count_room(self) -> int:
+        """Count the items that all workers may have in hand."""
+        at_once = self.crew.at_once
+        return (at_once + min(BATCH, at_once)) * max(1, len(self._lines))
+
+    async def work(self, item: Any) -> Any:
+        """Return the result of an item, of the worker that had least to do."""
+        while True:
+            while self._failure is None and not self._lines:
+                self._changed.clear()
+                await self._changed.wait()
+            if self._failure is not None:
+                raise self._failure
+            line = min(self._lines.values(), key=lambda each: each.waiting)
+            try:
+                result = unpickled(await line.ask(item))
+            except _LostError:
+                continue
+            self._losses = 0
+            return result
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with an error."""
+        self._failure = self._failure or error
+        for line in self._lines.values():
+            line.drop(self._failure)
+        self._changed.set()
+
+    async def watch(self) -> None:
+        """Keep a worker on each node, and send what all of them are to know."""
+        idle = 0.0
+        while self._failure is None:
+            try:
+                await self._look()
+                idle = 0.0 if self._serving else idle + LOOK_SECONDS
+                if idle >= START_SECONDS:
+                    raise ClusterError(f"no node of the Ray cluster had a processor for {idle:g} s")
+            except Exception as error:  # noqa: BLE001  it ends the run
+                self.fail(error)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look(self) -> None:
+        nodes = await asyncio.to_thread(_find_nodes)
+        self._serving = {node: task for node, task in self._serving.items() if not task.done()}
+        for node, place in nodes.items():
+            if node not in self._serving:
+                serving = self._serve(node, place, len(nodes))
+                self._serving[node] = asyncio.ensure_future(serving)
+        if (notice := await self.crew.notice()) != self._notice:
+            self._notice = notice
+            for line in self._lines.values():
+                line.tell(notice)
+
+    async def _serve(self, node: str, place: str, nodes: int) -> None:
+        """Lead one worker's life. It ends without an error if the worker is lost."""
+        exceptions = loaded().exceptions
+        name = f"{node[:12]}-{self._losses}"
+        actor = await asyncio.to_thread(_hire, node, self.crew, nodes)
+        line = Line(partial(self.crew.answer, name), partial(self.crew.hear, name))
+        pumps: list[asyncio.Future[None]] = []
+        try:
+            fault = unpickled(await asyncio.wait_for(_shielded(actor.open.remote()), OPEN_SECONDS))
+            if fault is not None:
+                raise fault
+            self._lines[name] = line
+            line.tell(self._notice)
+            self._changed.set()
+            pumps = [asyncio.ensure_future(pump(actor, line)) for pump in (_send, _receive)]
+            await asyncio.gather(*pumps)
+        except (exceptions.RayError, ConnectionError, TimeoutError) as error:
+            self._lines.pop(name, None)
+            self._note_loss(place, error)
+            line.drop(_LostError())
+            await asyncio.sleep(min(self._losses, 5) * LOOK_SECONDS)
+        except Exception as error:  # noqa: BLE001  it ends the run
+            self.fail(error)
+        finally:
+            self._lines.pop(name, None)
+            await cancel(pumps)
+            await line.close()
+            self.crew.lost(name)
+            await _dismiss(actor)
+
+    def _note_loss(self, place: str, error: Exception) -> None:
+        self._losses += 1
+        reason = " ".join(str(error).split())
+        if self._losses >= MOST_LOSSES:
+            self.fail(
+                ClusterError(
+                    f"{self._losses} workers died one after the other, the last on the node"
+                    f" {place}: {reason[:300] or type(error).__name__}"
+                )
+            )
+
+    async def dismiss(self) -> None:
+        await cancel(self._serving.values())
+
+
+async def _send(actor: Any, line: Line) -> None:
+    while True:
+        letters = await line.gather()
+        await _shielded(actor.give.remote(pickled(letters)))
+
+
+async def _receive(actor: Any, line: Line) -> None:
+    while True:
+        line.take(unpickled(await _shielded(actor.fetch.remote())))
+
+
+def _find_nodes() -> Mapping[str, str]:
+    """Find the nodes with a processor, by their ids: where each is."""
+    return {
+        node["NodeID"]: str(node["NodeManagerHostname"] or node["NodeManagerAddress"])
+        for node in loaded().nodes()
+        if node["Alive"] and node["Resources"].get("CPU", 0) >= 1
+    }
+
+
+def _hire(node: str, crew: Crew, workers: int) -> Any:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    where = NodeAffinitySchedulingStrategy(node, soft=False)
+    options: dict[str, Any] = {"num_cpus": 1, "max_concurrency": 1000, "max_restarts": 0}
+    hired: Any = loaded().remote(RayWorker).options(scheduling_strategy=where, **options)
+    return hired.remote(crew.opening(workers), crew.at_once)
+
+
+async def _shielded(reference: Any) -> Any:
+    """Return the result of a worker's method. Ray's client does not bear that its own future is
+    cancelled."""
+    result: asyncio.Future[Any] = asyncio.ensure_future(reference)
+    result.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await asyncio.shield(result)
+
+
+async def _dismiss(actor: Any) -> None:
+    """Let a worker put away its things, and end it."""
+    with suppress(Exception):
+        await asyncio.wait_for(_shielded(actor.close.remote()), END_SECONDS)
+    with suppress(Exception):
+        await asyncio.to_thread(loaded().kill, actor)
