@@ -219,7 +219,7 @@ def test_where_spans_cannot_go_is_said_before_anything_is_asked(cli, server, mod
     monkeypatch.setenv("TEXTEVOLVE_TRACES", "nowhere/spans.jsonl")
     ended = cli("optimize", "Say hello.", "-m", model)
     assert (ended.code, server.calls) == (2, 0)
-    assert "traces = nowhere/spans.jsonl: cannot be written" in ended.err
+    assert "nowhere/spans.jsonl: cannot be written" in ended.err
 
 
 SCRIPT = """

@@ -30,9 +30,8 @@ def cases(home):
     return "cases.jsonl"
 
 
-@pytest.mark.parametrize("judge", ["probe", "debate:general+readout=verbalized"])
-def test_a_run_is_filtered_resumed_compared_and_deleted(cli, server, model, cases, judge):
-    command = ("evaluate", cases, "-m", model, "-j", judge, "--name", "first")
+def test_a_run_is_filtered_resumed_compared_and_deleted(cli, server, model, cases):
+    command = ("evaluate", cases, "-m", model, "-j", "probe", "--name", "first")
     short = cli(*command, "--max-calls", 10)
     assert short.code == 3
     resumed = cli("runs", "resume", "first", "--json")
@@ -76,11 +75,6 @@ RUBRIC = "- It names the moon.\n- It has no fault."
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (
-            ("-j", "instruction-likelihood", "--rubric", "Be kind."),
-            "judge instruction-likelihood takes no rubric",
-        ),
-        (("-j", "probe", "--rubric", "  "), "the rubric is empty"),
         (("-j", "probe+rubric=gone.txt"), "gone.txt: cannot be read"),
         (("-j", "probe", "-p", "general"), "write --judge debate:PROFILE"),
     ],

@@ -48,8 +48,6 @@ KINDS = [
     {"protocol": "escalation", "escalate_below": 0.6},
     {"protocol": "simultaneous-summary", "convergence": None},
     {"readout": "after-argument"},
-    {"order": "swap"},
-    {"select": "sample", "seed": 3},
 ]
 
 
@@ -118,11 +116,11 @@ async def test_reading_a_run_under_other_parameters_is_a_new_run_under_them(
     assert {r.stopped for r in fresh} == {"rounds", "converged"}
 
 
-@pytest.mark.parametrize("second", ["hybrid:rules.yaml:debate+rounds=2"])
 async def test_a_cascade_that_a_budget_stopped_goes_on_as_if_it_had_not(
-    home, server, model, settings, second
+    home, server, model, settings
 ):
     """No case has the scores of a debate that was cut short, nor those of another judge."""
+    second = "hybrid:rules.yaml:debate+rounds=2"
     (home / "rules.yaml").write_text("rules: [{kind: length, max: 100}]")
     options = {"judge": f"cascade:0.7:probe,{second}"}
     stopped = await judge(model, settings, limits=Limits(calls=28), **options)
