@@ -25,11 +25,8 @@ def render(source: str, limits: TemplateLimits = TIGHT) -> str:
 
 NESTED = "".join(f"{{% for {name} in range(100000) %}}" for name in "abcd") + 4 * "{% endfor %}"
 HOSTILE = {
-    "a large string": "{{ 'a' * 10**9 }}",
-    "nested loops": NESTED,
     "recursion": "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
     "deep brackets": "{{ " + "(" * 50_000 + "1" + ")" * 50_000 + " }}",
-    "much text": "{% for i in range(99999) %}{{ 'a' * 1000 }}{% endfor %}",
     "a slow pattern": "{{ ('<' * 250000) | striptags }}{{ ('a@' * 99999) | urlize }}" * 20,
     "the class by format": "{{ '{0.__class__.__base__.__subclasses__}'.format('') }}",
     "globals of lipsum": "{{ lipsum.__globals__['os'].popen('id').read() }}",

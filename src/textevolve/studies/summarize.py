@@ -23,7 +23,7 @@ from textevolve.llm.mapreduce import (
 )
 from textevolve.llm.token_count import count_tokens
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Column, Report, Table, Texts
+from textevolve.report.blocks import Report, Texts
 from textevolve.rows import STANDARD_INPUT, read_text
 from textevolve.rows.content import name_of
 from textevolve.spec import Several, option
@@ -183,17 +183,13 @@ def report(spec: SummarizeSpec, found: Summary) -> Report:
     sentence = f"{length}, of {given}, in {levels} and {calls}."
     if not made.levels:
         sentence = f"{length}: the text fits as it is, and nothing was asked."
-    blocks: list[Block] = [Texts("Summary", [("", made.text)])]
-    lost = [
-        ("chunks without an answer", len(dropped.failed), dropped.failed_characters),
-        ("answers that were cut", dropped.cuts, dropped.cut_characters),
-    ]
-    rows = [row for row in lost if row[1]]
-    if rows:
-        columns = (Column("what"), Column("number", "count"), Column("characters", "count"))
-        reasons = "; ".join(dict.fromkeys(chunk.reason for chunk in dropped.failed))
-        blocks.append(Table("Lost", columns, rows, note=reasons))
-    return Report(title, sentence, blocks)
+    lost = {
+        "Chunks without an answer": len(dropped.failed),
+        "Answers that were cut": dropped.cuts,
+        "Because": "; ".join(dict.fromkeys(chunk.reason for chunk in dropped.failed)),
+    }
+    facts = {name: str(value) for name, value in lost.items() if value}
+    return Report(title, sentence, [Texts("Summary", [("", made.text)])], facts)
 
 
 def data(_spec: SummarizeSpec, found: Summary) -> Mapping[str, Any]:

@@ -295,11 +295,6 @@ def _resolve(schema: Mapping[str, Any], rng: Random, root: Mapping[str, Any]) ->
             schema = found
         elif "anyOf" in schema or "oneOf" in schema:
             schema = rng.choice(list(schema.get("anyOf") or schema["oneOf"]))
-        elif "allOf" in schema:
-            merged: dict[str, Any] = {k: v for k, v in schema.items() if k != "allOf"}
-            for part in schema["allOf"]:
-                merged |= _resolve(part, rng, root)
-            schema = merged
         else:
             return schema
 
