@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from random import Random
 from statistics import fmean
 
 import numpy as np
@@ -71,33 +70,6 @@ def test_the_error_and_the_curve_are_those_of_bins_counted_one_by_one(
         assert one.observed.value == pytest.approx(fmean(came[i] for i in inside))
         assert one.low == min(said[i] for i in inside)
         assert one.high == max(said[i] for i in inside)
-
-
-@given(forecasts, st.randoms(use_true_random=False))
-def test_the_order_of_the_pairs_changes_nothing(pairs: list[tuple[float, bool]], random: Random):
-    turned = pairs[:]
-    random.shuffle(turned)
-    first, second = (
-        measured([p for p, _ in of], [float(o) for _, o in of]).ece.value for of in (pairs, turned)
-    )
-    assert first == pytest.approx(second, abs=1e-12)
-
-
-@given(forecasts)
-def test_naming_the_other_class_gives_the_same_score(pairs: list[tuple[float, bool]]):
-    said, came = np.array([p for p, _ in pairs]), np.array([float(o) for _, o in pairs])
-    assert measured(said, came).brier.value == pytest.approx(
-        measured(1 - said, 1 - came).brier.value
-    )
-
-
-@given(forecasts)
-def test_equal_bins_split_the_brier_score_no_further_than_its_calibration(
-    pairs: list[tuple[float, bool]],
-):
-    """Murphy: the Brier score is at least the squared calibration error of any bins."""
-    said, came = [p for p, _ in pairs], [float(o) for _, o in pairs]
-    assert measured(said, came).ece.value ** 2 <= measured(said, came).brier.value + 1e-12
 
 
 def test_masses_of_bins_are_equal_where_nothing_ties():
