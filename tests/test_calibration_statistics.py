@@ -87,6 +87,7 @@ def test_two_probabilities_are_two_bins():
     ]
 
 
+@pytest.mark.slow
 def test_a_right_forecaster_errs_as_much_as_chance_makes_him():
     random = np.random.default_rng(1)
     found: list[float] = []

@@ -167,18 +167,6 @@ def test_a_fit_finds_what_people_go_by(graded):
     assert file.labels["items"] == 200
 
 
-def test_the_file_weighs_as_the_fit_does():
-    data = simulate(5, items=80)
-    fit = fit_signals(data, "pairs")
-    whole = pose_problem(data, "pairs").fit(np.ones(80, dtype=bool), range(3), fit.ridge)
-    signals = file_of(fit, {}, "both", date(2026, 1, 15)).signals
-    ours = sum(
-        s.weight * (column - s.mean) / s.scale
-        for s, column in zip(signals, data.values.T, strict=True)
-    )
-    np.testing.assert_allclose(ours, whole.utilities(data.values), atol=1e-4)
-
-
 def warned(data, labels="pairs"):
     return " ".join(fit_signals(data, labels).warnings)
 
@@ -186,11 +174,6 @@ def warned(data, labels="pairs"):
 def test_a_fit_no_better_than_its_best_signal_says_so_by_name():
     said = warned(simulate(2, weights=(2.0, 0.0, 0.0)))
     assert "does not beat its best single signal, probe," in said
-
-
-def test_a_fit_that_knows_nothing_says_so():
-    said = warned(simulate(2, weights=(0.0, 0.0, 0.0)))
-    assert "it has shown nothing" in said
 
 
 def test_too_few_items_are_refused():

@@ -219,6 +219,7 @@ def test_each_variant_is_held_to_the_gates_but_for_the_baseline() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [30])
 def test_a_loss_as_large_as_the_margin_rarely_passes(rows: int) -> None:
     """With pass and fail, where a bootstrap passed four builds of five at 5 rows; within three
