@@ -234,7 +234,7 @@ class OpenAIClient:
         if fallbacks.strip("0").isdecimal() and (completion.model or self.model) == self.model:
             completion.model = "a fallback that is not named"
         if self._reports_cost and (cost := headers.get("x-litellm-response-cost")):
-            reported = ReportedUsage.model_validate({"cost": cost})
+            reported = ReportedUsage.model_validate_strings({"cost": cost})
             completion.usage = completion.usage or reported
             completion.usage.cost = completion.usage.cost or reported.cost
 

@@ -33,12 +33,9 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
 )
 from pydantic_core import CoreSchema
-from pydantic_core.core_schema import int_schema, union_schema, with_default_schema
+from pydantic_core.core_schema import with_default_schema
 
 from textevolve.evaluation import Usage, mend_text
 
@@ -159,19 +156,8 @@ Read = TypeVar("Read")
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
 
 
-def _known(value: object, read: ValidatorFunctionWrapHandler) -> Any:
-    """Return None if an optional field cannot be read, so that a good text is kept."""
-    try:
-        return None if isinstance(value, bool) else read(value)
-    except ValidationError:
-        return None
-
-
-KNOWN = WrapValidator(_known)
-
-
 class _Readable:
-    """A variant of `KNOWN` at no cost, for texts and objects, which no truth value passes for."""
+    """An optional field that is None if it cannot be read, so that a good text is kept."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -185,17 +171,7 @@ READABLE = _Readable()
 KnownText = Annotated[str | None, READABLE]
 
 
-class _Plainly:
-    """A whole number as such is taken at once; whatever else comes goes the way it is marked."""
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        plain = int_schema(strict=True, ge=0, lt=2**53)
-        return union_schema([plain, handler(source)], mode="left_to_right")
-
-
-KnownCount = Annotated[Annotated[int, Field(ge=0, lt=2**53)] | None, KNOWN, _Plainly()]
+KnownCount = Annotated[Annotated[int, Field(strict=True, ge=0, lt=2**53)] | None, READABLE]
 
 
 def read_loosely(read: Callable[[bytes], Read], body: bytes) -> Read:
@@ -217,7 +193,7 @@ def read_loosely(read: Callable[[bytes], Read], body: bytes) -> Read:
         raise ValueError(f"not of the form of an answer: {error}") from error
 
 
-_Cost = Annotated[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, KNOWN]
+_Cost = Annotated[Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | None, READABLE]
 
 
 class _CacheFigures(BaseModel):

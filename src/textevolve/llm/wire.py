@@ -30,8 +30,8 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from textevolve.llm.model import Message, Request, Response, TokenLogprobs, ToolCall
 from textevolve.llm.prices import (
-    KNOWN,
     READABLE,
+    KnownCount,
     KnownText,
     ReportedTimings,
     ReportedUsage,
@@ -101,8 +101,8 @@ def _first(value: object) -> object:
     return cast("list[object]", value)[:1] if isinstance(value, list) else value or []
 
 
-_Bytes = Annotated[list[Annotated[int, Field(ge=0, le=255)]] | None, KNOWN]
-_Logprob = Annotated[Annotated[float, Field(allow_inf_nan=False)] | None, KNOWN]
+_Bytes = Annotated[list[Annotated[int, Field(strict=True, ge=0, le=255)]] | None, READABLE]
+_Logprob = Annotated[Annotated[float, Field(strict=True, allow_inf_nan=False)] | None, READABLE]
 
 
 def _as_text(value: object) -> str:
@@ -110,10 +110,6 @@ def _as_text(value: object) -> str:
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False)
-
-
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 _Written = Annotated[str, BeforeValidator(_as_text)]
@@ -127,7 +123,7 @@ class SentFunction(BaseModel):
 class SentToolCall(BaseModel):
     """A call, or what a chunk of a stream adds to one. `index`: its place among the answer's."""
 
-    index: Annotated[int | None, BeforeValidator(_number)] = None
+    index: KnownCount = None
     id: _Written = ""
     function: SentFunction = SentFunction()
 
