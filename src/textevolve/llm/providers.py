@@ -139,6 +139,13 @@ class Endpoint:
         return self.provider == LOCAL
 
 
+OF_PROVIDER = (
+    *("max_tokens_field", "reports_cost", "wire", "reasoning_effort", "batches", "batch_discount"),
+    *("requests_per_minute", "tokens_per_minute"),
+)
+"""Fields of an endpoint that are those of its provider."""
+
+
 def known_providers(settings: Settings) -> dict[str, Provider]:
     """The user's own providers first, then those of the table that they do not override."""
     rest = {name: value for name, value in PROVIDERS.items() if name not in settings.providers}
@@ -178,16 +185,9 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         base_url=base_url,
         key=key,
         price=_price(full, model, settings, free=name == LOCAL),
-        max_tokens_field=provider.max_tokens_field,
-        reports_cost=provider.reports_cost,
-        **decider,
-        wire=provider.wire,
-        reasoning_effort=provider.reasoning_effort,
         prompt_cache=_prompt_cache(provider, model),
-        requests_per_minute=provider.requests_per_minute,
-        tokens_per_minute=provider.tokens_per_minute,
-        batches=provider.batches,
-        batch_discount=provider.batch_discount,
+        **{name: getattr(provider, name) for name in OF_PROVIDER},
+        **decider,
         headers=find_headers(provider.headers) if asks else {},
     )
 
