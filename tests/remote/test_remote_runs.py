@@ -76,13 +76,6 @@ def test_a_study_is_shown_and_written_as_one_of_this_machine(there, cli, cases, 
     assert "<html" in outputs[2].read_text()
 
 
-def test_gates_fail_a_build(there, cases, model):
-    held = there("evaluate", cases, *SAME, "-m", model, "--min-mean", "0")
-    assert (held.code, "gate holds" in held.err) == (0, True)
-    failed = there("evaluate", cases, *SAME, "-m", model, "--min-mean", "1")
-    assert (failed.code, "gate fails" in failed.err) == (4, True)
-
-
 def test_limits_leave_a_run_that_the_same_command_goes_on_with(there, cases, home, model):
     same = ("evaluate", cases, *SAME, "-m", model)
     stopped = there(*same, "--max-calls", "5")
@@ -113,14 +106,6 @@ def test_what_is_a_programs_own_cannot_be_sent(url, model):
 
     with pytest.raises(InputError, match="own and cannot be sent to a server"):
         evaluate("2 + 2?", ["4"], judge=own, model=model, server=url)
-
-
-def test_what_is_wrong_is_told_as_here(there, cases, home):
-    assert there("evaluate", home / "none.jsonl").code == 2
-    refused = there("evaluate", cases, "-m", "nobody/model")
-    assert refused.code != 0
-    assert "nobody" in refused.err
-    assert "Traceback" not in refused.err
 
 
 def test_addresses_and_keys(cli, cases, monkeypatch):

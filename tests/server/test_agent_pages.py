@@ -63,17 +63,6 @@ def test_memories_stand_on_a_time_line(browser_of, world):
     assert f'<a href="/memories/acme/chats/{world.new}">what took its place</a>' in page
 
 
-def test_pages_of_the_time_line_have_each_memory_once(browser_of, world):
-    world.keep(*(f"The memory number {n}." for n in range(120)))
-    path, seen = "/memories/acme/chats", []
-    while path:
-        _, page = browser_of.get(path)
-        seen += re.findall(r"The memory number (\d+)\.", page)
-        older = re.search(r'href="(\?[^"]*before=[^"]*)"', page)
-        path = older and "/memories/acme/chats" + older[1].replace("&amp;", "&")
-    assert seen == [str(n) for n in reversed(range(120))]
-
-
 def test_a_search_shows_the_parts_of_each_score(browser_of, server, world):
     world.keep("Oslo has a harbour.")
     _, page = browser_of.get("/memories/acme/chats?q=harbour")

@@ -110,15 +110,6 @@ def test_each_exchange_is_learned_once(say, serve, acme, notes):
     assert acme.sessions("acme").list() == []
 
 
-def test_what_was_said_with_memory_off_is_not_learned_later(say, acme, notes):
-    say(OSLO, metadata={"memory": "off"})
-    say([*OSLO, "Fine.", "Hello."], metadata={"memory": "recall"})
-    assert notes.noted == 0
-    say([*OSLO, "Fine.", "Hello.", "Fine.", "I work in Bergen."])
-    wait_for(lambda: memories_of(acme))
-    assert memories_of(acme) == ["They named Bergen."]
-
-
 def test_memories_are_recalled_as_asked_for(say, acme, notes):
     say(OSLO)
     wait_for(lambda: memories_of(acme))
@@ -129,18 +120,6 @@ def test_memories_are_recalled_as_asked_for(say, acme, notes):
     assert "They named Oslo." not in notes.prompts[-1]
     say(asked, metadata={"memory": "off"})
     assert "They named Oslo." not in notes.prompts[-1]
-
-
-def test_a_session_is_learned_with_its_turns(say, acme, notes):
-    session = say(OSLO, metadata={"session": "new"})["metadata"]["session"]
-    say(["I work in Bergen."], metadata={"session": session})
-    wait_for(lambda: len(memories_of(acme)) == 2)
-
-    def learned():
-        kept = acme.sessions("acme").messages(session)
-        return [one.details.learning for one in kept if one.role == "assistant"]
-
-    wait_for(lambda: learned() == ["done", "done"])
 
 
 def test_what_a_server_left_is_learned_by_the_next(say, serve, ask, acme, notes, server, model):

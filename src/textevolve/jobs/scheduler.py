@@ -71,7 +71,11 @@ async def work_on_jobs(desk: JobDesk, at_once: int = AT_ONCE) -> None:
         while True:
             wait = LOOK_SECONDS
             try:
-                while len(running) < at_once and (claim := await _claim(desk)) is not None:
+                while len(running) < at_once:
+                    claim_due = desk.resources.claim_due_job
+                    claim = await asyncio.to_thread(claim_due, desk.lease_seconds)
+                    if claim is None:
+                        break
                     running.add(asyncio.create_task(perform_claim(desk, claim)))
                 due = await asyncio.to_thread(desk.resources.read, stored_jobs.seconds_to_next)
                 if due is not None and len(running) < at_once:
@@ -86,20 +90,6 @@ async def work_on_jobs(desk: JobDesk, at_once: int = AT_ONCE) -> None:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-
-
-async def _claim(desk: JobDesk) -> JobClaim | None:
-    """Claim a job that is due, and give it back if this is cancelled meanwhile."""
-    claiming = asyncio.ensure_future(
-        asyncio.to_thread(desk.resources.claim_due_job, desk.lease_seconds)
-    )
-    try:
-        return await asyncio.shield(claiming)
-    except asyncio.CancelledError:
-        with suppress(StoreError):
-            if (claim := await claiming) is not None:
-                await asyncio.to_thread(_release, desk, claim)
-        raise
 
 
 async def perform_claim(desk: JobDesk, claim: JobClaim) -> JobOutcome | None:

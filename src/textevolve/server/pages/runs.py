@@ -254,6 +254,11 @@ Opened = Annotated[OpenedRun, Depends(_open)]
 PageRows = Annotated[RowsQuery, Query()]
 
 
+@router.get("/")
+async def go_to_runs() -> RedirectResponse:
+    return RedirectResponse("/runs")
+
+
 @router.get("/runs")
 def show_runs(
     request: Request,
