@@ -97,7 +97,6 @@ HEAVY_OURS = frozenset(
         "textevolve.remote.runs",
         "textevolve.server.app",
         "textevolve.server.listening",
-        "textevolve.server.viewing",
         "textevolve.studies.loop_spans",
         "textevolve.studies.span_export",
     )

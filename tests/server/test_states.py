@@ -2,7 +2,7 @@
 
 import json
 
-from textevolve.server.decisions.states import ReadState, read_state, state_text
+from textevolve.server.decisions.deciders import ReadState, read_state, state_text
 
 
 def test_an_input_and_an_output_under_any_of_their_names_are_a_case():

@@ -88,7 +88,7 @@ def view(
     """
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         raise SettingsError("pages need more packages: pip install 'textevolve[server]'")
-    from textevolve.server.viewing import show_pages
+    from textevolve.server.listening import show_pages
 
     settings, _ = read_settings({"store": store})
     path = "/runs"

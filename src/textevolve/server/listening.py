@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import webbrowser
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
@@ -11,6 +13,9 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from textevolve.errors import SettingsError
+from textevolve.server.app import create_app
+from textevolve.server.options import ViewOptions
+from textevolve.settings import Settings
 
 GOODBYE = 5
 """Seconds that requests have to end after a signal."""
@@ -141,3 +146,23 @@ async def _tell_ending(server: uvicorn.Server, app: FastAPI) -> None:
     while not server.should_exit:  # noqa: ASYNC110  uvicorn has no event for it
         await asyncio.sleep(LOOK_SECONDS)
     app.state.server.end()
+
+
+def show_pages(
+    settings: Settings, path: str, port: int, announce: Callable[[str], None], *, browser: bool
+) -> None:
+    """Serves the pages on loopback and opens the one at `path`; `announce` is told its address.
+
+    Raises:
+        SettingsError: the port is taken.
+    """
+    listener = bind("127.0.0.1", port)
+    address = f"{url_of(listener)}{path}"
+
+    def open_browser(_serving: object) -> None:
+        announce(address)
+        if browser:
+            webbrowser.open(address)
+
+    app = create_app(ViewOptions(port=port), settings, None, open_browser)
+    listen(app, listener)

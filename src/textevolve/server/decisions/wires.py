@@ -20,8 +20,8 @@ from pydantic import (
 
 from textevolve.evaluation import Failure
 from textevolve.llm.decisions import Answer, Question, choice, predicate, score
+from textevolve.server.decisions.deciders import state_text
 from textevolve.server.decisions.serving import Answered, refuse_unanswered
-from textevolve.server.decisions.states import state_text
 from textevolve.server.errors import SYSTEM_ONE, example_body, respond
 from textevolve.server.identity import Caller, needs
 from textevolve.server.state import server_of

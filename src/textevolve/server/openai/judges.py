@@ -9,13 +9,14 @@ from typing import Annotated, Any, cast
 from pydantic import Field, TypeAdapter, ValidationError
 
 from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
-from textevolve.server.decisions.deciders import DecidingJudge, spending
-from textevolve.server.decisions.serving import Serving, failure_error
-from textevolve.server.decisions.states import (
+from textevolve.server.decisions.deciders import (
+    DecidingJudge,
     ReadState,
     parse_json,
     read_state,
+    spending,
 )
+from textevolve.server.decisions.serving import Serving, failure_error
 from textevolve.server.errors import INVALID, ApiError
 from textevolve.server.openai.requests import OwnRequest, text_of
 from textevolve.server.openai.streams import AnswerEnd, NoteTokens
