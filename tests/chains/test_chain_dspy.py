@@ -1,6 +1,5 @@
 """DSPy's own package on both sides of the border: modules as steps, chains as modules."""
 
-import asyncio
 import re
 import warnings
 
@@ -84,38 +83,6 @@ def test_the_calls_of_a_module_are_ours(home, model, server):
     stopped = run_chain(chain, {"question": "no"}, limits=Limits(calls=0), **kept)
     assert stopped.runs[0].failure.kind == "skipped"  # what DSPy has wrapped comes out as ours
     assert server.calls == 2
-
-
-async def test_errors_and_cancellation_cross_unchanged(opened):
-    raised = RuntimeError("mine")
-    began, ended = asyncio.Event(), []
-
-    class Fails(dspy.Module):
-        def forward(self, x):
-            raise raised
-
-    class Waits(dspy.Module):
-        async def aforward(self, x):
-            began.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.append(x)
-
-    inner = as_dspy_module(Chain("c", call("a", Fails(), inputs=["x"])), **opened)
-    with pytest.raises(RuntimeError) as caught:
-        await inner.acall(x=1)
-    assert caught.value is raised
-    with pytest.raises(RuntimeError) as caught:
-        inner(x=1)
-    assert caught.value is raised
-    waiting = as_dspy_module(Chain("c", call("a", Waits(), inputs=["x"])), **opened)
-    task = asyncio.ensure_future(waiting.acall(x=1))
-    await began.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert ended == [1]
 
 
 def test_what_is_no_text_is_refused(opened):
