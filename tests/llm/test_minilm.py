@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from textevolve.errors import CapabilityError, FatalModelError, SettingsError
+from textevolve.errors import CapabilityError, FatalModelError
 from textevolve.llm import minilm
 from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.embeddings import embed, embed_texts, probe_dimension
@@ -179,17 +179,6 @@ def test_onnxruntime_sends_nothing_and_leaves_no_file(settings: Settings, tmp_pa
     )
     assert (done.stdout.strip(), done.stderr) == ("0", "")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-@pytest.mark.parametrize("broken", [0, 1])
-def test_files_that_are_none(broken: int, settings: Settings, tmp_path: Path):
-    entry = embedder_of(NAME)
-    assert entry is not None
-    files = [settings.weights_folder / file.file for file in entry.files]
-    files[broken] = tmp_path / "broken"
-    files[broken].write_bytes(b"no such thing")
-    with pytest.raises(SettingsError, match=r"broken: (onnxruntime cannot|not a tokenizer)"):
-        MiniLM(NAME, *files, 256, 1)
 
 
 def test_both_files_have_to_be_there_and_right(settings: Settings, tmp_path: Path):

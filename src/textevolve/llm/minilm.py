@@ -65,7 +65,7 @@ class MiniLM:
         """Blocks while the weights are loaded, some tenths of a second.
 
         Raises:
-            SettingsError: onnxruntime or tokenizers is missing, or cannot read the files.
+            SettingsError: onnxruntime or tokenizers is missing.
         """
         require_packages(name)
         self.name = name
@@ -75,9 +75,6 @@ class MiniLM:
         self._waiting: dict[int, list[_Waiting]] = {}
         self._work: asyncio.Task[None] | None = None
         self._told = False
-
-    def __repr__(self) -> str:
-        return f"MiniLM({self.name!r})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -182,19 +179,11 @@ def _open_session(weights: Path, threads: int) -> Any:
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    try:
-        return runtime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise SettingsError(f"{weights}: onnxruntime cannot load it: {error}") from error
+    return runtime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"])
 
 
 def _open_tokenizer(path: Path, context: int) -> Any:
-    try:
-        tokenizer = _import("tokenizers").Tokenizer.from_file(str(path))
-    except SettingsError:
-        raise
-    except Exception as error:
-        raise SettingsError(f"{path}: not a tokenizer: {error}") from error
+    tokenizer = _import("tokenizers").Tokenizer.from_file(str(path))
     tokenizer.no_padding()
     tokenizer.enable_truncation(context)
     return tokenizer

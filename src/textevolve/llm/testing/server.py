@@ -49,10 +49,16 @@ from textevolve.llm.testing.wires import (
 Script = Callable[[Mapping[str, Any], int], Answer | Fault | str | None]
 """From the request's body and its number (from 1) to what is answered; None: obliging."""
 
+Writer = Callable[[dict[str, Any], int, Answer], bytes]
+"""From a request, its seed and what is answered to the body."""
 ASKED = ("/chat/completions", "/responses", "/systemone", "/decisions")
 POSTED = (*ASKED, "/embeddings")
 DIMENSION = 32
 FILLING = b" " * 65_536
+_WRITERS: Mapping[str, Writer] = {
+    "/chat/completions": completion,
+    **{path: wire.make for path, wire in SERVED_WIRES.items()},
+}
 
 
 class ScriptedServer:
@@ -164,39 +170,30 @@ class ScriptedServer:
             def ask(asked: dict[str, Any], line: bytes) -> Answer:
                 return self._answer(asked, headers, line, completion)
 
-            told = self.batches.answer(method, path, headers, body, ask)
-            if told is not None:
-                return told
+            if (batch := self.batches.answer(method, path, headers, body, ask)) is not None:
+                return batch
         path = path.split("?")[0].removeprefix("/v1")
-        if method == "GET" and path == "/models":
-            listed = [{"id": name, "object": "model"} for name in self.models]
-            return Answer(body=json.dumps({"object": "list", "data": listed}).encode())
-        if method == "GET" and path == "/stats":
-            return Answer(body=json.dumps(self.stats()).encode())
-        posted = (*POSTED, "/tokenize") if self.tokenizes else POSTED
-        if method == "POST" and path in posted:
+        if method == "GET" and path in ("/models", "/stats"):
+            models = [{"id": name, "object": "model"} for name in self.models]
+            listed = {"object": "list", "data": models}
+            return Answer(body=json.dumps(self.stats() if path == "/stats" else listed).encode())
+        if method == "POST" and path in (POSTED if not self.tokenizes else (*POSTED, "/tokenize")):
             try:
                 asked = json.loads(body)
             except ValueError:
                 return Answer(status=400, body=b'{"error":{"message":"the body is not JSON"}}')
             if path == "/embeddings":
                 return _embeddings(asked, self.dimension)
-            if path == "/chat/completions":
-                return self._answer(asked, headers, body, completion)
-            if wire := SERVED_WIRES.get(path):
-                return self._answer(asked, headers, body, wire.make)
             if path == "/tokenize":
                 return Answer(body=answer_tokenize(asked))
+            if path in _WRITERS:
+                return self._answer(asked, headers, body, _WRITERS[path])
             if dialect := dialect_of(path, self.wires):
                 try:
                     made = decision(dialect, asked)
                 except (AttributeError, KeyError, TypeError):
                     return Answer(status=422, body=b'{"detail":"the questions are none"}')
-
-                def write(_asked: dict[str, Any], _seed: int, _answer: Answer) -> bytes:
-                    return made
-
-                return self._answer(asked, headers, body, write)
+                return self._answer(asked, headers, body, lambda _asked, _seed, _answer: made)
         return Answer(status=404, body=b'{"error":{"message":"no such path"}}')
 
     def _answer(
@@ -204,7 +201,7 @@ class ScriptedServer:
         asked: dict[str, Any],
         headers: Mapping[str, str],
         body: bytes,
-        make: Callable[[dict[str, Any], int, Answer], bytes],
+        make: Writer,
     ) -> Answer:
         """Return the script's answer, completed by `make`."""
         seed = int.from_bytes(blake2b(body, digest_size=8).digest(), "big")
