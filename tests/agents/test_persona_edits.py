@@ -66,12 +66,6 @@ def test_a_change_stands_in_the_text_and_the_rest_is_untouched():
     assert compose_persona(PERSONA, [], 400).text == PERSONA
 
 
-def test_lines_stay_lines():
-    text = "You are Ada.\n- You rest.\n- You read."
-    made = compose_persona(text, [PersonaChange("add", 0, "- You write.", "", ("m",))], 400)
-    assert made.text == text + "\n- You write."
-
-
 @pytest.mark.parametrize(
     ("action", "sentence", "text", "fault"),
     [

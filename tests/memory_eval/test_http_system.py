@@ -13,7 +13,6 @@ import pytest
 from textevolve.errors import (
     AccessError,
     AnswerError,
-    InputError,
     ModelError,
     RejectedError,
 )
@@ -183,17 +182,3 @@ async def test_a_wrong_address_stops_all_and_a_later_404_only_its_operation():
         with pytest.raises(RejectedError, match=r"refused \(404\): no such user"):
             await system.search("Where?", "b", 3)
         await system.aclose()
-
-
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        ("http://host:1#flies", "no capability 'flies': there are extracts, searches, answers"),
-        ("http://user:secret@host", "holds a user name or password; take it out"),
-    ],
-)
-def test_an_address_that_cannot_be(spec, said):
-    with pytest.raises(InputError) as caught:
-        open_system(spec)
-    assert said in str(caught.value)
-    assert "secret" not in str(caught.value)

@@ -1,5 +1,5 @@
 """The whole way: made users, systems with known faults, a judge that is never wrong. The figures
-have to find exactly the faults that were planted. And one small real run, marked slow."""
+have to find exactly the faults that were planted."""
 
 import json
 import re
@@ -7,22 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from textevolve.errors import FatalModelError
-from textevolve.llm.weights import fetch
 from textevolve.memory_eval import synthesis
 from textevolve.memory_eval.dataset import (
-    DialogueTurn,
-    MemoryPoint,
-    MemoryQuestion,
-    Session,
-    User,
     user_to_line,
 )
 from textevolve.memory_eval.synthesis import synthesise
-from textevolve.settings import Settings, read_settings
-
-WEIGHTS = read_settings()[0].weights_folder
-"""This machine's, as a user has them; tests have a home of their own."""
 
 USERS, SESSIONS = 3, 6
 
@@ -238,61 +227,3 @@ def test_figures_find_exactly_the_faults_that_were_planted(cli, data, server, mo
 def data_file(path):
     with open(path, encoding="utf-8") as file:
         yield from file
-
-
-ECHO = """
-class Echo:
-    def __init__(self):
-        self.held = {}
-
-    def add(self, dialogue, user):
-        texts = [turn.content for turn in dialogue if turn.role == "user"]
-        self.held.setdefault(user, []).extend(texts)
-        return texts
-
-    def search(self, query, user, limit):
-        return self.held[user][-limit:]
-"""
-
-
-def small_user():
-    """Two sessions: a fact, then its change, and a question about what holds."""
-
-    def talk(text, time):
-        return (DialogueTurn("user", text, time), DialogueTurn("assistant", "I see.", time))
-
-    lives, moved = "Ines lives in Porto.", "Ines has moved from Porto and now lives in Lyon."
-    first = MemoryPoint(1, lives, "persona", "primary", 1.0)
-    update = MemoryPoint(1, moved, "persona", "primary", 1.0, True, (lives,))
-    asked = MemoryQuestion("Where does Ines live now?", "Lyon", (moved,))
-    return User(
-        "ines",
-        (
-            Session(0, talk(lives, "Jan 6, 2025"), (first,)),
-            Session(1, talk(moved, "Mar 3, 2025"), (update,), (asked,)),
-        ),
-    )
-
-
-@pytest.mark.alone
-def test_a_small_real_run(cli, home, monkeypatch):
-    monkeypatch.setenv("TEXTEVOLVE_WEIGHTS", str(WEIGHTS))
-    try:
-        fetch("qwen2.5-coder-1.5b", Settings(weights_folder=WEIGHTS))
-    except FatalModelError as error:
-        pytest.skip(f"the weights cannot be had here: {error}")
-    (home / "data.jsonl").write_text(user_to_line(small_user()) + "\n")
-    (home / "echo.py").write_text(ECHO)
-    model = "local/qwen2.5-coder-1.5b"
-    ended = cli("memory-eval", "data.jsonl", "-s", "echo.py:Echo", "-m", model, "-o", "out.json")
-    assert ended.code in (0, 3), ended.err
-    found = json.loads((home / "out.json").read_text())
-    assert found["whole"]
-    assert {task: one["asked"] for task, one in found["coverage"].items()} == {
-        "integrity": 1,
-        "accuracy": 2,
-        "update": 1,
-        "question": 1,
-    }
-    assert sum(one["valid"] for one in found["coverage"].values()) >= 4
-    assert found["overall"]["recall"]["all"]["value"] == 1.0

@@ -34,16 +34,6 @@ def test_no_fact_contains_another_and_no_interference_is_ever_true():
         assert not any(a in b for a in {*true, *wrong} for b in {*true, *wrong} if a != b)
 
 
-def test_an_update_replaces_a_fact_of_an_earlier_session():
-    for user in USERS:
-        placed = {point.content: session.index for session, point in all_points(user)}
-        for session, point in all_points(user):
-            assert point.is_update == bool(point.originals)
-            for original in point.originals:
-                assert placed[original] < session.index
-                assert point.type in ("persona", "relationship")
-
-
 def test_questions_are_answered_by_their_evidence_or_by_nothing():
     for user in USERS:
         said = ""

@@ -104,6 +104,8 @@ async def test_plain_methods_run_in_one_thread_beside_ours(attribute):
         ("zebra", "there are: none, context, http, textevolve, mem0, recorded, MODULE:ATTRIBUTE"),
         (f"{__name__}:make_trouble", "RuntimeError: no database at all"),
         ("http:ftp://host", "address is not of the form"),
+        ("http://host:1#flies", "no capability 'flies': there are extracts, searches, answers"),
+        ("http://user:secret@host", "holds a user name or password; take it out"),
     ],
 )
 def test_what_names_no_system_says_so_in_a_line(spec, said):
