@@ -22,10 +22,10 @@ from textevolve.memory.record import (
     Vector,
 )
 from textevolve.studies.memory_desk import MemoryDesk
+from textevolve.studies.memory_work import stream_memories
 
 AT_ONCE = 128
 """How many memories of a file are embedded and kept together."""
-PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +123,11 @@ class AsyncMemories:
         store = self._desk.memories
         return await store.page(self.name, after=after, limit=limit, closed=closed, version=version)
 
-    async def stream(
+    def stream(
         self, *, closed: bool = False, version: int | None = None
     ) -> AsyncGenerator[MemoryRecord]:
         """All memories in the order in which they were kept, as many as there are."""
-        store, after = self._desk.memories, None
-        while page := await store.page(
-            self.name, after=after, limit=PAGE, closed=closed, version=version
-        ):
-            for one in page:
-                yield one
-            after = page[-1].id
+        return stream_memories(self._desk.memories, self.name, version, closed=closed)
 
     async def forget(self, *ids: str, erase: bool = False) -> None:
         """Close memories: they are found no more, and stay in the history. `erase`: their texts are

@@ -41,9 +41,7 @@ from textevolve.store import Store, kinds
 from textevolve.studies.memory_work import (
     find_agent,
     find_collection,
-    memories_of,
     memories_of_agent,
-    read_held,
     read_newest,
 )
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, note_step, row_of
@@ -163,7 +161,7 @@ async def run(
     """What each batch of memories proposes, then what is made of it."""
     list(cases)
     snapshot = PersonaSnapshot.model_validate(bench.described)
-    memories = await _read_newest(spec, snapshot, bench)
+    newest = await read_newest(bench, snapshot.collections, spec.newest, spec.min_trust)
     sentences = split_persona(text_to_edit(snapshot.persona, spec))
 
     async def propose(batch: tuple[int, tuple[MemoryRecord, ...]]) -> EvolutionStep:
@@ -176,7 +174,7 @@ async def run(
             return replace(step, failure=found)
         return replace(step, changes=found.changes, refused=found.refused)
 
-    batches = batch_memories(memories, spec)
+    batches = batch_memories(newest.memories, spec)
     steps = list[EvolutionStep]()
     work = stream(enumerate(batches, 1), propose, bench.concurrency)
     async with aclosing(work) as found:
@@ -187,18 +185,6 @@ async def run(
         return
     texts = {one.id: one.text for batch in batches for one in batch}
     yield await _evolve(spec, snapshot, bench, steps, texts)
-
-
-async def _read_newest(
-    spec: EvolvePersonaSpec, snapshot: PersonaSnapshot, bench: Workbench
-) -> list[MemoryRecord]:
-    """The newest memories that are trusted enough, oldest first; only they are held in memory."""
-    found = list[MemoryRecord]()
-    for name, version in snapshot.collections.items():
-        store, own = memories_of(bench, name)
-        found += await read_newest(read_held(store, own, version), spec.newest, spec.min_trust)
-    found.sort(key=lambda one: one.created)
-    return found[-spec.newest :]
 
 
 async def _evolve(

@@ -8,7 +8,6 @@ were integrated stands in the collection of insights, with what it was made from
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import asdict, dataclass, field, replace
@@ -38,7 +37,7 @@ from textevolve.memory.integration import (
 from textevolve.memory.recall import Memory, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.reconciliation import Ground
-from textevolve.memory.record import ChangeSource, Collection, MemoryRecord
+from textevolve.memory.record import ChangeSource, Collection
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Column, Report, Table, Tree
 from textevolve.settings import Settings
@@ -50,7 +49,7 @@ from textevolve.studies.memory_work import (
     find_agent,
     find_collection,
     memories_of_agent,
-    read_held,
+    read_newest,
 )
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, note_step, row_of
 from textevolve.wiring import Workbench
@@ -154,16 +153,17 @@ async def run(
 ) -> AsyncGenerator[IntegrationRecord]:
     """What has gathered; and, if that is enough, what became of each question."""
     list(cases)
-    work = _Integrating(spec, bench, Snapshot.model_validate(bench.described))
-    new = await work.gather()
-    due = bool(new.newest) and (spec.always or new.importance >= spec.threshold)
+    snapshot = Snapshot.model_validate(bench.described)
+    work = _Integrating(spec, bench, snapshot)
+    new = await read_newest(bench, snapshot.sources, spec.newest, spec.min_trust, snapshot.since)
+    due = bool(new.number) and (spec.always or new.importance >= spec.threshold)
     gathered = GatheredMemories(new.number, new.importance, spec.threshold, due)
     if not due:
         yield IntegrationRecord(gathered)
         return
     bench.listener(StepStarted("1", "questions", {"memories": new.number}))
     meter = UsageMeter(bench.model)
-    questions = await attempt(find_questions(meter, new.newest, spec))
+    questions = await attempt(find_questions(meter, new.memories, spec))
     if isinstance(questions, Failure):
         yield IntegrationRecord(replace(gathered, usage=meter.usage, failure=questions))
         return
@@ -177,15 +177,6 @@ async def run(
             yield IntegrationRecord(made)
     if None in failures and not any(one and one.kind == "skipped" for one in failures):
         await work.mark()
-
-
-@dataclass(frozen=True, slots=True)
-class _New:
-    """New memories: how many, their importance, the newest of them."""
-
-    number: int
-    importance: float
-    newest: list[MemoryRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,22 +196,6 @@ class _Integrating:
         namespace, self._into = split_name(snapshot.into, bench.settings.namespace)
         self._store = bench.resources.memories(namespace)
         self._embed = bench.embed
-
-    async def gather(self) -> _New:
-        """The memories that were kept since the last time and are held. Only the newest are held
-        in memory."""
-        spec, number, importance = self._spec, 0, 0.0
-        newest = list[MemoryRecord]()
-        for name, version in self._snapshot.sources.items():
-            since = self._snapshot.since.get(name, 0)
-            some = deque[MemoryRecord](maxlen=spec.newest)
-            async for one in read_held(self._store, split_name(name, "")[1], version):
-                if one.added > since and one.origin.trust >= spec.min_trust:
-                    some.append(one)
-                    number, importance = number + 1, importance + one.importance
-            newest += some
-        newest.sort(key=lambda one: one.created)
-        return _New(number, round(importance, 6), newest[-spec.newest :])
 
     async def draw(self, asked: tuple[int, str]) -> _Drawn:
         """What follows from what is recalled for a question."""

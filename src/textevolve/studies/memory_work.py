@@ -6,8 +6,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 
 from pydantic import BaseModel
 from pydantic_core import to_json
@@ -73,12 +74,15 @@ def memories_of_agent(agent: StoredAgent) -> tuple[str, ...]:
     return found
 
 
-async def read_held(
-    store: MemoryStore, collection: str, version: int
+async def stream_memories(
+    store: MemoryStore, collection: str, version: int | None = None, *, closed: bool = False
 ) -> AsyncGenerator[MemoryRecord]:
-    """The memories that a version of a collection held, in the order in which they were kept."""
+    """Yield all memories of a collection, now or in a version, in the order in which they were
+    kept."""
     after = None
-    while page := await store.page(collection, after=after, limit=PAGE, version=version):
+    while page := await store.page(
+        collection, after=after, limit=PAGE, version=version, closed=closed
+    ):
         for record in page:
             yield record
         after = page[-1].id
@@ -91,13 +95,33 @@ def change_key(bench: Workbench, spec: BaseModel, *parts: object) -> str:
     return hashlib.sha256(to_json([*made, *parts])).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class NewestMemories:
+    """The newest of some memories, oldest first; `number` and `importance` are those of all."""
+
+    memories: Sequence[MemoryRecord]
+    number: int
+    importance: float
+
+
 async def read_newest(
-    records: AsyncGenerator[MemoryRecord], most: int, least_trust: float
-) -> list[MemoryRecord]:
-    """The last memories that are trusted enough; no more than these are held in memory."""
-    newest = deque[MemoryRecord](maxlen=most)
-    async with aclosing(records):
-        async for record in records:
-            if record.origin.trust >= least_trust:
-                newest.append(record)
-    return list(newest)
+    bench: Workbench,
+    versions: Mapping[str, int],
+    most: int,
+    least_trust: float,
+    since: Mapping[str, int] | None = None,
+) -> NewestMemories:
+    """Read the memories of collections that are trusted enough, each in a version, and kept after
+    the version in `since`. No more than the newest are held in memory."""
+    newest, number, importance = list[MemoryRecord](), 0, 0.0
+    for name, version in versions.items():
+        store, own = memories_of(bench, name)
+        begin, some = (since or {}).get(name, 0), deque[MemoryRecord](maxlen=most)
+        async with aclosing(stream_memories(store, own, version)) as records:
+            async for record in records:
+                if record.added > begin and record.origin.trust >= least_trust:
+                    some.append(record)
+                    number, importance = number + 1, importance + record.importance
+        newest += some
+    newest.sort(key=lambda record: record.created)
+    return NewestMemories(newest[-most:], number, round(importance, 6))

@@ -46,7 +46,7 @@ from textevolve.store import Store
 from textevolve.studies.memory_work import (
     find_collection,
     memories_of,
-    read_held,
+    stream_memories,
 )
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, note_step, row_of
 from textevolve.wiring import Workbench
@@ -165,7 +165,7 @@ class _Reading:
     async def begin(self, documents: frozenset[str]) -> None:
         """Find the chunks of documents that the collection held when the run began."""
         found = defaultdict[str, list[KeptChunk]](list)
-        async for record in read_held(self._store, self._name, self._base):
+        async for record in stream_memories(self._store, self._name, self._base):
             parts = record.origin.source.split(BETWEEN)
             for number in range(1, len(parts) + 1):
                 if (name := BETWEEN.join(parts[:number])) in documents:
