@@ -10,7 +10,6 @@ from textevolve import (
     DebateResult,
     InputError,
     Limits,
-    Probe,
     Settings,
     load_profile,
     run,
@@ -57,9 +56,6 @@ def test_judges_as_objects_are_those_of_the_same_name(model):
     def run_of(**options):
         return client.evaluate(*CASE, **options).run
 
-    assert run_of(judge=Probe(rules=True)) == run_of(judge="probe+rules")
-    rubric = "Is it polite?"
-    assert run_of(judge=Probe(rubric=rubric)) == run_of(judge="probe", rubric=rubric)
     whole = load_profile("general").model_copy(update={"rounds": 1})
     assert run_of(judge=Debate(profile=whole)) == run_of(profile=whole)
     assert run_of(judge=Debate(rounds=1, seed=3)) == run_of(rounds=1, seed=3)
@@ -86,7 +82,7 @@ async def test_what_is_open_is_closed_with_the_client(model):
         plain = client.judge("probe")
         assert len((await plain(Case(CASE[0], tuple(CASE[1])))).result) == 2
     async with AsyncClient(model) as client:
-        awaited = client.judge(Probe(rules=True))
+        awaited = client.judge("probe+rules")
         assert len((await awaited(Case(CASE[0], tuple(CASE[1])))).result) == 2
     for judge in (plain, awaited):
         with pytest.raises(InputError, match="is closed"):

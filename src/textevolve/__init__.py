@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         run_chain,
         summarize,
     )
-    from textevolve.api.judges import Debate, Probe
+    from textevolve.api.judges import Debate
     from textevolve.api.opened import Chain, PromptSet, load_chain
     from textevolve.api.results import CaseResult
     from textevolve.debate.profile import Agent, Component, Profile, load_profile
@@ -95,10 +95,7 @@ _HOMES = {
         "run_chain",
         "summarize",
     ),
-    "api.judges": (
-        "Debate",
-        "Probe",
-    ),
+    "api.judges": ("Debate",),
     "api.opened": (
         "Chain",
         "PromptSet",
@@ -171,7 +168,6 @@ __all__ = [
     "Memory",
     "MemorySpec",
     "ModelError",
-    "Probe",
     "Profile",
     "PromptSet",
     "Recall",

@@ -31,9 +31,7 @@ CHAT = [
 INPUTS = ("Prompt", "question", "INSTRUCTION", "query", "User Input")
 OUTPUTS = ("Response", "output", "answer", "completion", "Candidate-1")
 REFERENCES = ("Ground Truth", "target", "gold", "reference-answer")
-PAIRS = itertools.product(INPUTS, OUTPUTS)
-NAMES = [(*pair, REFERENCES[n % len(REFERENCES)]) for n, pair in enumerate(PAIRS)]
-"""Any two names of two columns stand beside one another in one of them."""
+NAMES = list(zip(INPUTS, OUTPUTS, itertools.cycle(REFERENCES)))
 
 
 @pytest.mark.parametrize(("input", "output", "reference"), NAMES)

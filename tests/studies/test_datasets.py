@@ -15,8 +15,8 @@ def take_case(row, columns=None):
     return case
 
 
-@pytest.mark.parametrize("name", ["reference", "expected", "ideal", "answer"])
-@pytest.mark.parametrize(("given", "found"), [("four", "four"), (4, "4"), (0.5, "0.5")])
+@pytest.mark.parametrize("name", ["reference", "answer"])
+@pytest.mark.parametrize(("given", "found"), [("four", "four"), (0.5, "0.5")])
 def test_a_gold_answer_is_the_reference(name, given, found):
     columns = Columns()
     assert take_case({**ROW, name: given}, columns=columns).reference == found
@@ -25,10 +25,9 @@ def test_a_gold_answer_is_the_reference(name, given, found):
     assert columns.warnings(reference=False)[0].endswith(f"read: {name}")
 
 
-@pytest.mark.parametrize("name", ["reference", "answer"])
-@pytest.mark.parametrize("given", [None, "", " \n", float("nan")])
-def test_an_empty_field_is_no_reference(name, given):
-    assert take_case({**ROW, name: given}).reference is None
+@pytest.mark.parametrize("given", [None, " \n", float("nan")])
+def test_an_empty_field_is_no_reference(given):
+    assert take_case({**ROW, "answer": given}).reference is None
 
 
 def test_a_table_keeps_a_reference_as_it_stands(tmp_path):

@@ -1,4 +1,4 @@
-"""Judges as objects: `evaluate(..., judge=Debate(rounds=2))`, `evaluate(..., judge=Probe(...))`."""
+"""A judge as an object: `evaluate(..., judge=Debate(rounds=2))`."""
 
 from __future__ import annotations
 
@@ -34,25 +34,3 @@ class Debate(JudgeOptions, DebateParameters):
         head = "debate" if profile is None else f"debate:{profile}"
         parts = [f"{name}={value}" for name, value in options.items()]
         return "+".join([head, *parts]) + (f"@{model}" if model else "")
-
-
-class Probe(JudgeOptions):
-    """P(yes) for each candidate by itself, read from the tokens' probabilities. `rubric`: what to
-    judge by, a text, @FILE or a shipped rubric. `rules`, `reference` and `examples` add explicit
-    rules, the case's reference answer, and examples to the question."""
-
-    rules: bool = False
-    reference: bool = False
-    examples: bool = False
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        return {"judge": self._write(), "rubric": self.rubric}
-
-    @property
-    def text(self) -> str:
-        return self._write("" if self.rubric is None else f"+rubric={self.rubric.lstrip('@')}")
-
-    def _write(self, rubric: str = "") -> str:
-        flags = [name for name in ("rules", "reference", "examples") if getattr(self, name)]
-        return "+".join(["probe", *flags]) + rubric + (f"@{self.model}" if self.model else "")
