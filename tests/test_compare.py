@@ -140,7 +140,7 @@ def test_a_chat_prompt_and_a_system_message(cli, files, server, model):
     ("text", "said"),
     [
         ("a: 1", "chat.yaml:1: must be a list of messages"),
-        ("- {role: boss, content: a}", "chat.yaml: role must be system"),
+        ("- {role: boss, content: a}", "chat.yaml: role must be 'system'"),
     ],
 )
 def test_a_chat_that_cannot_be_used_is_one_line(cli, files, model, text, said):

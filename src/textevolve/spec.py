@@ -7,6 +7,7 @@ defaults, ranges and descriptions. Which specifications there are is the busines
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
@@ -114,49 +115,12 @@ def explain(error: ValidationError, model: type[BaseModel] | None = None) -> str
     if kind == "value_error":
         said = str(context.get("error", first["msg"]))
         return f"{place}: {said}" if place else said
-    field = model.model_fields.get(str(first["loc"][0])) if model and first["loc"] else None
-    return f"{place} must be {_say_bounds(kind, context, field)}{shown}"
+    message = re.sub(r"^\w+ should\b", "must", first["msg"])
+    return f"{place} {message}{shown}" if place else f"{message}{shown}"
 
 
 def _show(given: object) -> str:
     return repr(given) if isinstance(given, str) else str(given)
-
-
-def _say_bounds(kind: str, context: Mapping[str, Any], field: FieldInfo | None) -> str:
-    """What a value must be."""
-    bounds: dict[str, Any] = {}
-    for check in field.metadata if field is not None else ():
-        bounds |= {n: getattr(check, n) for n in ("ge", "le", "gt", "lt") if hasattr(check, n)}
-    bounds |= {n: context[n] for n in ("ge", "le", "gt", "lt") if n in context}
-    low, high = bounds.get("ge", bounds.get("gt")), bounds.get("le", bounds.get("lt"))
-    if kind in ("greater_than_equal", "less_than_equal", "greater_than", "less_than"):
-        if low is not None and high is not None:
-            inclusive = "ge" in bounds and "le" in bounds
-            return f"from {low:g} to {high:g}" if inclusive else f"between {low:g} and {high:g}"
-        if low is not None:
-            return f"{low:g} or more" if "ge" in bounds else f"more than {low:g}"
-        return f"{high:g} or less" if "le" in bounds else f"less than {high:g}"
-    if kind == "literal_error":
-        return str(context["expected"]).replace("'", "")
-    if kind.startswith("union_tag"):
-        known = context.get("expected_tags", "one of those there are")
-        return f"of a known {context['discriminator']}: {known}".replace("'", "")
-    words = {
-        "tuple_type": "a list",
-        "too_short": "a list of one or more",
-        "int_parsing": "a whole number",
-        "int_type": "a whole number",
-        "int_from_float": "a whole number",
-        "float_parsing": "a number",
-        "float_type": "a number",
-        "finite_number": "a finite number",
-        "bool_parsing": "true or false",
-        "bool_type": "true or false",
-        "string_type": "a text",
-        "string_too_short": "a text that is not empty",
-        "string_pattern_mismatch": "of small letters, digits and . _ - (as in my-notes)",
-    }
-    return words.get(kind, f"usable ({kind.replace('_', ' ')})")
 
 
 def suggest(name: str, known: Sequence[str]) -> str:

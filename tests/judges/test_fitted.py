@@ -201,7 +201,7 @@ def test_the_file_is_read_as_it_was_written(tmp_path):
 WRONG = [
     ("nothing: 1", "is no fitted judge"),
     ("format: 9\nsignals: []", "format must be 1"),
-    (make_file().text.replace("scale: 2.0", "scale: 0.0", 1), "signals.0.scale must be more"),
+    (make_file().text.replace("scale: 2.0", "scale: 0.0", 1), "signals.0.scale must be greater"),
     (make_file().text.replace("judge: probe", "judge: look:length"), "there twice"),
     (make_file().text.replace("judge: probe", "judge: other.judge"), "name its signals instead"),
     (make_file(**RATINGS).text.replace("good: 4.0", "good: null"), "good belongs to"),

@@ -124,8 +124,8 @@ async def test_python_takes_rows_and_functions(home, scripted, model):
         (("--metric", "exact"), "name the column of the label"),
         (("--metric", "exactly"), "no metric 'exactly'"),
         (("-j", "pairwise"), "cannot be compared"),
-        (("--beam", "0"), "beam must be 1 or more"),
-        (("--budget", "$5"), "budget must be a whole number"),
+        (("--beam", "0"), "beam must be greater than or equal to 1"),
+        (("--budget", "$5"), "budget must be a valid integer"),
         (("-o", "best.docx"), "best.docx"),
     ],
 )

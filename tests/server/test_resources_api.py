@@ -89,7 +89,7 @@ def test_versions(acme, ask):
 def test_what_cannot_be_used_is_said(acme, ask):
     ada = {"name": "ada", "persona": "x"}
     for path, body, said in (
-        ("users", {"name": "Ann!"}, "name must be of small letters"),
+        ("users", {"name": "Ann!"}, "name must match pattern"),
         ("users", {"name": "ann", "nmae": "x"}, "unknown field 'nmae'"),
         ("users", {}, "name is missing"),
         ("agents", {**ada, "memories": "none"}, "no collection 'none'"),
