@@ -10,7 +10,6 @@ from textevolve.cli import PARTLY, say
 from textevolve.cli.drawing import open_console
 from textevolve.events import StepFinished
 from textevolve.node_eval.episodes import Reading
-from textevolve.report import wording
 from textevolve.report.terminal import print_report
 from textevolve.studies.node_records import encode
 from textevolve.studies.nodes import (
@@ -21,8 +20,6 @@ from textevolve.studies.nodes import (
     report,
     summarise,
 )
-
-FAULTS_SAID = 5
 
 
 def show(
@@ -53,15 +50,6 @@ def show(
     else:
         result = summarise(spec, records, limit)
         print_report(report(spec, result, most=limit, states=states), open_console())
-    raise typer.Exit(say_faults(reading))
-
-
-def say_faults(reading: Reading) -> int:
-    """Say what of a trace could not be used; the exit code."""
-    for fault in reading.faults[:FAULTS_SAID]:
-        say(f"not used: {wording.shorten(fault, 300)}")
-    if reading.n_faults > FAULTS_SAID:
-        say(f"not used: {reading.n_faults - FAULTS_SAID:,} more lines or spans")
     if said := note(StepFinished("nodes", READ, reading)):
         say(said)
-    return PARTLY if reading.n_faults else 0
+    raise typer.Exit(PARTLY if reading.n_faults else 0)

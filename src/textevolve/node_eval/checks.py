@@ -19,7 +19,7 @@ from textevolve.node_eval.evaluators import (
     NodeOutcome,
     Targets,
 )
-from textevolve.node_eval.history import History, HistoryItem, strip_number
+from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.state_fields import (
     NO_OUTPUT,
     FieldError,
@@ -80,16 +80,11 @@ class ConsistencyEvaluator(NodeEvaluator):
         for step in (own, *reversed(history.entries[-LOOK_BACK - 1 : -1])):
             for other in reversed(step):
                 if self.of_same == "node":
-                    same = other.node == item.node and _alike(other.path, item.path)
+                    same = other.node == item.node
                 else:
                     same = other.instruction == item.instruction
                 if same and other.error is None:
                     yield other
-
-
-def _alike(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Whether nodes ran in the same graphs, whichever instances of them."""
-    return one == other or [strip_number(n) for n in one] == [strip_number(n) for n in other]
 
 
 def similarity(one: Any, other: Any) -> float:

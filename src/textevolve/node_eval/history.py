@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field, fields
 from html import escape
@@ -13,7 +12,6 @@ from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.snapshots import WHOLE, take_snapshot
 
 FEEDBACK_SHOWN = 100
-_NUMBER = re.compile(r"(\[\d+\])?(\(\d+\))?$")
 
 
 @dataclass(slots=True)
@@ -131,11 +129,6 @@ def one_line(text: str, most: int = FEEDBACK_SHOWN) -> str:
     """A text as a terminal or a log may show it: without control characters, cut at `most`."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[:1000]).split())
     return line if len(line) <= most else line[: most - 1] + "…"
-
-
-def strip_number(name: str) -> str:
-    """A name in a path without the number that tells instances of one graph apart."""
-    return _NUMBER.sub("", name)
 
 
 _FIELDS = tuple(field.name for field in fields(HistoryItem))

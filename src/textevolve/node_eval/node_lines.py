@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
@@ -49,7 +49,7 @@ class NodeLine(BaseModel):
     they ended, from 1 on.
     """
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
 
     episode: str = "1"
     run_id: str = ""
@@ -69,11 +69,6 @@ class NodeLine(BaseModel):
     attributes: dict[str, Any] = {}
     results: dict[str, ResultLine | FailureLine] = {}
 
-    @field_validator("episode", "run_id", "thread_id", mode="before")
-    @classmethod
-    def _number(cls, given: object) -> object:
-        return str(given) if isinstance(given, int) else given
-
 
 def parse_node(where: str, row: Mapping[str, Any]) -> NodeLine:
     """
@@ -87,10 +82,6 @@ def parse_node(where: str, row: Mapping[str, Any]) -> NodeLine:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"][:2])
-        if field == "instruction":
-            raise InputError(
-                f"{where}: instruction '{row['instruction']}' is not one of the instruction types"
-            ) from None
         raise InputError(f"{where}: {field}: {first['msg']}") from None
 
 

@@ -12,7 +12,6 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 from textevolve.errors import InputError
 from textevolve.node_eval.episodes import Episode, EpisodeInstructions, Reading, split_history
@@ -111,9 +110,9 @@ def gather_episode(
     return Episode(lines[0].episode, History([steps[place] for place in sorted(steps)]))
 
 
-def write_history(history: History, path: str | Path, episode: str = "") -> int:
-    """Keep a history as JSON lines, each run as an episode (see `split_history`); gives the number
-    of nodes. What stands there is replaced, once all is written.
+def write_history(history: History, path: str | Path, episode: str = "") -> None:
+    """Keep a history as JSON lines, each run as an episode (see `split_history`). What stands
+    there is replaced, once all is written.
 
     Raises:
         InputError: the file cannot be written.
@@ -122,22 +121,13 @@ def write_history(history: History, path: str | Path, episode: str = "") -> int:
     beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
     try:
         with beside.open("xb") as file:
-            number = write_episodes(split_history(history, episode), file)
+            file.write(encode_line(HEADER))
+            for each in split_history(history, episode):
+                for step, item in each.nodes:
+                    file.write(encode_line(describe_node(each.id, step, item)))
         beside.replace(target)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
     finally:
         with suppress(OSError):
             beside.unlink()
-    return number
-
-
-def write_episodes(episodes: Iterable[Episode], file: IO[bytes]) -> int:
-    """Write a header and a line for each node to an open file; gives the number of nodes."""
-    file.write(encode_line(HEADER))
-    number = 0
-    for episode in episodes:
-        for step, item in episode.nodes:
-            file.write(encode_line(describe_node(episode.id, step, item)))
-            number += 1
-    return number
