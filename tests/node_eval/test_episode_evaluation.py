@@ -13,7 +13,7 @@ from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.evaluators import NodeEvaluator, ThresholdEvaluator
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.studies.node_checks import NodeChecks, open_rules
+from textevolve.studies.node_checks import NodeChecks, open_judge
 from textevolve.texts import patterns
 
 
@@ -162,7 +162,7 @@ async def test_nodes_come_in_their_order_as_they_are_judged_and_what_was_recorde
 
 async def test_a_slow_pattern_does_not_hold_the_loop_up(monkeypatch):
     monkeypatch.setattr(patterns, "SECONDS", 0.3)
-    rules = open_rules(parse_rules("rules: [{kind: must, pattern: a+b}]"), NodeChecks())
+    rules = open_judge("rules:", parse_rules("rules: [{kind: must, pattern: a+b}]"), NodeChecks())
     episode = recorded()
     next(iter(episode.history.items)).output_state = {"text": "a" * 99_000}
     judging = asyncio.create_task(evaluate(episode, rules))
@@ -172,4 +172,4 @@ async def test_a_slow_pattern_does_not_hold_the_loop_up(monkeypatch):
         await asyncio.sleep(0.01)
         assert time.monotonic() - before < 0.2
     node, *_ = await judging
-    assert "took more than 0.3 s" in node.item.evaluation_results["rules"].reason
+    assert "took more than 0.3 s" in node.item.evaluation_results["rules:"].reason

@@ -83,16 +83,19 @@ def words(text):
 def test_checks_judge_without_a_model(cli, server, trace, home):
     (home / "rules.yaml").write_text("rules: [{kind: keywords, all: [moon]}]\n")
     ended = cli(
-        *("nodes", "evaluate", trace(), "--json", "-o", "out.jsonl", "--rules", "rules.yaml"),
+        *("nodes", "evaluate", trace(), "--json", "-o", "out.jsonl", "-j", "rules:rules.yaml"),
         *("--latency", 1, "--tokens", 100, "--threshold", "confidence=0.5", "--consistency"),
     )
     assert (ended.code, server.calls) == (0, 0), ended.err
     rows = ended.rows
-    assert scores(rows, "rules") == [1.0, 1.0, None, 0.0]
+    assert scores(rows, "rules:rules.yaml") == [1.0, 1.0, None, 0.0]
     assert scores(rows, "latency") == [1.0, 0.5, None, 1.0]
     assert scores(rows, "tokens") == [1.0, pytest.approx(100 / 130), None, None]
     assert scores(rows, "confidence") == [0.8, 0.4, None, 0.6]
-    assert rows[2]["results"]["rules"] == {"failure": "skipped", "reason": "the node failed"}
+    assert rows[2]["results"]["rules:rules.yaml"] == {
+        "failure": "skipped",
+        "reason": "the node failed",
+    }
     assert rows[2]["error"] == "timeout"
     written = [json.loads(line) for line in (home / "out.jsonl").read_text().splitlines()]
     assert written == rows

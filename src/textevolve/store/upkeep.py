@@ -30,11 +30,9 @@ from textevolve.store.documents import (
     DAMAGES,
     HASH_BYTES,
     bytes_to_text,
-    image_keys,
     load_case,
     load_json,
     load_response,
-    split_hashes,
     unpack,
     unpack_json,
 )
@@ -127,38 +125,25 @@ def _check_rows(
     read: Callable[[Table], Iterable[dict[str, Any]]],
     keep: Callable[[Table, dict[str, Any]], bool] = lambda _table, _row: True,
 ) -> Findings:
-    """Check all rows, and keep those that are whole, unless the run or call that they belong to is
-    lost."""
+    """Check all rows, and keep those that are whole, unless the run that they belong to is lost."""
     whole, unreadable, n_cases = Counter[str](), Counter[str](), Counter[str]()
-    incomplete, texts, calls = set[str](), set[bytes](), set[int]()
-    runs = dict[str, int]()
-    first = (tables.runs, tables.texts, tables.calls)
-    for table in (*first, *(table for table in copied_tables() if table not in first)):
+    incomplete, runs = set[str](), dict[str, int]()
+    for table in (tables.runs, *(each for each in copied_tables() if each is not tables.runs)):
         for row in read(table):
             run_id = str(row["id"] if table is tables.runs else row.get("run_id"))
-            known = (table not in OF_RUNS or run_id in runs) and (
-                table is not tables.reuses or row["call_id"] in calls
-            )
-            if not _is_whole(table, row) or not known or not keep(table, row):
+            known = table not in OF_RUNS or run_id in runs
+            if not known or not _is_whole(table, row) or not keep(table, row):
                 unreadable[table.name] += 1
-                if table in (tables.runs, tables.calls, *OF_RUNS):
+                if table is tables.runs or "run_id" in row:
                     incomplete.add(run_id)
                 continue
             whole[table.name] += 1
-            keys: Iterable[bytes] = ()
             if table is tables.runs:
                 runs[run_id] = row["n_cases"] or 0
-            elif table is tables.texts:
-                texts.add(row["hash"])
             elif table is tables.calls:
-                calls.add(row["id"])
-                keys = split_hashes(row["parts"])
                 whole["erased calls"] += row["key"] == tables.ERASED_KEY
             elif table is tables.cases:
                 n_cases[run_id] += 1
-                keys = image_keys(row["body"])
-            if not texts.issuperset(keys):
-                incomplete.add(run_id)
     incomplete |= {run_id for run_id, number in runs.items() if n_cases[run_id] < number}
     return Findings(dict(+whole), dict(unreadable), tuple(sorted(incomplete)))
 

@@ -82,15 +82,10 @@ def targets_of(spec: NodeChecks) -> Targets:
     return tuple(Instruction[name] for name in spec.only) or None
 
 
-def open_rules(rules: Evaluator, spec: NodeChecks) -> NodeEvaluator:
-    """Rules for texts as an evaluator of nodes."""
-    fields = spec.input_key, spec.output_key
-    return JudgeEvaluator("rules", rules, *fields, targets_of(spec), needs_input=False)
-
-
 def open_judge(name: str, judge: Evaluator, spec: NodeChecks) -> NodeEvaluator:
-    """A judge as an evaluator of nodes, under its spec as its name."""
-    return JudgeEvaluator(name, judge, spec.input_key, spec.output_key, targets_of(spec))
+    """A judge as an evaluator of nodes, under its spec as its name; rules need no input."""
+    fields, needs_input = (spec.input_key, spec.output_key), not name.startswith("rules:")
+    return JudgeEvaluator(name, judge, *fields, targets_of(spec), needs_input=needs_input)
 
 
 def open_checks(spec: NodeChecks) -> list[NodeEvaluator]:

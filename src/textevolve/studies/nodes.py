@@ -34,7 +34,6 @@ from textevolve.studies.node_checks import (
     NodeChecks,
     open_checks,
     open_judge,
-    open_rules,
     read_type,
 )
 from textevolve.studies.node_records import (
@@ -74,13 +73,10 @@ class NodesSpec(NodeChecks, StudySpec):
     )
     judge: Several = option(
         (),
-        "A judge, such as probe or debate:general+rounds=1, shown the input and the output."
-        " Repeatable.",
+        "A judge, such as probe, debate:general+rounds=1 or rules:FILE.yaml, shown the input and"
+        " the output. Repeatable.",
         short="-j",
         group="Judging",
-    )
-    rules: str | None = option(
-        None, "A YAML file with rules that the output must follow.", group="Judging"
     )
     instruction: Several = option(
         (),
@@ -94,7 +90,6 @@ class NodesSpec(NodeChecks, StudySpec):
         for judge in self.judge:
             check_absolute(judge)
         names = [*(check.name for check in open_checks(self)), *self.judge]
-        names += ["rules"] if self.rules is not None else []
         if double := {one for one in names if names.count(one) > 1}:
             raise InputError(f"two evaluators have the name '{min(double)}'; names must differ")
         types_of(self)
@@ -169,20 +164,18 @@ def ask(spec: NodesSpec) -> Asks:
     Raises:
         InputError: a trace is named, and nothing to judge it by.
     """
-    if spec.trace and not (spec.judge or spec.rules or open_checks(spec)):
-        raise InputError("nothing to judge by: give --judge, --rules, --threshold or another")
-    judges = (*([f"rules:{spec.rules}"] if spec.rules is not None else []), *spec.judge)
+    if spec.trace and not (spec.judge or open_checks(spec)):
+        raise InputError("nothing to judge by: give --judge, --threshold or another")
     if not spec.judge:
-        return Asks(judges)
+        return Asks()
     prompts = {f"judges.{name}": version for name, version in judge_prompts().items()}
     prompts |= debate_prompts(decides=any(map(reads_decisions, spec.judge)))
-    return Asks(judges, prompts=prompts)
+    return Asks(spec.judge, prompts=prompts)
 
 
 def open_evaluators(spec: NodesSpec, bench: Workbench) -> list[NodeEvaluator]:
-    rules = [] if spec.rules is None else [open_rules(bench.judge_of(f"rules:{spec.rules}"), spec)]
     judges = [open_judge(name, bench.whole_judge_of(name), spec) for name in spec.judge]
-    return [*rules, *open_checks(spec), *judges]
+    return [*open_checks(spec), *judges]
 
 
 async def run(spec: NodesSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[Record]:
