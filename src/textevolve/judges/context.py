@@ -376,3 +376,33 @@ class JudgeContext:
             coverage=scored / len(outcomes),
             details=details,
         )
+
+
+@dataclass(frozen=True)
+class ModelJudge:
+    """A judge that asks a model; each kind says in `judge` what it asks about one case. `decider`:
+    judges what the model wrote down, where a judge has it write something."""
+
+    model: Model
+    options: Options = field(default_factory=Options)
+    decider: Model | None = None
+
+    async def __call__(self, case: Case, /) -> Judgement:
+        """Judge a case. Where a call for the case as a whole fails, no candidate has a score.
+
+        Raises:
+            InputError: the case, its parameters or the options cannot be used.
+            FatalModelError: no call can succeed; CapabilityError: without log-probabilities.
+        """
+        context = JudgeContext(case, self.model, self.options, self.decider)
+        outcome = await attempt(self.judge(context))
+        return context.fail(outcome) if isinstance(outcome, Failure) else outcome
+
+    async def judge(self, context: JudgeContext) -> Judgement:
+        raise NotImplementedError
+
+
+def require_field(case: Case, name: str) -> None:
+    """Raises InputError where the case lacks a field that a judge needs."""
+    if getattr(case, name) is None:
+        raise InputError(f"this judge needs a field '{name}', and the case has none")

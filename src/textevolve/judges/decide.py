@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from textevolve.errors import InputError
 from textevolve.evaluation import (
-    Case,
     EvaluationResult,
-    Failure,
-    attempt,
     refuse_candidate_images,
 )
 from textevolve.judges.context import (
     AnswerOdds,
     JudgeContext,
     Judgement,
-    Options,
+    ModelJudge,
     prompt,
 )
 from textevolve.judges.criteria import ask_criteria, read_criteria
@@ -31,7 +28,6 @@ from textevolve.judges.pairwise import ask_better
 from textevolve.judges.probe import QUESTIONS, show_state
 from textevolve.llm.choice_logprobs import UNSURE, probability
 from textevolve.llm.decisions import Answer, Option, Question, choice
-from textevolve.llm.model import Model
 
 DECIDED = QUESTIONS[-1:]
 """What is asked of each candidate where there is no rubric."""
@@ -46,29 +42,18 @@ FIRST, SECOND = "first", "second"
 
 
 @dataclass(frozen=True)
-class Decide:
+class Decide(ModelJudge):
     """Decides on each candidate alone: j requests, each with a question for every criterion.
 
     The criteria are the lines of the rubric, or else `DECIDED`. The score is the mean over them of
     the log-odds of `Answer.share`, as a share again.
     """
 
-    model: Model
-    options: Options = field(default_factory=Options)
-
-    async def __call__(self, case: Case, /) -> Judgement:
-        """
-        Raises:
-            InputError: the case, its parameters or the rubric's levels cannot be used.
-            FatalModelError: no call can succeed.
-        """
-        context = JudgeContext(case, self.model, self.options)
+    async def judge(self, context: JudgeContext) -> Judgement:
         asked = ask_candidate(self.options.rubric)
-        reference = await attempt(context.reference())
-        if isinstance(reference, Failure):
-            return context.fail(reference)
+        reference = await context.reference()
 
-        async def judge(candidate: int) -> EvaluationResult:
+        async def decide(candidate: int) -> EvaluationResult:
             state = show_state(context, context.show(candidate, reference))
             answers, read = await context.decide(state, asked, (candidate,))
             total = sum(read.log_odds) / len(read.log_odds)
@@ -77,36 +62,24 @@ class Decide:
             metadata = {"log_odds": total, "answers": odds, **read.told}
             return context.result(probability(total), lines, read.cut, **metadata)
 
-        return context.judgement(await context.each(range(len(case.candidates)), judge))
+        return context.judgement(await context.each(range(len(context.case.candidates)), decide))
 
 
 @dataclass(frozen=True)
-class DecideChoice:
+class DecideChoice(ModelJudge):
     """Decides which of all candidates is the right one, in one request: the state is the case's
     input as it stands, and the candidates are the options of a choice.
 
     The score of a candidate is the probability of its option.
     """
 
-    model: Model
-    options: Options = field(default_factory=Options)
-
-    async def __call__(self, case: Case, /) -> Judgement:
-        """
-        Raises:
-            InputError: the case or its parameters cannot be used, it has fewer than two candidates,
-                or more than a chat model can be asked about.
-            FatalModelError: no call can succeed.
-        """
-        context = JudgeContext(case, self.model, self.options)
+    async def judge(self, context: JudgeContext) -> Judgement:
+        case = context.case
         if len(case.candidates) < 2:
             raise InputError("a choice needs at least two candidates")
         refuse_candidate_images(case, "the judge 'decide' with choices")
         question = ask_options(case.candidates, self.options.rubric)
-        decided = await attempt(context.decide((case.input,), {question.name: question}))
-        if isinstance(decided, Failure):
-            return context.fail(decided)
-        answers, read = decided
+        answers, read = await context.decide((case.input,), {question.name: question})
         probabilities = answers[question.name].probabilities
         logs = [math.log(max(p, UNSURE)) for p in probabilities]
         mean = sum(logs) / len(logs)

@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import (
-    Case,
     EvaluationResult,
-    Failure,
-    attempt,
     refuse_candidate_images,
 )
-from textevolve.judges.context import JudgeContext, Judgement, Options
+from textevolve.judges.context import JudgeContext, Judgement, ModelJudge, require_field
 from textevolve.llm.catalogue import PROVIDER, embedder_of
 from textevolve.llm.embeddings import embed
-from textevolve.llm.model import Model
 
 DIGITS = 9
 """Of a cosine that are kept; behind them is rounding, by which a text would be unlike itself."""
 
 
 @dataclass(frozen=True)
-class EmbeddingSimilarity:
+class EmbeddingSimilarity(ModelJudge):
     """How near each candidate comes to the case's reference: the cosine of their embeddings, and 0
     where that is below 0. One call a text, of an endpoint's `/v1/embeddings` or of `local/minilm`.
 
     Raises:
         InputError: the model is a local one that writes and gives no embeddings.
     """
-
-    model: Model
-    options: Options = field(default_factory=Options)
 
     def __post_init__(self) -> None:
         name = self.model.name
@@ -43,25 +36,17 @@ class EmbeddingSimilarity:
                 " or embedding@openai/text-embedding-3-small"
             )
 
-    async def __call__(self, case: Case, /) -> Judgement:
-        """
-        Raises:
-            InputError: the case has no reference, or cannot be used.
-            FatalModelError: no call can succeed.
-        """
-        context = JudgeContext(case, self.model, self.options)
+    async def judge(self, context: JudgeContext) -> Judgement:
+        case = context.case
         refuse_candidate_images(case, "a judge by embeddings")
-        if case.reference is None:
-            raise InputError("this judge needs a field 'reference', and the case has none")
-        reference = await attempt(embed(context.model, case.reference))
-        if isinstance(reference, Failure):
-            return context.fail(reference)
+        require_field(case, "reference")
+        reference = await embed(context.model, case.reference or "")
 
-        async def judge(text: str) -> EvaluationResult:
+        async def compare(text: str) -> EvaluationResult:
             near = cosine(await embed(context.model, text), reference)
             return context.result(max(0.0, near), ())
 
-        return context.judgement(await context.each(case.candidates, judge))
+        return context.judgement(await context.each(case.candidates, compare))
 
 
 def cosine(one: Sequence[float], other: Sequence[float]) -> float:

@@ -16,16 +16,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 
 from textevolve.errors import AnswerError, CapabilityError
-from textevolve.evaluation import Case, EvaluationResult, Failure, attempt
-from textevolve.judges.context import JudgeContext, Judgement, Options, prompt
+from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.judges.context import JudgeContext, Judgement, ModelJudge, prompt
 from textevolve.llm.case_images import fence_with, image_rules, images_of, name_images
 from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.fence import fence, sanitize
-from textevolve.llm.model import Message, Model, Request, Response
+from textevolve.llm.model import Message, Request, Response
 from textevolve.llm.reasoning import why_without_text
 
 WORDS = 20
@@ -37,7 +37,7 @@ LONGEST = 600
 
 
 @dataclass(frozen=True)
-class InstructionLikelihood:
+class InstructionLikelihood(ModelJudge):
     """1 + j calls; no candidate is seen beside its rivals. Of the instruction the first `WORDS` are
     read.
 
@@ -47,16 +47,7 @@ class InstructionLikelihood:
     that repeats its instruction scores high, whatever else it says.
     """
 
-    model: Model
-    options: Options = field(default_factory=Options)
-
-    async def __call__(self, case: Case, /) -> Judgement:
-        """
-        Raises:
-            InputError: the case or its parameters cannot be used.
-            FatalModelError: no call can succeed; CapabilityError: without forced tokens.
-        """
-        context = JudgeContext(case, self.model, self.options)
+    async def judge(self, context: JudgeContext) -> Judgement:
         results: list[EvaluationResult | Failure] = []
         for read in await read_likelihood(context):
             if isinstance(read, Failure):
@@ -97,9 +88,7 @@ async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
     target = cut_instruction(context.case.input)
     # Under a code of the input alone, so that it is asked once for all.
     empty = fence("response", "", context.lone_nonce)
-    alone = await attempt(_surprise(context, target, empty))
-    if isinstance(alone, Failure):
-        return [alone] * len(context.case.candidates)
+    alone = await _surprise(context, target, empty)
 
     # The input is what has to be told, so its images are not shown either.
     unasked = replace(context.case, images=())

@@ -8,17 +8,22 @@ More candidates than two: all pairs, and Bradley-Terry scores.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeAlias
 
 import numpy as np
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, EvaluationResult, Failure, attempt
-from textevolve.judges.context import AnswerOdds, JudgeContext, Judgement, Options, prompt
+from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.judges.context import (
+    AnswerOdds,
+    JudgeContext,
+    Judgement,
+    ModelJudge,
+    prompt,
+)
 from textevolve.llm.choice_logprobs import probability
-from textevolve.llm.model import Model
 from textevolve.statistics.regression import logistic
 from textevolve.statistics.resampling import Array
 
@@ -40,30 +45,19 @@ async def ask_letters(context: JudgeContext, reference: str, first: int, second:
 
 
 @dataclass(frozen=True)
-class Pairwise:
+class Pairwise(ModelJudge):
     """Compares candidates two at a time, each pair in both orders: two calls of `ask` a pair.
 
     The score of a candidate is its expected share of wins against the others: with two candidates,
     the probability of being the better one.
     """
 
-    model: Model
-    options: Options = field(default_factory=Options)
     ask: AskPair = ask_letters
 
-    async def __call__(self, case: Case, /) -> Judgement:
-        """
-        Raises:
-            InputError: the case or its parameters cannot be used, or it has fewer than two
-                candidates.
-            FatalModelError: no call can succeed; CapabilityError: without log-probabilities.
-        """
-        context = JudgeContext(case, self.model, self.options)
-        if len(case.candidates) < 2:
+    async def judge(self, context: JudgeContext) -> Judgement:
+        if len(context.case.candidates) < 2:
             raise InputError("a pairwise judge needs at least two candidates")
-        reference = await attempt(context.reference())
-        if isinstance(reference, Failure):
-            return context.fail(reference)
+        reference = await context.reference()
         table = _Comparisons(context, self.ask, reference)
         await table.compare_all()
         return table.judgement()

@@ -7,24 +7,24 @@ same questions of every case; `Checklist` first has criteria written for the inp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from textevolve.evaluation import Case, EvaluationResult, Failure, attempt
+from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.judges.context import (
     AnswerOdds,
     JudgeContext,
     Judgement,
-    Options,
+    ModelJudge,
     example_state,
     example_turns,
     prompt,
 )
 from textevolve.judges.criteria import read_criteria, read_levels
 from textevolve.llm.choice_logprobs import probability
-from textevolve.llm.model import Model, Request
+from textevolve.llm.model import Request
 from textevolve.llm.structured import ask_structured
 
 QUESTIONS = (
@@ -39,7 +39,7 @@ MOST_CRITERIA = 5
 
 
 @dataclass(frozen=True)
-class Probe:
+class Probe(ModelJudge):
     """Asks each of `questions` of each candidate: j x q calls of one token, or j requests of a
     model that decides by itself.
 
@@ -47,20 +47,10 @@ class Probe:
     option `examples` only the first question is asked, after six answered examples.
     """
 
-    model: Model
-    options: Options = field(default_factory=Options)
     questions: tuple[str, ...] = QUESTIONS
 
-    async def __call__(self, case: Case, /) -> Judgement:
-        """
-        Raises:
-            InputError: the case or its parameters cannot be used.
-            FatalModelError: no call can succeed; CapabilityError: without log-probabilities.
-        """
-        context = JudgeContext(case, self.model, self.options)
-        reference = await attempt(context.reference())
-        if isinstance(reference, Failure):
-            return context.fail(reference)
+    async def judge(self, context: JudgeContext) -> Judgement:
+        reference = await context.reference()
         questions = self.questions[:1] if self.options.examples else self.questions
         if self.options.rubric:
             questions = (f"{BY_RUBRIC}\n{self.options.rubric}\n",)
@@ -68,27 +58,14 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Checklist:
+class Checklist(ModelJudge):
     """Has two to five criteria written for the input, then probes each candidate by each. The model
     writes them; `decider`, if there is one, judges by them."""
 
-    model: Model
-    options: Options = field(default_factory=Options)
-    decider: Model | None = None
-
-    async def __call__(self, case: Case, /) -> Judgement:
-        """
-        Raises:
-            InputError, FatalModelError: as `Probe`.
-        """
-        context = JudgeContext(case, self.model, self.options, self.decider)
+    async def judge(self, context: JudgeContext) -> Judgement:
         given = _given_criteria(self.options.rubric)
-        criteria = given or await attempt(_write_criteria(context))
-        if isinstance(criteria, Failure):
-            return context.fail(criteria)
-        reference = await attempt(context.reference())
-        if isinstance(reference, Failure):
-            return context.fail(reference)
+        criteria = given or await _write_criteria(context)
+        reference = await context.reference()
         questions = [f"Is this true of the response: {text}" for text in criteria]
         outcomes = await _examine(context, questions, reference)
         return context.judgement(outcomes, criteria=criteria)

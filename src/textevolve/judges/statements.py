@@ -20,9 +20,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import AnswerError, InputError
+from textevolve.errors import AnswerError
 from textevolve.evaluation import (
-    Case,
     EvaluationResult,
     refuse_candidate_images,
 )
@@ -30,12 +29,13 @@ from textevolve.judges.context import (
     AnswerOdds,
     JudgeContext,
     Judgement,
-    Options,
+    ModelJudge,
     prompt,
+    require_field,
 )
 from textevolve.llm.case_images import image_rules
 from textevolve.llm.choice_logprobs import probability
-from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.model import Message, Request
 from textevolve.llm.structured import ask_structured
 from textevolve.texts.prose import split_sentences
 
@@ -112,28 +112,19 @@ CHECKS: Mapping[str, StatementCheck] = {
 
 
 @dataclass(frozen=True)
-class StatementJudge:
+class StatementJudge(ModelJudge):
     """One of `CHECKS`: for each candidate a call that lists its statements, and a call of one token
     for each statement, or one request for all where the model decides by itself. What depends on
     the reference alone is asked once. `decider`: judges the statements in place of the model that
     lists them."""
 
-    model: Model
-    check: StatementCheck
-    options: Options = field(default_factory=Options)
-    decider: Model | None = None
+    check: StatementCheck = field(kw_only=True)
 
-    async def __call__(self, case: Case, /) -> Judgement:
-        """
-        Raises:
-            InputError: the case has no context or reference that is needed, or cannot be used.
-            FatalModelError: no call can succeed; CapabilityError: without log-probabilities.
-        """
-        context = JudgeContext(case, self.model, self.options, self.decider)
+    async def judge(self, context: JudgeContext) -> Judgement:
+        case = context.case
         refuse_candidate_images(case, "a judge that takes texts apart")
         for name in self.check.needs:
-            if getattr(case, name) is None:
-                raise InputError(f"this judge needs a field '{name}', and the case has none")
+            require_field(case, name)
         gold = None if self.check.answer == "response" else case.reference
         looked_at = [gold or text for text in case.candidates]
         distinct = tuple(dict.fromkeys(looked_at))
