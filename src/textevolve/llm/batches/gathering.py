@@ -55,6 +55,8 @@ ATTEMPTS = 3
 """Jobs that a call may be in, before it counts as failed."""
 CLOSING = 10.0
 """Seconds for which jobs that are answered are closed at the end."""
+LOOKED_UP = 500
+"""Keys that are looked up in the journal at once."""
 TRIES = 12
 """Of what is done before a job is submitted: about a quarter of an hour."""
 ENDED = ("completed", "failed", "expired", "cancelled")
@@ -619,8 +621,9 @@ class Gatherer:
         again by whoever goes on with the run."""
         for job in list(self._collected):
             answered = [key for key, line in job.lines.items() if line.status == 200]
-            for key in answered:
-                if await self._journal.find(key) is None:
+            for start in range(0, len(answered), LOOKED_UP):
+                part = answered[start : start + LOOKED_UP]
+                if None in await asyncio.gather(*map(self._journal.find, part)):
                     break
             else:
                 self._collected.remove(job)
