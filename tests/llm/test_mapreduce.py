@@ -66,7 +66,7 @@ async def test_an_answer_that_is_too_long_is_asked_for_again_and_then_cut(client
     server.script = lambda _body, _n: Answer(text="A sentence stays whole. " * 40)
     made = await compress(client, text, 30)
     assert made.text == " ".join(["A sentence stays whole."] * 5)
-    assert (made.calls, made.dropped.cuts) == (2, 1)
+    assert (made.calls, made.dropped.asked_again, made.dropped.cuts) == (2, 1, 1)
     assert made.dropped.cut_characters == 959 - len(made.text)
     again = server.requests[-1]["messages"]
     assert [message["role"] for message in again] == ["user", "assistant", "user"]

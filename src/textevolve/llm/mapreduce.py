@@ -72,11 +72,12 @@ class FailedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Losses other than by the model's own shortening. `cuts`: answers that were
-    too long twice and lost their end, at a sentence where
+    """Losses other than by the model's own shortening. `asked_again`: answers that were too
+    long at first; `cuts`: those that were still too long and lost their end, at a sentence where
     there was one, in all `cut_characters`."""
 
     failed: tuple[FailedChunk, ...] = ()
+    asked_again: int = 0
     cuts: int = 0
     cut_characters: int = 0
 
@@ -87,6 +88,7 @@ class Dropped:
     def __add__(self, other: Dropped) -> Dropped:
         return Dropped(
             (*self.failed, *other.failed),
+            self.asked_again + other.asked_again,
             self.cuts + other.cuts,
             self.cut_characters + other.cut_characters,
         )
@@ -244,10 +246,10 @@ async def _shorten(task: _Task, chunk: str, size: int, level: int) -> _Part:
         return _Part(answer.text, Dropped())
     again = await _ask_again(task, request, answer, size)
     if again.fits(size):
-        return _Part(again.text, Dropped())
+        return _Part(again.text, Dropped(asked_again=1))
     shorter = min(answer, again, key=lambda one: len(one.text))
     kept = cut_at_seam(shorter.text, min(size, len(shorter.text) - shorter.is_cut))
-    return _Part(kept, Dropped((), 1, len(shorter.text) - len(kept)))
+    return _Part(kept, Dropped((), 1, 1, len(shorter.text) - len(kept)))
 
 
 async def _shorten_halves(task: _Task, chunk: str, size: int, level: int) -> _Part:
