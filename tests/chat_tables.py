@@ -71,12 +71,6 @@ def marker_rows() -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def difference_lines() -> Iterator[str]:
-    for format in CHAT_FORMATS.values():
-        for told in format.differences:
-            yield f"- `{format.name}`: {told}"
-
-
 if __name__ == "__main__":
-    for table in (format_rows(), marker_rows(), difference_lines()):
+    for table in (format_rows(), marker_rows()):
         print("\n".join(table), end="\n\n")

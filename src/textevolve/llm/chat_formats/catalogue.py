@@ -105,7 +105,6 @@ _TABLE: tuple[ChatFormat, ...] = (
     _chatml(
         name="chatml",
         title="ChatML: OpenHermes, Yi, many fine-tuned models",
-        differences=("Many templates of the family add a system message of their own.",),
     ),
     ChatFormat(
         name="llama-2",
@@ -122,12 +121,10 @@ _TABLE: tuple[ChatFormat, ...] = (
         assistant=TurnMarkers(before=" ", after=" </s>", trim="both"),
         alternate=True,
         stop=("</s>",),
-        differences=("Some templates write the BOS token once, and not before each user's turn.",),
     ),
     _llama_3(
         name="llama-3",
         title="Llama 3 Instruct",
-        differences=("The first published template asks for an answer even where none is wanted.",),
     ),
     _llama_3(
         name="llama-3.1",
@@ -141,7 +138,6 @@ _TABLE: tuple[ChatFormat, ...] = (
             later=True,
         ),
         stop=("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
-        differences=("Templates of 3.2 write the day of the call in place of 26 Jul 2024.",),
     ),
     _mistral(
         " ",
@@ -150,7 +146,6 @@ _TABLE: tuple[ChatFormat, ...] = (
         system=SystemTurn(before="", after="\n\n", placement="first-user"),
         user=TurnMarkers(before=" [INST] ", after=" [/INST]"),
         more_markers=(),
-        differences=("Templates before mistral-common refuse system messages and write no space.",),
     ),
     _mistral(
         " ",
@@ -174,15 +169,10 @@ _TABLE: tuple[ChatFormat, ...] = (
         system=SystemTurn(before="[SYSTEM_PROMPT]", after="[/SYSTEM_PROMPT]", later=True),
         alternate=False,
         more_markers=(),
-        differences=(
-            "Published templates write a system message with the day of the call where there is "
-            "none; here nothing is written that the conversation does not hold.",
-        ),
     ),
     _gemma(
         name="gemma",
         title="Gemma and Gemma 2",
-        differences=("Some templates of the first Gemma leave the BOS token to the tokenizer.",),
     ),
     _gemma(
         name="gemma-3",
@@ -203,9 +193,6 @@ _TABLE: tuple[ChatFormat, ...] = (
         generation="<|assistant|>\n",
         ending="<|endoftext|>",
         stop=("<|end|>", "<|endoftext|>"),
-        differences=(
-            "Templates of the first Phi-3 mini and medium drop the system message in silence.",
-        ),
     ),
     ChatFormat(
         name="phi-4",
@@ -217,7 +204,6 @@ _TABLE: tuple[ChatFormat, ...] = (
         assistant=TurnMarkers(before="<|im_start|>assistant<|im_sep|>", after="<|im_end|>"),
         generation="<|im_start|>assistant<|im_sep|>",
         stop=("<|im_end|>",),
-        differences=("The first published template asks for an answer after each user's turn.",),
     ),
     _chatml(
         name="qwen-2.5",
@@ -237,7 +223,6 @@ _TABLE: tuple[ChatFormat, ...] = (
         thoughts=Thoughts(strip="\n", wrap=True),
         stop=("<|im_end|>", "<|endoftext|>"),
         more_markers=("<|endoftext|>", *_QWEN_MARKERS),
-        differences=("With enable_thinking=False templates write an empty thought as a prompt.",),
     ),
     ChatFormat(
         name="deepseek-v2",
@@ -264,10 +249,6 @@ _TABLE: tuple[ChatFormat, ...] = (
         thoughts=Thoughts(),
         more_markers=_DEEPSEEK_MARKERS,
         stop=("<｜end▁of▁sentence｜>",),
-        differences=(
-            "Later templates of R1 add <think> to the prompt for the answer.",
-            "Templates join several system messages; here there is one.",
-        ),
     ),
     ChatFormat(
         name="command-r",
@@ -281,7 +262,6 @@ _TABLE: tuple[ChatFormat, ...] = (
         generation=_COHERE.format("CHATBOT"),
         alternate=True,
         stop=("<|END_OF_TURN_TOKEN|>",),
-        differences=("Tools have a template of their own, which no description here covers.",),
     ),
     ChatFormat(
         name="alpaca",
@@ -296,9 +276,6 @@ _TABLE: tuple[ChatFormat, ...] = (
         generation="\n\n### Response:\n",
         stop=("</s>", "### Instruction:"),
         more_markers=("### Input:",),
-        differences=(
-            "The prompt of the Alpaca data set names the task in a fixed first sentence.",
-        ),
     ),
     ChatFormat(
         name="vicuna",
@@ -319,7 +296,6 @@ _TABLE: tuple[ChatFormat, ...] = (
         assistant=TurnMarkers(before="ASSISTANT: ", after="</s>"),
         generation="ASSISTANT:",
         stop=("</s>", "USER:"),
-        differences=("Some templates end turns with a new line in place of a space.",),
     ),
     ChatFormat(
         name="zephyr",

@@ -16,8 +16,6 @@ from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Any, Literal, NamedTuple, cast
 
-from pydantic import Field
-
 from textevolve.errors import InputError
 from textevolve.llm.fence import JOINER, literal_pattern
 from textevolve.spec import Frozen
@@ -227,9 +225,6 @@ class ChatFormat(Frozen):
     stop: tuple[str, ...] = ()
     thoughts: Thoughts | None = None
     more_markers: tuple[str, ...] = ()
-    differences: tuple[str, ...] = Field(
-        default=(), description="What published templates of the family do otherwise, in sentences."
-    )
 
     @cached_property
     def markers(self) -> tuple[str, ...]:
@@ -248,7 +243,7 @@ class ChatFormat(Frozen):
     @cached_property
     def plain(self) -> dict[str, Any]:
         """The description as `chat_format.jinja` takes it; nothing where there is nothing."""
-        return self.model_dump(exclude_none=True, exclude={"title", "differences", "more_markers"})
+        return self.model_dump(exclude_none=True, exclude={"title", "more_markers"})
 
 
 def render_chat(
