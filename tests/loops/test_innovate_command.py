@@ -46,7 +46,7 @@ def test_the_refined_input_is_shown_with_before_and_after(asked, home):
         "Judge probe",
     ):
         assert part in said
-    assert "round 2: 0.800" in ended.err
+    assert "attempt 3: 0.800" in ended.err
     assert (home / "new.txt").read_text() == f"{TASK} Level 2: name the moon and the sun.\n"
     found = json.loads((home / "all.json").read_text())
     assert (found["improved"], found["gain"]["value"]) == (True, pytest.approx(0.5))

@@ -128,9 +128,6 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
         None, "A held-out judge, which the search never sees.", group="Advanced"
     )
     judge_model: str | None = option(None, "The model for judges that name none.", group="Advanced")
-    group: str | None = option(
-        None, "Rows with one value in this column stay together.", group="Advanced"
-    )
     validation: float | None = option(
         None, "The share of the rows that the search never sees.", group="Advanced", gt=0, lt=1
     )
@@ -323,14 +320,12 @@ def cases_of(
         rows,
         label=spec.label,
         program=program and program.given,
-        group=spec.group,
         keep_rows=keeps_rows(program, spec.metric, objects),
     )
     split_examples(examples, spec.validation)  # too few are refused before a run is kept
     for example in sorted(examples, key=lambda example: example.id):
         values = json.dumps(example.values, ensure_ascii=False)
         parameters = {"label": example.label, "columns": list(columns)}
-        parameters |= {} if example.group is None else {"group": example.group}
         parameters |= {} if example.row is None else {"row": example.row}
         yield Case(values, (), example.id, parameters)
 
@@ -352,8 +347,8 @@ def material_of(
     columns: tuple[str, ...] = ()
     for case in cases:
         known = case.parameters
-        more = known.get("group"), known.get("row")
-        examples.append(Example(case.id, json.loads(case.input), known["label"], *more))
+        values = json.loads(case.input)
+        examples.append(Example(case.id, values, known["label"], known.get("row")))
         columns = tuple(known["columns"])
     template = program.templates.text if program else spec.template
     given = program and program.given

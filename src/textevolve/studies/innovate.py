@@ -15,7 +15,6 @@ import numpy as np
 from pydantic import model_validator
 
 from textevolve.evaluation import Case, check_case
-from textevolve.events import Event, StepFinished
 from textevolve.judge_specs import check_absolute, with_model
 from textevolve.loops.attempt import Attempt, prompts_version
 from textevolve.loops.innovation import (
@@ -57,12 +56,10 @@ from textevolve.studies.study import (
     Study,
     StudySpec,
     json_codec,
-    note_step,
+    note_attempt,
     row_status,
 )
 from textevolve.wiring import Workbench
-
-INPUT_SHOWN = 160
 
 
 class InnovateSpec(InnovationPlan, StudySpec):
@@ -314,22 +311,6 @@ def _sample(sample: Sample) -> dict[str, Any]:
     }
 
 
-def note(event: Event) -> str | None:
-    """An input that has been judged, or what is being done."""
-    if isinstance(event, StepFinished) and event.step == ATTEMPT:
-        return _note_input(event.value)
-    return note_step(event)
-
-
-def _note_input(attempt: RefinedInput) -> str:
-    if attempt.score is None:
-        return wording.shorten(f"{_name(attempt)}: no score ({_why(attempt)[0]})", 300)
-    notes = wording.shorten("".join(f"; {note}" for note in attempt.notes), 200)
-    given = wording.shorten(attempt.output or "", INPUT_SHOWN)
-    shown = f": {given}" if attempt.iteration > 1 else ""
-    return f"{_name(attempt)}: {wording.number(attempt.score, 3)}{notes}{shown}"
-
-
 encode, decode = json_codec(Innovation)
 
 STUDY = Study(
@@ -344,7 +325,7 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    note=note,
+    note=note_attempt,
     steps=LoopSteps(
         {"refine": "generate", "outputs": "evaluate", FRESH: "evaluate"}, ends=frozenset({ATTEMPT})
     ),

@@ -59,7 +59,7 @@ from textevolve.studies.study import (
     Row,
     Study,
     json_codec,
-    note_step,
+    note_attempt,
     write_json,
 )
 from textevolve.user_code import OWN, load_function, own_object
@@ -306,28 +306,6 @@ def report(spec: OptimizeSpec, found: Sequence[Optimization]) -> Report:
     return make_report(spec, judges_of(spec), found)
 
 
-def note(event: Event) -> str | None:
-    """What is being done, an attempt that has ended, or a task."""
-    if isinstance(event, StepFinished) and event.step == ATTEMPT:
-        step = event.case.partition("/")[2]
-        return f"{step}: {_note_attempt(event.value)}" if step else _note_attempt(event.value)
-    if isinstance(event, StepFinished) and event.step == DONE:
-        made: Optimization = event.value
-        scored = "" if made.score is None else f" at {wording.number(made.score, 3)}"
-        return f"{wording.shorten(made.id, 30)}: {made.status}{scored}, {made.reason}"
-    return note_step(event)
-
-
-def _note_attempt(attempt: Attempt) -> str:
-    if isinstance(attempt.evaluation, Failure):
-        why = wording.shorten(attempt.evaluation.reason, 200)
-        return f"attempt {attempt.iteration}  no score ({why})"
-    wanted = attempt.instructions
-    said = "".join(f"; {note}" for note in attempt.notes)
-    first = f"  wanted: {wording.shorten(wanted[0], 60)}" if wanted else ""
-    return f"attempt {attempt.iteration}  {attempt.evaluation.score:.3f}{first}{said}"
-
-
 STUDY = Study(
     aggregates=True,
     spec=OptimizeSpec,
@@ -342,7 +320,7 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    note=note,
+    note=note_attempt,
     texts={".txt": write_text},
     streams=True,
     steps=LoopSteps(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 
-from textevolve.events import StepStarted
+from textevolve.events import StepFinished, StepStarted
 from textevolve.rows import mend_halves
 from textevolve.spec import Frozen, option
 from textevolve.user_code import names_chain
@@ -22,6 +22,7 @@ from textevolve.user_code import names_chain
 if TYPE_CHECKING:
     from textevolve.evaluation import Case, Failure
     from textevolve.events import Event
+    from textevolve.loops.attempt import Attempt
     from textevolve.report.blocks import MatrixRow, Report
     from textevolve.settings import Settings
     from textevolve.wiring import Workbench
@@ -139,6 +140,17 @@ def note_step(event: Event) -> str | None:
         return None
     known = {name: value for name, value in event.details.items() if isinstance(value, str | int)}
     return ", ".join([event.step, *(f"{name} {value}" for name, value in known.items())])[:120]
+
+
+def note_attempt(event: Event) -> str | None:
+    """Describe an attempt of a loop that has ended by its score, or a step that begins."""
+    if not isinstance(event, StepFinished) or event.step != "attempt":
+        return note_step(event)
+    attempt: Attempt = event.value
+    failure = getattr(attempt.evaluation, "reason", "")
+    score = f"no score ({failure})" if attempt.score is None else f"{attempt.score:.3f}"
+    step = event.case.partition("/")[2]  # of a chain
+    return f"{step} attempt {attempt.iteration}: {score}".lstrip()[:200]
 
 
 def last_record(_spec: Any, records: Iterable[R]) -> R:

@@ -1,8 +1,8 @@
 """The rows that a template is calibrated on: values for its placeholders, and a label.
 
 Rows are parted into training and validation by a hash of their values, so that the parting does not
-depend on the file's order, and rows whose values differ in white space and case alone, or that are
-of one group, never stand on both sides.
+depend on the file's order, and rows whose values differ in white space and case alone never stand
+on both sides.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from textevolve.errors import InputError
@@ -24,13 +24,11 @@ TRAINING_ROWS = 25
 @dataclass(frozen=True, slots=True)
 class Example:
     """`values` by placeholder, as text. `label` is what a metric compares with; None: none.
-    `group`: what examples have in common that must stay on one side of the parting. `row`: all that
-    the data have of it, as they have it, where a metric or a program is given that."""
+    `row`: all that the data have of it, as they have it, where a metric or a program needs it."""
 
     id: str
     values: Mapping[str, str] = field(default_factory=dict[str, str])
     label: Any = None
-    group: str | None = None
     row: Mapping[str, Any] | None = None
 
     @property
@@ -72,11 +70,10 @@ def take_examples(
     rows: Iterable[tuple[str, Mapping[str, Any]]],
     *,
     label: str | None = None,
-    group: str | None = None,
     program: ProgramNames | None = None,
     keep_rows: bool = False,
 ) -> tuple[list[Example], tuple[str, ...]]:
-    """The examples that rows are, and the names of their columns but those of label and group.
+    """The examples that rows are, and the names of their columns but that of the label.
 
     Rows that are the same in all that counts are kept once. `program`: the template is one of a
     program's, so the values are what that is given, and its placeholders other values, too.
@@ -93,14 +90,13 @@ def take_examples(
     if not placed:
         raise InputError("no data: give rows with values for the template's placeholders")
     columns = dict.fromkeys(name for _, row in placed for name in row)
-    for column, what in ((label, "label"), (group, "column")):
-        if column is not None and column not in columns:
-            raise InputError(f"no row has the {what} '{column}'; columns: {', '.join(columns)}")
+    if label is not None and label not in columns:
+        raise InputError(f"no row has the label '{label}'; columns: {', '.join(columns)}")
     if program is None:
         check_spelling(template, columns, "the template")
     names = require_names(template, columns, program)
     inputs = names if program is None else program.inputs
-    others = tuple(name for name in columns if name not in (label, group))
+    others = tuple(name for name in columns if name != label)
     needed = others if inputs is None else inputs
     if label in needed:
         raise InputError(f"the template shows the label {{{label}}} to the model; take it out")
@@ -108,11 +104,9 @@ def take_examples(
     for where, row in placed:
         given = [n for n in needed if row.get(n) is not None] if inputs is None else needed
         example = _example(row, where, given, label, keep_rows)
-        if group is not None:
-            example = replace(example, group=str(row.get(group, "")).strip())
         key = example.id if keep_rows else json.dumps([example.values, str(example.label)])
         examples.setdefault(key, example)
-    shown = tuple(name for name in columns if name not in (label, group) or name in names)
+    shown = tuple(name for name in columns if name != label or name in names)
     return list(examples.values()), shown
 
 
@@ -124,7 +118,7 @@ def part_examples(
     validation: float | None,
     program: ProgramNames | None,
 ) -> Material:
-    """The examples in two parts. `columns`: all but those of label and group.
+    """The examples in two parts. `columns`: all but that of the label.
 
     Raises:
         InputError: there are too few to part.
@@ -224,8 +218,6 @@ def share_held_out(rows: int) -> float:
 
 def hash_group(example: Example) -> str:
     """Return a hash that examples share which are not to be parted."""
-    if example.group is not None:
-        return hashlib.sha256(json.dumps([example.group]).encode()).hexdigest()
     plain = {name: " ".join(text.casefold().split()) for name, text in example.values.items()}
     data = json.dumps(plain, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(data.encode()).hexdigest()
