@@ -343,14 +343,18 @@ def read_settings(overrides: Mapping[str, Any] | None = None) -> tuple[Settings,
         if os.environ.get(variable):
             take({name: os.environ[variable]}, variable)
     take({k: v for k, v in (overrides or {}).items() if v is not None}, "given")
+    return _validate(values, sources), sources
+
+
+def _validate(values: Mapping[str, Any], sources: Mapping[str, str]) -> Settings:
     try:
-        return Settings.model_validate(values), sources
+        return Settings.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])
-        source = sources.get(str(first["loc"][0]), "settings") if first["loc"] else "settings"
-        told = first["msg"].removeprefix("Value error, ")
-        raise SettingsError(f"{source}: {name}: {told}") from error
+        source = sources.get(name.partition(".")[0], "settings")
+        message = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{source}: {name}: {message}") from error
 
 
 def override_settings(settings: Settings, given: Mapping[str, Any]) -> Settings:
@@ -359,8 +363,4 @@ def override_settings(settings: Settings, given: Mapping[str, Any]) -> Settings:
     Raises:
         SettingsError: a value is not allowed.
     """
-    try:
-        return Settings.model_validate({**dict(settings), **given})
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise SettingsError(f"{first['loc'][0]}: {first['msg']}") from error
+    return _validate({**dict(settings), **given}, dict.fromkeys(given, "given"))

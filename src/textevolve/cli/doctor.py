@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 
 from textevolve.engine import sync
 from textevolve.errors import TextEvolveError
@@ -43,7 +44,7 @@ def doctor(
     if as_json:
         typer.echo(json.dumps(report, indent=2))
     else:
-        _print(report)
+        typer.echo(yaml.safe_dump(report, sort_keys=False, allow_unicode=True).rstrip())
     if not all(model["answers"] is True for model in report["models"]):
         raise typer.Exit(1)
 
@@ -116,28 +117,3 @@ def _describe(found: EndpointCapabilities) -> dict[str, Any]:
         },
         "refused": list(found.refused),
     }
-
-
-_SIGNS = {True: "yes", False: "no", None: "unknown"}
-
-
-def _print(report: dict[str, Any]) -> None:
-    for title in ("settings", "keys"):
-        typer.echo(f"{title}:")
-        for name, value in report[title].items():
-            typer.echo(f"  {name:24} {value}")
-        if not report[title]:
-            typer.echo("  none" if title != "settings" else "  the defaults")
-    typer.echo(f"store:\n  {report['store']}")
-    typer.echo("models:")
-    for row in report["models"]:
-        why = f" ({row['why']})" if row.get("why") else ""
-        typer.echo(f"  {row['model'] or 'no model'}{why}")
-        typer.echo(f"    {'answers':20} {_SIGNS[row['answers']]:8} {row.get('note', '')}")
-        if row["answers"] is True:  # else its note lists them
-            for name in row.get("serves", ()):
-                typer.echo(f"    {'serves':20} {name}")
-        for name, finding in row.get("capabilities", {}).items():
-            typer.echo(f"    {name:20} {_SIGNS[finding['value']]:8} {finding['note']}")
-        if row.get("refused"):
-            typer.echo(f"    refused fields: {', '.join(row['refused'])}")
