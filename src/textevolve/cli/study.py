@@ -9,8 +9,6 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-import shutil
-import textwrap
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -19,6 +17,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from textevolve.cli import options, say
+from textevolve.cli.drawing import open_console
 from textevolve.cli.remote import run_there
 from textevolve.cli.results import (
     check_outputs,
@@ -29,7 +28,9 @@ from textevolve.cli.working import execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.remote.runs import remote_server
+from textevolve.report.blocks import Report
 from textevolve.report.files import check_target
+from textevolve.report.terminal import print_report
 from textevolve.report.wording import money
 from textevolve.settings import read_settings
 from textevolve.spec import files_read
@@ -37,12 +38,10 @@ from textevolve.store.repository import open_store
 from textevolve.studies import driver
 from textevolve.studies.gates import Gates
 from textevolve.studies.kinds import find_study
-from textevolve.studies.rehearsal import FIGURES, forecast
+from textevolve.studies.rehearsal import forecast
 from textevolve.studies.study import AnyStudy, StudySpec
 from textevolve.studies.study_file import read_study_file
 from textevolve.wiring import Limits
-
-WIDTH = 19
 
 
 def print_estimate(data: Mapping[str, Any], why: str, *, as_json: bool = False) -> None:
@@ -50,32 +49,19 @@ def print_estimate(data: Mapping[str, Any], why: str, *, as_json: bool = False) 
     if as_json:
         typer.echo(json.dumps(data))
         return
-    if data["model"]:
-        _line("model", f"{data['model']} ({why})")
-    _line("cases", f"{data['cases']:,}")
-    for name, text in data.get("parts", {}).items():
-        _line(name, text)
-    _line("expected", "the median of rehearsals with made-up answers, and their range")
-    for name in FIGURES:
-        if figure := data["expected"].get(name):
-            middle, low, high = (
-                money(figure[end]) if name == "cost" else _round(figure[end])
-                for end in ("median", "low", "high")
-            )
-            _line(name.replace("_", " "), middle if low == high else f"{middle} ({low} to {high})")
-    if "cost" not in data["expected"]:
-        place = f'[prices."{data["model"]}"]'
-        _line("cost", f"not known: give a price in the settings under {place}")
-    elif "costs" in data and data["expected"]["cost"]["high"]:
-        _line("", data["costs"])
-    typer.echo("Nothing was asked. What the journal already holds would cost nothing.")
-
-
-def _line(name: str, said: str) -> None:
-    width = max(2 * WIDTH, shutil.get_terminal_size().columns)
-    indent = " " * WIDTH
-    wrapped = textwrap.wrap(said, width, initial_indent=indent, subsequent_indent=indent)
-    typer.echo("\n".join([f"{name:<{WIDTH}}{wrapped[0].strip()}", *wrapped[1:]]))
+    facts = {"model": f"{data['model']} ({why})"} if data["model"] else {}
+    facts |= {"cases": f"{data['cases']:,}", **data.get("parts", {})}
+    facts["expected"] = "the median of rehearsals with made-up answers, and their range"
+    place = f'[prices."{data["model"]}"]'
+    facts["cost"] = f"not known: give a price in the settings under {place}"
+    for name, figure in data["expected"].items():
+        write = money if name == "cost" else _round
+        middle, low, high = (write(figure[end]) for end in ("median", "low", "high"))
+        facts[name.replace("_", " ")] = middle if low == high else f"{middle} ({low} to {high})"
+    if "costs" in data:
+        facts["prices"] = data["costs"]
+    note = "Nothing was asked. What the journal already holds would cost nothing."
+    print_report(Report("", note, [], facts), open_console())
 
 
 def _round(value: float) -> str:
