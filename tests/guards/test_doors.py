@@ -32,6 +32,8 @@ BEHIND = {
         "textevolve.server.listening.run": "the same",
         "textevolve.server.listening.url_of": "the same",
         "textevolve.server.options.ServerOptions": "the same",
+        "textevolve.server.identity": "keys are remembered for a second, in a test for less long",
+        "textevolve.server.limits": "the same of budgets",
         "textevolve.jobs.scheduler": "it looks for due jobs every 5 seconds, a test for less long",
     },
 }

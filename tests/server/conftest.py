@@ -17,6 +17,7 @@ pytest.importorskip("fastapi")
 
 from textevolve import Settings, TextEvolveError
 from textevolve.jobs import scheduler
+from textevolve.server import identity, limits
 from textevolve.server.app import create_app
 from textevolve.server.listening import bind, make_server, run, url_of
 from textevolve.server.options import ServerOptions
@@ -57,6 +58,8 @@ def serve(location, model, monkeypatch):
     """Starts a server; `model` is the scripted one, unless another is named. `serve.end()` ends
     all that were started. It looks for due jobs and revoked keys often, so that tests wait less."""
     monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(identity, "KEY_SECONDS", 0.05)
+    monkeypatch.setattr(limits, "FLUSH_SECONDS", 0.05)
     with ExitStack() as stack:
 
         def start(key=None, **given):

@@ -6,7 +6,6 @@ import time
 import pytest
 
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.server import identity, limits
 
 pytestmark = pytest.mark.guard
 
@@ -92,8 +91,7 @@ def test_what_is_of_others_cannot_be_named(serve, send, wait):
         assert "no namespace 'mine'" in said, fields
 
 
-def test_a_namespaces_budget_ends_its_studies(serve, send, wait, cli, monkeypatch):
-    monkeypatch.setattr(limits, "FLUSH_SECONDS", 0.05)
+def test_a_namespaces_budget_ends_its_studies(serve, send, wait, cli):
     assert cli("agents", "namespaces", "update", "mine", "--tokens-per-day", 2000).code == 0
     url = serve(keys=True)
     run = send("mine", f"{url}/v1/studies", study())[1]
@@ -106,8 +104,7 @@ def test_a_namespaces_budget_ends_its_studies(serve, send, wait, cli, monkeypatc
     wait("mine", url, run["id"], "finished")
 
 
-def test_a_revoked_key_ends_its_studies(serve, send, wait, cli, monkeypatch):
-    monkeypatch.setattr(identity, "KEY_SECONDS", 0.05)
+def test_a_revoked_key_ends_its_studies(serve, send, wait, cli):
     with ScriptedServer(lambda _body, _number: Answer(delay=0.2)) as upstream:
         url = serve(keys=True, model=f"{upstream.url}#any")
         run = send("mine", f"{url}/v1/studies", study())[1]
