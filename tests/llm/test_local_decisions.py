@@ -6,7 +6,6 @@ options are letters (llama.cpp's type `openjev`). What it decides means nothing.
 """
 
 import json
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -52,17 +51,15 @@ def make_decider(weights: Path, made: Path) -> None:
     writer.close()
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    settings, _ = read_settings()
-    try:
-        weights = fetch("smollm2-135m", settings)
-    except FatalModelError as error:
-        pytest.skip(f"the smallest weights cannot be had here: {error}")
-    made = tmp_path_factory.mktemp("weights") / "mine.gguf"
-    make_decider(weights, made)
-    yield made.parent
-    made.unlink()
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A header alone, which says that it is of a decision model."""
+    writer = gguf.GGUFWriter(tmp_path / "mine.gguf", "llama")
+    writer.add_string("llama.decision.type", "openjev")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    return tmp_path
 
 
 @pytest.fixture
@@ -85,6 +82,11 @@ def test_it_is_listed_as_one_that_does_not_chat(settings: Settings):
 
 @pytest.mark.slow
 async def test_it_decides_and_does_not_chat(settings: Settings):
+    try:
+        weights = fetch("smollm2-135m", read_settings()[0])
+    except FatalModelError as error:
+        pytest.skip(f"the smallest weights cannot be had here: {error}")
+    make_decider(weights, settings.weights_folder / "mine.gguf")
     async with AsyncExitStack() as stack:
         client, _, _ = await open_client("local/mine", settings, stack)
         assert client.decision_wire == "systemone"
