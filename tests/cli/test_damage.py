@@ -106,7 +106,6 @@ READING = (
     ("runs", "list", "--json"),
     ("runs", "show", "first", "--json"),
     ("runs", "show", "second"),
-    ("runs", "replay", "second", "--temperature", "2", "--json"),
     ("runs", "export", "second", "out.html"),
     ("nodes", "show", "second"),
     ("config", "store", "check"),

@@ -366,12 +366,6 @@ WORK = {
                 "runs resume last",
                 "runs resume 3f9a --concurrency 64 -o results.csv",
             ),
-            "replay": _command(
-                "runs:replay",
-                "Score a run's debates anew, without a model call.",
-                "runs replay last --aggregation median",
-                "runs replay last --weights accuracy=1,relevance=0.5",
-            ),
             "export": _command(
                 "runs:export",
                 "Write a run's results to files, without a model call.",

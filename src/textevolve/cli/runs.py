@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Annotated, Any
@@ -15,7 +15,6 @@ import typer
 from textevolve.cli import options, say
 from textevolve.cli.drawing import open_console
 from textevolve.cli.results import check_outputs, print_json, print_list, write_line, write_outputs
-from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import LIMIT_OPTIONS, RunOptions, shape_command, take_launch
 from textevolve.cli.working import execute
 from textevolve.engine import sync
@@ -33,7 +32,6 @@ from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord, RunTotals
 from textevolve.studies import driver
 from textevolve.studies.comparison import compare_stored
-from textevolve.studies.evaluate_spec import DebateParameters, given_parameters
 from textevolve.studies.kinds import find_study
 from textevolve.studies.reporting import make_data, make_report
 from textevolve.studies.stored import read_records, read_stored
@@ -91,11 +89,6 @@ def show(
 
 RESUMED = (*("output", "concurrency", "batch", "on", *LIMIT_OPTIONS), *("as_json", "store"))
 """What a run that is gone on with takes of the options of all runs."""
-RESCORED = (
-    *("weights", "temperature", "aggregation", "convergence", "convergence_mode"),
-    *("escalate_below", "select", "threshold"),
-)
-"""Parameters of a debate that say nothing of what is asked."""
 
 
 def _resume(run: str = "last", **given: Any) -> None:
@@ -109,35 +102,8 @@ def _resume(run: str = "last", **given: Any) -> None:
         raise typer.Exit(execute(opened, record, settings, take_launch(wanted), wanted))
 
 
-def _replay(run: str = "last", **given: Any) -> None:
-    """Score a run's debates anew under other parameters, without a model call."""
-    changed = given_parameters(DebateParameters(**read_given(DebateParameters, given)))
-    wanted = RunOptions(**{name: given[name] for name in ("output", "as_json", "store")})
-    settings, opened = _open(wanted.store)
-    with opened:
-        record, study = _get_restored(opened, run, settings)
-        records = read_records(opened, record, change=_rescoring(study, changed))
-        check_outputs(study, wanted.output or ())
-        if wanted.output:
-            write_outputs(study, opened, record, records, wanted.output)
-        elif wanted.as_json:
-            for one in records():
-                print(write_line(study, one))
-        else:
-            print_report(make_report(study, opened, record, records), open_console())
-
-
 _RUN = inspect.Parameter("run", inspect.Parameter.KEYWORD_ONLY, default="last", annotation=RunName)
-_PARAMETERS = [one for one in parameters_of(DebateParameters) if one.name in RESCORED]
 resume = shape_command(_resume, [_RUN], RESUMED)
-replay = shape_command(_replay, [_RUN, *_PARAMETERS], ("output", "as_json", "store"))
-
-
-def _rescoring(study: AnyStudy, parameters: Mapping[str, Any]) -> Callable[[Any], Any]:
-    rescore = study.rescore
-    if rescore is None:
-        raise InputError(f"a run of the kind '{study.kind}' cannot be scored anew; run it again")
-    return lambda record: rescore(record, parameters)
 
 
 def export(

@@ -484,12 +484,6 @@ def data(spec: EvaluateSpec, found: Evaluations) -> Mapping[str, Any]:
     }
 
 
-def rescore(judged: Judged, parameters: Mapping[str, Any]) -> Judged:
-    if not isinstance(judged, DebateResult):
-        raise InputError("only debates can be scored anew; another judge is asked again")
-    return judged.rescore(**parameters)
-
-
 def _draw(judged: Judged) -> str:
     """What a notebook shows of one case."""
     return html_fragment(report_evaluations(summarise_all([judged]), {}))
@@ -515,7 +509,6 @@ STUDY = Study(
     independent=lambda _spec: True,
     complete=complete,
     line=write_line,
-    rescore=rescore,
     rows=whole_rows,
     take=take_given,
 )

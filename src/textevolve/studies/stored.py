@@ -19,7 +19,7 @@ from textevolve.studies.standing import STANDING
 from textevolve.studies.study import AnyStudy, Row, Study, StudySpec
 
 if TYPE_CHECKING:
-    from textevolve.store.records import Found, Kept, RecordOrder
+    from textevolve.store.records import Found, Kept
     from textevolve.store.repository import Store
     from textevolve.store.runs import RunRecord
 
@@ -197,17 +197,13 @@ def read_records(
     store: Store,
     run: RunRecord,
     wanted: Found | None = None,
-    order: RecordOrder = "position",
-    change: Callable[[Any], Any] | None = None,
 ) -> Records:
-    """The records of a run that the store holds, or those that are wanted of them; as `change`
-    makes them anew, where it is given."""
+    """Return the records of a run that the store holds, or those that are wanted of them."""
     study = find_study(read_stored(run).kind)
 
     def read() -> Iterator[Any]:
-        for kept in store.iterate_records(run.id, wanted, order):
-            record = decode_record(study, run.id, kept)
-            yield record if change is None else change(record)
+        for kept in store.iterate_records(run.id, wanted):
+            yield decode_record(study, run.id, kept)
 
     return read
 

@@ -215,8 +215,7 @@ class Study(Generic[S, R, T]):
     Where a study has them: `complete`: the specification with what it leaves open to files and
     settings; a run is kept with that, so that it is gone on with as it was begun. `line`: a record
     as a line of JSON for others, in .jsonl files and on standard output; else its rows, or its
-    encoding, stand there. `rescore`: a record anew under
-    other parameters, without asking. `describe`: what else makes a run what it is. `variants`: the
+    encoding, stand there. `describe`: what else makes a run what it is. `variants`: the
     names that rows may have as their `variant`, from the specification and the model. `steps`: of
     a loop, what a trace shows of it. `aggregates`: whether mean, pass rate and lowest
     scores of all records are told beside the report; not where it tells them itself, or where they
@@ -243,7 +242,6 @@ class Study(Generic[S, R, T]):
     streams: bool = False
     complete: Callable[[S, Settings], S] = lambda spec, _settings: spec
     line: Callable[[R], str] | None = None
-    rescore: Callable[[R, Mapping[str, Any]], R] | None = None
     describe: DescribeWorld[S] | None = None
     variants: Callable[[S, str], Sequence[str]] = lambda _spec, _model: ()
     aggregates: bool = False
