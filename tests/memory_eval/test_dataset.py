@@ -72,9 +72,9 @@ def test_half_a_surrogate_pair_is_replaced_and_the_user_kept(read, half):
     said = "\ufffd" + said[6:]
     assert user.sessions[0].dialogue[0].content == f"I \U0001f600 {said} moved."
     assert user.sha256 == hash_line(given.encode())
-    escaped = json.dumps(line(sessions=[session(start_time="\\ud800")]))
+    escaped = json.dumps(line(sessions=[session(memory_points=[point(memory_content="\\ud800")])]))
     (user,) = read(escaped)  # an escaped backslash: a text that only speaks of one
-    assert user.sessions[0].start == "\\ud800"
+    assert user.sessions[0].points[0].content == "\\ud800"
 
 
 def first_point(found):
@@ -83,11 +83,10 @@ def first_point(found):
 
 def test_a_user_as_the_benchmark_has_it(read):
     (user,) = read(line())
-    assert (user.id, user.persona, user.line) == ("u1", "Name: Kim", 1)
+    assert (user.id, user.line) == ("u1", 1)
     assert user.sha256 == hash_line(json.dumps(line()).encode())
     (only,) = user.sessions
     assert only.dialogue == (DialogueTurn("user", "I moved.", "Dec 15, 2025"),)
-    assert (only.start, only.end) == ("Dec 15, 2025, 06:11:23", "Dec 15, 2025, 06:21:23")
     assert only.points[0].type == "persona"
     assert (only.extracted, only.add_seconds, only.search_seconds) == (None, None, None)
     assert only.points[0].returned is None
@@ -193,7 +192,6 @@ POINTS = st.builds(
     importance=st.floats(0, 1),
     is_update=st.booleans(),
     originals=TEXTS,
-    timestamp=TEXT,
     returned=st.none() | TEXTS,
     search_seconds=SECONDS,
 )
@@ -213,8 +211,6 @@ SESSIONS = st.builds(
     dialogue=st.lists(st.builds(DialogueTurn, NAME, TEXT, TEXT), max_size=3).map(tuple),
     points=st.lists(POINTS, max_size=3).map(tuple),
     questions=st.lists(QUESTIONS, max_size=2).map(tuple),
-    start=TEXT,
-    end=TEXT,
     is_generated_qa=st.booleans(),
     extracted=st.none() | TEXTS,
     add_seconds=SECONDS,
@@ -222,10 +218,10 @@ SESSIONS = st.builds(
 )
 
 
-@given(NAME, TEXT, st.lists(SESSIONS, min_size=1, max_size=3))
-def test_a_user_that_is_written_is_read_as_the_same(tmp_path_factory, id, persona, sessions):
+@given(NAME, st.lists(SESSIONS, min_size=1, max_size=3))
+def test_a_user_that_is_written_is_read_as_the_same(tmp_path_factory, id, sessions):
     numbered = tuple(replace(each, index=place) for place, each in enumerate(sessions))
-    user = User(id, numbered, persona)
+    user = User(id, numbered)
     path = tmp_path_factory.mktemp("data") / "data.jsonl"
     path.write_text(user_to_line(user) + "\n", encoding="utf-8")
     (found,) = read_users(str(path))

@@ -323,10 +323,3 @@ def test_what_is_made_of_a_task_that_is_not_measured_is_not_measured():
     for name in ("kept", "updated", "memory_accuracy"):
         assert made[name].all.value is None
         assert made[name].all.reason == "not measured: it does not say"
-
-
-def asked(label, user="a", type="", difficulty=""):
-    outcome = label if isinstance(label, Failure) else MemoryVerdict(label, "")
-    return MemoryJudgement(
-        subject("question", user, question_type=type, difficulty=difficulty), outcome
-    )

@@ -7,7 +7,6 @@ benchmark have the same shape with more fields, and are read here, too. Made dat
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, cast
@@ -45,10 +44,6 @@ def _objects(value: Any) -> Iterator[tuple[int, dict[str, Any]]]:
     for place, each in enumerate(cast("list[Any]", value) if isinstance(value, list) else ()):
         if isinstance(each, dict):
             yield place, cast("dict[str, Any]", each)
-
-
-def _read_persona(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _read_texts(value: Any) -> Any:
@@ -121,7 +116,6 @@ class MemoryPoint:
     importance: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), _Plain]
     is_update: _Truth = False
     originals: Annotated[_Texts, _named("original_memories")] = ()
-    timestamp: str = ""
     returned: Annotated[_Recorded | None, _named("memories_from_system")] = None
     search_seconds: Annotated[_Milliseconds | None, _named("search_duration_ms")] = None
 
@@ -166,8 +160,6 @@ class Session:
         tuple[MemoryPoint, ...], BeforeValidator(_read_points), _named("memory_points")
     ] = ()
     questions: Annotated[tuple[MemoryQuestion, ...], BeforeValidator(_drop_nulls)] = ()
-    start: Annotated[str, _named("start_time")] = ""
-    end: Annotated[str, _named("end_time")] = ""
     is_generated_qa: Annotated[_Truth, _named("is_generated_qa_session")] = False
     extracted: Annotated[_Recorded | None, _named("extracted_memories")] = None
     add_seconds: Annotated[_Milliseconds | None, _named("add_dialogue_duration_ms")] = None
@@ -198,7 +190,6 @@ class User:
     __pydantic_config__: ClassVar = _SHAPE
     id: Annotated[_Text, _named("uuid")]
     sessions: Annotated[tuple[Session, ...], Field(min_length=1), BeforeValidator(_read_sessions)]
-    persona: Annotated[str, BeforeValidator(_read_persona), _named("persona_info")] = ""
     line: int = 0
     sha256: str = ""
 

@@ -120,8 +120,7 @@ def synthesise(users: int, sessions: int, seed: int = 0) -> Iterator[User]:
 
 def _make_user(number: int, sessions: int, seed: int) -> User:
     life = _Life(Random(f"{seed}/{number}"))
-    made = tuple(life.make_session(index) for index in range(sessions))
-    return User(f"synth-{seed}-{number}", made, f"Name: {life.name}")
+    return User(f"synth-{seed}-{number}", tuple(map(life.make_session, range(sessions))))
 
 
 class _Life:
@@ -141,7 +140,7 @@ class _Life:
         self.rounds: list[tuple[tuple[str, str], ...]] = []
 
     def make_session(self, index: int) -> Session:
-        rng, start = self.rng, self.start
+        rng = self.rng
         self.points, self.rounds = [], []
         unscored = index > 0 and rng.random() < 1 / 12
         old = [place for place in self.known if self._has_more(place)]
@@ -159,15 +158,15 @@ class _Life:
             self.rounds.append((("user", question), ("assistant", answer)))
         rng.shuffle(self.rounds)
         turns = [turn for each in self.rounds for turn in each]
-        times = [_stamp(start + timedelta(seconds=40 * n)) for n in range(len(turns) + 1)]
+        times = [_stamp(self.start + timedelta(seconds=40 * n)) for n in range(len(turns))]
         self.start += timedelta(days=rng.randint(1, 9))
         return Session(
             index=index,
-            dialogue=tuple(DialogueTurn(*turns[n], times[n]) for n in range(len(turns))),
+            dialogue=tuple(
+                DialogueTurn(*turn, time) for turn, time in zip(turns, times, strict=True)
+            ),
             points=tuple(self.points),
             questions=() if unscored else tuple(self._ask(index, updated)),
-            start=times[0],
-            end=times[-1],
             is_generated_qa=unscored,
         )
 
@@ -215,9 +214,8 @@ class _Life:
         importance: float,
         originals: tuple[str, ...] = (),
     ) -> None:
-        place, when = len(self.points) + 1, _stamp(self.start)
-        update = bool(originals)
-        point = MemoryPoint(place, content, type, source, importance, update, originals, when)
+        place, update = len(self.points) + 1, bool(originals)
+        point = MemoryPoint(place, content, type, source, importance, update, originals)
         self.points.append(point)
 
     def _ask(self, index: int, updated: Sequence[int]) -> Iterator[MemoryQuestion]:
