@@ -116,21 +116,13 @@ async def test_an_input_that_is_not_bettered_stands(innovate, server):
 # What goes wrong
 
 
-def degenerate(kind):
-    texts = {"copy": TASK, "nul": TASK + " More. \0"}
-    return json.dumps({"input": texts[kind]})
-
-
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [("copy", "near copy"), ("nul", "NUL")],
-)
-async def test_a_degenerate_input_is_asked_for_once_more(innovate, kind, reason):
-    writer = Writer(1, 1, refine=lambda body, n: degenerate(kind) if n == 1 else None)
+async def test_a_degenerate_input_is_asked_for_once_more(innovate):
+    copied = json.dumps({"input": TASK})
+    writer = Writer(1, 1, refine=lambda body, n: copied if n == 1 else None)
     found = await innovate(writer, scores([0.2, 0.4]), rounds=1)
     attempt = found.innovation.attempts[1]
     assert attempt.score == 0.4
-    assert reason in attempt.notes[0]
+    assert "near copy" in attempt.notes[0]
     first, again = writer.refinements
     assert first["temperature"] != again["temperature"]
 
@@ -157,7 +149,7 @@ async def test_nothing_judged_is_a_failure_and_no_zero(innovate):
 
 
 async def test_a_limit_of_calls_stops_it_within_one_call_with_the_best(innovate, server):
-    for calls in (1, 4, 7):
+    for calls in (1, 7):
         server.calls = 0
         found = await innovate(
             Writer(1, 2), scores([0.2, 0.4, 0.6]), seed=calls, limits=Limits(calls=calls)
