@@ -12,8 +12,9 @@ from textevolve.llm.limiting import RateWindow, read_windows
 from textevolve.llm.model import Message, Request
 from textevolve.llm.refusals import Refusal, failure, read_refusal, retry_after
 from textevolve.llm.testing import Answer
+from textevolve.llm.wrappers import Retrying
 from textevolve.report.wording import is_same_model
-from textevolve.settings import Price
+from textevolve.settings import Price, Retries
 
 DEBATE = ("evaluate", "Say hello.", "Hello!", "--rounds", "1", "--readout", "verbalized")
 
@@ -32,20 +33,6 @@ def test_the_version_of_an_alias_is_no_other_model(requested, answering, same):
     assert is_same_model(requested, answering) is same
 
 
-CASES = "".join(json.dumps({"input": f"Say {n}.", "output": "Hm."}) + "\n" for n in range(120))
-
-
-def falls_back(body, number):
-    return Answer(model="small") if body["model"] == "dead" else None
-
-
-METRIC = ("--metric", "exact")
-
-
-def flat(text):
-    return " ".join(text.split())
-
-
 @pytest.fixture
 def free_address():
     with socket.socket() as free:
@@ -53,16 +40,15 @@ def free_address():
         yield f"127.0.0.1:{free.getsockname()[1]}"  # bound, and nobody listens
 
 
-def test_a_server_that_cannot_be_reached_ends_the_run(cli, home, free_address):
-    (home / "textevolve.toml").write_text("[retries]\nattempts = 2\nfirst = 0.001\n")
-    (home / "cases.jsonl").write_text(CASES)
-    ended = cli("evaluate", "cases.jsonl", "-m", f"http://{free_address}#m", "--judge", "probe")
-    assert ended.code == 1
-    run = json.loads(cli("runs", "list", "--json").out)
-    assert run["status"] == "interrupted"
-    assert f"cannot connect to {free_address}: the first 8 calls all failed" in ended.err
-    assert f"Go on with: textevolve runs resume {run['id']}" in ended.err
-    assert 8 <= run["failed_calls"] < 120
+async def test_a_server_that_cannot_be_reached_is_no_matter_of_single_calls(free_address):
+    request = Request(messages=(Message("user", ("Hm?",)),))
+    async with OpenAIClient(f"http://{free_address}", "m") as client:
+        model = Retrying(client, Retries(attempts=1))
+        for _ in range(7):
+            with pytest.raises(UnavailableError):
+                await model(request)
+        with pytest.raises(AccessError, match=f"cannot connect to {free_address}: the first 8"):
+            await model(request)
 
 
 def refused(status, message, **more):
