@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field, fields
-from html import escape
 from typing import Any
 
 from textevolve.evaluation import EvaluationResult, Failure
@@ -87,10 +86,6 @@ class History:
                     results = item.evaluation_results.items()
                     lines += [f"        {_describe_result(*each)}" for each in results]
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the same tree; whatever stands in it is text, never markup."""
-        return f"<pre>{escape(str(self))}</pre>"
 
 
 def _count(number: int, noun: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from asyncio import CancelledError
-from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import aclosing, closing
 from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -60,10 +60,9 @@ class NodeScope:
         instruction: Instruction | None,
         name: str | None,
         input_state: Any,
-        step: Hashable | None,
     ) -> None:
         self._monitor, self._instruction = monitor, instruction
-        self._name, self._input_state, self._step = name, input_state, step
+        self._name, self._input_state = name, input_state
         self._live: list[LiveNode] = []
 
     def __call__(self, function: F) -> F:
@@ -72,7 +71,7 @@ class NodeScope:
 
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpenNode:
             state = read_input(args, kwargs)
-            return self._monitor.begin(name, self._instruction, state, step=self._step)
+            return self._monitor.begin(name, self._instruction, state)
 
         return watch(self._monitor, begin, function)
 
@@ -80,7 +79,7 @@ class NodeScope:
         name = self._name
         if name is None:
             name = self._instruction.name.lower() if self._instruction else "node"
-        node = self._monitor.begin(name, self._instruction, self._input_state, step=self._step)
+        node = self._monitor.begin(name, self._instruction, self._input_state)
         self._live.append(LiveNode(self._monitor, node))
         return self._live[-1]
 

@@ -134,7 +134,6 @@ class Monitor:
         *,
         name: str | None = None,
         input_state: Any = None,
-        step: Hashable | None = None,
     ) -> NodeScope:
         """A decorator of a function, a coroutine function or a generator of either kind; or a
         context manager, of which `as node` has an `output` to set.
@@ -142,7 +141,7 @@ class Monitor:
         Raises:
             InputError: there is no such instruction type.
         """
-        return NodeScope(self, read_instruction(instruction), name, input_state, step)
+        return NodeScope(self, read_instruction(instruction), name, input_state)
 
     @contextmanager
     def superstep(self) -> Generator[None]:
