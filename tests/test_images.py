@@ -7,14 +7,12 @@ import pytest
 
 from made_images import SVG, gif, jpeg, png, webp
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, check_case, refer_to_images, with_images
+from textevolve.evaluation import Case, check_case, refer_to_images
 from textevolve.images import (
     check_image,
     image_facts,
     image_reference,
     image_url,
-    is_shown,
-    key_in_reference,
 )
 from textevolve.llm.model import text_hash
 from textevolve.rows.cases import RowReading
@@ -48,17 +46,10 @@ def test_a_reference_tells_of_an_image_without_it():
     assert len(short) < 150
     assert image_facts(short.replace(";key", ";size=4x3;key")) == image_facts(ONE)  # of old records
     assert image_facts(short) == image_facts(ONE)
-    assert key_in_reference(short) == image_facts(ONE).key
     assert image_reference(short) == short
-    assert not is_shown(short)
-    assert is_shown(ONE)
     case = Case("q", ("a", "b"), "7", images=(ONE,), candidate_images=((OTHER,), ()))
     referred = refer_to_images(case)
     assert ONE not in str(referred)
-    found = {image_facts(url).key: url for url in (ONE, OTHER)}
-    assert with_images(referred, found.get) == case
-    with pytest.raises(InputError, match="case 7: an image of it is not in this store"):
-        with_images(referred, {}.get)
 
 
 @pytest.mark.parametrize(

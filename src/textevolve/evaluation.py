@@ -6,7 +6,7 @@ where another stood. How a score is found lives in the rooms; nothing here calls
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, Literal, Protocol, TypeVar, cast
@@ -18,7 +18,7 @@ from textevolve.errors import (
     ModelError,
     TextEvolveError,
 )
-from textevolve.images import check_image, image_reference, key_in_reference
+from textevolve.images import check_image, image_reference
 
 T = TypeVar("T")
 
@@ -58,27 +58,6 @@ def refer_to_images(case: Case) -> Case:
         case,
         images=tuple(map(image_reference, case.images)),
         candidate_images=tuple(tuple(map(image_reference, own)) for own in case.candidate_images),
-    )
-
-
-def with_images(case: Case, find: Callable[[str], str | None]) -> Case:
-    """The case with its images where it has names of them. `find`: a data URL by its key.
-
-    Raises:
-        InputError: one is not to be found.
-    """
-
-    def read(url: str) -> str:
-        key = key_in_reference(url)
-        found = url if key is None else find(key)
-        if found is None:
-            raise InputError(f"case {case.id}: an image of it is not in this store any more")
-        return found
-
-    return replace(
-        case,
-        images=tuple(map(read, case.images)),
-        candidate_images=tuple(tuple(map(read, own)) for own in case.candidate_images),
     )
 
 

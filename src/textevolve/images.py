@@ -106,9 +106,3 @@ def image_reference(url: str) -> str:
         return url
     facts = image_facts(url)
     return f"data:image/{facts.kind};bytes={facts.size};key={facts.key},"
-
-
-def key_in_reference(url: str) -> str | None:
-    """The key of the image that a reference is of; None for anything else."""
-    found = _REFERENCE.fullmatch(url)
-    return found and found[3]
