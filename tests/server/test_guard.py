@@ -20,8 +20,6 @@ from textevolve.server.bodies import LARGEST_BODY, Bodies, json_depth
 from textevolve.server.errors import ApiError
 from textevolve.server.pages import runs
 
-LONG_KEY = "a-secret-of-thirty-two-characters"
-
 
 def test_every_answer_tells_browsers_what_not_to_do(serve, monkeypatch):
     url = serve(judge="probe")

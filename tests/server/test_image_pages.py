@@ -9,7 +9,7 @@ from made_images import png
 from textevolve.images import image_reference, image_url
 from textevolve.llm.testing import seen_images
 
-RED, BLUE = png(64, 48), png(48, 64, (0, 0, 255))
+RED = png(64, 48)
 ROWS = "question,picture,output\nWhat colour is it here?,img/red.png,Red.\n"
 
 

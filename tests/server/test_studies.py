@@ -21,7 +21,6 @@ CASES = "".join(
 )
 
 
-JSON = {"Content-Type": "application/json"}
 CALLS = 42
 """Of the probe: three questions about each candidate."""
 

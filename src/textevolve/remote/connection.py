@@ -96,7 +96,6 @@ class Connection:
         method: str,
         path: str,
         body: Mapping[str, Any] | None = None,
-        **query: str | int | None,
     ) -> Any:
         """The JSON that the server answers with; None where there is none.
 
@@ -105,7 +104,7 @@ class Connection:
             NotFoundError, ConflictError, InputError, SettingsError, StoreError: what it refuses.
         """
         data = None if body is None else json.dumps(body).encode()
-        status, _, raw = await self._http.exchange(method, self._url(path, query), data)
+        status, _, raw = await self._http.exchange(method, self._url(path), data)
         if not 200 <= status < 300:
             raise self._refusal(status, raw)
         try:
@@ -142,7 +141,7 @@ class Connection:
     async def _events(self, path: str, last: str) -> AsyncGenerator[ServerEvent]:
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
         rest = b""
-        answer = await self._http.begin("GET", self._url(path, {}), extra=headers, quiet=QUIET)
+        answer = await self._http.begin("GET", self._url(path), extra=headers, quiet=QUIET)
         async with aclosing(answer.parts()) as parts:
             async for part in parts:
                 rest += part
@@ -160,9 +159,8 @@ class Connection:
         if answer.status != 200:
             raise self._refusal(answer.status, rest)
 
-    def _url(self, path: str, query: Mapping[str, str | int | None]) -> URL:
-        given = {name: str(value) for name, value in query.items() if value is not None}
-        return URL(self.address + path, encoded=True).with_query(given or None)
+    def _url(self, path: str) -> URL:
+        return URL(self.address + path, encoded=True)
 
     def _refusal(self, status: int, raw: bytes) -> TextEvolveError:
         try:
