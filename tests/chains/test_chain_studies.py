@@ -176,7 +176,8 @@ def test_an_estimate_is_refused_where_code_rejects_made_up_answers(cli, folder, 
     assert (told.code, server.calls) == (0, 0)
     (folder / "code2.py").write_text("def number(text):\n    return int(text)\n")
     (folder / "odd.yaml").write_text(
-        "inputs: [n]\nsteps: [{ask: a, prompt: 'What {n}', parse: code2.py:number}]\n"
+        "inputs: [n]\nsteps: [{ask: text, prompt: 'What {n}'}, {call: a, function:"
+        " code2.py:number}]\n"
     )
     refused = cli("run", "chains", "run", "odd.yaml", "-i", "n=1", "-m", model, "--dry-run")
     assert (refused.code, "cannot be known beforehand" in refused.err) == (2, True)

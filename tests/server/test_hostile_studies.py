@@ -197,7 +197,6 @@ def link_away(machine):
 STEPS = {
     "code": f"{{call: a, function: '{CODE}:f'}}",
     "file of code": f"{{call: a, function: '{CODE}.py:f'}}",
-    "code that parses": f"{{ask: a, prompt: x, parse: '{CODE}:f'}}",
     "standard library": "{call: a, function: 'os:system', inputs: [x]}",
     "file of a prompt": f"{{ask: a, file: {CANARY}.md}}",
     "file above": f"{{ask: a, file: ../{CANARY}.md}}",

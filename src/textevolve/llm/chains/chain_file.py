@@ -12,12 +12,12 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
-from pydantic import Field, ValidationError, create_model
+from pydantic import BaseModel, Field, ValidationError, create_model
 
 from textevolve.errors import InputError
 from textevolve.llm.chains.callables import is_runnable, take_callee
 from textevolve.llm.chains.chain import Chain
-from textevolve.llm.chains.steps import ChainStep, Parse, ask, call
+from textevolve.llm.chains.steps import ChainStep, ask, call
 from textevolve.rows import read_text
 from textevolve.spec import Frozen, suggest
 from textevolve.texts.yaml_lines import dump_yaml, line_of, parse_yaml
@@ -129,7 +129,6 @@ class _AskSpec(Frozen):
     file: str | None = None
     system: str = ""
     fields: dict[str, Any] | None = None
-    parse: str | None = None
     model: str | None = None
     name: str | None = None
     attempts: int = Field(default=1, ge=1)
@@ -146,24 +145,17 @@ class _AskSpec(Frozen):
         messages += self.messages or [("user", text)]
         asked = ("model", "name", "attempts", "temperature", "max_tokens", "seed")
         more: dict[str, Any] = {field: getattr(self, field) for field in asked}
-        return ask(self.ask, messages, parse=self._read_parse(folder), **more)
+        return ask(self.ask, messages, parse=self._read_form(), **more)
 
-    def _read_parse(self, folder: Path) -> Parse | None:
-        if self.fields is not None and self.parse is not None:
-            raise InputError(f"step '{self.ask}': give fields or parse, and not both")
-        if self.fields is not None:
-            types: dict[str, Any] = {n: (_read_type(n, k), ...) for n, k in self.fields.items()}
-            title = "".join(part.capitalize() for part in self.ask.split("_"))
-            try:
-                return create_model(title, **types)
-            except (NameError, TypeError, ValueError) as error:
-                raise InputError(f"step '{self.ask}': {error}") from None
-        if self.parse is None or self.parse == "text":
+    def _read_form(self) -> type[BaseModel] | None:
+        if self.fields is None:
             return None
-        function = load_object(self.parse, folder)
-        if not callable(function):
-            raise InputError(f"{self.parse}: is no function, and no pydantic model")
-        return cast(Parse, function)
+        types: dict[str, Any] = {n: (_read_type(n, k), ...) for n, k in self.fields.items()}
+        title = "".join(part.capitalize() for part in self.ask.split("_"))
+        try:
+            return create_model(title, **types)
+        except (NameError, TypeError, ValueError) as error:
+            raise InputError(f"step '{self.ask}': {error}") from None
 
 
 class _CallSpec(Frozen):
