@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textevolve.api.objects import Objects
 from textevolve.api.opener import AnyJudge, Opener, specify, split_rows
-from textevolve.report.data import write_rows
-from textevolve.report.files import open_target
 from textevolve.studies.kinds import find_study
 
 if TYPE_CHECKING:
@@ -34,7 +32,6 @@ class MemoryVerbs(Opener):
         answer_model: str | None = None,
         users: int | None = None,
         sessions: int | None = None,
-        records: str | Path | None = None,
         fresh: str | None = None,
         model: str | None = None,
         seed: int | None = None,
@@ -45,7 +42,7 @@ class MemoryVerbs(Opener):
 
         `system`: as on the command line (`context`, `http://...`, `mem0`, ...), or an object with
         `add` and `search`, sync or async; it is known by the name of its class, so where its code
-        has changed, name another `fresh`. `records`: a file for a line of JSON for each judgement.
+        has changed, name another `fresh`.
         """
         objects = Objects()
         spec = specify(
@@ -61,13 +58,9 @@ class MemoryVerbs(Opener):
             seed=seed,
         )
         evaluation: MemoryEvaluation = find_study("memory-eval").summarise(spec, ())
-        with nullcontext() if records is None else open_target(records) as target:
-            async with aclosing(self._stream(spec, None, objects.by_name, name=name)) as stream:
-                async for _, record in stream:
-                    evaluation.take(record)
-                    if target is not None:
-                        rows = find_study("memory-eval").flat(record)
-                        write_rows(lambda rows=rows: rows, target, ".jsonl")
+        async with aclosing(self._stream(spec, None, objects.by_name, name=name)) as stream:
+            async for _, record in stream:
+                evaluation.take(record)
         return evaluation
 
     async def create_memories(
