@@ -96,15 +96,9 @@ def test_an_endpoint_that_refuses_all_calls_stops_the_run_at_once(
     assert cli("runs", "resume").code == 0
 
 
-@pytest.mark.parametrize(
-    "readout",
-    [
-        "after-argument",
-    ],
-)
-def test_a_readout_that_the_endpoint_cannot_give_stops_the_run(cli, server, model, readout):
+def test_a_readout_that_the_endpoint_cannot_give_stops_the_run(cli, server, model):
     server.script = lambda body, _n: misbehave(Fault.NO_LOGPROBS) if body.get("logprobs") else None
-    ended = cli("evaluate", *CASE, "-m", model, "--readout", readout)
+    ended = cli("evaluate", *CASE, "-m", model, "--readout", "after-argument")
     assert ended.code == 1
     assert re.match("error: .* no log-probabilities .*`verbalized`", ended.err.splitlines()[-1])
     assert server.calls <= 1 + 5  # a turn and its probes, which are asked side by side

@@ -96,8 +96,8 @@ def test_a_decider_of_another_readout_is_refused(cli, server, model, options, sa
     assert server.calls == 0
 
 
-@pytest.mark.parametrize("wire", ["systemone"])
-def test_on_a_wire_of_its_own_one_request_fills_a_turn(cli, server, model, home, wire):
+def test_on_a_wire_of_its_own_one_request_fills_a_turn(cli, server, model, home):
+    wire = "systemone"
     with ScriptedServer(wires=[wire]) as other:
         (home / "textevolve.toml").write_text(
             SETTINGS.replace(
@@ -112,9 +112,8 @@ def test_on_a_wire_of_its_own_one_request_fills_a_turn(cli, server, model, home,
         asked = [body for body in other.requests if len(body["questions"]) == CELLS]
         assert len(asked) == 3
         assert server.calls == 3
-        state = "state" if wire == "systemone" else "input"
-        shared = asked[0][state].index("Round 1, Critic argued")
-        assert len({body[state][:shared] for body in asked}) == 1
+        shared = asked[0]["state"].index("Round 1, Critic argued")
+        assert len({body["state"][:shared] for body in asked}) == 1
         calls = other.calls
         assert cli(*command, "--json").out == ended.out
         assert other.calls == calls
