@@ -24,8 +24,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from textevolve.loops.calibration.examples import Example, share_held_out
 from textevolve.loops.calibration.optimizing import cut_looks
+from textevolve.loops.calibration.trial_runner import Example, share_held_out
 from textevolve.statistics.comparisons import sign_flip_test
 from textevolve.statistics.intervals import wilson_interval
 from textevolve.statistics.sequential import (

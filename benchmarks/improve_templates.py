@@ -24,12 +24,13 @@ from textevolve.errors import BudgetError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import Event
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.loops.calibration.examples import Example, Material
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
 from textevolve.loops.calibration.rewriting import RewritingRules, Rewritten, write_successor
 from textevolve.loops.calibration.search import choose_beam, draw_rows, try_fast
 from textevolve.loops.calibration.trial_runner import (
+    Example,
+    Material,
     PromptProgram,
     TrialOutcome,
     TrialRunner,

@@ -22,10 +22,10 @@ from textevolve.errors import BudgetError
 from textevolve.evaluation import Case, Evaluation, EvaluationResult, Usage
 from textevolve.llm.model import Request, Response
 from textevolve.loops.attempt import PlainEvaluation
-from textevolve.loops.calibration.examples import Material, part_examples, take_examples
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan, CalibrationResult
 from textevolve.loops.calibration.rewriting import RewritingRules, write_successor
+from textevolve.loops.calibration.trial_runner import Material, part_examples, take_examples
 from textevolve.studies.calibrate import compare_scores
 
 _GEPA: Any = import_module("gepa")  # its types are incomplete

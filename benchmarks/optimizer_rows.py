@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from textevolve.evaluation import EvaluationResult
-from textevolve.loops.calibration.examples import Example
+from textevolve.loops.calibration.trial_runner import Example
 
 ROWS, HELD_OUT = 60, 40
 

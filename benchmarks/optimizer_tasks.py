@@ -41,9 +41,9 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Case
 from textevolve.llm.model import Message, Model, Request
-from textevolve.loops.calibration.examples import Example, part_examples, take_examples
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
+from textevolve.loops.calibration.trial_runner import Example, part_examples, take_examples
 from textevolve.loops.placeholders import fill, find_placeholders
 from textevolve.settings import Settings, read_settings, today
 from textevolve.store.repository import Store, open_store

@@ -1,6 +1,6 @@
 """Rows as the material of a calibration, for tests and benchmarks that have no command line."""
 
-from textevolve.loops.calibration.examples import part_examples, take_examples
+from textevolve.loops.calibration.trial_runner import part_examples, take_examples
 
 
 def take_material(template, rows, *, label=None, validation=None):

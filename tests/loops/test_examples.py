@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from materials import take_material
 
 from textevolve.errors import InputError
-from textevolve.loops.calibration.examples import Example, split_examples
+from textevolve.loops.calibration.trial_runner import Example, split_examples
 
 VALUES = st.lists(st.integers(0, 60), min_size=2, max_size=40)
 

@@ -16,13 +16,13 @@ from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Usage
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.loops.calibration.examples import Example
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import (
     CalibrationContext,
     CalibrationPlan,
 )
 from textevolve.loops.calibration.rewriting import RewritingRules, can_show, characters_shown
+from textevolve.loops.calibration.trial_runner import Example
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.studies.calibrate import compare_scores
 from textevolve.wiring import Limits

@@ -22,13 +22,6 @@ from textevolve.judge_specs import check_absolute, with_model
 from textevolve.llm.chains.chain_file import write_prompts
 from textevolve.llm.providers import context_of
 from textevolve.loops.attempt import prompts_version
-from textevolve.loops.calibration.examples import (
-    Example,
-    Material,
-    part_examples,
-    split_examples,
-    take_examples,
-)
 from textevolve.loops.calibration.hill_climbing import UNPLANNED
 from textevolve.loops.calibration.optimizing import DECISION_SHARE, search_template
 from textevolve.loops.calibration.plan import (
@@ -42,7 +35,14 @@ from textevolve.loops.calibration.plan import (
 )
 from textevolve.loops.calibration.rewriting import characters_shown
 from textevolve.loops.calibration.search import ROUND
-from textevolve.loops.calibration.trial_runner import STAGE
+from textevolve.loops.calibration.trial_runner import (
+    STAGE,
+    Example,
+    Material,
+    part_examples,
+    split_examples,
+    take_examples,
+)
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
 from textevolve.report.blocks import (

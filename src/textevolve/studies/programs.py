@@ -39,10 +39,11 @@ from textevolve.llm.chains.scope import (
     trying_prompts,
 )
 from textevolve.llm.chains.steps import call
-from textevolve.loops.calibration.examples import Example, ProgramNames
 from textevolve.loops.calibration.trial_runner import (
     PROMPT,
+    Example,
     ProgramError,
+    ProgramNames,
     ProgramOutput,
     Templates,
 )

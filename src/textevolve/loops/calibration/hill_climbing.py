@@ -18,7 +18,6 @@ from itertools import islice
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure
 from textevolve.loops.attempt import StopReason
-from textevolve.loops.calibration.examples import Example
 from textevolve.loops.calibration.plan import SearchSpent
 from textevolve.loops.calibration.rewriting import (
     MOST_CHARACTERS,
@@ -34,7 +33,7 @@ from textevolve.loops.calibration.rewriting import (
     write_reflection,
 )
 from textevolve.loops.calibration.search import ROUND, SEED, TemplateSearch, seeded, shuffle
-from textevolve.loops.calibration.trial_runner import PROMPT, TrialOutcome, stop_if_skipped
+from textevolve.loops.calibration.trial_runner import PROMPT, Example, TrialOutcome, stop_if_skipped
 
 SHOTS = (2, 4, 8)
 """Demonstrations in a set that is drawn anew."""

@@ -22,7 +22,6 @@ from itertools import groupby
 from textevolve.errors import BudgetError, InputError
 from textevolve.evaluation import Failure
 from textevolve.loops.attempt import StopReason, within_time
-from textevolve.loops.calibration.examples import Example, Material, hash_group
 from textevolve.loops.calibration.hill_climbing import improve
 from textevolve.loops.calibration.plan import (
     CalibrationContext,
@@ -45,7 +44,13 @@ from textevolve.loops.calibration.search import (
     try_fast,
     try_ucb,
 )
-from textevolve.loops.calibration.trial_runner import TrialOutcome, stop_if_skipped
+from textevolve.loops.calibration.trial_runner import (
+    Example,
+    Material,
+    TrialOutcome,
+    hash_group,
+    stop_if_skipped,
+)
 from textevolve.statistics.sequential import ALPHA, FIRST_LOOK, fewest_units, sequential_test
 
 

@@ -31,8 +31,7 @@ from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.structured import answer_schema, ask_structured, read_answer
 from textevolve.llm.template import Template, load_template
 from textevolve.loops.attempt import REASON_CHARACTERS
-from textevolve.loops.calibration.examples import Example
-from textevolve.loops.calibration.trial_runner import Templates, TrialOutcome
+from textevolve.loops.calibration.trial_runner import Example, Templates, TrialOutcome
 from textevolve.loops.placeholders import find_fault, find_placeholders
 from textevolve.texts.splitting import excerpt
 

@@ -20,7 +20,6 @@ from textevolve.evaluation import Failure, Usage
 from textevolve.events import StepFinished
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import StopReason
-from textevolve.loops.calibration.examples import Example, Material
 from textevolve.loops.calibration.plan import (
     CalibrationContext,
     CalibrationPlan,
@@ -34,6 +33,8 @@ from textevolve.loops.calibration.plan import (
 from textevolve.loops.calibration.rewriting import Editor, RewritingRules, Rewritten
 from textevolve.loops.calibration.trial_runner import (
     PROMPT,
+    Example,
+    Material,
     PromptProgram,
     Templates,
     TrialOutcome,
