@@ -30,7 +30,7 @@ from textevolve.store.graph_ladybug import LadybugGraph, LadybugMemories
 from textevolve.store.jobs import JobClaim
 from textevolve.store.journal import StoredCall, StoreJournal, StoreLedger
 from textevolve.store.memories import StoredMemories
-from textevolve.store.records import Found, Kept, Place, RecordOrder
+from textevolve.store.records import Found, Kept, Place
 from textevolve.store.runs import RunTotals
 from textevolve.store.served import ServedRun
 from textevolve.store.sessions import StoredSessions
@@ -381,11 +381,9 @@ class Store:
 
         self.change_own(run_id, change)
 
-    def iterate_records(
-        self, run_id: str, wanted: Found | None = None, order: RecordOrder = "position"
-    ) -> Iterator[Kept]:
-        """The records of a run that are wanted, in the order that is asked for."""
+    def iterate_records(self, run_id: str, wanted: Found | None = None) -> Iterator[Kept]:
+        """Yield the records of a run that are wanted, in the order of their cases."""
         after: Place | None = None
-        while page := self.read_records(run_id, wanted or Found(), order, after):
+        while page := self.read_records(run_id, wanted or Found(), "position", after):
             yield from page
             after = page[-1].score, page[-1].position, page[-1].key
