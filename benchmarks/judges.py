@@ -37,7 +37,7 @@ from textevolve.bench.agreement import AgreementSummary, summarise
 from textevolve.bench.fit_summary import fit_signals
 from textevolve.bench.fitting import cross_validate, gather_signals, pose_problem
 from textevolve.bench.items import Item, load_items
-from textevolve.bench.verdicts import Verdict, count_asked
+from textevolve.bench.verdicts import Verdict, count_samples
 from textevolve.evaluation import Usage
 from textevolve.report.data import plain
 from textevolve.settings import Settings, read_settings
@@ -163,22 +163,6 @@ def show_fit(names: Sequence[str], items: Sequence[Item], verdicts: Sequence[Ver
         print(f"  {one.name:34} weight {one.weight:6.2f}")
     for warning in fit.warnings:
         print(f"  warning: {warning}")
-
-
-def count_samples(verdicts: Sequence[Verdict], judges: Sequence[str]) -> dict[str, int]:
-    """How many samples of each judge cost at most the tokens of one of the dearest, at least 1.
-
-    By the mean tokens on an item of which no verdict failed; a judge whose tokens are not known is
-    asked once.
-    """
-    spent: dict[str, float] = {}
-    for name in judges:
-        own = [verdict for verdict in verdicts if verdict.judge == name]
-        failed = {verdict.item for verdict in own if verdict.failure}
-        whole = [verdict for verdict in own if verdict.item not in failed]
-        spent[name] = sum(v.usage.tokens for v in whole) / count_asked(whole)
-    most = max(spent.values(), default=0.0)
-    return {name: max(1, int(most / own)) if own else 1 for name, own in spent.items()}
 
 
 async def main() -> tuple[str | None, AgreementSummary | None]:

@@ -47,5 +47,5 @@ def test_what_failed_or_was_skipped_has_no_curve():
     assert made[0].failure == skipped
     assert weigh_escalation(made).curve == ()
     for wanted in ({"agreement": 1}, {"confidence": 0}):
-        with pytest.raises(InputError, match="must be between 0 and 1"):
+        with pytest.raises(InputError, match="agreement must be less than 1"):
             EscalationSpec(**wanted)

@@ -14,6 +14,7 @@ from collections.abc import (
     Callable,
     Iterable,
     Mapping,
+    MutableMapping,
     Sequence,
 )
 from contextlib import aclosing
@@ -97,13 +98,15 @@ async def stream_verdicts(
     *,
     orders: Literal["both", "given"] = "both",
     concurrency: int = IN_FLIGHT,
-    samples: int = 1,
+    samples: int | Mapping[str, range] = 1,
+    counted: MutableMapping[str, DistinctCalls] | None = None,
     views: Mapping[str, View] | None = None,
 ) -> AsyncGenerator[Verdict]:
     """Each judge's verdicts on each item as given and reversed; what fails, fails alone.
 
     Item by item, so that a budget that runs out leaves all judges with the same items. `samples`:
-    how often each judge is asked; from the second sample on a seed stands in the case's parameters.
+    how often each judge is asked, or which of its samples; from the second sample on a seed stands
+    in the case's parameters. `counted`: the requests of earlier streams, which count once.
     `views`: further judges by name, whose verdicts are read off another's
     evaluations without asking again.
 
@@ -111,12 +114,13 @@ async def stream_verdicts(
         InputError: two items have the same id.
         FatalModelError: no call can succeed.
     """
-    counted = defaultdict[str, DistinctCalls](DistinctCalls)
+    counted = defaultdict[str, DistinctCalls](DistinctCalls) if counted is None else counted
+    ranges = dict.fromkeys(judges, range(samples)) if isinstance(samples, int) else samples
     questions = (
         ItemQuestion(item, order, name, sample)
         for item in index_items(items).values()
         for name in judges
-        for sample in range(samples)
+        for sample in ranges[name]
         for order in (ORDERS if orders == "both" else ORDERS[:1])
     )
 
@@ -174,6 +178,22 @@ async def _ask(
         verdict = Verdict(name, item.id, order, scores, seen.usage, seconds, failure, sample, odds)
         verdicts.append(verdict)
     return verdicts
+
+
+def count_samples(verdicts: Sequence[Verdict], judges: Sequence[str]) -> dict[str, int]:
+    """How many samples of each judge cost at most the tokens of one of the dearest, at least 1.
+
+    By the mean tokens on an item of which no verdict failed; a judge whose tokens are not known is
+    asked once.
+    """
+    spent: dict[str, float] = {}
+    for name in judges:
+        own = [verdict for verdict in verdicts if verdict.judge == name]
+        failed = {verdict.item for verdict in own if verdict.failure}
+        whole = [verdict for verdict in own if verdict.item not in failed]
+        spent[name] = sum(v.usage.tokens for v in whole) / count_asked(whole)
+    most = max(spent.values(), default=0.0)
+    return {name: max(1, int(most / own)) if own else 1 for name, own in spent.items()}
 
 
 def count_asked(verdicts: Iterable[Verdict]) -> int:

@@ -71,11 +71,18 @@ def judges_of(spec: AblationSpec) -> tuple[str, ...]:
 
 def run(spec: AblationSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ItemVerdict]:
     views = {FIRST_ROUND: (name_judge(spec, "debate"), first_round)}
-    return ask_judges(cases, judges_of(spec), bench, orders=spec.orders, views=views)
+    return ask_judges(
+        cases,
+        judges_of(spec),
+        bench,
+        orders=spec.orders,
+        equal_tokens=spec.equal_tokens,
+        views=views,
+    )
 
 
 def summarise(spec: AblationSpec, records: Iterable[ItemVerdict]) -> Ablation:
-    measured = measure_judges(records, judges_of(spec), spec)
+    measured = measure_judges(records, spec)
     single, jury, debate, _ = judges_of(spec)
     known = {judge.name for judge in measured.summary.judges}
     payoff = None

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from textevolve.bench.agreement import AgreementSummary, summarise
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict
+from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.report.blocks import Report
 from textevolve.report.data import plain
@@ -60,22 +61,29 @@ class MeasuredJudges:
 
 
 def ask(spec: AgreementSpec) -> Asks:
+    if spec.equal_tokens and spec.samples != 1:
+        raise InputError("give samples or equal tokens, not both: the latter finds the number")
     return Asks(spec.judge)
 
 
 def run(
     spec: AgreementSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[ItemVerdict]:
-    return ask_judges(cases, spec.judge, bench, orders=spec.orders, samples=spec.samples)
+    return ask_judges(
+        cases,
+        spec.judge,
+        bench,
+        orders=spec.orders,
+        samples=spec.samples,
+        equal_tokens=spec.equal_tokens,
+    )
 
 
 def sum_up(spec: AgreementSpec, records: Iterable[ItemVerdict]) -> MeasuredJudges:
-    return measure_judges(records, spec.judge, spec, spec.samples)
+    return measure_judges(records, spec)
 
 
-def measure_judges(
-    records: Iterable[ItemVerdict], judges: tuple[str, ...], spec: OrdersSpec, samples: int = 1
-) -> MeasuredJudges:
+def measure_judges(records: Iterable[ItemVerdict], spec: OrdersSpec) -> MeasuredJudges:
     """The figures of all verdicts.
 
     Raises:
@@ -86,7 +94,9 @@ def measure_judges(
     for record in records:
         items.setdefault(record.item.id, record.item)
         verdicts.append(record.verdict)
-    counts = dict.fromkeys([v.judge for v in verdicts], 1) | dict.fromkeys(judges, samples)
+    counts: dict[str, int] = {}
+    for verdict in verdicts:
+        counts[verdict.judge] = max(counts.get(verdict.judge, 1), verdict.sample + 1)
     summary = summarise(tuple(items.values()), verdicts, seed=spec.seed)
     return MeasuredJudges(tuple(items.values()), tuple(verdicts), counts, summary)
 

@@ -6,6 +6,7 @@ Labels travel with the cases, so that a run can be gone on with, and summed up, 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -13,10 +14,11 @@ from typing import Any, Literal
 
 from textevolve.bench.credit import top_credit
 from textevolve.bench.items import Item, read_items
-from textevolve.bench.verdicts import Verdict, View, stream_verdicts
+from textevolve.bench.verdicts import Verdict, View, count_samples, stream_verdicts
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.events import RecordsExpected
+from textevolve.llm.usage_meter import DistinctCalls
 from textevolve.spec import Several, option
 from textevolve.studies.case_rows import MappedSpec
 from textevolve.studies.study import Row, json_codec
@@ -70,6 +72,11 @@ class OrdersSpec(LabelledItemsSpec):
     orders: Orders = option(
         "both",
         "Ask about each item in both orders of its texts, or only as given.",
+        group="Judging",
+    )
+    equal_tokens: bool = option(
+        False,
+        "Ask cheaper judges again until each has used the tokens of the dearest.",
         group="Judging",
     )
     seed: int = option(0, "Seed of the bootstrap.", group="Statistics", ge=0)
@@ -137,26 +144,37 @@ async def ask_judges(
     *,
     orders: Orders = "both",
     samples: int = 1,
+    equal_tokens: bool = False,
     views: Mapping[str, View] | None = None,
 ) -> AsyncGenerator[ItemVerdict]:
-    """Every judge's verdicts on every item; `views` as of `stream_verdicts`."""
+    """Every judge's verdicts on every item; `views` as of `stream_verdicts`. With `equal_tokens`
+    further samples follow, unless a limit left out something of the first."""
     items = {case.id: item_of(case) for case in cases}
     opened = {judge: bench.whole_judge_of(judge) for judge in judges}
-    each = (len(judges) * samples + len(views or ())) * (2 if orders == "both" else 1)
-    bench.listener(RecordsExpected(each * len(items)))
-    verdicts = stream_verdicts(
-        items.values(),
-        opened,
-        orders=orders,
-        concurrency=bench.concurrency,
-        samples=samples,
-        views=views,
-    )
-    position = 0
-    async with aclosing(verdicts):
-        async for verdict in verdicts:
-            yield ItemVerdict(position, items[verdict.item], verdict)
-            position += 1
+    ranges = dict.fromkeys(judges, range(samples))
+    counted = defaultdict[str, DistinctCalls](DistinctCalls)
+    verdicts: list[Verdict] = []
+    for again in (False, True) if equal_tokens else (False,):
+        if again:
+            if any(v.failure is not None and v.failure.kind == "skipped" for v in verdicts):
+                return
+            ranges = {name: range(1, n) for name, n in count_samples(verdicts, judges).items()}
+        number = sum(map(len, ranges.values())) + (0 if again else len(views or ()))
+        each = number * (2 if orders == "both" else 1)
+        bench.listener(RecordsExpected(len(verdicts) + each * len(items)))
+        stream = stream_verdicts(
+            items.values(),
+            opened,
+            orders=orders,
+            concurrency=bench.concurrency,
+            samples=ranges,
+            counted=counted,
+            views=None if again else views,
+        )
+        async with aclosing(stream):
+            async for verdict in stream:
+                yield ItemVerdict(len(verdicts), items[verdict.item], verdict)
+                verdicts.append(verdict)
 
 
 def find_row(found: ItemVerdict) -> Row:
