@@ -130,26 +130,6 @@ async def test_an_error_is_the_same_object_on_the_other_side(opened):
         await as_runnable(TWO, **opened).ainvoke({})
 
 
-async def test_cancelling_cancels_the_inner_call(opened):
-    began, ended = asyncio.Event(), []
-
-    async def wait(x):
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append(x)
-
-    runnable = as_runnable(Chain("c", call("a", RunnableLambda(wait), inputs="x")), **opened)
-
-    task = asyncio.ensure_future(runnable.ainvoke({"x": 1}))
-    await began.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert ended == [1]
-
-
 def test_a_chain_is_called_as_a_function(home, model, monkeypatch):
     monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
     chain = Chain("c", ask("answer", "Say {word}"))

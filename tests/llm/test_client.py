@@ -85,15 +85,6 @@ async def test_shapes_of_content(server: ScriptedServer, client: OpenAIClient) -
     assert (await client(ask())).finish_reason == "length"
 
 
-async def test_cost_is_unknown_without_a_price_and_nothing_on_loopback(
-    server: ScriptedServer,
-) -> None:
-    async with OpenAIClient(server.url, "m") as client:
-        assert (await client(ask())).usage.cost == 0.0
-    async with OpenAIClient(server.url, "m", key=SecretStr("sk-paid")) as client:
-        assert (await client(ask())).usage.cost is None
-
-
 UNAVAILABLE = {
     Fault.RATE_LIMIT: 429,
     Fault.OVERLOADED: 503,
@@ -170,14 +161,6 @@ async def test_other_fields_that_a_model_does_not_take(
     assert (await client(ask(temperature=0.2, max_tokens=7))).text == "fine"
     assert client.refused == {"temperature", "max_tokens"}
     assert server.requests[-1]["max_completion_tokens"] == 7
-
-
-async def test_logprobs_that_are_left_out_are_an_error(
-    server: ScriptedServer, client: OpenAIClient
-) -> None:
-    server.script = always(Answer(body=b'{"choices":[{"message":{"content":"Yes"}}]}'))
-    with pytest.raises(CapabilityError, match="log-probabilities"):
-        await client(ask(max_tokens=1, top_logprobs=5))
 
 
 async def test_embeddings_and_models(server: ScriptedServer, client: OpenAIClient) -> None:

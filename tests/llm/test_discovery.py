@@ -1,7 +1,5 @@
 from collections.abc import Iterator
 
-import pytest
-
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.discovery import SERVERS, discover_model, probe_endpoint
 from textevolve.llm.providers import PROVIDERS
@@ -73,17 +71,6 @@ async def test_an_endpoint_that_can_little(server: ScriptedServer, client: OpenA
     assert found.refused == ("response_format",)
 
 
-@pytest.mark.parametrize("fault", [Fault.UNAUTHORISED])
-async def test_an_endpoint_that_does_not_answer(
-    server: ScriptedServer, client: OpenAIClient, fault: Fault
-) -> None:
-    server.script = lambda _body, _n: fault
-    found = await probe_endpoint(client)
-    assert found.answers.value is False
-    assert str(fault.value)[:3] in found.answers.note
-    assert found.findings == {}
-
-
 async def test_whether_an_endpoint_decides(server: ScriptedServer, client: OpenAIClient) -> None:
     found = await probe_endpoint(client)
     assert found.findings["decisions"].value is True
@@ -92,12 +79,3 @@ async def test_whether_an_endpoint_decides(server: ScriptedServer, client: OpenA
     async with OpenAIClient(server.url, "scripted", decisions="systemone") as other:
         found = await probe_endpoint(other)
     assert "System One" in found.findings["decisions"].note
-
-
-async def test_a_model_that_only_decides(server: ScriptedServer) -> None:
-    server.wires = ("decisions",)
-    async with OpenAIClient(server.url, "scripted", chats=False, decisions="decisions") as client:
-        found = await probe_endpoint(client)
-    assert found.answers.value is True
-    assert "decides" in found.answers.note
-    assert "OpenAI Decisions" in found.findings["decisions"].note

@@ -12,7 +12,6 @@ from textevolve.llm.model import Message, Request
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.llm.testing.answers import split_tokens
 
-KEY = "3e2cfb2d082e48c3caa095579a5b8a463095c7827298f8aa65a101d678a1e674"
 TEXT = "Name a prime below ten."
 ODD = [
     TEXT,
@@ -33,21 +32,6 @@ def as_request(text, **fields):
 
 def opened(server):
     return OpenAIClient(server.url, "scripted")
-
-
-class Counting(ScriptedServer):
-    """Counts what is asked besides chat."""
-
-    def __init__(self, *given, tokenize=None, **named):
-        super().__init__(*given, **named)
-        self.paths = []
-        self.tokenize = tokenize
-
-    def answer(self, method, path, headers, body):
-        self.paths.append(path)
-        if path == "/tokenize" and self.tokenize is not None:
-            return self.tokenize
-        return super().answer(method, path, headers, body)
 
 
 # The grammar
@@ -100,14 +84,6 @@ async def test_a_text_is_answered_in_its_own_tokens(text):
     assert (said.text, said.finish_reason) == (text, "stop")
     assert len(said.logprobs) == len(split_tokens(text))
     assert all(token.logprob < 0 for token in said.logprobs)
-
-
-async def test_without_tokenize_it_is_asked_by_schema_and_tokenize_once():
-    async with Counting() as server, opened(server) as client:
-        for text in (TEXT, "Another."):
-            assert json.loads((await client(as_request(text))).text) == {"x": text}
-    assert [path for path in server.paths if "tokenize" in path] == ["/tokenize"]
-    assert all("grammar" not in asked for asked in server.requests)
 
 
 REFUSES = b'{"error": {"code": 400, "message": "Failed to initialize samplers: failed to parse'

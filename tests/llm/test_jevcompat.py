@@ -88,9 +88,3 @@ async def test_what_is_wrong_with_an_answer_fails_its_question(fault: str, names
 async def test_what_is_no_answer_is_raised(fault: str, error: type[ModelError]):
     with pytest.raises(error):
         await ask(fault)
-
-
-@pytest.mark.parametrize("key", [None, "wrong-key"])
-async def test_a_refused_key(key: str | None):
-    with pytest.raises(AccessError):
-        await ask(None, key, "right-key")

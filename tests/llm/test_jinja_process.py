@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -78,20 +77,6 @@ def test_a_process_that_was_killed_is_started_anew() -> None:
     os.kill(first.process.pid, signal.SIGKILL)
     first.process.wait()
     assert render("y") == "y"
-
-
-def test_threads_share_the_process() -> None:
-    found: dict[int, str] = {}
-
-    def work(number: int) -> None:
-        found[number] = render(f"{{{{ {number} }}}}" * 100)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == {number: str(number) * 100 for number in range(20)}
 
 
 def test_it_ends_with_us_and_a_fork_has_its_own() -> None:

@@ -24,7 +24,6 @@ from textevolve.settings import Local, read_settings
 
 pytestmark = pytest.mark.alone
 NAME = "smollm2-135m"
-FOLDER = Path(__file__).parent / "chat_templates"
 TEXTS = ("Hi", "  padded \n", "", "naïve 東京 \U0001f600", "<|im_end|>", "{{ 7 * 7 }}", '"\\n"')
 
 
@@ -51,12 +50,6 @@ async def rendered_there(client: OpenAIClient, messages: Any) -> dict[str, Any]:
     url = URL(client.base_url.removesuffix("/v1") + "/apply-template")
     status, _, raw = await client.http.exchange("POST", url, encode({"messages": messages}))
     return json.loads(raw) if status == 200 else {}
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[OpenAIClient]:
-    async with serving(NAME) as opened:
-        yield opened
 
 
 async def test_the_server_renders_what_is_rendered_here() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import struct
-import subprocess
 import sys
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -19,7 +18,6 @@ from textevolve.errors import (
     FatalModelError,
     SettingsError,
     TooLongError,
-    UnavailableError,
 )
 from textevolve.llm import hardware, local
 from textevolve.llm.client import OpenAIClient
@@ -179,58 +177,7 @@ def test_equal_settings_share_a_server_until_the_last_lets_go(smollm: Path):
     assert not answers(second)
 
 
-@pytest.mark.slow
-async def test_stopping_cuts_a_call_in_flight(smollm: Path):
-    server = serve(smollm, Local(slots=1, context=4096, threads=1))
-    async with connect(server, extra={"ignore_eos": True}) as model:
-        call = asyncio.create_task(model(ask("Count to a thousand.", max_tokens=3500)))
-        await asyncio.sleep(0.3)
-        server.stop()
-        with pytest.raises(UnavailableError):
-            await call
-
-
-LEAVES_WITHOUT_STOPPING = """
-import sys, threading, time, urllib.request
-from textevolve.llm.local import serve
-from textevolve.settings import Local
-
-server = serve(sys.argv[1], Local(slots=1, context=4096, threads=1))
-
-def ask():
-    body = b'{"messages": [{"role": "user", "content": "Go on."}], "ignore_eos": true}'
-    headers = {"Authorization": f"Bearer {server.api_key}", "Content-Type": "application/json"}
-    address = server.base_url + "/chat/completions"
-    try:
-        urllib.request.urlopen(urllib.request.Request(address, body, headers))
-    except OSError:
-        pass
-
-threading.Thread(target=ask, daemon=True).start()
-time.sleep(0.3)
-urllib.request.urlopen(server.base_url.removesuffix("/v1") + "/health").read()
-print("leaving")
-"""
-
-
-@pytest.mark.slow
-def test_a_process_that_ends_amid_a_call_ends_in_silence(smollm: Path):
-    done = subprocess.run(
-        [sys.executable, "-c", LEAVES_WITHOUT_STOPPING, str(smollm)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "leaving\n", "")
-
-
 # What can be wrong
-
-
-def test_a_missing_file(tmp_path: Path):
-    with pytest.raises(SettingsError, match="there is no such file"):
-        serve(tmp_path / "none.gguf", SMALL)
 
 
 @pytest.mark.parametrize(
@@ -250,15 +197,6 @@ def test_a_file_that_is_no_model(tmp_path: Path, content: bytes, reason: str):
     file.write_bytes(content)
     with pytest.raises(SettingsError, match=rf"bad\.gguf: not usable as weights: .*{reason}"):
         serve(file, SMALL)
-
-
-def test_why_llama_refuses_is_said(tmp_path: Path, smollm: Path, capfd: pytest.CaptureFixture[str]):
-    file = tmp_path / "cut.gguf"
-    with smollm.open("rb") as whole:
-        file.write_bytes(whole.read(50_000_000))
-    with pytest.raises(SettingsError, match=r"they are damaged, or of a kind.*fetch them again"):
-        serve(file, SMALL)
-    assert capfd.readouterr() == ("", "")
 
 
 def test_too_little_memory(smollm: Path, monkeypatch: pytest.MonkeyPatch):
@@ -314,16 +252,6 @@ def test_the_default_context_yields_to_a_smaller_model(tmp_path: Path):
     assert local._choose_context(file, Local()) == 2048  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(SettingsError, match="2048"):
         local._choose_context(file, Local(context=8192))  # pyright: ignore[reportPrivateUsage]
-
-
-def test_a_containers_limits_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(hardware, "_CGROUP", tmp_path)
-    (tmp_path / "memory.max").write_text("1000000\n")
-    (tmp_path / "memory.current").write_text("700000\n")
-    (tmp_path / "memory.stat").write_text("anon 500000\ninactive_file 100000\n")
-    (tmp_path / "cpu.max").write_text("100000 100000\n")
-    assert hardware.available_memory() == 400_000
-    assert hardware.physical_cores() == 1
 
 
 @pytest.mark.parametrize(("idle", "free"), [(0.05, 1), (0.2, 2), (9.9, 4)])

@@ -17,7 +17,7 @@ from textevolve.llm.decisions import choice, decide, predicate, score
 from textevolve.llm.model import Message, Request
 from textevolve.llm.opening import open_client
 from textevolve.llm.providers import resolve
-from textevolve.llm.weights import fetch, list_weights
+from textevolve.llm.weights import fetch
 from textevolve.settings import Local, Settings, read_settings
 
 TEMPLATE = (
@@ -72,12 +72,6 @@ def test_a_file_of_ones_own_is_known_by_its_header(folder: Path, settings: Setti
     spec = "local/mine" if by == "name" else f"local/{folder / 'mine.gguf'}"
     endpoint = resolve(spec, settings)
     assert (endpoint.decisions, endpoint.chats) == ("systemone", False)
-
-
-def test_it_is_listed_as_one_that_does_not_chat(settings: Settings):
-    (row,) = [row for row in list_weights(settings) if row.name == "mine"]
-    assert row.decides
-    assert "does not chat" in row.note
 
 
 @pytest.mark.slow

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from textevolve.errors import CapabilityError, FatalModelError
+from textevolve.errors import FatalModelError
 from textevolve.llm import minilm
 from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.embeddings import embed, embed_texts, probe_dimension
 from textevolve.llm.minilm import MiniLM
 from textevolve.llm.model import Message, Request
 from textevolve.llm.opening import open_client
-from textevolve.llm.weights import fetch, list_weights, weights_state
+from textevolve.llm.weights import fetch
 from textevolve.settings import Settings, read_settings
 
 NAME = "local/minilm"
@@ -125,24 +125,6 @@ async def test_who_gives_up_leaves_the_others_alone(model: MiniLM):
     assert await embed(model, "number 0")
 
 
-async def test_it_embeds_and_does_nothing_else(model: MiniLM):
-    with pytest.raises(CapabilityError, match="embeds texts, it does not chat"):
-        await model(Request(messages=(Message("user", ("Hello.",)),)))
-
-
-async def test_what_fails_inside_is_told_to_all_who_wait(
-    model: MiniLM, monkeypatch: pytest.MonkeyPatch
-):
-    def fail(_group: object) -> None:
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setattr(model, "_compute", fail)
-    told = await asyncio.gather(*(embed(model, t) for t in "ab"), return_exceptions=True)
-    assert [type(one) for one in told] == [FatalModelError] * 2
-    monkeypatch.undo()
-    assert await embed(model, "a")
-
-
 LEAVES_NOTHING = """
 import asyncio, os, sys
 from pathlib import Path
@@ -179,17 +161,3 @@ def test_onnxruntime_sends_nothing_and_leaves_no_file(settings: Settings, tmp_pa
     )
     assert (done.stdout.strip(), done.stderr) == ("0", "")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-def test_both_files_have_to_be_there_and_right(settings: Settings, tmp_path: Path):
-    entry = embedder_of(NAME)
-    assert entry is not None
-    own = Settings(weights_folder=tmp_path)
-    for file in entry.files:
-        assert weights_state(entry, tmp_path) == "not there"
-        (tmp_path / file.file).write_bytes((settings.weights_folder / file.file).read_bytes())
-    assert weights_state(entry, tmp_path) == "not checked"
-    fetch("minilm", own)
-    (row,) = [row for row in list_weights(own) if row.embeds]
-    assert (row.name, row.state) == ("minilm", "checked")
-    assert row.bytes == sum(file.bytes for file in entry.files)

@@ -46,14 +46,6 @@ def test_known_models_have_a_price(spec):
     assert 0 < price.input <= price.output
 
 
-def test_the_source_names_the_package():
-    source = describe_price_source(endpoint("openai/gpt-4o"))
-    assert source is not None
-    assert source.startswith("prices of genai-prices 0.")
-    assert describe_price_source(endpoint("openrouter/openai/gpt-4o")) == "as the endpoint says"
-    assert describe_price_source(endpoint("openrouter/of/nobody")) == "as the endpoint says"
-
-
 def test_a_provider_that_is_put_elsewhere_has_not_the_prices_of_its_name():
     elsewhere = {"openai": Provider(base_url="https://llm.example/v1", key_env="OPENAI_API_KEY")}
     assert find_price(endpoint("openai/gpt-4o", providers=elsewhere)) is None

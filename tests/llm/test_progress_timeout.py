@@ -1,6 +1,5 @@
 """A call of a local model takes as long as its server gets on, and no longer."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from itertools import count
 
@@ -68,16 +67,3 @@ async def test_a_standstill_is_an_error(
         await local(ask())
     server.script = None
     assert (await local(ask())).text  # and the next call starts with its whole patience
-
-
-async def test_a_cancelled_call_is_given_up(working: ScriptedServer, local: OpenAIClient) -> None:
-    working.script = lambda _body, _number: Fault.TIMEOUT
-    call = asyncio.create_task(local(ask()))
-    async with asyncio.timeout(60):
-        while not working.in_flight:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        while working.in_flight:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)

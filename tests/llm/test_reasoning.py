@@ -6,13 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.evaluation import Usage
-from textevolve.llm.model import Message, Request, Response, ToolCall
+from textevolve.llm.model import Message, Request
 from textevolve.llm.prices import ReportedUsage, usage_of
 from textevolve.llm.reasoning import (
     StreamedThoughts,
     split_reasoning,
-    why_without_text,
 )
 from textevolve.llm.streaming import AnswerPiece, ask_streaming
 from textevolve.llm.testing import Answer
@@ -83,19 +81,3 @@ def test_reasoning_that_is_counted_beside_the_answer_is_a_part_of_it(total, answ
     )
     usage = usage_of(said, Price(input=1e6, output=1e6))
     assert (usage.completion_tokens, usage.reasoning_tokens, usage.cost) == (answered, 2, cost)
-
-
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        ({"reasoning": "Hm.", "finish_reason": "length"}, "still thinking when its 9 tokens"),
-        ({"tool_calls": (ToolCall("1", "f", ""),)}, "the model called f in place of the answer"),
-        ({"finish_reason": "refusal"}, "the answer was empty (refusal)"),
-        ({}, "the answer was empty"),
-    ],
-)
-def test_why_there_is_no_text(more, reason) -> None:
-    usage = Usage(1, 5, 0, 9)
-    assert reason in why_without_text(
-        Response(**{"text": "", "finish_reason": "stop", "usage": usage, **more})
-    )

@@ -14,7 +14,6 @@ from textevolve.llm.chat_formats.detection import (
     CONVERSATIONS,
     check_chat_template,
     detect_prompt,
-    match_formats,
 )
 from textevolve.llm.chat_formats.sources import ModelTemplate
 
@@ -67,18 +66,3 @@ def test_a_prompt_is_recognised(name: str) -> None:
         assert name in detect_prompt(text)
     assert rendered
     assert detect_prompt("Nothing but words.") == ()
-
-
-def test_a_template_that_writes_nothing_known_matches_nothing() -> None:
-    assert match_formats(lambda messages, **_: "x" * len(messages)) == ()
-
-
-def test_the_system_message() -> None:
-    assert check_chat_template(published("chatml")).system == ""
-    assert check_chat_template(published("phi-3-mini")).system.startswith("dropped")
-    assert "System role not supported" in check_chat_template(published("gemma-2")).system
-
-
-def test_a_template_that_cannot_be_rendered_is_an_error() -> None:
-    with pytest.raises(InputError, match="fails: line 1: TemplateSyntaxError"):
-        check_chat_template(ModelTemplate("here", "{% if %}", None, None))

@@ -1,16 +1,10 @@
-import asyncio
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.errors import AccessError, UnavailableError
-from textevolve.llm.client import OpenAIClient
-from textevolve.llm.model import Message, Request
 from textevolve.llm.testing import (
-    Answer,
     ScriptedServer,
     instance,
 )
@@ -43,10 +37,6 @@ SCORES = {
 }
 
 
-def ask(text: str = "?", **more: Any) -> Request:
-    return Request(messages=(Message("user", (text,)),), **more)
-
-
 @given(st.integers(min_value=0, max_value=2**64))
 def test_an_instance_follows_its_schema(seed: int) -> None:
     made = instance(SCORES, Random(seed))
@@ -60,29 +50,6 @@ def test_an_instance_follows_its_schema(seed: int) -> None:
     assert made["winner"] in ("A", "B")
     assert made["sure"] in (True, False)
     assert made["note"] is None or isinstance(made["note"], str)
-
-
-async def test_capacity_and_key(server: ScriptedServer) -> None:
-    async with ScriptedServer(capacity=2, latency=0.05, key="sk-right") as guarded:
-        async with OpenAIClient(guarded.url, "m") as nobody:
-            with pytest.raises(AccessError):
-                await nobody(ask())
-        assert guarded.calls == 0
-
-    def script(_body: object, number: int) -> Answer | None:
-        return Answer(delay=3600) if number <= 2 else None
-
-    async with ScriptedServer(script, capacity=2) as small:
-        async with OpenAIClient(small.url, "m") as client:
-            asked = [asyncio.create_task(client(ask(str(n)))) for n in range(5)]
-            while sum(call.done() for call in asked) < 3:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-            refused = [call for call in asked if call.done()]
-            assert all(isinstance(call.exception(), UnavailableError) for call in refused)
-            for call in asked:
-                call.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
-        assert small.stats() == {"calls": 5, "distinct": 5, "most_in_flight": 3}
 
 
 def test_the_makers_own_client_of_system_one_reads_its_decisions() -> None:

@@ -112,21 +112,6 @@ async def test_a_429_halves_the_limit_once_for_all_that_were_in_flight(
     assert seen == [8, 4, 2, 1, 1, 1]
 
 
-async def test_a_cancelled_waiter_gives_its_place_on(
-    server: ScriptedServer, client: OpenAIClient
-) -> None:
-    server.latency = 0.02
-    model = Limited(client, 1)
-    first, second, third = (asyncio.create_task(model(ask(str(n)))) for n in range(3))
-    await asyncio.sleep(0)  # all have begun, and two wait
-    second.cancel()
-    assert (await third).text
-    assert (await first).text
-    with pytest.raises(asyncio.CancelledError):
-        await second
-    assert (model.in_flight, server.calls) == (0, 2)
-
-
 async def test_a_place_that_is_given_while_its_waiter_is_cancelled(client: OpenAIClient) -> None:
     model = Limited(client, 1)
     first, second, third = (asyncio.create_task(model(ask(str(n)))) for n in range(3))
