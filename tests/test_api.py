@@ -65,19 +65,6 @@ def test_evaluate_gives_all_that_is_promised_of_a_result(model, server):
     json.loads(result.to_json(), parse_constant=pytest.fail)  # no NaN in it
 
 
-def test_half_a_surrogate_pair_costs_no_case(model, home, cli):
-    def mine(_case):
-        return [EvaluationResult(0.5, True, "half \ud83d", {"\ud83d": object()})] * 2
-
-    found = list(evaluate_batch(cases(4), model=model, judge=mine))
-    assert all(isinstance(one, EvaluationResult) for each in found for one in each.result)
-    run, _ = newest(home / "store.db")
-    lines = cli("runs", "show", run.id, "--json").out.splitlines()
-    assert (run.status, len(lines)) == ("finished", 4)
-    assert "\\ufffd" in lines[2] or "\ufffd" in lines[2]
-    assert cli("runs", "export", run.id, "out.csv").code == 0
-
-
 def test_a_batch_takes_cases_of_every_shape_and_says_which_is_whose(model):
     given = [
         Case("1?", ("a",), "mine", {"rounds": 1}),

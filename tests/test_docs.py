@@ -33,7 +33,6 @@ from textevolve.evaluation import Case, Failure
 from textevolve.llm.catalogue import read_catalogue
 from textevolve.llm.providers import PROVIDERS
 from textevolve.settings import ENVIRONMENT, Settings
-from textevolve.studies.case_rows import read_cases
 from textevolve.studies.evaluate import unusable
 from textevolve.studies.evaluate_spec import DebateParameters, given_parameters
 from textevolve.studies.judged_report import candidate_rows
@@ -350,11 +349,6 @@ def test_example_programs_run(name, home, model, monkeypatch, capsys):
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     shown = capsys.readouterr().out
     assert "* candidate" in shown if name == "batch.py" else "recalled 2" in shown
-
-
-def test_example_cases_fit_the_shipped_profile():
-    for case in read_cases(str(EXAMPLES / "cases.jsonl")):
-        override(load_profile("general"), case.parameters)
 
 
 def test_the_layers_drawn_are_those_that_are_checked():

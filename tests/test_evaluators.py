@@ -10,7 +10,6 @@ from textevolve.judge_specs import (
     EvaluatorSpec,
     describe_judge,
     judge_models,
-    models_of,
     parse_evaluator,
     read_profile,
     reads_decisions,
@@ -69,11 +68,6 @@ def test_debates_are_profiles_with_something_set():
     assert escalation.readout == "logprob-weighted"
     with pytest.raises(InputError, match="rounds"):
         read_profile(parse_evaluator("debate+rounds=0"))
-
-
-def test_the_models_that_are_asked():
-    assert models_of(parse_evaluator("probe"), "m") == ("m",)
-    assert models_of(parse_evaluator("jury@other"), "m") == ("other",)
 
 
 @pytest.mark.parametrize(

@@ -42,15 +42,6 @@ def test_logistic_is_the_minimum_that_scipy_finds(seed, ridge):
     np.testing.assert_allclose(found, other.x, atol=1e-4)
 
 
-def test_logistic_is_that_of_statsmodels_where_nothing_is_penalised():
-    rng, rows = draw_rows(3, n=300)
-    labels = (rng.uniform(size=300) < expit(rows @ [1.0, -0.5, 0.2])).astype(float)
-    theirs = Logit(labels, rows).fit(disp=0).params
-    np.testing.assert_allclose(
-        fit_logistic(rows, labels, np.ones(300), 1e-9), theirs, rtol=1e-6, atol=1e-8
-    )
-
-
 def test_what_a_plane_parts_has_finite_weights():
     rows = np.array([[1.0], [2.0], [-1.0]])
     found = fit_logistic(rows, np.array([1.0, 1.0, 0.0]), np.ones(3), 1e-3)

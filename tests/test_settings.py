@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from textevolve import Settings, SettingsError
-from textevolve.settings import ENVIRONMENT, read_settings, settings_files
+from textevolve.settings import read_settings, settings_files
 
 
 @pytest.fixture
@@ -60,7 +60,6 @@ def test_one_file_can_be_named_and_is_then_the_only_one(home, config, monkeypatc
 @pytest.mark.parametrize(
     ("variable", "value", "reason"),
     [
-        ("TEXTEVOLVE_CONCURRENCY", "many", "TEXTEVOLVE_CONCURRENCY: concurrency: .*valid integer"),
         ("TEXTEVOLVE_CONCURRENCY", "0", "TEXTEVOLVE_CONCURRENCY: concurrency: .*greater than"),
     ],
 )
@@ -74,9 +73,7 @@ def test_a_wrong_variable_is_named(home, monkeypatch, variable, value, reason):
     ("text", "reason"),
     [
         ("model =", "textevolve.toml: not valid TOML"),
-        ("keys = 1", "textevolve.toml: keys: Extra inputs"),
         ("[timeouts]\nread = -1", "textevolve.toml: timeouts.read: .*greater than 0"),
-        ("[prices.m]\ninput = 1", "textevolve.toml: prices.m.output: Field required"),
     ],
 )
 def test_a_wrong_file_is_named(home, text, reason):
@@ -89,7 +86,3 @@ def test_a_file_that_cannot_be_read_is_named(home):
     Path("textevolve.toml").mkdir()
     with pytest.raises(SettingsError, match=r"textevolve.toml: cannot be read .*Is a directory"):
         read_settings()
-
-
-def test_every_variable_sets_a_field():
-    assert set(ENVIRONMENT.values()) <= set(Settings.model_fields)

@@ -5,20 +5,16 @@ import re
 
 import pytest
 
-from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
+from textevolve.llm.testing import Answer, Fault, ScriptedServer
 
 FILES = {
     "deep.jsonl": "[" * 100_000 + "\n",
     "wide.csv": "input,candidate_1\na,b,c\n",
-    "none.csv": "frage,antwort\na,b\n",
     "fake.parquet": "no parquet",
-    "nul.txt": "a\0b",
     "latin.txt": b"caf\xe9",
 }
 CASE = ("Why?", "Because.")
 BAD = {
-    "no candidates": (["Why?"], "no candidates: give"),
-    "NUL": (["Why?", "@nul.txt"], "candidate 1 has a NUL character at position 1"),
     "lone surrogate": (["Why?", "ab\udce9"], "half a surrogate pair at position 2"),
     "not UTF-8": (["Why?", "@latin.txt"], r"latin.txt: not UTF-8 text \(byte 3\)"),
     "two from standard input": (["-", "-"], "only one of the texts can come from standard input"),
@@ -26,14 +22,9 @@ BAD = {
         [*CASE, "--weights", "accuracy=1,relevance=1, accuracy=0.1"],
         "weights: 'accuracy' is there twice",
     ),
-    "temperature inf": ([*CASE, "--temperature", "inf"], "temperature: must be a valid number"),
     "limit nan": ([*CASE, "--max-cost", "nan"], "limit of cost must be a finite number"),
     "deeply nested": (["deep.jsonl"], "deep.jsonl:1: not a case: nested too deeply"),
     "too many cells": (["wide.csv"], "wide.csv:2: more cells than the header has columns"),
-    "table without input": (
-        ["none.csv"],
-        "none.csv:2: no column for the input, .*; saw frage, antwort; say --map input=COLUMN",
-    ),
     "no Parquet": (["fake.parquet"], "fake.parquet: not a Parquet file"),
     "output in no folder": ([*CASE, "-o", "gone/x.csv"], "gone/x.csv: cannot be written"),
     "no key": ([*CASE, "-m", "openai/gpt-6-luna"], "needs a key: set OPENAI_API_KEY"),
@@ -45,7 +36,6 @@ def files(home):
     for name, content in FILES.items():
         raw = content if isinstance(content, bytes) else content.encode()
         (home / name).write_bytes(raw)
-    (home / "folder.csv").mkdir()
     return home
 
 
@@ -72,36 +62,20 @@ def test_an_option_that_is_empty_is_refused_at_once(home, cli, command):
     assert not (home / "store.db").exists()
 
 
-REFUSALS = {
-    Fault.UNAUTHORISED: r"refuses the key \(401\).*check the key",
-}
-
-
-@pytest.mark.parametrize("fault", REFUSALS)
 @pytest.mark.parametrize("batch", [False, True])
-def test_an_endpoint_that_refuses_all_calls_stops_the_run_at_once(
-    home, cli, server, model, fault, batch
-):
-    server.script = lambda _body, _number: fault
+def test_an_endpoint_that_refuses_all_calls_stops_the_run_at_once(home, cli, server, model, batch):
+    server.script = lambda _body, _number: Fault.UNAUTHORISED
     rows = [{"input": f"{n}?", "candidates": ["a", "b"]} for n in range(20)]
     (home / "cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     case = ["cases.jsonl", "--concurrency", "8"] if batch else CASE
     ended = cli("evaluate", *case, "-m", model)
     stopped, last = ended.err.split("\nerror: ")
     assert "stopped; every answer so far is kept. Go on with: textevolve runs resume" in stopped
-    assert re.search(REFUSALS[fault], last)
+    assert re.search(r"refuses the key \(401\).*check the key", last)
     assert ended.code == 1
     assert server.calls <= (8 if batch else 1)
     server.script = None
     assert cli("runs", "resume").code == 0
-
-
-def test_a_readout_that_the_endpoint_cannot_give_stops_the_run(cli, server, model):
-    server.script = lambda body, _n: misbehave(Fault.NO_LOGPROBS) if body.get("logprobs") else None
-    ended = cli("evaluate", *CASE, "-m", model, "--readout", "after-argument")
-    assert ended.code == 1
-    assert re.match("error: .* no log-probabilities .*`verbalized`", ended.err.splitlines()[-1])
-    assert server.calls <= 1 + 5  # a turn and its probes, which are asked side by side
 
 
 KEY = "sk-proj-DoNotShow/This+Key_0123456789"

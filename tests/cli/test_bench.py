@@ -14,15 +14,11 @@ def write_lines(path, **label):
     ("more", "reason"),
     [
         (("--judge", "probe", "--judge", "probe"), "named twice"),
-        ((), "judge is missing"),
-        (("--judge", "probe", "-o", "./items.jsonl"), "is read and would be overwritten"),
         (("items.jsonl", "--judge", "probe"), "the id 'i0' is in items.jsonl, too; give each item"),
-        (("cases.jsonl", "--judge", "probe"), "needs one of 'winner', 'scores' and 'ranking'"),
     ],
 )
 def test_bad_input_is_one_line_and_asks_nothing(cli, server, model, home, more, reason):
     write_lines(home / "items.jsonl", winner=1)
-    write_lines(home / "cases.jsonl")
     ended = cli("bench", "agreement", "items.jsonl", "-m", model, *more)
     assert ended.code == 2
     assert reason in ended.err

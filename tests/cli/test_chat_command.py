@@ -142,20 +142,6 @@ def test_one_message_prints_the_answer_alone(cli, agents, model) -> None:
     assert len(agents.sessions("acme").messages(row["session"])) == 4
 
 
-def test_each_line_of_a_pipe_is_a_message(cli, agents, model) -> None:
-    ended = cli(
-        *("chat", "acme/guide", "--user", "ann", "-m", model),
-        stdin=b"I live in Oslo.\n\nWhere is Oslo?\n",
-    )
-    assert ended.code == 0, ended.err
-    assert ended.out == "You said: I live in Oslo.\nYou said: Where is Oslo?\n"
-    assert "[memories kept: 1]" in ended.err
-    found = agents.sessions("acme").get(session_in(ended.err))
-    assert (found.user, found.messages, found.title) == ("ann", 4, "I live in Oslo.")
-    (run,) = [one for one in cli("runs", "list", "--json").rows if one["kind"] == "chat"]
-    assert run["status"] == "finished"
-
-
 def test_sessions_are_listed_shown_and_removed(cli, agents, model, home) -> None:
     assert "no chats" in cli("agents", "sessions", "list", "--namespace", "acme").out
     cli("chat", "acme/plain", "--user", "ann", "--once", "Hello \x1b[31m.", "-m", model)
@@ -188,21 +174,6 @@ def test_sessions_are_listed_shown_and_removed(cli, agents, model, home) -> None
     ]
     assert cli("agents", "sessions", "delete", rows[0]["id"], "-y", "--namespace", "acme").code == 0
     assert len(cli("agents", "sessions", "list", "--namespace", "acme", "--json").rows) == 1
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        (("acme/nobody",), "there is no agent 'nobody' in the namespace 'acme'"),
-        (("acme/guide", "--once", " "), "the message is blank"),
-    ],
-)
-def test_what_cannot_be_used_is_told_in_a_line(cli, agents, model, given, told) -> None:
-    given = given if "--once" in given else (*given, "--once", "Hello.")
-    ended = cli("chat", *given, "-m", model)
-    assert (ended.code, ended.out) == (2, "")
-    assert told in ended.err
-    assert ended.err.count("\n") == 1
 
 
 def test_a_failure_says_how_to_go_on(cli, agents, model, server) -> None:

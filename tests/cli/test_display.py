@@ -12,7 +12,7 @@ from rich.console import Console
 from textevolve.cli.display import Progress
 from textevolve.cli.runs import report_runs
 from textevolve.debate.candidate_order import place_candidates
-from textevolve.debate.profile import Profile, load_profile, override
+from textevolve.debate.profile import Profile, load_profile
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import (
@@ -24,7 +24,6 @@ from textevolve.events import (
 )
 from textevolve.report.terminal import print_report
 from textevolve.store.runs import RunRecord, RunTotals
-from textevolve.studies.debate_words import round_text
 from textevolve.studies.evaluate import Evaluations, find_row, report_evaluations
 from textevolve.studies.judged_report import LiveDebate
 
@@ -94,8 +93,6 @@ def play(result: DebateResult, console: Console) -> str:
             live(CallFinished("local/m", Usage(1, 10, 0, 1, 0.0), 0.1, replayed=False))
             live(StepFinished("case 1", "turn", turn))
             if turn.agent == len(result.agents) - 1:
-                if result.profile.protocol == "escalation" and turn.round == 0:
-                    live(StepFinished("case 1", "certainty", result.certainty))
                 r = turn.round
                 value = (r, result.convergence[r], result.voters[r])
                 live(StepFinished("case 1", "round", value))
@@ -127,36 +124,6 @@ def test_hostile_text_is_written_out_and_never_obeyed(terminal: bool) -> None:
     assert ("\x1b" in text) == terminal
 
 
-def test_everything_of_a_debate_is_shown() -> None:
-    text = play(a_result(), a_console(120))
-    for part in (
-        *("Critic  round 1", "Neutral Observer  round 2", "An argument.", "local/m"),
-        *("confidence", "timeliness", "Response 2", "CV 0.300; agreed at 0.05 or less"),
-        *("s_norm", "softmax", "round 1", "± agents", "A, 3.00 points ahead of B"),
-        *("0 of 3 agents changed their winner", "100 % (6 of 6 turns)", "run 1", "12 calls"),
-        *("720 tokens (600 prompt, 80 % of them cached; 120 completion)", "$0.006"),
-    ):
-        assert part in text, part
-
-
-def test_what_a_round_came_to_is_said() -> None:
-    profile = load_profile("general")
-    assert round_text(profile, 1, 0.2, 0.7, 2) == (
-        "CV 0.200; 2 of 3 agents voted; agreed at 0.05 or less"
-    )
-    doubtful = override(profile, {"protocol": "escalation"})
-    assert round_text(doubtful, 0, 0.3, 0.7, 3) == (
-        "CV 0.300; certainty 0.700, no debate from 0.9 on"
-    )
-    assert "certainty none" in round_text(doubtful, 0, math.inf, None, 1)
-
-
-def test_no_line_is_wider_than_the_terminal() -> None:
-    text = play(a_result("word " * 60, candidates=5), a_console(60))
-    assert max(len(line) for line in text.splitlines()) <= 60
-    assert "timeliness" in text
-
-
 def test_missing_figures_are_dashes() -> None:
     failure = Failure("skipped", "the budget is spent")
     turns = tuple(Turn(0, i, "m", (0, 1), failure=failure) for i in range(3))
@@ -168,13 +135,6 @@ def test_missing_figures_are_dashes() -> None:
     assert "s_norm" not in text
     named = "Critic in round 1, Supporter in round 1, Neutral Observer in round 1"
     assert f"{named}: the budget is spent" in " ".join(text.split())
-
-
-def test_a_retry_is_one_line() -> None:
-    console = a_console(80)
-    with Progress(note=LiveDebate(), console=console) as live:
-        live(CallRetried("local/m", "429: too many\nrequests", 1, 1.5))
-    assert "local/m: 429: too many requests; attempt 2 in 1.5 s" in drawn(console)
 
 
 def test_a_wait_for_a_rate_limit_is_said_until_it_is_over() -> None:

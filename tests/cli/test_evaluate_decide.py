@@ -47,21 +47,6 @@ def one_token(server):
     return [body for body in server.requests if body.get("max_tokens") == 1]
 
 
-def test_the_model_that_argues_decides_where_no_other_is_named(cli, server, model):
-    server.script = decides
-    ended = cli(*CASE, "-m", model, "--json")
-    assert ended.code == 0, ended.err
-    (row,) = ended.rows
-    assert row["metrics"]["best"] == 1
-    assert len(one_token(server)) == 3 * EMULATED
-    assert server.calls == 3 * (1 + EMULATED)
-    assert row["metrics"]["calls"] == server.calls
-    assert [turn["decided_by"] for turn in row["turns"]] == [
-        {"model": model, "emulated": True, "cut": 0}
-    ] * 3
-    assert row["profile"]["readout"] == "decide"
-
-
 def test_another_model_decides_and_is_told_everywhere(cli, server, model, decider):
     command = (*CASE, "-m", model, "--decider", "other/decider")
     ended = cli(*command)
@@ -81,19 +66,6 @@ def test_another_model_decides_and_is_told_everywhere(cli, server, model, decide
     assert {(by["model"], by["emulated"]) for by in decided} == {("other/decider", True)}
     assert "other/decider" in Path("run.json").read_text()
     assert (server.calls, decider.calls) == (3, 3 * EMULATED)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--readout", "verbalized", "--decider", "a/b"), "only the readout 'decide' asks one"),
-    ],
-)
-def test_a_decider_of_another_readout_is_refused(cli, server, model, options, said):
-    ended = cli("evaluate", INPUT, BAD, GOOD, "-m", model, *options)
-    assert ended.code == 2
-    assert said in ended.err
-    assert server.calls == 0
 
 
 def test_on_a_wire_of_its_own_one_request_fills_a_turn(cli, server, model, home):

@@ -1,6 +1,5 @@
 """`textevolve evaluate --judge`: any judge over candidates, on the scripted server."""
 
-import csv
 import json
 import re
 
@@ -71,52 +70,6 @@ def test_a_reference_that_a_judge_does_not_look_at_is_named(cli, server, model, 
     (home / "gold.jsonl").write_text(json.dumps(row))
     ended = cli("evaluate", "gold.jsonl", "-j", "probe", "-m", model)
     assert "warning: only judges with a reference, such as --judge reference, read" in ended.err
-
-
-def test_a_batch_is_a_line_a_case_and_one_that_fails_fails_alone(cli, fairly, model, cases):
-    ended = cli("evaluate", cases, "--judge", "probe", "-m", model)
-    assert ended.code == 3
-    good, tied, blank = (
-        re.search(rf"^{name} .*$", ended.out.split("\nCases\n")[1], re.MULTILINE)[0]
-        for name in ("good", "tied", "blank")
-    )
-    assert re.match(r"good +0\.20 fail +0\.90 pass ", good)
-    assert re.match(r"tied +0\.20 fail +0\.20 fail ", tied)
-    assert re.match(r"blank +failed +– +failed: the input is blank", blank)
-    assert "3 cases: 2 scored, 1 failed; mean score 0.550" in ended.out
-    assert "case blank lacks a score: the input is blank" in ended.err
-
-
-def test_json_lines_and_csv_say_the_same(home, cli, fairly, model, cases):
-    rows = cli("evaluate", cases, "--judge", "probe", "-m", model, "--json").rows
-    assert [row["best"] for row in rows] == [1, None, None]
-    assert [row["status"] for row in rows] == ["scored", "scored", "failed"]
-    assert rows[0]["usage"]["calls"] == 6
-    assert cli("evaluate", cases, "--judge", "probe", "-m", model, "-o", "a.csv").code == 3
-    with (home / "a.csv").open(newline="") as file:
-        table = list(csv.DictReader(file))
-    assert [row["id"] for row in table] == ["good", "good", "tied", "tied", "blank"]
-    for row, candidate in zip(table, (c for r in rows for c in r["candidates"]), strict=True):
-        assert row["text"] == candidate["text"]
-        assert row["score"] == ("" if candidate["score"] is None else str(candidate["score"]))
-    assert [row["best"] for row in table[:2]] == ["false", "true"]
-    assert table[-1]["reason"] == "the input is blank"
-    assert cli("evaluate", cases, "--judge", "probe", "-m", model, "-o", "a.jsonl").code == 3
-    written = [json.loads(line) for line in (home / "a.jsonl").read_text().splitlines()]
-    assert written == rows
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        (("--judge", "probe", "--rounds", 2), "rounds is an option of debates"),
-    ],
-)
-def test_bad_input_is_one_line(cli, server, model, options, reason):
-    ended = cli(*CASE, "-m", model, *options)
-    assert (ended.code, ended.out, server.calls) == (2, "", 0)
-    assert reason in ended.err
-    assert ended.err.splitlines()[-1].startswith("error: ")
 
 
 def test_the_cases_are_not_overwritten(cli, server, model, cases, home):

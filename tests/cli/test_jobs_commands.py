@@ -56,21 +56,6 @@ def test_it_is_paused_resumed_changed_and_removed(cli, nightly, study):
     assert "there is no job 'nightly'" in missing.err
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--cron", "0 0 31 2 *"], "would never run"),
-        (["--cron", "0 3 * * *", "--zone", "Mars/Base"], "no time zone"),
-    ],
-)
-def test_bad_schedules_are_refused_in_a_line(cli, study, given, said):
-    found = cli("jobs", "add", "bad", study, *given)
-    assert found.code == 2
-    assert said in found.err
-    assert "Traceback" not in found.err
-    assert "no jobs" in cli("jobs", "list").out
-
-
 def test_a_gate_that_fails_is_the_exit_code_and_in_the_history(cli, study):
     gate = ("--pass-threshold", 1, "--min-mean", 1)
     cli("jobs", "add", "gated", study, "--cron", "0 0 1 1 *", *gate)

@@ -73,21 +73,6 @@ def test_labels_are_what_a_judge_is_measured_on(cli, rows, kept, server, model):
     assert found["summary"]["judges"][0]["covered"] == 12
 
 
-def test_labels_of_single_texts_correct_a_rate(cli, home, kept, server, model):
-    rows = home / "answers.csv"
-    lines = [f"What is {n}?,It is {n}." for n in range(20)]
-    rows.write_text("input,output\n" + "\n".join(lines) + "\n")
-    assert cli("evaluate", rows, "--judge", "probe", "-m", model, "-o", "results.csv").code == 0
-    made = cli("labels", "create", "good", rows, "--sample", "10")
-    assert "10 texts to label" in made.out
-    label_all(kept, "good", lambda item: str(item.place % 2))
-    ended = cli("bench", "rate", "results.csv", "labelling:good", "--json")
-    assert ended.code == 0, ended.err
-    assert (ended.rows[0]["labelled"], ended.rows[0]["texts"]) == (10, 10)
-    refused = cli("bench", "agreement", "labelling:good", "--judge", "probe", "-m", model)
-    assert "bench rate" in refused.err
-
-
 def test_variants_of_a_comparison_are_labelled_against_each_other(cli, rows, kept, server, model):
     compared = cli(
         *("compare", "--data", rows, "--outputs", "gut", "--outputs", "schlecht"),

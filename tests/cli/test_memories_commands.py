@@ -119,18 +119,6 @@ def test_other_files_are_refused(cli, notes, home, name):
     assert said in outcome.err
 
 
-def test_another_embedder(cli, notes, server):
-    add(cli, "Ann drinks green tea.")
-    gone = add(cli, "Bob drives a lorry.")
-    cli("memories", "forget", gone["id"])
-    other = f"{server.url}#other"
-    moved = cli("memories", "re-embed", notes, "--embedder", other)
-    assert moved.out == f"default/notes is embedded by {other} (32 numbers)\n"
-    assert cli("memories", "collections", "show", notes, "--json").rows[0]["embedder"] == other
-    found = cli("memories", "search", notes, "lorry or tea", "--json").rows
-    assert [one["text"] for one in found] == ["Ann drinks green tea."]
-
-
 def test_erasing_names_what_runs_lose_and_leaves_nothing_in_the_files(cli, notes, home, model):
     fact = "Cid is allergic to hazelnuts."
     kept = add(cli, fact)

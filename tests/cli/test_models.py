@@ -32,11 +32,6 @@ def test_list_shows_the_catalogue_and_own_files(folder: Path):
     assert str(folder) in said
 
 
-def test_pull_of_an_unknown_name():
-    done = RUN.invoke(app, ["models", "pull", "local/none"])
-    assert isinstance(done.exception, SettingsError)
-
-
 @pytest.mark.parametrize(
     ("package", "model", "extra"),
     [

@@ -5,10 +5,7 @@ import json
 import pytest
 import yaml
 
-from textevolve import AsyncClient
-from textevolve.evaluation import EvaluationResult, Usage
 from textevolve.llm.testing import Answer
-from textevolve.loops.rules import RulesJudgement
 
 TASK = "Say in a sentence what moves the sea."
 DRAFTS = ("The sea is moved.", "The sea is moved by the moon.", "The sea is pulled by the moon.")
@@ -90,58 +87,9 @@ def test_a_text_is_made_better_shown_and_written(home, cli, ably, model):
     assert "accepted: attempt 3 reached the threshold" in page
 
 
-def test_a_limit_ends_it_with_the_best_so_far_and_it_can_be_gone_on_with(cli, ably, model):
-    short = cli(*asked(model, "--max-calls", 7))
-    assert short.code == 3
-    assert ably.calls == 7
-    assert "Ended as budget: the limit of 7 calls is reached" in words(short.out)
-    assert "The best: attempt 1" in short.out
-    assert "Go on with: textevolve runs resume" in short.err
-    whole = cli(*asked(model, "--json"))
-    assert whole.code == 0
-    assert ably.stats()["calls"] == ably.stats()["distinct"] == 12
-
-
-def test_rules_alone_cost_no_judge(cli, ably, model, rules):
-    ended = cli("optimize", TASK, "-m", model, "--json", "-j", f"rules:{rules}")
-    (row,) = ended.rows
-    assert (row["status"], row["output"]) == ("accepted", DRAFTS[2])
-    assert row["usage"]["calls"] == 3
-    assert row["attempts"][0]["instructions"] == [
-        "Use the word or phrase 'moon'.",
-        "Remove what matches the pattern moved.",
-    ]
-    assert all(is_written(body) for body in ably.requests)
-
-
-# Many tasks
-
-
-def test_a_file_of_tasks(home, cli, ably, model):
-    (home / "tasks.jsonl").write_text(
-        '{"id": "a", "task": "Move the sea."}\n{"input": "Pull the sea."}\n'
-    )
-    ended = cli(
-        "optimize", "tasks.jsonl", "-m", model, "-j", "probe", "-o", "h.jsonl", "-o", "h.html"
-    )
-    assert ended.code == 0, ended.err
-    assert "a Move the sea. accepted 0.200 0.900 3" in words(ended.out)
-    rows = [json.loads(line) for line in (home / "h.jsonl").read_text().splitlines()]
-    assert [row["id"] for row in rows] == ["a", "2"]
-    assert "2 of 2 tasks reached the threshold of 0.8" in words(ended.out)
-    assert "2 tasks" in (home / "h.html").read_text()
-    (home / "tasks.csv").write_text("id,task\na,Move the sea.\n2,Pull the sea.\n")
-    calls = ably.calls
-    again = cli("optimize", "tasks.csv", "-m", model, "-j", "probe", "--json")
-    assert [row["output"] for row in again.rows] == [DRAFTS[2]] * 2
-    assert ably.calls == calls
-
-
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ((TASK, "-j", "pairwise"), "take another judge, such as probe+rules"),
-        ((TASK, "--second-judge", "pairwise"), "cannot be compared"),
         (("twice.jsonl",), "two tasks have the id 'a'"),
         (("bare.jsonl",), "bare.jsonl:1: 'task' must be there"),
     ],
@@ -154,24 +102,6 @@ def test_bad_input_is_one_line_and_asks_nothing(home, cli, server, model, more, 
     assert reason in ended.err
     assert len(ended.err.splitlines()) == 1
     assert server.calls == 0
-
-
-async def test_optimize_with_a_judge_and_a_writer_of_ones_own(home, ably, model):
-    async def judge(case):
-        (text,) = case.candidates
-        return RulesJudgement((EvaluationResult(worth(text), True, "More moon."),), Usage())
-
-    async def write(task, /, *, previous=None, feedback=(), temperature=None):
-        return DRAFTS[1] if previous is None else f"{DRAFTS[2]} {', '.join(feedback)}"
-
-    heard = []
-    found = await AsyncClient(model=model, listener=heard.append).optimize(TASK, judge=judge)
-    assert found.output == DRAFTS[2]
-    own = await AsyncClient(model=model).optimize(TASK, judge=judge, generator=write)
-    assert own.output == f"{DRAFTS[2]} More moon."
-    assert own.usage.calls == 0
-    assert heard
-    assert all(is_written(body) for body in ably.requests)
 
 
 def test_a_text_that_there_is_not_is_not_written_over_an_older_one(home, cli, ably, model):

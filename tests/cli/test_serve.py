@@ -34,7 +34,6 @@ def test_it_says_where_it_listens_and_ends_with_a_signal(spawn, model, cli):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (("--judge", "probe", "--alias", "mine=judge/nix"), "not served"),
         (("--host", "0.0.0.0"), "--key-env"),
         (("--key-env", "NO_SUCH_KEY"), "NO_SUCH_KEY is empty"),
     ],
