@@ -168,21 +168,6 @@ def test_an_async_evaluator_that_takes_too_long_is_cancelled(monkeypatch):
     assert cancelled == [True, True]
 
 
-def test_an_event_loop_that_is_blocked_is_left_behind(monkeypatch):
-    monkeypatch.setattr("textevolve.node_eval.background.GRACE", 0.05)
-    release = threading.Event()
-    blocks = SaysLater("blocks", lambda _: release.wait(20), timeout=0.05)
-    try:
-        results = judge(blocks, SaysLater("fine", FINE), number=3, concurrency=1)
-    finally:
-        release.set()
-    assert {one["blocks"].reason for one in results} <= {
-        "no answer within 0.05 s",
-        "left out: it gave no answer 3 times",
-    }
-    assert [one["fine"] for one in results] == [FINE] * 3
-
-
 def test_background_evaluators_run_side_by_side_and_no_more_than_that():
     running, most, lock = 0, 0, threading.Lock()
     together = threading.Barrier(3, timeout=20)
@@ -200,17 +185,6 @@ def test_background_evaluators_run_side_by_side_and_no_more_than_that():
     results = judge(Says("judge", says, background=True), number=6, concurrency=3)
     assert [one["judge"] for one in results] == [FINE] * 6
     assert most == 3
-
-
-def test_async_evaluators_share_one_loop():
-    loops = set()
-
-    async def note():
-        loops.add(asyncio.get_running_loop())
-        return FINE
-
-    judge(*(SaysLater(name, lambda _: note()) for name in "ab"), number=3)
-    assert len(loops) == 1
 
 
 @pytest.mark.parametrize("kind", [Says, SaysLater])
@@ -352,40 +326,6 @@ def test_the_end_of_the_program_waits_a_little_and_prints_no_traceback(seconds, 
     assert ended.stdout == "judged\n" * judged
     assert "Traceback" not in ended.stderr
     assert ("the program ended before every node was judged" in ended.stderr) == (judged == 0)
-
-
-FORK = """
-import os, threading
-from textevolve.node_eval import Monitor, NodeEvaluator, ThresholdEvaluator
-
-begun, release = threading.Event(), threading.Event()
-
-class Stuck(NodeEvaluator):
-    def evaluate(self, history):
-        begun.set()
-        release.wait(20)
-
-stuck = Monitor([Stuck("stuck")])
-unfinished = stuck.end(stuck.begin("node", None, {}), {})
-begun.wait(20)
-monitor = Monitor([ThresholdEvaluator("sure", "x", 0.5)])
-monitor.end(monitor.begin("node", None, {}), {"x": 1.0})
-monitor.drain_sync()
-if os.fork() == 0:
-    item = monitor.end(monitor.begin("node", None, {}), {"x": 1.0})
-    if not monitor.drain_sync(10) or not item.evaluation_results["sure"].passed:
-        os._exit(1)
-    told = stuck.last_feedback("node", 10).results["stuck"]
-    os._exit(0 if "forked" in told.reason and not stuck.pending else 2)
-release.set()
-print(os.waitstatus_to_exitcode(os.wait()[1]))
-"""
-
-
-@pytest.mark.skipif(not hasattr(sys, "getswitchinterval"), reason="needs fork")
-def test_a_forked_process_judges_for_itself():
-    ended = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60)
-    assert ended.stdout == "0\n", ended.stderr
 
 
 @pytest.mark.parametrize(

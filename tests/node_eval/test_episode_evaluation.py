@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from textevolve.errors import AccessError, BudgetError, ModelError
-from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.errors import AccessError
+from textevolve.evaluation import EvaluationResult
 from textevolve.loops.rules import parse_rules
 from textevolve.node_eval.episode_evaluation import evaluate_episodes
 from textevolve.node_eval.episodes import Episode
-from textevolve.node_eval.evaluators import NodeEvaluator, ThresholdEvaluator
+from textevolve.node_eval.evaluators import NodeEvaluator
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
 from textevolve.studies.node_checks import NodeChecks, open_judge
@@ -74,50 +74,6 @@ async def test_each_node_is_judged_with_what_had_run_before_it():
         "c": [["a"], ["b", "c"]],
         "d": [["a"], ["b", "c"], ["d"]],
     }
-
-
-async def test_an_evaluator_that_fails_is_recorded_and_the_others_go_on():
-    def spoil(history):
-        history.entries[-1][-1].output_state.clear()
-        raise ValueError("no")
-
-    async def hang(_history):
-        await asyncio.sleep(60)
-
-    slow = Custom("slow", hang)
-    slow.timeout = 0.01
-
-    def spend(_history):
-        raise BudgetError("spent")
-
-    def break_off(_history):
-        raise ModelError("reset")
-
-    class Unspeakable(Exception):
-        def __str__(self):
-            raise RuntimeError
-
-    def raise_unspeakable(_history):
-        raise Unspeakable
-
-    found = await outcomes(
-        Custom("spoils", spoil),
-        Custom("unspeakable", raise_unspeakable),
-        slow,
-        Custom("spends", spend),
-        Custom("breaks", break_off),
-        Custom("none", lambda _: None),
-        Custom("much", lambda _: EvaluationResult(1.5, True)),
-        ThresholdEvaluator("t", "score", 0.4),
-    )
-    results = found["d"]
-    assert results["spoils"] == Failure("failed", "raised ValueError: no")
-    assert results["unspeakable"] == Failure("failed", "raised Unspeakable")
-    assert results["slow"] == Failure("failed", "no answer within 0.01 s")
-    assert results["spends"] == Failure("skipped", "spent")
-    assert results["breaks"] == Failure("failed", "reset")
-    assert results["none"].kind == results["much"].kind == "failed"
-    assert results["t"].score == 0.5
 
 
 async def test_what_no_call_can_mend_ends_it():

@@ -1,6 +1,7 @@
 """What real instrumentors record of the same calls comes out as the same nodes.
 
-The traces are in `fixtures`, with the script that recorded them.
+The traces are in `fixtures`; git keeps the script that recorded them, at a9c23809:
+tests/node_eval/fixtures/record.py.
 """
 
 import json

@@ -184,78 +184,23 @@ def test_nothing_of_a_run_is_kept_once_it_has_ended():
     assert not any((runs.runs, runs.nodes, runs.spaces, runs.models, runs.tokens))
 
 
-# Graphs within graphs.
-
-
-def subgraph(monitor=None):
-    """Two steps; `wait` holds back the run of n=2 until that of n=1 is over."""
-
-    def start(state):
-        return {"n": state["n"]}
-
+def test_instances_of_one_graph_have_paths_of_their_own():
     def end(state):
         if state["n"] == 2:
-            assert first_done.wait(20)
-        return {"told": [f"end {state['n']}"]}
-
-    first_done = threading.Event()
-    return chain(start, end).compile(), first_done
-
-
-def fan_out(inner, done, *, send):
-    def after(state):
-        return {}
+            assert done.wait(20)
+        return {"told": []}
 
     def sub(state):
-        try:
-            return inner.invoke({"n": state["n"], "told": []})
-        finally:
-            if state["n"] == 1:
-                done.set()
+        inner.invoke(state)
+        if state["n"] == 1:
+            done.set()
 
+    done, inner = threading.Event(), chain(end).compile()
     graph = StateGraph(State)
-    graph.add_node("after", after)
-    if send:
-        graph.add_node("sub", sub)
-        graph.add_conditional_edges(START, lambda s: [Send("sub", {"n": n}) for n in (1, 2)])
-        graph.add_edge("sub", "after")
-    else:
-        for number, name in ((1, "left"), (2, "right")):
-            graph.add_node(name, lambda state, n=number: sub({"n": n}))
-            graph.add_edge(START, name)
-        graph.add_edge(["left", "right"], "after")
-    return graph.compile()
-
-
-@pytest.mark.parametrize("send", [False, True])
-def test_no_inner_node_stands_after_the_node_around_it(send):
-    inner, done = subgraph()
-    seen = {}
-
-    class Look(NodeEvaluator):
-        def evaluate(self, history):
-            item = history.entries[-1][-1]
-            seen[item.path, item.node] = [[i.node for i in step] for step in history.entries]
-            return EvaluationResult(1.0, True)
-
-    with Monitor([Look("look")]) as monitor:
-        monitor.attach(fan_out(inner, done, send=send)).invoke({"n": 0, "told": []})
-        monitor.drain_sync()
-    steps = [[item.node for item in step] for step in monitor.history.entries]
-    outer = ["sub", "sub"] if send else ["left", "right"]
-    assert steps[-2:] == [outer, ["after"]]
-    assert sorted(node for (node,) in steps[:-2]) == ["end", "end", "start", "start"]
-    # As it was when each had just ended: nothing empty, and its own node last.
-    assert all(shape[-1] and all(shape) for shape in seen.values())
-    assert seen[(), "after"] == steps
-    (run,) = monitor.history.runs.values()
-    assert [[i.node for i in step] for step in run.entries] == steps
-
-
-def test_instances_of_one_graph_have_paths_of_their_own():
-    inner, done = subgraph()
+    graph.add_node("sub", sub)
+    graph.add_conditional_edges(START, lambda s: [Send("sub", {"n": n}) for n in (1, 2)])
     with Monitor() as monitor:
-        monitor.attach(fan_out(inner, done, send=True), {"sub|end": "VERIFY"}).invoke({"n": 0})
+        monitor.attach(graph.compile(), {"sub|end": "VERIFY"}).invoke({"n": 0})
     found = [i for i in monitor.history.items if i.node == "end"]
     assert {i.input_state["n"]: i.path for i in found} == {1: ("sub[1]",), 2: ("sub[2]",)}
     assert {i.instruction.name for i in found} == {"VERIFY"}

@@ -86,14 +86,6 @@ def test_a_missing_or_cut_field_gives_no_score(evaluator):
     assert "<35 more characters: not kept>" in cut.reason
 
 
-async def test_rules_judge_a_field():
-    rules = "[{kind: must, pattern: tide, feedback: Speak of the tide.}]"
-    evaluator = rules_on("rules", rules, "text")
-    assert (await evaluator.evaluate(past({"text": "the tide"}))).passed
-    result = await evaluator.evaluate(past({"text": "the moon"}))
-    assert (result.passed, result.feedback) == (False, "Speak of the tide.")
-
-
 def test_budgets():
     took = past({}, seconds=2.0, tokens=100)
     assert LatencyEvaluator("t", 2).evaluate(took).passed

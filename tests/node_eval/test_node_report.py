@@ -65,23 +65,6 @@ def test_scores_failures_and_states_are_shown_and_escaped():
     assert "http" not in text.replace("http-equiv", "")
 
 
-def test_a_big_history_is_cut_and_says_so():
-    episodes = [
-        Episode(str(n), History([[item(f"n{n}-a"), item(f"n{n}-b")], [item(f"n{n}-c")]]))
-        for n in range(3)
-    ]
-    text = page(found(*episodes, most=4))
-    assert "The first 4 nodes of 9 nodes are shown in full" in text
-    assert text.count('<details class="section') == 4
-    assert "n1-a" in text
-    assert "n1-b" not in text
-    assert "episode 2" not in text
-    assert "are shown in full" not in page(found(*episodes))
-    small = page(found(*episodes), most=4)
-    assert "5 more nodes" in small
-    assert "episode 2" not in small
-
-
 def test_figures_are_by_evaluator_and_lines_that_were_not_used_are_named():
     results = {"good": EvaluationResult(0.5, False)}
     history = History(

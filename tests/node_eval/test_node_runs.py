@@ -6,10 +6,10 @@ import threading
 import pytest
 
 from flat_verbs import judge
-from textevolve import Case, EvaluationResult, Failure, InputError, keep_history
+from textevolve import Case, InputError, keep_history
 from textevolve.engine import sync
 from textevolve.llm.testing import Answer
-from textevolve.node_eval import GENERATE, ConsistencyEvaluator, JudgeEvaluator, Monitor
+from textevolve.node_eval import GENERATE, ConsistencyEvaluator, Monitor
 from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.settings import Settings
@@ -104,17 +104,6 @@ def test_many_episodes_are_judged_in_order_and_found_again(store, model, server)
     sync.run(driver.restore_records(store, run, settings))
     assert list(read_records(store, run)()) == found
     assert server.calls == calls
-
-
-def test_a_judge_by_its_spec_serves_a_monitor(store, model, server):
-    server.script = lambda body, _: Answer(yes=0.9)
-    with judge("probe", model=model) as probe:
-        history = watch(JudgeEvaluator("quality", probe, output_key="text")).history
-    first, _, failed = history.items
-    outcome = first.evaluation_results["quality"]
-    assert isinstance(outcome, EvaluationResult)
-    assert outcome.score == pytest.approx(0.9)
-    assert isinstance(failed.evaluation_results["quality"], Failure)
 
 
 def test_a_judge_answers_any_thread_and_loop_until_it_is_closed(model, server, home):

@@ -75,33 +75,10 @@ OLD = {
             ("gen_ai.content.completion", {"gen_ai.completion": "A"}),
         ]
     },
-    "an event for each message": {
-        "events": [
-            ("gen_ai.user.message", {"content": "Q"}),
-            ("gen_ai.choice", {"index": 0, "message": '{"role": "assistant", "content": "A"}'}),
-        ]
-    },
-    "details event": {
-        "events": [
-            (
-                "gen_ai.client.inference.operation.details",
-                {
-                    "gen_ai.input.messages": [{"role": "user", "content": "Q"}],
-                    "gen_ai.output.messages": [{"role": "assistant", "content": "A"}],
-                },
-            )
-        ]
-    },
     "numbered": {
         "gen_ai__prompt__0__role": "user",
         "gen_ai__prompt__0__content": "Q",
         "gen_ai__completion__0__content": "A",
-    },
-    "openinference": {
-        "llm__input_messages__0__message__role": "user",
-        "llm__input_messages__0__message__content": "Q",
-        "llm__output_messages__0__message__role": "assistant",
-        "llm__output_messages__0__message__content": "A",
     },
 }
 

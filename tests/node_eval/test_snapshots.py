@@ -163,18 +163,6 @@ def test_limits_keep_the_beginning_of_texts_and_both_ends_of_containers():
 
 
 @pytest.mark.parametrize(
-    ("value", "loss"),
-    [
-        (["a" * 50], "<40 more characters: not kept>"),
-        ({"a": list(range(9))}, "<5 more items: not kept>"),
-        (threading.Lock(), "<lock: not kept>"),
-    ],
-)
-def test_what_is_lost_can_be_told(value, loss):
-    assert find_loss(take_snapshot(value, SMALL)) == loss
-
-
-@pytest.mark.parametrize(
     "key",
     [
         *("api_key", "apiKey", "API-KEY", "OPENAI_API_KEY", "x-api-key", "token", "access_token"),

@@ -45,10 +45,6 @@ def test_logs_are_joined_to_their_spans_wherever_they_stand(write, lines):
     assert reading.faults == []
 
 
-def test_spans_and_logs_may_be_an_array(write):
-    assert texts(read_episodes(write([SPANS, LOGS]))) == [("a", "Q", "A"), ("b", "R", "B")]
-
-
 def test_older_logs_name_their_event_in_an_attribute_and_may_have_json_as_body(write):
     old = logs(
         log("gen_ai.user.message", "a", json.dumps({"content": "Q"}), event_name=False),

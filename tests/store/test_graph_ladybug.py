@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from textevolve.errors import StoreError
 from textevolve.memory.index import MemoryQuery
 from textevolve.memory.record import Add, Entity, Forget, NewMemory, Origin, Supersede
 
@@ -98,13 +97,3 @@ async def test_a_store_with_a_folder_associates_by_the_graph(tmp_path, place):
             Entity("Bob", ids[2:], {"Ann": 1}),
         ]
         assert (tmp_path / "graph" / "graph.lbug").exists()
-
-
-def test_a_folder_that_cannot_be_used_is_one_line(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match=r"^graph .*file: cannot be used"):
-        LadybugGraph(tmp_path / "file")
-    (tmp_path / "graph").mkdir()
-    (tmp_path / "graph" / "graph.lbug").write_text("no graph")
-    with pytest.raises(StoreError, match="delete the folder"):
-        LadybugGraph(tmp_path / "graph")

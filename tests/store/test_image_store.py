@@ -7,7 +7,6 @@ from textevolve.evaluation import Case, Usage
 from textevolve.images import image_facts, image_url
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request, Response, request_key
-from textevolve.store.documents import IMAGES, dump_case, image_keys, load_case
 
 URLS = [image_url(png(colour=(n, 0, 0))) for n in range(4)]
 CASE = Case(
@@ -36,21 +35,6 @@ def entry_of(case):
         seconds=1.0,
         attempts=1,
     )
-
-
-def test_a_body_names_its_images_and_a_case_without_is_as_ever():
-    body = dump_case(CASE)
-    assert body.startswith(IMAGES + b"00004")
-    assert URLS[0].encode() not in body
-    keys = image_keys(body)
-    assert [key.hex() for key in keys] == [image_facts(URLS[n]).key for n in (0, 1, 2, 0)]
-    found = dict(zip(keys, (URLS[n] for n in (0, 1, 2, 0)), strict=True))
-    assert load_case(b"1", body, found) == CASE
-    assert load_case(b"1", body) == replace(CASE, images=(), candidate_images=())
-    plain = replace(CASE, images=(), candidate_images=())
-    assert dump_case(plain)[:1] == b"{"
-    assert image_keys(dump_case(plain)) == ()
-    assert load_case(b"1", dump_case(plain)) == plain
 
 
 def test_cases_come_back_whole_and_images_are_kept_once(store, new_run):

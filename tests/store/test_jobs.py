@@ -119,21 +119,6 @@ def test_the_one_that_waits_longest_comes_first_and_nobody_else_gets_it(resource
         other.close()
 
 
-def test_its_end_is_noted_with_when_it_is_due_next(resources):
-    make(resources)
-    claim = resources.claim_due_job(60)
-    resources.write(stored_jobs.note_job_run, claim, "run-1")
-    resources.write(stored_jobs.end_claim, claim, "finished", "all well", in_an_hour)
-    job = resources.read(stored_jobs.get_job, "acme", "nightly")
-    assert job.due > now_of(resources) + HOUR / 2
-    assert not job.working
-    (run,) = resources.read(stored_jobs.list_job_runs, job)
-    assert (run.status, run.run_id, run.detail) == ("finished", "run-1", "all well")
-    assert run.due == claim.job.due
-    assert run.started <= run.ended
-    assert resources.claim_due_job(60) is None
-
-
 def test_a_lease_that_has_ended_is_lost_and_who_lost_it_notes_nothing(resources):
     make(resources)
     lost = resources.claim_due_job(-1)

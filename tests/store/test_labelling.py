@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import pytest
@@ -91,30 +90,3 @@ def test_tasks_are_of_one_namespace_and_end_with_it(resources):
     assert resources.read(stored_labels.read_task, other.id) == ([], [])
     with pytest.raises(InputError, match="no such labelling task"):
         resources.read(stored_labels.get_task, other.id)
-
-
-def test_people_and_tabs_at_once_lose_nothing(resources, memory_location):
-    """Two people, each in two tabs, of which one is a server of its own."""
-    task = resources.write(stored_labels.create_task, "acme", "mine", PAIRS, make_items(40))
-    second = Store(memory_location)
-    failures = []
-
-    def work(store, who, positions):
-        try:
-            for position in positions:
-                store.write(stored_labels.keep_label, task, GivenLabel(position, who, "first"))
-        except Exception as error:  # noqa: BLE001 - shown by the assertion
-            failures.append(error)
-
-    threads = [
-        threading.Thread(target=work, args=(store, who, range(start, 40, 2)))
-        for store, start in ((resources, 0), (second, 1))
-        for who in ("ann", "bob")
-    ]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    second.close()
-    assert failures == []
-    assert resources.read(stored_labels.get_task, task.id).done == {"ann": 40, "bob": 40}

@@ -133,7 +133,7 @@ def take_over(other: Store, run_id: str, stack: ExitStack, fate: str) -> str:
 
 
 @pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize("fate", ["held", "removed"])
+@pytest.mark.parametrize("fate", ["held", "finished", "removed"])
 def test_who_was_late_writes_nothing_into_a_run_that_another_took(
     location: StoreLocation, store: Store, new_run: NewRun, write: str, fate: str
 ) -> None:

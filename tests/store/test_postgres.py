@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections.abc import Callable, Iterator
 from subprocess import Popen
@@ -118,14 +117,6 @@ def test_a_schema_of_another_program_or_version_is_refused(postgres, empty, post
     assert "another TextEvolve (schema 9999" in refusal(postgres.address(postgres_name))
 
 
-def test_an_encoding_that_cannot_hold_every_text_is_refused(postgres):
-    name = f"test_{secrets.token_hex(8)}"
-    made = f"CREATE DATABASE {name} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
-    postgres.run(made)
-    assert "its encoding is LATIN1" in refusal(postgres.address(name))
-    postgres.drop(name)
-
-
 OPEN = """
 import sys
 from textevolve.store.database import open_database
@@ -214,14 +205,6 @@ def test_a_change_that_others_undo_is_made_again(postgres, postgres_name, place_
 
     with pytest.raises(ConflictError, match="others change the same"):
         database.write(lose)
-
-
-async def test_what_the_search_cannot_hold_is_one_clear_line(postgres, postgres_name, place_at):
-    place = place_at(postgres.address(postgres_name))
-    place.create("home", "vast", 17_000)
-    with pytest.raises(StoreError, match="16000 dimensions"):
-        await place.open("home").apply("vast", [add("x", 1, 17_000)])
-    assert await place.open("home").page("vast") == []
 
 
 @pytest.mark.parametrize(

@@ -62,50 +62,6 @@ async def test_a_full_disk_fails_all_that_wait_and_keeps_what_was_there(
         await store.journal(other.id).append(make_entry(1, "long answer " * 300))
 
 
-LIMITED = """
-import asyncio, resource, sys
-from textevolve.evaluation import Usage
-from textevolve.llm.journal import JournalEntry
-from textevolve.llm.model import Message, Request, Response
-from textevolve.errors import StoreError
-from textevolve.store import open_store
-
-async def main():
-    async with open_store(sys.argv[1]) as store:
-        run = store.create_run({}, "f", "limited")
-        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
-        journal = store.journal(run.id)
-        with store.lease(run.id):
-            for number in range(5000):
-                response = Response(f"answer {number} " * 50, "stop", Usage(1, 9, 0, 1))
-                request = Request(messages=(Message("user", ("case", str(number))),))
-                await journal.append(
-                    JournalEntry(str(number), "m", request, response, None, 0.0, 0.1, 1)
-                )
-                print(number, flush=True)
-
-try:
-    asyncio.run(main())
-except StoreError as error:
-    print(error)
-"""
-
-
-def test_a_file_that_may_not_grow_ends_in_a_clear_error(path: Path, python: Python) -> None:
-    output, errors = python(LIMITED, str(path)).communicate(timeout=60)
-    assert errors == ""
-    *numbers, message = output.splitlines()
-    assert numbers == [str(number) for number in range(len(numbers))]
-    assert len(numbers) > 10
-    assert "check its free space" in message
-    with open_store(path) as store:
-        run = store.get_run("limited")
-        assert run.status == "interrupted"
-        assert [call.key for call in store.calls(run.id)] == numbers
-    with closing(sqlite3.connect(path)) as raw:
-        assert raw.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-
-
 async def test_a_lock_that_is_not_given_up_ends_in_a_clear_error(
     path: Path, make_entry: MakeEntry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

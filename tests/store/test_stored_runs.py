@@ -61,22 +61,6 @@ def test_settling_gives_the_fingerprint_or_the_earlier_run(store: Store, new_run
     assert store.settle_run(second.id, "settled").id == first.id
 
 
-def test_settling_gives_an_earlier_run_the_cases_that_it_lacks(
-    store: Store, new_run: NewRun
-) -> None:
-    """As one that was saved from a damaged store."""
-    first, second = new_run(), new_run()
-    store.settle_run(first.id, "settled")
-    cases = [Case(f"{n}", ("y",)) for n in range(3)]
-    store.add_cases(second.id, cases)
-    settled = store.settle_run(second.id, "settled")
-    assert (settled.id, settled.n_cases) == (first.id, 3)
-    assert list(store.iterate_cases(first.id)) == cases
-    assert [run.id for run in store.list_runs()] == [first.id]
-    assert [run.id for run in store.list_runs()] == [first.id]
-    assert list(store.iterate_cases(second.id)) == []
-
-
 def test_cases_come_back_in_order_from_anywhere(store: Store, new_run: NewRun) -> None:
     run = new_run()
     cases = [

@@ -8,7 +8,7 @@ import pytest
 from textevolve.agents.resources import CollectionSpec, NamespaceSpec
 from textevolve.memory.index import MemoryQuery
 from textevolve.memory.record import Add, NewMemory, Origin
-from textevolve.store import Store, kinds, memory_search_sqlite
+from textevolve.store import Store, kinds
 
 DIMENSION, NOW = 16, 1.7e9
 
@@ -52,12 +52,6 @@ async def search(store, vector, name="a", **query):
     return [(one.memory.id, one.memory.text, one.similarity) for one in ranked]
 
 
-def kept_by(resources):
-    """The collections whose vectors are in memory."""
-    cache = resources.read(lambda connection: connection.info.get("vectors", {}))
-    return list(cache.values())
-
-
 async def test_a_change_by_another_process_is_seen_at_once(resources, path):
     store, vector = resources.memories("home"), draw(1, 5)[0]
     await fill(store)
@@ -71,14 +65,3 @@ async def test_a_change_by_another_process_is_seen_at_once(resources, path):
         }
         await elsewhere.replace_embeddings("a", 2, "test/embedder", DIMENSION, vectors)
     assert (await search(store, draw(1, 7)[0]))[0][2] == pytest.approx(1)
-
-
-async def test_collections_that_were_asked_longest_ago_make_room(resources, monkeypatch):
-    monkeypatch.setattr(memory_search_sqlite, "MOST_BYTES", 2 * 105 * DIMENSION * 4)
-    store, vector = resources.memories("home"), draw(1, 5)[0]
-    for name in ("a", "b", "c"):
-        await fill(store, name)
-    matches = {name: await search(store, vector, name) for name in ("a", "b", "c")}
-    for name in ("a", "b", "c", "a", "b", "c"):
-        assert await search(store, vector, name) == matches[name]
-        assert len(kept_by(resources)) <= 2
