@@ -187,24 +187,6 @@ def test_background_evaluators_run_side_by_side_and_no_more_than_that():
     assert most == 3
 
 
-@pytest.mark.parametrize("kind", [Says, SaysLater])
-def test_after_closing_nobody_waits_for_a_node_that_was_still_queued(kind):
-    release = threading.Event()
-    # Both evaluators share one thread, so that the second has to wait for the first.
-    slow = kind is SaysLater
-    stuck = Says("stuck", lambda _: release.wait(20) and FINE, targets=[VERIFY], background=slow)
-    monitor = Monitor([stuck, kind("next", FINE, targets=[GENERATE])], concurrency=1)
-    try:
-        monitor.end(monitor.begin("first", VERIFY, {}), {})
-        run_nodes(monitor)
-        monitor.close(0.0)
-        feedback = monitor.last_feedback("node 0", timeout=10)
-        assert monitor.pending == 0
-    finally:
-        release.set()
-    assert feedback.results["next"].kind == "skipped"
-
-
 @pytest.mark.parametrize("background", [False, True])
 def test_what_finds_no_place_is_dropped_and_counted(background):
     release = threading.Event()

@@ -1,20 +1,16 @@
 """Evaluators over recorded runs: each node as it stood when it had just run."""
 
 import asyncio
-import time
 
 import pytest
 
 from textevolve.errors import AccessError
 from textevolve.evaluation import EvaluationResult
-from textevolve.loops.rules import parse_rules
 from textevolve.node_eval.episode_evaluation import evaluate_episodes
 from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.evaluators import NodeEvaluator
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.studies.node_checks import NodeChecks, open_judge
-from textevolve.texts import patterns
 
 
 def recorded():
@@ -114,18 +110,3 @@ async def test_nodes_come_in_their_order_as_they_are_judged_and_what_was_recorde
             waiting.set()
     assert found == [("run", 0, "a"), ("run", 1, "b"), ("run", 1, "c"), ("run", 2, "d")]
     assert all(list(item.evaluation_results) == ["old"] for item in episode.history.items)
-
-
-async def test_a_slow_pattern_does_not_hold_the_loop_up(monkeypatch):
-    monkeypatch.setattr(patterns, "SECONDS", 0.3)
-    rules = open_judge("rules:", parse_rules("rules: [{kind: must, pattern: a+b}]"), NodeChecks())
-    episode = recorded()
-    next(iter(episode.history.items)).output_state = {"text": "a" * 99_000}
-    judging = asyncio.create_task(evaluate(episode, rules))
-    began = time.monotonic()
-    while not judging.done() and time.monotonic() - began < 0.2:
-        before = time.monotonic()
-        await asyncio.sleep(0.01)
-        assert time.monotonic() - before < 0.2
-    node, *_ = await judging
-    assert "took more than 0.3 s" in node.item.evaluation_results["rules:"].reason

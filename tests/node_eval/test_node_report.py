@@ -8,7 +8,7 @@ from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
 from textevolve.report.html import write_html
-from textevolve.studies.node_records import UnusedLine, as_record
+from textevolve.studies.node_records import JudgedNode, UnusedLine, as_record, find_row
 from textevolve.studies.node_report import WHOLE_STATE
 from textevolve.studies.nodes import NodesSpec, data, report, summarise
 
@@ -82,3 +82,17 @@ def test_figures_are_by_evaluator_and_lines_that_were_not_used_are_named():
     assert told["unused"] == [{"number": 4, "place": "t.jsonl:9", "reason": "not JSON"}]
     text = page(result)
     assert "t.jsonl:9" in text
+
+
+def test_an_item_without_a_score_is_no_failure_and_one_that_failed_has_no_mean():
+    def row(unasked="", **results):
+        item = HistoryItem(timestamp=1, node="n", evaluation_results=results)
+        return find_row(JudgedNode("a", 0, 1, item, 1, unasked))
+
+    good, poor = EvaluationResult(1.0, True), EvaluationResult(0.5, False)
+    assert (row(x=good, y=poor).score, row(x=good, y=poor).status) == (0.75, "scored")
+    nothing = row(x=Failure("skipped", "the node failed"))
+    assert (nothing.score, nothing.status, nothing.reason) == (None, "scored", "the node failed")
+    failed = row(x=good, y=Failure("failed", "no answer"))
+    assert (failed.score, failed.status, failed.reason) == (None, "failed", "y: no answer")
+    assert row("the limit", x=good, y=Failure("skipped", "the limit")).status == "skipped"
