@@ -32,38 +32,10 @@ def only(episodes):
     return item
 
 
-def test_messages_of_the_present_conventions(read):
-    item = only(
-        read(
-            chat(
-                "a",
-                1,
-                3,
-                name="chat gpt",
-                gen_ai__system_instructions=[{"type": "text", "content": "Be brief."}],
-                gen_ai__input__messages=json.dumps(
-                    [{"role": "user", "parts": [{"type": "text", "content": "Weather?"}]}]
-                ),
-                gen_ai__output__messages=[
-                    {
-                        "role": "assistant",
-                        "parts": [
-                            {"type": "text", "content": "I look."},
-                            {"type": "tool_call", "name": "look", "arguments": {"in": "Paris"}},
-                        ],
-                        "finish_reason": "tool_call",
-                    }
-                ],
-                gen_ai__usage__input_tokens=24,
-                gen_ai__usage__output_tokens=7,
-                confidence=0.75,
-            )
-        )
-    )
+def test_a_span_is_a_node_with_its_times_tokens_and_attributes(read):
+    used = {"gen_ai__usage__input_tokens": 24, "gen_ai__usage__output_tokens": 7}
+    item = only(read(chat("a", 1, 3, name="chat gpt", **used, confidence=0.75)))
     assert item.instruction is Instruction.GENERATE
-    assert item.input_state["text"] == "system: Be brief.\n\nuser: Weather?"
-    assert item.input_state["messages"][1] == {"role": "user", "content": "Weather?"}
-    assert item.output_state["text"] == 'I look.\nlook({"in": "Paris"})'
     assert item.attributes == {"confidence": 0.75}
     assert (item.tokens, item.timestamp, item.seconds, item.node) == (31, 1.0, 2.0, "chat gpt")
 

@@ -182,3 +182,8 @@ def test_episodes_can_be_named():
     alone = History([[HistoryItem(1.0, node="a")]])
     assert [one.id for one in split_history(alone)] == ["1"]
     assert [one.id for one in split_history(alone, "night")] == ["night"]
+
+
+def test_nothing_in_a_history_moves_the_terminal():
+    history = History([[HistoryItem(1.0, node="<b>bold</b>\x1b[2J", error="<script>")]])
+    assert "\x1b" not in str(history)

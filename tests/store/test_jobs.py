@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,17 +27,9 @@ class Plan(Frozen):
     note: str = ""
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "postgresql":
-        name = request.getfixturevalue("postgres_name")
-        return request.getfixturevalue("postgres").address(name)
-    return str(tmp_path / "store.db")
-
-
 @pytest.fixture
-def resources(location: str) -> Iterator[Store]:
-    opened = Store(location)
+def resources(memory_location: str) -> Iterator[Store]:
+    opened = Store(memory_location)
     for name in ("acme", "other"):
         opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=name))
     yield opened
@@ -106,10 +97,10 @@ def test_what_is_not_due_or_is_paused_is_not_claimed(resources):
         resources.write(stored_jobs.hasten_job, "acme", "later")
 
 
-def test_the_one_that_waits_longest_comes_first_and_nobody_else_gets_it(resources, location):
+def test_the_one_that_waits_longest_comes_first_and_nobody_else_gets_it(resources, memory_location):
     make(resources, "second", due=lambda _job, now: now - 10)
     make(resources, "first", due=lambda _job, now: now - 20)
-    other = Store(location)
+    other = Store(memory_location)
     try:
         claims = [resources.claim_due_job(60), other.claim_due_job(60)]
         assert [one.job.name for one in claims] == ["first", "second"]
@@ -142,28 +133,6 @@ def test_a_lease_that_has_ended_is_lost_and_who_lost_it_notes_nothing(resources)
     assert resources.claim_due_job(60) is None
 
 
-DIES = """
-import sys
-from textevolve.store.repository import Store
-resources = Store(sys.argv[1])
-print(resources.claim_due_job(3600).run.id, flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.mark.slow
-def test_the_job_of_a_process_that_is_gone_is_taken_up_at_once(resources, location, python):
-    make(resources)
-    process = python(DIES, location)
-    held = int(process.stdout.readline())
-    assert resources.claim_due_job(60) is None
-    process.kill()
-    process.wait()
-    claim = resources.claim_due_job(60)
-    assert claim.run.id == held
-    assert claim.run.status == "running"
-
-
 def test_what_goes_by_in_a_pause_is_left_out_but_not_what_was_broken_off(resources):
     make(resources)
     resources.write(stored_jobs.pause_job, "acme", "nightly")
@@ -179,11 +148,11 @@ def test_what_goes_by_in_a_pause_is_left_out_but_not_what_was_broken_off(resourc
     assert resources.claim_due_job(60).run.id == claim.run.id
 
 
-def test_many_claims_at_once_give_each_job_once(resources, location):
+def test_many_claims_at_once_give_each_job_once(resources, memory_location):
     names = [f"job-{number}" for number in range(24)]
     for name in names:
         make(resources, name)
-    found, stores = list[str](), [Store(location) for _ in range(4)]
+    found, stores = list[str](), [Store(memory_location) for _ in range(4)]
 
     def claim_all(store):
         while (claim := store.claim_due_job(60)) is not None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from subprocess import Popen
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from textevolve.store.tables import collections, memories
 
 pytestmark = pytest.mark.slow
 
-Python = Callable[..., Popen[str]]
 PASSWORD = "hush/hush@x"
 WRITTEN = PASSWORD.replace("/", "%2F").replace("@", "%40")
 
@@ -115,27 +113,6 @@ def test_a_schema_of_another_program_or_version_is_refused(postgres, empty, post
     change = "UPDATE textevolve.alembic_version SET version_num = '9999'"
     postgres.run(change, database=postgres_name)
     assert "another TextEvolve (schema 9999" in refusal(postgres.address(postgres_name))
-
-
-OPEN = """
-import sys
-from textevolve.store.database import open_database
-
-sys.stdin.readline()
-open_database(sys.argv[1]).close()
-"""
-
-
-def test_of_processes_that_open_an_empty_database_one_makes_the_tables(
-    postgres, empty, python: Python
-):
-    started = [python(OPEN, postgres.address(empty)) for _ in range(2)]
-    for process in started:
-        process.stdin.write("\n")
-        process.stdin.flush()
-    for process in started:
-        _, said = process.communicate(timeout=120)
-        assert process.returncode == 0, said
 
 
 def test_a_server_that_ends_is_explained_and_is_used_again_when_it_is_back(

@@ -67,13 +67,6 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
         open_store(fifo)
 
 
-def test_a_damaged_store_is_named_so(path: Path) -> None:
-    open_store(path).close()
-    path.write_bytes(path.read_bytes()[:4096] + b"\xff" * 8192)
-    with pytest.raises(StoreError, match="damaged"):
-        open_store(path)
-
-
 READ_ONLY = """
 import os, sys
 from textevolve.errors import StoreError

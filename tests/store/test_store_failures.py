@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from random import Random
-from subprocess import Popen
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from textevolve.store import open_store, sqlite
 from textevolve.store.sqlite import sqlite3
 
 MakeEntry = Callable[..., JournalEntry]
-Python = Callable[..., Popen[str]]
 
 
 @pytest.fixture
