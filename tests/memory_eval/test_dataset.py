@@ -110,16 +110,6 @@ def test_fields_of_a_point_in_the_forms_they_come_in(read, fields, expected):
     assert {name: getattr(found, name) for name in expected} == expected
 
 
-def test_questions_and_their_evidence(read):
-    asked = {"question": "Where?", "answer": 42, "evidence": [{"memory_content": "m"}, "n"]}
-    bare = {"question": "When?", "answer": "unknown", "evidence": None, "difficulty": None}
-    (user,) = read(line(sessions=[session(questions=[asked, bare])]))
-    assert user.sessions[0].questions == (
-        MemoryQuestion("Where?", "42", ("m", "n")),
-        MemoryQuestion("When?", "unknown"),
-    )
-
-
 def test_a_result_file_of_the_benchmark(read):
     asked = {"question": "Where?", "answer": "Lyon", "search_duration_ms": 200}
     asked |= {"context": "all", "system_response": "In Lyon.", "response_duration_ms": 9}
@@ -146,10 +136,7 @@ def test_a_result_file_of_the_benchmark(read):
     ("bad", "reason"),
     [
         ('{"uuid": "u7", "sessions": [', "Invalid JSON"),
-        ("[1]", "should be an object"),
         (line(sessions=[session(dialogue=None)]), "sessions[0].dialogue: Field required"),
-        (line(sessions=[session(memory_points=[point(importance="NaN")])]), "importance: "),
-        (line(sessions=[session(extracted_memories=7)]), "extracted_memories: must be a"),
         ("[" * 100_000, "JSON"),
     ],
 )
@@ -169,7 +156,7 @@ def test_an_id_that_came_before_is_no_second_user(read):
     assert second == Malformed(2, "uuid: 'u' is that of line 1, too")
 
 
-@pytest.mark.parametrize("content", [None, "", "not json"])
+@pytest.mark.parametrize("content", [None, "not json"])
 def test_a_file_without_a_user(tmp_path, content):
     path = tmp_path / "data.jsonl"
     if content is not None:

@@ -8,11 +8,10 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from textevolve.errors import InputError, SettingsError
+from textevolve.errors import SettingsError
 from textevolve.llm.testing import Answer
 from textevolve.memory_eval.systems.finding import open_system
 from textevolve.memory_eval.systems.mem0_system import keys_in, read_configuration
@@ -154,12 +153,6 @@ def settings(home):
     return read_settings({"model": "http://127.0.0.1:9/v1#chat"})[0]
 
 
-def write(home, text):
-    path = Path(home) / "mem0.yaml"
-    path.write_text(text)
-    return str(path)
-
-
 def test_models_and_keys_come_from_the_settings(settings, monkeypatch):
     monkeypatch.setenv("TEXTEVOLVE_API_KEY", "sk-0123456789")
     config = read_configuration(None, settings)
@@ -173,13 +166,6 @@ def test_models_and_keys_come_from_the_settings(settings, monkeypatch):
     }
     assert config["embedder"]["config"]["model"] == "text-embedding-3-small"
     assert keys_in(config) == ["sk-0123456789", "sk-0123456789"]
-
-
-@pytest.mark.parametrize("text", ["llm: 7", "{a"])
-def test_a_file_that_cannot_be_used(settings, home, text):
-    with pytest.raises(InputError, match=r"mem0\.yaml:") as caught:
-        read_configuration(write(home, text), settings)
-    assert "\n" not in str(caught.value)
 
 
 @needs_mem0

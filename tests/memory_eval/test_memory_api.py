@@ -7,9 +7,6 @@ from pathlib import Path
 import pytest
 
 from flat_verbs import evaluate_memory
-from textevolve import (
-    Limits,
-)
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.memory_eval.dataset import user_to_line
 from textevolve.memory_eval.synthesis import synthesise
@@ -85,16 +82,10 @@ def test_a_whole_system_is_measured_and_asked_once(model, people, home, server):
     assert (server.calls, again.calls) == (before, 0)
 
 
-def test_a_run_over_an_object_is_shown_anywhere_and_gone_on_with_in_its_program(
-    model, people, server, cli
-):
-    found = evaluate_memory(people, Notes(), model=model, limits=Limits(calls=4), name="notes")
-    assert not found.whole
-    shown = cli("runs", "show", "notes")
-    assert "Not finished" in shown.out
-    assert "Memory of test_memory_api.Notes" in shown.out
-    refused = cli("runs", "resume", "notes")
-    assert refused.code == 2
-    assert "Notes is an object of the program that began this run" in refused.err
-    assert server.calls == 4
-    assert evaluate_memory(people, Notes(), model=model).whole
+def test_a_dry_run_asks_nothing(cli, model, people, server):
+    said = cli("memory-eval", people, "-s", "context", "-m", model, "--dry-run", "--json")
+    assert said.code == 0, said.err
+    assert server.calls == 0
+    found = json.loads(said.out)
+    assert found["cases"] == 2
+    assert found["expected"]["calls"]["median"] > 3

@@ -284,15 +284,6 @@ def metrics_from(*judgements, **more):
     return compute_metrics(sums, **more)
 
 
-def test_a_failure_stays_in_all_and_leaves_valid():
-    made = metrics_from(point(2), point(LOST))
-    recall = made.overall["recall"]
-    assert (recall.all.value, recall.all.of) == (0.5, 2)
-    assert (recall.valid.value, recall.valid.of) == (1, 1)
-    coverage = made.coverage["integrity"]
-    assert (coverage.asked, coverage.valid, coverage.failed, coverage.share) == (2, 1, 1, 0.5)
-
-
 def test_what_was_skipped_is_in_neither_and_lowers_coverage():
     made = metrics_from(point(2), point(Failure("skipped", "the limit of calls is reached")))
     recall = made.overall["recall"]
@@ -312,14 +303,3 @@ def test_nothing_judged_is_not_measured_and_says_why():
     assert made.coverage["update"].share is None
     assert made.users == 0
     assert made.minutes.total is None
-
-
-def test_what_is_made_of_a_task_that_is_not_measured_is_not_measured():
-    update = MemoryJudgement(
-        subject("update", type="event", source="primary"), MemoryVerdict("Correct", "")
-    )
-    made = metrics_from(update, not_measured={"integrity": "it does not say"}).by_type["event"]
-    assert made["update_correct"].all.value == 1
-    for name in ("kept", "updated", "memory_accuracy"):
-        assert made[name].all.value is None
-        assert made[name].all.reason == "not measured: it does not say"

@@ -119,19 +119,6 @@ def judged(pieces):
     ]
 
 
-async def test_sessions_are_fed_in_time_and_asked_about_in_between():
-    system = Toy()
-    await collect(make_user(2), system)
-    assert system.did == [
-        ("add", "fact 0"),
-        ("search", "change 0"),
-        ("search", "what 0?"),
-        ("add", "fact 1"),
-        ("search", "change 1"),
-        ("search", "what 1?"),
-    ]
-
-
 async def test_what_is_judged_of_a_session():
     limits = []
 
@@ -289,18 +276,3 @@ def test_recorded_results_that_are_missing_are_failures_only_where_others_are_th
         ("integrity", True),
         ("question", False),
     ]
-
-
-def test_a_recorded_update_that_returned_nothing_is_judged_for_integrity():
-    update = MemoryPoint(1, "b", "event", "primary", 0.5, True, returned=())
-    (first,) = read(recorded_session(points=(update,), extracted=()))
-    assert (first.task, first.by_rule) == ("integrity", 0)
-    unsaid = MemoryPoint(1, "b", "event", "primary", 0.5, True)
-    (second,) = read(recorded_session(points=(unsaid,), extracted=()))
-    assert second.task == "integrity"
-    (third,) = read(
-        recorded_session(
-            points=(update,), questions=(MemoryQuestion("q", "r", recorded_answer="s"),)
-        )
-    )[:1]
-    assert (third.task, third.by_rule) == ("update", "Omission")

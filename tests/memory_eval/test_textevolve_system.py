@@ -91,14 +91,6 @@ def is_comparison_of(body):
     return len(body["messages"]) > 1 and is_question(body)
 
 
-def test_limits_hold_for_its_models_and_it_goes_on(measure):
-    said = measure("--max-calls", 3)
-    assert said.code == 3
-    said = measure("--json")
-    assert said.code == 0, said.err
-    assert json.loads(said.out)["whole"]
-
-
 def test_options_say_models_and_how_memories_are_made():
     plan = read_own("textevolve:model=openai/x, embedder=http://127.0.0.1:1/v1#e,window=300")
     assert (plan.model, plan.embedder) == ("openai/x", "http://127.0.0.1:1/v1#e")
