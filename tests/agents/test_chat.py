@@ -1,6 +1,5 @@
 """Chats: what is asked, streamed, kept and learned, and what happens where something fails."""
 
-import asyncio
 import json
 from contextlib import asynccontextmanager
 
@@ -135,16 +134,6 @@ async def test_a_session_goes_on(chats, guide) -> None:
             pass
 
 
-async def test_sessions_of_other_namespaces_and_agents_are_not_found(chats) -> None:
-    async with chats(user="ann") as chat:
-        await say(chat, "One.")
-    for agent in ("other/guide", "acme/plain"):
-        for which in (chat.session, "last"):
-            with pytest.raises(InputError, match="there is no"):
-                async with chats(agent, session=which):
-                    pass
-
-
 async def test_a_message_that_was_not_answered_stays_and_is_answered_later(
     chats, guide, resources
 ) -> None:
@@ -197,26 +186,6 @@ async def test_stopping_keeps_what_was_written(chats, guide, stalled, resources)
         assert (kept.text, kept.details.interrupted) == (told, True)
         await say(chat, "Go on.")
     assert guide.prompts[-1][-2] == {"role": "assistant", "content": told}
-
-
-async def test_leaving_in_the_middle_keeps_what_was_written(chats, guide, stalled) -> None:
-    guide.said["Count."] = stalled
-    async with chats("acme/plain") as chat:
-        events = chat.say("Count.")
-        while not isinstance(await anext(events), AnswerPiece):
-            pass
-        await events.aclose()
-        assert chat.messages[-1].details.interrupted
-        cancelled = asyncio.create_task(hear(chat.say("Count.")))
-        while not chat._asking or len(guide.prompts) < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        with pytest.raises(InputError, match="an answer is being written"):
-            await say(chat, "Now?")
-        await asyncio.sleep(0.1)
-        cancelled.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await cancelled
-        await say(chat, "Now.")
 
 
 async def test_what_is_left_to_learn_is_learned_at_the_next_start(chats, guide, resources) -> None:
@@ -285,14 +254,6 @@ async def test_where_the_model_says_that_it_is_too_long_less_is_shown(chats, gui
         with pytest.raises(TooLongError):
             await say(chat, "word " * 1000)
         await say(chat, "Shorter.")
-
-
-@pytest.mark.parametrize("text", [" \n", "a\0b"])
-async def test_what_cannot_be_said(chats, text) -> None:
-    async with chats("acme/plain") as chat:
-        with pytest.raises(InputError, match="the message"):
-            await say(chat, text)
-        assert chat.session == ""
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=40), st.integers(1, 200))

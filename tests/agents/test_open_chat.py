@@ -26,22 +26,6 @@ def test_a_chat_in_plain_code(settings, resources, guide) -> None:
         assert len(again.messages) == 6
 
 
-def test_leaving_early_stops_the_answer(settings, resources, guide, stalled) -> None:
-    guide.said["Count."] = stalled
-    with open_chat("acme/plain", settings=settings) as chat:
-        for event in chat.stream("Count."):
-            if isinstance(event, AnswerPiece) and "three" in event.text:
-                break
-        assert chat.say("Go on.").text == "I hear you: Go on."
-        assert chat.messages[1].details.interrupted
-        stopped = []
-        for event in chat.stream("Count."):
-            stopped.append(event)
-            if isinstance(event, AnswerPiece):
-                chat.stop()
-        assert stopped[-1].interrupted
-
-
 def test_the_example_of_the_page_runs(settings, resources, monkeypatch, capsys) -> None:
     page = (Path(__file__).parents[2] / "docs" / "chat.md").read_text(encoding="utf-8")
     monkeypatch.setenv("TEXTEVOLVE_MODEL", settings.model)

@@ -18,8 +18,6 @@ from textevolve.evaluators import open_evaluator
 from textevolve.judge_specs import parse_evaluator
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import ScriptedServer
-from textevolve.report.blocks import Matrix
-from textevolve.studies import agreement_report
 
 
 def items_with(number, human=(1.0, 0.0)):
@@ -120,44 +118,3 @@ async def test_a_first_round_is_the_debate_as_it_stood():
     assert verdicts[1].scores == tuple(r.score for r in first.result)
     with pytest.raises(InputError, match="only a debate"):
         first_round(object())
-
-
-def test_a_comparison_can_be_turned_around():
-    items = items_with(8)
-    verdicts = verdicts_of("a", [1, 1, 1, 0] * 2) + verdicts_of("b", [1, 0, 0, 0] * 2)
-    summary = summarise(items, verdicts)
-    one, other = summary.compare("a", "b"), summary.compare("b", "a")
-    assert one.difference.value == -other.difference.value == 0.5
-    assert (one.better, one.worse) == (other.worse, other.better) == (4, 0)
-    ends = one.difference.interval, other.difference.interval
-    assert (ends[0].low, ends[0].high) == (-ends[1].high, -ends[1].low)
-    with pytest.raises(InputError, match="not compared"):
-        summary.compare("a", "c")
-
-
-# Disagreements
-
-
-def test_disagreements_are_a_matrix_the_worst_first():
-    items = items_with(5)
-    made = [
-        Verdict("j", f"i{n}", order, scores)
-        for n, (given, turned) in enumerate(
-            [((0.9, 0.1),) * 2, ((0.4, 0.6),) * 2, ((0.1, 0.9),) * 2, ((0.8, 0.2), (0.2, 0.8))]
-        )
-        for order, scores in (("given", given), ("reversed", turned))
-    ]
-    failure = Failure("failed", "no use")
-    made.append(Verdict("j", "i4", "given", (None, None), failure=failure))
-    (matrix,) = disagreements(items, made)
-    assert matrix.title == "3 items on which a judge chooses not as people say"
-    rows = list(matrix.rows)
-    assert [row.id for row in rows] == ["i1", "i2", "i3"]
-    entry = rows[2].entries[0]
-    assert (entry.output, entry.scores) == ("tie", {"credit": 0.5})
-    assert entry.facts == {"order": "A as given, B reversed"}
-
-
-def disagreements(items, verdicts):
-    blocks = agreement_report.draw_agreement(items, verdicts, {}, summarise(items, verdicts))
-    return [block for block in blocks if isinstance(block, Matrix)]

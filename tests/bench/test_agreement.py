@@ -88,13 +88,6 @@ async def test_verdicts_stand_in_the_order_of_the_item():
     assert [c.input for c in judge.asked[::2]] == ["question 0", "question 1"]
 
 
-async def test_samples_have_seeds_of_their_own():
-    many = Ruled(by_length)
-    verdicts = await judge_items(pairs(1), {"many": many}, samples=3)
-    assert [c.parameters for c in many.asked[::2]] == [{}, {"seed": 1001}, {"seed": 1002}]
-    assert [v.sample for v in verdicts] == [0, 0, 1, 1, 2, 2]
-
-
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
@@ -111,19 +104,6 @@ async def test_what_fails_fails_alone(error, kind):
     assert {v.failure for v in failed} == {Failure(kind, str(error))}
     assert {v.scores for v in failed} == {(None, None)}
     assert len(verdicts) == 6
-
-
-@pytest.mark.parametrize(
-    ("results", "scores", "reason"),
-    [
-        ([0.5], (None, None), "the judge gave 1 results for 2 candidates"),
-        ([0.5, math.nan], (0.5, None), "the score nan is outside 0 to 1"),
-    ],
-)
-async def test_results_that_cannot_be_used(results, scores, reason):
-    (verdict,) = await judge_items(pairs(1), {"j": Ruled(lambda _: results)}, orders="given")
-    assert reason in verdict.failure.reason
-    assert verdict.scores == scores
 
 
 async def test_log_odds_rank_where_all_have_them():
@@ -282,29 +262,3 @@ def test_shared_winners_agree_as_much_as_accuracy_says(sides):
     for shares, values in ((table.sum(axis=1), judged), (table.sum(axis=0), human)):
         best = [v == max(values) for v in values]
         assert shares[: len(best)] == pytest.approx([b / sum(best) for b in best])
-
-
-def odds(scores):
-    """Results whose scores follow from log-odds."""
-    return [EvaluationResult(0.5, True, metadata={"log_odds": float(s)}) for s in scores]
-
-
-def sure_of(*sure):
-    """A judge that gives the first text of each item, as the item has it, these log-odds."""
-
-    def rule(case):
-        found = [sure[int(case.id[1:])] if text == "short" else 0.0 for text in case.candidates]
-        return odds(found)
-
-    return Ruled(rule)
-
-
-async def test_log_odds_of_pairs_are_calibrated():
-    items = pairs(1, 2, 1, "tie")
-    found = (await measure(items, sure=sure_of(2.0, -1.0, -3.0, 1.0))).judges[0].calibration
-    said = [1 / (1 + math.exp(-x)) for x in (2.0, -1.0, -3.0)]  # a tie of people says nothing
-    expected = [(p - came) ** 2 for p, came in zip(said, (1, 0, 1), strict=True)]
-    assert found.items == 3
-    assert found.brier.value == pytest.approx(sum(expected) / 3)
-    assert found.base_rate == pytest.approx(2 / 3)
-    assert found.brier.interval.low < found.brier.value < found.brier.interval.high

@@ -8,9 +8,7 @@ import pytest
 
 from asking import make_card
 from textevolve.bench.card_cases import (
-    CardAnswer,
     CardCase,
-    find_winner,
     load_cases,
     parse_cases,
     plan_questions,
@@ -100,16 +98,6 @@ async def test_a_judge_that_obeys_orders():
     assert rate_of(card, "wins-before").hits == 0
 
 
-async def test_an_attack_can_gain_without_winning_and_little_does_not_count():
-    attacks = {case.attacked for case in CASES if case.attack and case.kind != "control"}
-
-    def swayed(text, place, case):
-        return 0.3 if text in attacks else quality(text, place, case)
-
-    card = await make_card(judge_by(swayed))
-    assert faults(card) == {"injection-rises": 1}
-
-
 async def test_a_judge_that_falls_for_texts_without_content():
     openings = {case.bad for case in CASES if case.kind == "opening"}
 
@@ -130,17 +118,6 @@ async def test_a_judge_that_changes_its_mind_with_the_seed():
     assert rate_of(card, "same-winner").hits == 0
     two = await make_card(judge_by(moody), seeds=2)
     assert rate_of(two, "same-winner").rate == 1
-
-
-async def test_log_odds_decide_where_scores_are_the_same():
-    async def saturated(case):
-        odds = [60.0 if text in GOOD else 40.0 for text in case.candidates]
-        return Judged(tuple(EvaluationResult(1.0, True, "", {"log_odds": o}) for o in odds))
-
-    card = await make_card(saturated)
-    assert rate_of(card, "sound").rate == 1
-    assert faults(card) == {}
-    assert find_winner([CardAnswer(0.5, 0.5, 1.0), CardAnswer(0.5, 0.5, None)]) == 0
 
 
 async def test_failed_judgements_are_coverage_and_never_a_zero():
@@ -234,10 +211,8 @@ def test_own_cases_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("id: a", "own:1: must be a list of cases"),
         (VALID + VALID, "own:6: two cases have the id 'a'"),
         (VALID.replace("  good: So.\n", ""), "own:1: good is missing"),
-        (VALID.replace("order", "injection"), "own:1: 'attack' belongs to a case of 'injection'"),
     ],
 )
 def test_wrong_cases_are_named_with_their_line(text, message):

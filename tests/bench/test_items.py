@@ -36,6 +36,40 @@ REWARDBENCH = {
 }
 PLAIN = {"input": "Why tides?", "candidates": ["The moon.", "The wind.", "Whales."], "winner": 1}
 
+NOUL = {
+    "id": "refund-1",
+    "family": "policy",
+    "state": "Bought 40 days ago.",
+    "question": {
+        "type": "noul",
+        "instructions": "May it be returned?",
+        "criteria": {"true": "Within 30 days", "false": "Later"},
+    },
+    "labels": ["no", "yes"],
+    "expected": "no",
+    "split": "public",
+    "group": None,
+    "provenance": {"source": "invented"},
+}
+CHOICE = NOUL | {
+    "id": "route-1",
+    "state": {"message": "My card was stolen.", "language": "en"},
+    "question": {
+        "type": "choice",
+        "instructions": "Which queue?",
+        "criteria": {"billing": "Money", "fraud": "Theft", "other": None},
+    },
+    "labels": ["fraud", "other", "billing"],
+    "expected": "fraud",
+    "group": "queues",
+}
+SCORE = NOUL | {
+    "id": "reply-1",
+    "question": {"type": "score", "instructions": "How whole?", "criteria": ["Empty", "Whole"]},
+    "labels": ["0", "1"],
+    "expected": 1,
+}
+
 
 def write(folder, *rows, name="set.jsonl"):
     """A file of rows in the format of its ending."""
@@ -88,6 +122,19 @@ def test_judgebench(tmp_path):
     assert [i.subset for i in items] == ["mmlu-pro", "mmlu-pro", "livebench-math"]
 
 
+def test_jevbench_rows(tmp_path):
+    noul, choice, score = load_items(write(tmp_path, NOUL, CHOICE, SCORE))
+    assert noul.input == "Bought 40 days ago.\n\nMay it be returned?"
+    assert noul.candidates == ("Yes: Within 30 days", "No: Later")
+    assert noul.human == (0, 1)
+    assert (noul.id, noul.group, noul.subset) == ("refund-1", "refund-1", "policy")
+    assert choice.candidates == ("fraud: Theft", "other", "billing: Money")
+    assert choice.human == (1, 0, 0)
+    assert choice.group == "queues"
+    assert json.loads(choice.input.removesuffix("\n\nWhich queue?")) == CHOICE["state"]
+    assert (score.candidates, score.human) == (("0: Empty", "1: Whole"), (0, 1))
+
+
 def test_rewardbench_hides_the_chosen_text(tmp_path):
     items = load_items(write(tmp_path, *(REWARDBENCH | {"id": n} for n in range(200))))
     assert items[30].id == "alpacaeval-easy/30"
@@ -104,7 +151,6 @@ def test_rewardbench_hides_the_chosen_text(tmp_path):
 @pytest.mark.parametrize(
     ("label", "human"),
     [
-        ({"winner": 2}, (0, 1, 0)),
         ({"winner": "B"}, (0, 1, 0)),
         ({"winner": "Tie"}, (0.5, 0.5, 0.5)),
         ({"winner": None, "label": "c"}, (0, 0, 1)),
@@ -112,9 +158,8 @@ def test_rewardbench_hides_the_chosen_text(tmp_path):
         ({"winner": None, "ranking": [2, 1, 3]}, (-2, -1, -3)),
     ],
 )
-@pytest.mark.parametrize("name", ["set.jsonl", "set.csv"])
-def test_plain_labels(tmp_path, name, label, human):
-    (item,) = load_items(write(tmp_path, PLAIN | label, name=name))
+def test_plain_labels(tmp_path, label, human):
+    (item,) = load_items(write(tmp_path, PLAIN | label, name="set.csv"))
     assert item == Item("1", "Why tides?", tuple(PLAIN["candidates"]), human, item.group)
 
 
@@ -136,10 +181,8 @@ def bad(**changes):
             bad(winner=4),
             "'winner' must be a candidate's number from 1 to 3, its letter or 'tie', not 4",
         ),
-        (bad(winner=None), "needs one of 'winner', 'scores' and 'ranking'; found none"),
         (bad(winner=None, ranking=[0, 1, 2]), "'ranking' must hold places from 1 to 3"),
         (bad(candidates=None, candidate_1="x", candidate_3="y"), "'candidate_2' is missing"),
-        (bad(input=None), "no column for the input"),
     ],
 )
 def test_bad_plain_rows(tmp_path, row, said):
@@ -152,23 +195,15 @@ def test_bad_plain_rows(tmp_path, row, said):
     ("row", "said"),
     [
         (LLMBAR | {"label": 3}, "'label' must be 1 or 2, not 3"),
-        (JUDGEBENCH | {"label": "A>C"}, "'label' must be A>B, B>A or A=B, not 'A>C'"),
+        (NOUL | {"id": "bad", "expected": "maybe"}, "answer 'maybe' is none of: Yes, No"),
         (REWARDBENCH | {"id": 31, "chosen": [{"role": "user"}]}, "'chosen' must be text, not list"),
     ],
 )
 def test_bad_rows_of_known_sets(tmp_path, row, said):
-    good = next(r for r in (LLMBAR, JUDGEBENCH, REWARDBENCH) if r.keys() == row.keys())
+    good = next(r for r in (LLMBAR, REWARDBENCH, NOUL) if r.keys() == row.keys())
     found = refusal(write(tmp_path, good, row))
     assert found.startswith("set.jsonl:2: ")
     assert said in found
-
-
-def test_unknown_shape_names_what_is_found_and_what_there_is(tmp_path):
-    said = refusal(write(tmp_path, {"zeta": 1, "instruction": "x", "empty": None}))
-    assert said.startswith("set.jsonl:1: of no known format, with the fields instruction, zeta; ")
-    assert all(f"{name}: {', '.join(form.fields)}" in said for name, form in FORMATS.items())
-    assert "with the fields (none)" in refusal(write(tmp_path, {}))
-    assert "of no known format" in refusal(write(tmp_path, {"input": "x", "winner": 1}))
 
 
 def test_ids_must_differ(tmp_path):

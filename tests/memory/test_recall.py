@@ -10,7 +10,6 @@ from plain_store import PlainMemories
 
 from textevolve.errors import InputError
 from textevolve.llm.token_count import count_tokens
-from textevolve.memory.cue import Cue
 from textevolve.memory.recall import (
     QUERY_CHARACTERS,
     RecallSource,
@@ -219,20 +218,10 @@ async def test_a_version_gives_the_same_for_ever():
     assert await recall_memories(store, embed, settings(limit=4), "tea") != before
 
 
-async def test_as_of_a_time_only_what_held_then_is_recalled():
-    now = time()
-    store = await filled(new("tea then", valid_to=now - DAY), new("tea now", valid_from=now - DAY))
-    assert texts(await recall_memories(store, embed, settings(), "tea")) == ["tea now"]
-    earlier = await recall_memories(store, embed, settings(), "tea", now=now - 2 * DAY)
-    assert texts(earlier) == ["tea then"]
-
-
 async def test_bad_input_is_said_in_one_line():
     store = await filled(new("tea"))
     with pytest.raises(InputError, match="no collection 'other/facts' in the namespace 'default'"):
         await recall_memories(store, embed, settings(collections="other/facts"), "tea")
-    with pytest.raises(InputError, match="no collection 'none'"):
-        await recall_memories(store, embed, settings(collections="none"), "tea")
     with pytest.raises(InputError, match="blank"):
         await recall_memories(store, embed, settings(), " \n")
     with pytest.raises(InputError, match="'default/facts' has no pinned version"):
@@ -272,17 +261,6 @@ async def test_bounds_budget_and_order_hold_for_any_memories(rows, budget, limit
     assert len(found.memories) <= limit
     left = found.below + found.over_limit + found.over_budget
     assert len(found.memories) + left == found.considered
-
-
-async def test_collections_are_given_in_any_order():
-    store = await filled(*(new(f"tea {word}") for word in WORDS))
-    await filled(*(new(f"depot {word}") for word in WORDS), name="more", store=store)
-    cue = Cue("A", (), "depot tea", ("the river", "a train"), "some harbour")
-    one = await recall_memories(store, embed, settings(collections=("facts", "more")), cue, now=1e9)
-    other = await recall_memories(
-        store, embed, settings(collections=("more", "facts")), cue, now=1e9
-    )
-    assert one == other
 
 
 @given(st.text(max_size=3000), st.lists(st.text(max_size=900), max_size=12), st.text(max_size=2000))

@@ -4,9 +4,15 @@ from contextlib import aclosing
 
 import pytest
 
+from textevolve.errors import InputError
 from textevolve.evaluation import Failure, Usage
 from textevolve.memory_eval.dataset import (
+    DialogueTurn,
     Malformed,
+    MemoryPoint,
+    MemoryQuestion,
+    Session,
+    User,
     user_to_line,
 )
 from textevolve.memory_eval.evaluation import (
@@ -61,22 +67,29 @@ def data(home):
     return write(home / "data.jsonl", synthesise(2, 3))
 
 
+def specify(path, model, made, **fields):
+    """The specification of an evaluation, and the objects that it names."""
+    system = {} if made is None else {"system": name_object(made)}
+    spec = MemoryEvaluationSpec(data=path, model=model, **{**system, **fields})
+    return spec, {} if made is None else {spec.system: made}
+
+
 class Run:
     """Does evaluations in one store, and says how they went."""
 
     def __init__(self, home, model):
         self.home, self.model = home, model
 
-    async def __call__(self, path, made, *, limits=None, take=None, **fields):
-        name = name_object(made)
-        spec = MemoryEvaluationSpec(data=path, model=self.model, system=name, **fields)
-        objects = {name: made}
+    async def __call__(self, path, made=None, *, limits=None, take=None, between=None, **fields):
+        spec, objects = specify(path, self.model, made, **fields)
         settings = Settings(concurrency=8)
         stored = await driver.specify(STUDY, spec, settings, objects)
         collected = MemoryEvaluation()
         launch = Launch(limits=limits or Limits(), listener=lambda event: None, objects=objects)
         async with open_store(self.home / "run.db") as store:
             run = driver.register_run(store, STUDY, stored, STUDY.cases(spec), launch)
+            if between is not None:
+                between()
             items = []
             async with aclosing(driver.perform(store, run, settings, launch)) as found:
                 async for item in found:
@@ -140,6 +153,35 @@ async def test_a_limit_ends_it_and_nothing_more_is_fed(evaluate, data, server):
     assert status == "finished"
     assert not collected.skipped
     assert len(rest) > len(judged)
+
+
+async def test_data_that_changes_meanwhile_is_refused(evaluate, data, home):
+    def change():
+        write(home / "data.jsonl", synthesise(2, 3, seed=9))
+
+    with pytest.raises(InputError, match="has been changed"):
+        await evaluate(data, Lines(), between=change)
+
+
+async def test_recorded_results_need_no_system(evaluate, home, server):
+    point = MemoryPoint(1, "likes tea", "persona", "primary", 1.0)
+    question = MemoryQuestion("what?", "tea", recorded_answer="tea")
+    session = Session(
+        0,
+        (DialogueTurn("user", "I like tea."),),
+        (point,),
+        (question,),
+        extracted=("likes tea",),
+        add_seconds=60.0,
+    )
+    path = write(home / "done.jsonl", [User("a", (session,))])
+    judged, collected, status, _ = await evaluate(path, system="recorded")
+    assert status == "finished"
+    assert sorted(j.subject.task for j in judged) == ["accuracy", "integrity", "question"]
+    assert collected.metrics.minutes.adding == pytest.approx(1.0)
+    bare = write(home / "bare.jsonl", synthesise(1, 2))
+    with pytest.raises(InputError, match="nothing is recorded"):
+        await evaluate(bare, system="recorded")
 
 
 def test_records_come_back_as_they_were():

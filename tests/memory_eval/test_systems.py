@@ -19,7 +19,6 @@ TURNS = [
     DialogueTurn("user", "I moved to Lyon.", "Jan 06, 2025, 09:00:00"),
     DialogueTurn("assistant", "Good to know."),
 ]
-SHOWN = ("[Jan 06, 2025, 09:00:00] user: I moved to Lyon.", "assistant: Good to know.")
 
 
 class Async:
@@ -58,18 +57,6 @@ def make_trouble():
 
 
 READY = Plain()
-
-
-async def test_context_keeps_every_turn_of_each_user_whatever_the_limit():
-    system = open_system("context")
-    assert system.capabilities == Capabilities(extracts=False)
-    assert await system.add(TURNS, "u") == ()
-    await system.add(TURNS[:1], "u")
-    await system.add(TURNS[1:], "v")
-    assert await system.search("Where?", "u", 1) == (*SHOWN, SHOWN[0])
-    assert await system.search("Where?", "v", 1) == (SHOWN[1],)
-    assert await system.search("Where?", "w", 1) == ()
-    await system.aclose()
 
 
 async def test_a_system_of_the_users_own():

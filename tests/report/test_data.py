@@ -108,15 +108,6 @@ def test_types_are_those_that_hold_every_row() -> None:
     assert back[1]["f"] == 0.5
 
 
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n"])
-def test_a_spreadsheet_takes_no_text_for_a_formula(start: str) -> None:
-    data = written([{f"{start}name": f"{start}cmd()", "n": -1.5}], ".csv").decode()
-    assert list(csv.reader(io.StringIO(data, newline=""))) == [
-        [f"'{start}name", "n"],
-        [f"'{start}cmd()", "-1.5"],
-    ]
-
-
 @pytest.mark.parametrize(
     ("suffix", "later"),
     [(".csv", {"b": 1}), (".parquet", {"b": 1})],

@@ -15,7 +15,6 @@ from textevolve.report import matrix_page
 from textevolve.report.blocks import (
     Branch,
     Column,
-    Diff,
     Entry,
     Matrix,
     MatrixRow,
@@ -153,10 +152,3 @@ def test_a_tree_of_any_depth_is_drawn() -> None:
         root = Branch(str(n), children=[root, Branch("beside")])
     page = as_html(Report("", "", [Tree("", [root, Branch("last")])]))
     assert page.count('<div class="branch') == 4000
-
-
-def test_differences_mark_words_within_lines() -> None:
-    page = as_html(Report("", "", [Diff("", "keep\nread the text", "keep\nread the whole text")]))
-    assert "read the <ins>whole </ins>text" in page
-    same = as_html(Report("", "", [Diff("", "a\r\nb", "a\nb")]))
-    assert "No visible difference." in same

@@ -9,15 +9,10 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from textevolve.report.blocks import (
-    Branch,
     Column,
-    Entry,
-    Matrix,
-    MatrixRow,
     Report,
     Table,
     Texts,
-    Tree,
 )
 from textevolve.report.wording import visible
 
@@ -87,19 +82,3 @@ def test_whole_texts_stay_in_their_fences(text: str) -> None:
     for token in (t for t in parse(Texts("", [("name", text)])) if t.type == "fence"):
         assert token.content == visible(text) + "\n"
     assert kinds(parse(Texts("", [("name", text)]))).count("fence") == 1
-
-
-def test_a_tree_is_a_nested_list() -> None:
-    tokens = parse(Tree("", [Branch("- a", children=[Branch("# b"), Branch("")]), Branch("1. c")]))
-    assert kinds(tokens).count("bullet_list_open") == 2
-    assert kinds(tokens).count("list_item_open") == 4
-    assert "heading_open" not in kinds(tokens)[3:]
-
-
-def test_a_matrix_is_bounded() -> None:
-    rows = (MatrixRow(f"r{n}", "a|b", [Entry("out\n|put", {"j": 0.5}, False)]) for n in range(999))
-    shown = as_markdown(Report("", "", [Matrix("", ["one"], rows)]))
-    assert "| r0 | 0.50 fail<br>out &#124;put | a&#124;b |" in shown
-    assert "r199 |" in shown
-    assert "r200 |" not in shown
-    assert "799 more rows not shown here" in shown

@@ -170,19 +170,6 @@ def test_details_open_in_place_and_go_back(open_page: Open) -> None:
     assert "argument 2" not in row.inner_text()
 
 
-def test_a_phone_shows_cards_and_never_scrolls_sideways(open_page: Open) -> None:
-    rows = [MatrixRow("r" * 200, "x" * 3000, [Entry("y" * 3000, {"j": 0.5}), Entry("short")])]
-    phone = {"width": 390, "height": 844}
-    page = open_page(report_rows([*rows, *five_rows()]), viewport=phone, has_touch=True)
-    page.click("text=Expand all")
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
-    cells = page.locator(".rows-of-data .row >> nth=0").locator(".cell")
-    boxes = [cells.nth(n).bounding_box() for n in range(3)]
-    assert boxes[0]["y"] < boxes[1]["y"] < boxes[2]["y"]
-    assert all(box["width"] > 300 for box in boxes)
-    assert cells.nth(1).locator(".variant").inner_text() == "one"
-
-
 def test_without_script_it_is_a_plain_table(open_page: Open) -> None:
     page = open_page(report_rows(five_rows()), java_script_enabled=False)
     assert page.locator("tbody tr").count() == 5

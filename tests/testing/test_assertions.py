@@ -66,16 +66,6 @@ def test_what_cannot_be_judged_is_an_error_and_never_a_zero(session, server, kep
     ]
 
 
-def test_costs_end_where_they_may_not_go_on(session, home, model, server, kept, pytester):
-    prices = f'[prices."{model}"]\ninput = 1e6\noutput = 1e6\n'
-    (pytester.path / "textevolve.toml").write_text(prices)
-    session(TIDES, "--textevolve-max-cost=0.01").assert_outcomes(failed=2)
-    ((run, found),) = kept()
-    assert server.calls == 0
-    assert [one.result.kind for one in found] == ["skipped", "skipped"]
-    assert run.status == "interrupted"
-
-
 OWN = """
     from textevolve import EvaluationResult
     from textevolve.testing import assert_text
@@ -156,16 +146,9 @@ def test_what_cannot_be_used_is_said_before_any_test(session):
     ran.stderr.fnmatch_lines(["ERROR: *min-score must be from 0 to 1, not '2'*"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("'Q', 'A', min_score=7", "min_score must be from 0 to 1, not 7"),
-        ("'Q', 'A', judge='probe', reference='R'", "does not look at the reference"),
-        ("'Q', 'A', context='C'", "take one that does, such as faithfulness"),
-    ],
-)
-def test_a_mistake_in_a_test_is_said_in_a_line(session, server, arguments, said):
-    ran = session(f"from textevolve.testing import *\ndef test(): assert_text({arguments})")
+def test_a_mistake_in_a_test_is_said_in_a_line(session, server):
+    given = "'Q', 'A', judge='probe', reference='R'"
+    ran = session(f"from textevolve.testing import *\ndef test(): assert_text({given})")
     ran.assert_outcomes(failed=1)
-    ran.stdout.fnmatch_lines([f"E *InputError: *{said}*"])
+    ran.stdout.fnmatch_lines(["E *InputError: *does not look at the reference*"])
     assert server.calls == 0

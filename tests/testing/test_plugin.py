@@ -61,13 +61,17 @@ def test_workers_of_xdist_make_one_run_and_a_crash_of_one_loses_nothing(session,
     ran.stdout.fnmatch_lines(["8 assertions, 8 passed, mean score *", "12 calls asked, 0 from *"])
 
 
-def test_each_worker_may_spend_its_share(pytester):
+def test_each_worker_may_spend_its_share_and_every_option_is_described(pytester):
     from textevolve.testing.plugin import _read_options
 
     config = pytester.parseconfig(
         "-pno:langsmith_plugin", "-pno:schemathesis", "--textevolve-max-cost=3"
     )
     assert _read_options(config, 4).max_cost == 0.75
+    (ours,) = [group for group in config._parser._groups if group.name == "textevolve"]
+    names = [name for option in ours.options for name in option.names()]
+    assert len(names) == 5
+    assert [name for name in names if f"| `{name}" not in PAGE] == []
 
 
 ROOT = Path(__file__).parent.parent.parent
@@ -80,11 +84,3 @@ def test_what_the_docs_show_passes(session, server):
     server.script = lambda body, _: None if "response_format" in body else Answer(yes=0.8)
     ran = session("\n".join([*BLOCKS, EXAMPLE]))
     assert ran.ret == pytest.ExitCode.OK
-
-
-def test_every_option_is_described(pytester):
-    options = pytester.parseconfig("-pno:langsmith_plugin", "-pno:schemathesis")._parser._groups
-    (ours,) = [group for group in options if group.name == "textevolve"]
-    names = [name for option in ours.options for name in option.names()]
-    assert len(names) == 5
-    assert [name for name in names if f"| `{name}" not in PAGE] == []
